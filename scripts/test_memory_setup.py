@@ -13,8 +13,8 @@ import os
 import sys
 from pathlib import Path
 
-from massmem.cli.checks import CheckResult, DoctorContext, fail, memory
-from massmem.cli.doctor import Check
+from massmem.cli import doctor
+from massmem.cli.doctor import Check, CheckResult, DoctorContext, run_check
 from massmem.cli.setup import load_team, read_dotenv
 from massmem.cli.streams import prepare_streams
 from massmem.config.home import massmem_home
@@ -46,21 +46,18 @@ async def run(context: DoctorContext, config: TeamConfig) -> int:
     model = "" if llm is None else f" ({llm.model or llm.provider})"
     embedding = config.memory.persistent_memory.embedding.provider
     checks: tuple[tuple[str, Check], ...] = (
-        ("Environment Variables", memory.check_keys),
-        ("OpenAI Embedding API" if embedding == "openai" else f"Embedding ({embedding})", memory.check_embedding),
-        (f"mem0 LLM API{model}", memory.check_extraction),
-        ("Qdrant Connection", memory.check_index),
-        ("Full Memory Integration", memory.check_recall),
+        ("Environment Variables", doctor.check_keys),
+        ("OpenAI Embedding API" if embedding == "openai" else f"Embedding ({embedding})", doctor.check_embedding),
+        (f"mem0 LLM API{model}", doctor.check_extraction),
+        ("Qdrant Connection", doctor.check_index),
+        ("Full Memory Integration", doctor.check_recall),
     )
     failures = 0
     for number, (title, check) in enumerate(checks, start=1):
         print(f"\n{LINE}\nTEST {number}: {title}\n{LINE}")
-        try:
-            results = await check(context)
-        except MassmemError as e:
-            results = [fail(e.message, e.hint)]
+        results = await run_check(title, check, context)
         for result in results:
-            print_result(result.of_check(title))
+            print_result(result)
         failures += any(result.status == "failed" for result in results)
     print(f"\n{LINE}\n" + ("✅ All checks passed" if not failures else f"❌ {failures} of {len(checks)} checks failed"))
     return 1 if failures else 0

@@ -1,6 +1,6 @@
 """The commands in one table. A module is imported only when its command is used.
 
-To add a command, write a module with a Typer app called `app` and add its line to COMMANDS.
+To add a command, write a Typer app in a module and add its line to COMMANDS.
 """
 
 import difflib
@@ -18,40 +18,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    module: str
-    """The module whose `app` is the command."""
+    app: str
+    """The Typer app, as in an entry point: module:name."""
     summary: str
 
 
 ASK = "ask"
 
 COMMANDS: dict[str, Command] = {
-    ASK: Command("massmem.cli.ask", "Answer a question (the default); also one word like `memory`."),
-    "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild memories."),
-    "sessions": Command("massmem.cli.sessions", "Find, read, rename, export and delete conversations."),
-    "replay": Command("massmem.cli.replay", "Run a turn again with something changed, and compare."),
-    "import": Command("massmem.cli.import_", "Make sessions of the conversations that other programs export."),
-    "init": Command("massmem.cli.init", "Find keys and models, and write a configuration."),
-    "keys": Command("massmem.cli.keys", "Store your keys for model providers (OpenAI, Anthropic, ...)."),
-    "doctor": Command("massmem.cli.doctor", "Check everything that a question needs, and say what to fix."),
-    "config": Command("massmem.cli.config", "Check a configuration, and show its settings."),
-    "paths": Command("massmem.cli.paths", "Show where massmem keeps its files."),
-    "models": Command("massmem.cli.models", "List the available models; download those for this machine."),
-    "eval": Command("massmem.cli.eval", "Measure how well teams answer questions whose answers are known."),
-    "store": Command("massmem.cli.store", "Move sessions to another database, or recover a damaged one."),
-    "ui": Command("massmem.cli.ui", "Talk to the team in a browser."),
-    "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
-    "worker": Command("massmem.cli.worker", "Record and compress for a service that leaves that to workers."),
-    "mcp": Command("massmem.cli.mcp", "Let other agents ask the team, by MCP on stdin and stdout."),
-    "key": Command("massmem.cli.key", "Create and revoke keys with which users call `massmem serve`."),
-    "token": Command("massmem.cli.token", "Create tokens that expire soon, for users of `massmem serve`."),
-    "completion": Command("massmem.cli.completion", "Print the script for shell completion."),
+    ASK: Command("massmem.cli.ask:app", "Answer a question (the default); also one word like `memory`."),
+    "memory": Command("massmem.cli.memory:app", "Search, show, forget and rebuild memories."),
+    "sessions": Command("massmem.cli.sessions:app", "Find, read, rename, export and delete conversations."),
+    "replay": Command("massmem.cli.replay:app", "Run a turn again with something changed, and compare."),
+    "import": Command("massmem.cli.store:import_app", "Make sessions of the conversations that other programs export."),
+    "init": Command("massmem.cli.init:app", "Find keys and models, and write a configuration."),
+    "keys": Command("massmem.cli.keys:app", "Store your keys for model providers (OpenAI, Anthropic, ...)."),
+    "doctor": Command("massmem.cli.doctor:app", "Check everything that a question needs, and say what to fix."),
+    "config": Command("massmem.cli.config:app", "Check a configuration, and show its settings."),
+    "paths": Command("massmem.cli.config:paths_app", "Show where massmem keeps its files."),
+    "models": Command("massmem.cli.models:app", "List the available models; download those for this machine."),
+    "eval": Command("massmem.cli.eval:app", "Measure how well teams answer questions whose answers are known."),
+    "store": Command("massmem.cli.store:app", "Move sessions to another database, or recover a damaged one."),
+    "ui": Command("massmem.cli.serve:ui_app", "Talk to the team in a browser."),
+    "serve": Command("massmem.cli.serve:app", "Serve the team over HTTP."),
+    "worker": Command("massmem.cli.serve:worker_app", "Record and compress for a service that leaves that to workers."),
+    "mcp": Command("massmem.cli.serve:mcp_app", "Let other agents ask the team, by MCP on stdin and stdout."),
+    "key": Command("massmem.cli.access:key_app", "Create and revoke keys with which users call `massmem serve`."),
+    "token": Command("massmem.cli.access:token_app", "Create tokens that expire soon, for users of `massmem serve`."),
+    "completion": Command("massmem.cli.completion:app", "Print the script for shell completion."),
 }
 
 
 def load_command(name: str) -> "typer.Typer":
     """Import a command and return its app."""
-    app: typer.Typer = import_module(COMMANDS[name].module).app
+    module, _, variable = COMMANDS[name].app.partition(":")
+    app: typer.Typer = getattr(import_module(module), variable)
     return app
 
 

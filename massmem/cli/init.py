@@ -5,7 +5,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
@@ -14,21 +15,23 @@ from typing import Annotated, Any
 
 import typer
 
-from massmem.cli.candidates import Candidates, Choice, Draft, find_candidates, probe_model
 from massmem.cli.keys import guess_variable, read_keys, store_key
 from massmem.cli.options import AsJson
 from massmem.cli.setup import read_environment
 from massmem.cli.streams import choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.config.home import make_home, massmem_home
 from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_config
-from massmem.config.models import BackendConfig, TeamConfig
+from massmem.config.models import BackendConfig, BackendType, TeamConfig
 from massmem.core.display import make_printable
 from massmem.core.errors import InputError, MassmemError
+from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.memory.embedders import MULTILINGUAL
-from massmem.providers.discovery import SERVER_NAMES
+from massmem.providers import Providers
+from massmem.providers.base import ask
+from massmem.providers.discovery import SERVER_NAMES, LocalServer, find_local_servers
 from massmem.providers.downloads import fetch_weights, list_sources
 from massmem.providers.presets import PRESETS
-from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder
+from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 
 SCHEMA_FILE = "config.schema.json"
 NOTHING_FOUND = (
@@ -36,6 +39,12 @@ NOTHING_FOUND = (
     "GEMINI_API_KEY, GROQ_API_KEY, ...), or start Ollama, LM Studio, vLLM or llama.cpp; then run massmem init again"
 )
 
+_RUNTIME = "xllamacpp"
+"""The package that runs the embedded model."""
+_PROBE_TOKENS = 64
+"""Most tokens of the reply to a probe: a model that thinks first needs some to say anything."""
+_PROBE_TIMEOUT = 60.0
+_TEAM_SIZE = 3
 _FIRST_STEPS = (
     "paste an API key (OpenAI, Anthropic, Gemini, Groq, ...)",
     "download a small model that runs inside massmem (1.1 GB, once)",
@@ -43,6 +52,80 @@ _FIRST_STEPS = (
 )
 
 app = typer.Typer(help="Find keys and models, and write a configuration.")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A backend for a new configuration."""
+
+    type: BackendType
+    model: str = ""
+    key: str = ""
+    """The environment variable with the API key, "" for none."""
+    base_url: str = ""
+    """"" for the usual one of the type."""
+    window: int | None = None
+    """Tokens of the context window that the server reports now."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.type} {self.model}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A team that can be configured."""
+
+    label: str
+    backends: tuple[Draft, ...]
+    models: tuple[Draft, ...] = ()
+    """All models of the server, when the user can choose another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What was found on this machine."""
+
+    keys: tuple[Draft, ...]
+    servers: tuple[LocalServer, ...]
+    embedded: bool
+    """The weights of the embedded model and its runtime are installed."""
+
+    def list_choices(self) -> list[Choice]:
+        """Return the possible teams, the best one first."""
+        choices = [Choice(f"{draft.name} ({draft.key})", (draft,)) for draft in self.keys]
+        if len(self.keys) > 1:
+            # Models of different vendors make different mistakes. With two vendors, the first has two agents.
+            council = tuple(self.keys[i % len(self.keys)] for i in range(_TEAM_SIZE))
+            names = ", ".join(draft.name for draft in dict.fromkeys(council))
+            choices.insert(0, Choice(f"one council of {names}", council))
+        for server in self.servers:
+            if models := _list_chat_models(server):
+                label = f"{models[0].model} of {SERVER_NAMES[server.type]} on this machine"
+                choices.append(Choice(label, models[:1], models))
+        if self.embedded:
+            label = f"{DEFAULT.name}, inside massmem: small, but no data leaves this machine"
+            choices.append(Choice(label, (Draft("local"),)))
+        return choices
+
+
+def _list_chat_models(server: LocalServer) -> tuple[Draft, ...]:
+    """Return the models that chat; one that is loaded already, whose window is therefore known, comes first."""
+    models = sorted((model for model in server.models if model.can_chat), key=lambda model: model.window is None)
+    url = "" if server.has_usual_address else server.base_url
+    return tuple(Draft(server.type, model.name, base_url=url, window=model.window) for model in models)
+
+
+async def find_candidates(environ: Mapping[str, str]) -> Candidates:
+    """Search the environment and this machine. Only loopback addresses are contacted, and no key is sent."""
+    keys: dict[BackendType, Draft] = {}
+    for variable, type_, model in PROVIDERS_BY_KEY:
+        if environ.get(variable, "").strip() and type_ not in keys:
+            model = model or load_config(f"{EXAMPLES}{type_}", {})[0].agents[0].backend.model
+            keys[type_] = Draft(type_, model, variable)
+    servers = await find_local_servers(environ)
+    weights = read_state(models_folder() / DEFAULT.file, DEFAULT.sha256) == "verified"
+    return Candidates(tuple(keys.values()), tuple(servers), weights and find_spec(_RUNTIME) is not None)
 
 
 class Prompter:
@@ -104,7 +187,7 @@ def init_command(
         write_json(_result_to_dict(path, candidates, team, probes))
     else:
         write_out(f"{path}\n")
-    errors = [probe.result for probe in probes if isinstance(probe.result, MassmemError)]
+    errors = [result for _, result in probes if isinstance(result, MassmemError)]
     if errors:
         again = _format_command(path, home, "doctor")
         notify(f"the configuration is written, but not every model answers; fix that, then run: {again}")
@@ -167,7 +250,10 @@ def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prom
     if not choices:
         raise InputError("there is no key, no model server and no model on this machine", NOTHING_FOUND)
     choice = choices[prompter.choose("Which models?", [make_printable(choice.label) for choice in choices])]
-    backends = _choose_backends(choice, prompter)
+    backends = choice.backends
+    if choice.models:
+        names = [make_printable(draft.model) for draft in choice.models]
+        backends = (choice.models[prompter.choose("Which model?", names)],)
     extractor = _choose_extractor(backends, prompter)
     is_own = path == default_config_path(home)
     text = format_config(
@@ -178,15 +264,12 @@ def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prom
         is_multilingual=_choose_multilingual(),
     )
     if is_own:
+        from massmem.config.show import build_json_schema
+
         make_home(home)
-        _write_schema(path.with_name(SCHEMA_FILE))
+        with open_output(path.with_name(SCHEMA_FILE)) as write:
+            write(json.dumps(build_json_schema(), indent=1, ensure_ascii=False) + "\n")
     return _replace_config(path, text)
-
-
-def _choose_backends(choice: Choice, prompter: Prompter) -> tuple[Draft, ...]:
-    if not choice.models:
-        return choice.backends
-    return (choice.models[prompter.choose("Which model?", [make_printable(draft.model) for draft in choice.models])],)
 
 
 def _choose_extractor(backends: tuple[Draft, ...], prompter: Prompter) -> Draft | None:
@@ -228,45 +311,47 @@ def _replace_config(path: Path, text: str) -> TeamConfig:
     return team
 
 
-def _write_schema(path: Path) -> None:
-    from massmem.config.show import build_json_schema
-
-    with open_output(path) as write:
-        write(json.dumps(build_json_schema(), indent=1, ensure_ascii=False) + "\n")
-
-
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    backend: BackendConfig
-    result: float | MassmemError
-    """Seconds, or why the model did not answer."""
-
-    def to_dict(self) -> dict[str, Any]:
-        row: dict[str, Any] = {"type": self.backend.type, "model": self.backend.model}
-        if isinstance(self.result, MassmemError):
-            return row | {"ok": False, "error": self.result.message, "fix": self.result.hint or None}
-        return row | {"ok": True, "seconds": round(self.result, 2)}
-
-
-async def _probe_models(team: TeamConfig) -> list[_Probe]:
-    """Try each distinct model once, all at the same time, and report the results."""
+async def _probe_models(team: TeamConfig) -> list[tuple[BackendConfig, float | MassmemError]]:
+    """Try each distinct model once, all at the same time; report and return the seconds, or why it did not answer."""
     backends = list({(b.type, b.model, b.base_url, b.api_key): b for b in (a.backend for a in team.agents)}.values())
     notify(f"trying {', '.join(backend.label for backend in backends)} ...")
-    probes = await asyncio.gather(*map(_probe, backends))
-    for probe in probes:
-        name = probe.backend.label
-        if isinstance(probe.result, MassmemError):
-            notify(f"{name}: {probe.result.message}" + (f"\n  {probe.result.hint}" if probe.result.hint else ""))
+    results = await asyncio.gather(*map(_try_model, backends))
+    for backend, result in zip(backends, results, strict=True):
+        if isinstance(result, MassmemError):
+            notify(f"{backend.label}: {result.message}" + (f"\n  {result.hint}" if result.hint else ""))
         else:
-            notify(f"{name} answered in {probe.result:.1f} s")
-    return list(probes)
+            notify(f"{backend.label} answered in {result:.1f} s")
+    return list(zip(backends, results, strict=True))
 
 
-async def _probe(backend: BackendConfig) -> _Probe:
+async def _try_model(backend: BackendConfig) -> float | MassmemError:
     try:
-        return _Probe(backend, await probe_model(backend))
+        return await probe_model(backend)
     except MassmemError as e:
-        return _Probe(backend, e)
+        return e
+
+
+async def probe_model(backend: BackendConfig) -> float:
+    """Ask the model for one word; return the seconds that it took.
+
+    Raises:
+        MassmemError: it does not answer, see Providers.open and ChatProvider.stream.
+    """
+    limits = {
+        "max_tokens": _PROBE_TOKENS,
+        "max_retries": 0,
+        "timeout": min(backend.timeout, _PROBE_TIMEOUT),
+        "thinking_tokens": None,
+    }
+    providers = Providers()
+    started = time.monotonic()
+    try:
+        provider = await providers.open(backend.model_copy(update=limits))
+        request = ChatRequest((ChatMessage("user", "Reply with the one word: ready"),), purpose="answer")
+        await ask(provider, request)
+    finally:
+        await providers.close()
+    return time.monotonic() - started
 
 
 def _format_command(path: Path, home: Path, command: str = "") -> str:
@@ -274,7 +359,12 @@ def _format_command(path: Path, home: Path, command: str = "") -> str:
     return " ".join(filter(None, parts))
 
 
-def _result_to_dict(path: Path, candidates: Candidates, team: TeamConfig, probes: Sequence[_Probe]) -> dict[str, Any]:
+def _result_to_dict(
+    path: Path,
+    candidates: Candidates,
+    team: TeamConfig,
+    probes: Sequence[tuple[BackendConfig, float | MassmemError]],
+) -> dict[str, Any]:
     servers = [
         {"type": server.type, "base_url": server.base_url, "models": [model.name for model in server.models]}
         for server in candidates.servers
@@ -285,8 +375,14 @@ def _result_to_dict(path: Path, candidates: Candidates, team: TeamConfig, probes
         "path": str(path),
         "found": {"keys": keys, "servers": servers, "embedded": candidates.embedded},
         "agents": [{"id": a.id, "type": a.backend.type, "model": a.backend.model} for a in team.agents],
-        "tried": [probe.to_dict() for probe in probes],
+        "tried": [{"type": b.type, "model": b.model, **_probe_to_dict(result)} for b, result in probes],
     }
+
+
+def _probe_to_dict(result: float | MassmemError) -> dict[str, Any]:
+    if isinstance(result, MassmemError):
+        return {"ok": False, "error": result.message, "fix": result.hint or None}
+    return {"ok": True, "seconds": round(result, 2)}
 
 
 _ROLES = (
@@ -346,14 +442,15 @@ def format_config(
         extractor: the backend whose provider extracts facts.
         is_multilingual: memories are embedded by the multilingual embedder.
     """
-    slow = any(draft.type == "local" for draft in backends)
-    rounds = 1 if all(draft.type == "local" for draft in backends) else 2 if slow else 3
+    is_local = backends[0].type == "local"  # then it is the only one
     head = _HEAD.format(
         day=datetime.now().astimezone().date(),
         file=f" {file}" if file else "",
         config=f" --config {file}" if file else "",
     )
-    rest = _REST.format(rounds=rounds, timeout=900 if slow else 600, presentation="as_is" if slow else "auto")
+    rest = _REST.format(
+        rounds=1 if is_local else 3, timeout=900 if is_local else 600, presentation="as_is" if is_local else "auto"
+    )
     if is_multilingual:
         rest += _MULTILINGUAL
     if extractor is not None:
@@ -366,8 +463,10 @@ def format_config(
 def _format_agents(backends: Sequence[Draft]) -> Iterator[str]:
     """Yield the agents; a backend is written once, and later agents refer to its YAML anchor."""
     anchors: dict[Draft, str] = {}
-    if all(draft.type == "local" for draft in backends):
-        yield _read_local_agents()
+    if backends[0].type == "local":
+        # The agents of configs/local.yaml, as they stand there: the best team found for a model so small.
+        text = find_config(f"{EXAMPLES}local").read_text("utf-8")
+        yield text[text.index("  - id:") : text.index("\ncoordination:")]
         return
     for i, (id_, message) in enumerate(_ROLES):
         draft = backends[i % len(backends)]
@@ -381,12 +480,6 @@ def _format_agents(backends: Sequence[Draft]) -> Iterator[str]:
         yield f"    system_message: {message}\n\n" if i + 1 < len(_ROLES) else f"    system_message: {message}\n"
 
 
-def _read_local_agents() -> str:
-    """Return the agents of configs/local.yaml, as they stand there: the best team found for a model so small."""
-    text = find_config(f"{EXAMPLES}local").read_text("utf-8")
-    return text[text.index("  - id:") : text.index("\ncoordination:")]
-
-
 def _format_backend(draft: Draft) -> Iterator[str]:
     yield f"type: {draft.type}"
     if draft.model:
@@ -396,15 +489,9 @@ def _format_backend(draft: Draft) -> Iterator[str]:
         yield f"base_url: {draft.base_url}"
     if draft.key:
         yield f"api_key: ${{{draft.key}}}    # from the environment or .env; do not write the key itself here"
-    match draft.type:
-        case "local":
-            yield "# model: /path/to/any.gguf   # default: the embedded model"
-            yield "temperature: 0.7             # makes the answers differ enough to choose from"
-            yield "max_tokens: 350              # limits the time of a reply"
-            yield "timeout: 300                 # seconds without progress"
-        case "ollama" | "lmstudio" | "vllm" | "llamacpp":
-            current = f"; now {draft.window:,}" if draft.window else ""
-            yield f"# context_window: 16384   # tokens; default: asked from the server{current}"
-            yield "timeout: 300              # seconds without a byte; a cold model takes long to load"
-        case _:
-            yield "# max_tokens: 2000        # of one reply"
+    if draft.type in SERVER_NAMES:
+        current = f"; now {draft.window:,}" if draft.window else ""
+        yield f"# context_window: 16384   # tokens; default: asked from the server{current}"
+        yield "timeout: 300              # seconds without a byte; a cold model takes long to load"
+    else:
+        yield "# max_tokens: 2000        # of one reply"

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except MassmemError as e:
-        from massmem.cli.error_report import report_error
+        from massmem.cli.errors import report_error
 
         code = report_error(e, arguments)
     except KeyboardInterrupt:
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         code = EXIT_CLOSED_PIPE
     except Exception as e:  # noqa: BLE001 - the last resort: the machine's fault is named, a bug becomes a log file and one line
-        from massmem.cli.error_report import report_bug, report_error, to_machine_error
+        from massmem.cli.errors import report_bug, report_error, to_machine_error
 
         fault = to_machine_error(e)
         code = report_bug(e, arguments) if fault is None else report_error(fault, arguments)

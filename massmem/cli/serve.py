@@ -1,13 +1,34 @@
-"""`massmem serve`: the HTTP service."""
+"""`massmem serve`, `ui`, `worker` and `mcp`: the council as a service.
 
+serve     over HTTP
+ui        the page, for the user of this machine
+worker    recording and compression apart from serving
+mcp       on stdin and stdout, for agents that start it themselves
+"""
+
+import asyncio
+import logging
 import os
-from typing import TYPE_CHECKING, Annotated
+import secrets
+import signal
+import sys
+import webbrowser
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from massmem.cli.access import ensure_secret
+from massmem.cli.errors import log_to_stderr
 from massmem.cli.options import Config
-from massmem.cli.setup import load_server_teams, load_setup, require_extra
-from massmem.cli.token import ensure_secret
+from massmem.cli.setup import Setup, load_server_teams, load_setup, require_extra
+from massmem.cli.streams import discard_output, notify, write_out
+from massmem.cli.terminal import EXIT_CODES, handle_signals
+from massmem.config.models import TeamConfig
 
 if TYPE_CHECKING:
     from massmem.server.service import Settings
@@ -60,3 +81,152 @@ def load_service(command: str, config: str | None, **options: object) -> "tuple[
     changes = {name: value for name, value in options.items() if value is not None}
     server = team.server.model_copy(update=changes)
     return Settings(team.model_copy(update={"server": server}), setup.home, teams), notice
+
+
+ui_app = typer.Typer(help="Talk to the team in a browser.")
+
+_LOCALHOST = "127.0.0.1"
+_PAGE_GRACE = 1.0
+"""Seconds that turns may go on after Ctrl-C. They are in the log, and the page continues them."""
+
+
+@ui_app.command()
+def ui_command(
+    config: Config = None,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="[default: any free port]", show_default=False)
+    ] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+) -> None:
+    """Talk to the team in a browser: your conversations, what the agents see and remember, and what it all costs.
+
+    Only this machine can open the page, with an address that is printed and works once. Ctrl-C ends it.
+    """
+    settings, _ = load_service("ui", config, host=_LOCALHOST, port=port, workers=1, grace=_PAGE_GRACE)
+    from massmem.server.serve import serve_page
+
+    token = secrets.token_urlsafe(32)
+
+    def announce(chosen_port: int) -> None:
+        # Browsers send nothing after the # to anybody; the page reads it there.
+        url = f"http://{_LOCALHOST}:{chosen_port}/#token={token}"
+        write_out(f"{url}\n")
+        notify("the address works once, on this machine; Ctrl-C ends it")
+        if browser and _has_screen():
+            Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+    serve_page(replace(settings, page_token=token), announce)
+
+
+def _has_screen() -> bool:
+    """Without a screen, Python would open a browser for terminals in this one."""
+    return not sys.platform.startswith("linux") or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+
+
+worker_app = typer.Typer(help="Record and compress for a service that leaves that to workers.")
+
+
+@worker_app.command()
+def worker_command(
+    config: Config = None,
+    compress: Annotated[
+        bool, typer.Option("--compress/--no-compress", help="Compress histories before the next question.")
+    ] = True,
+) -> None:
+    """Record memories and compress histories until Ctrl-C or SIGTERM. The log is JSON on stderr.
+
+    For `massmem serve --no-record`, with the same configuration. Any number of workers share the queue; let one of them
+    compress. Nothing is lost when one is killed.
+    """
+    setup = load_setup(config)
+    teams = load_server_teams(setup.config, setup.home)
+    with require_extra("server", "worker"):
+        from massmem.server.service_log import log_to_stderr
+    log_to_stderr()
+    asyncio.run(_work(setup.config, setup.home, teams, compresses=compress))
+
+
+async def _work(config: TeamConfig, home: Path, others: Mapping[str, TeamConfig], *, compresses: bool) -> None:
+    from massmem.session.background import BackgroundWork, log
+    from massmem.session.team import DEFAULT_TEAM, Team
+
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as stack:
+        team = await Team.open(config, home=home)
+        stack.push_async_callback(team.close)
+        await team.start()
+        teams = {DEFAULT_TEAM: team}
+        for name, other in others.items():
+            teams[name] = team.beside(other)
+            stack.push_async_callback(teams[name].close)
+            await teams[name].start()
+        log.info("working")
+        await BackgroundWork(teams, compresses=compresses).run(stopping)
+
+
+_GRACE = 0.5
+"""Seconds for questions to learn that they are stopped."""
+
+mcp_app = typer.Typer(help="Let other agents ask the team: an MCP server on stdin and stdout.")
+
+
+@mcp_app.command()
+def mcp_command(
+    config: Config = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Write a line for each request to stderr.")] = False,
+) -> None:
+    """Serve the team over MCP on stdin and stdout, as the command line's user, until the client goes.
+
+    Programs such as Claude Code, Codex, Cursor and Zed start it. Stdout holds the protocol alone; the log is on stderr.
+    Over HTTP, `massmem serve` has the same tools at /mcp.
+    """
+    log_to_stderr(logging.INFO if verbose else logging.WARNING)
+    setup = load_setup(config)
+    with require_extra("mcp", "mcp"):
+        import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    asyncio.run(_serve(setup))
+
+
+async def _serve(setup: Setup) -> None:
+    from massmem.server.mcp.access import LocalAccess
+    from massmem.server.mcp.tools import create_mcp_server
+    from massmem.session.team import Team
+
+    team = await Team.open(setup.config, home=setup.home)
+    try:
+        await team.start()
+        for warning in team.take_warnings():
+            notify(warning)
+        access = LocalAccess(team)
+        try:
+            code = await _run_until_signal(create_mcp_server(lambda _: access).run_stdio_async())
+        finally:
+            await access.close()
+    finally:
+        await team.close()
+    if code:
+        discard_output()
+        os._exit(code)  # the thread that waits for stdin cannot be stopped, and the interpreter would wait for it
+
+
+async def _run_until_signal(work: Coroutine[Any, Any, None]) -> int:
+    """Return 0 when the work has ended by itself, else the exit code of the signal that ended it."""
+    serving = asyncio.ensure_future(work)
+    stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def stop(signum: signal.Signals) -> None:
+        if not stopped.done():
+            stopped.set_result(EXIT_CODES[signum])
+
+    with handle_signals((signal.SIGINT, signal.SIGTERM), stop):
+        if sys.stdin.isatty():
+            notify("another program should start this, and write MCP to its stdin; Ctrl-C ends it")
+        await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            serving.cancel()
+            await asyncio.wait((serving,), timeout=_GRACE)
+            return stopped.result()
+    await serving
+    return 0

@@ -18,7 +18,7 @@ from massmem.core.events import BallotCast, Event
 from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord
 from massmem.core.transcript import TurnTranscript, parse_ballot
-from massmem.export.as_text import agent_steps, describe_decision, name_speaker, title_turn
+from massmem.export import agent_steps, describe_decision, name_speaker, title_turn
 from massmem.render.text import format_cached, format_count, format_duration, format_percent, pluralize
 
 _MIN_TITLE_WIDTH = 16

@@ -41,8 +41,7 @@ from massmem.core.insights import Insights
 from massmem.core.records import ListedSession, Owner, SessionCounts, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.transcript import TurnTranscript
 from massmem.core.voting import read_plan
-from massmem.export import FORMATS, Format
-from massmem.export.as_json import turn_to_dict
+from massmem.export import FORMATS, Format, turn_to_dict
 from massmem.render.text import pluralize
 from massmem.session.catalogue import (
     DeletionResult,

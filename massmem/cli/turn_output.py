@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from massmem.cli.ask import Output, Show
 from massmem.cli.question import Question
-from massmem.cli.signals import handle_signals
 from massmem.cli.streams import has_cursor, write_err, write_out
-from massmem.cli.terminal import hold_typed_input, lend_terminal
+from massmem.cli.terminal import handle_signals, hold_typed_input, lend_terminal
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import (

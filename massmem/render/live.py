@@ -1,4 +1,4 @@
-"""The live view: one line per agent on stderr while a turn runs, erased when it ends, and the final answer laid out."""
+"""The live view: one line per agent on stderr while a turn runs, erased when it ends; then the answer, laid out."""
 
 import re
 import textwrap
@@ -317,10 +317,10 @@ _NEXT_LINE = f"\x1b[B{_ERASE_LINE}"
 
 
 class Screen:
-    """A block of lines at the bottom of a terminal, updated in place. Each line must fit the terminal's width.
+    """A block of lines at the bottom of a terminal, updated in place.
 
     rich.live redraws the whole block 8 times a second, which flickers over slow connections; this sends only
-    differences. The hidden cursor stays on the last line.
+    differences. Each line must fit the width of the terminal. The hidden cursor stays on the last line.
     """
 
     def __init__(self, console: Console) -> None:
@@ -412,25 +412,23 @@ def _move_up(rows: int) -> str:
     return f"\x1b[{rows}A" if rows > 0 else ""
 
 
-_LONGEST = 100_000
+_MAX_MARKDOWN = 100_000
 """Characters that are laid out, which takes up to half a second. A longer answer is returned as it is."""
 
 _HIDING_RULES = ["entity", "escape", "html_block", "html_inline", "image", "reference"]
+"""What Markdown would hide, and is shown as it is: the text stays complete."""
 
 _PADDING = re.compile(r" +((?:\x1b\[0m)*)$", re.MULTILINE)
 """rich fills every line with blanks, which would be copied with the line."""
 
 
 def render_markdown(answer: str, terminal: TextIO) -> str:
-    """Return the answer, laid out, as text to write to this terminal, without control sequences of the model.
-
-    The text stays complete: what Markdown would hide (HTML, references, escapes, line ends) is shown as it is.
-    """
+    """Return the answer as text to write to this terminal, without control sequences of the model."""
     from markdown_it import MarkdownIt
     from rich.markdown import Markdown
 
     text = make_printable(answer).rstrip("\n") + "\n"
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_MARKDOWN:
         return text
     # Links show their address: link text may claim another destination.
     markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)

@@ -1,4 +1,4 @@
-"""A turn as lines of text: numbers and events in short English, for people (plain) and for the log file."""
+"""Numbers and events as short English text; a turn as lines of it, and as lines of the log."""
 
 import logging
 from collections.abc import Mapping
@@ -349,23 +349,14 @@ def _excerpt(text: str) -> str:
 log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
-    "question",
-    "content",
-    "text",
-    "reasoning",
-    "reason",
-    "partial",
-    "arguments",
-    "answer",
-    "prompt",
-    "summary",
+    "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
     "metadata",
-}
+}  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 
 
 class LogRenderer(Renderer):
-    """Logs names and numbers of each event, no text of users, models or tools. `view` must have been fed it first."""
+    """Logs each event. `view` must have been fed the event first."""
 
     def __init__(self, view: TurnView) -> None:
         self._view = view

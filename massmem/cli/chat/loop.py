@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, translate_line
 from massmem.cli.chat.state import ChatState
-from massmem.cli.error_report import show_error
+from massmem.cli.errors import show_error
 from massmem.cli.question import Question, attach_mentioned_files
 from massmem.cli.run import Invocation, report_failure
-from massmem.cli.signals import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts
 from massmem.cli.streams import has_cursor, write_err
-from massmem.cli.terminal import PlainLineReader, hold_typed_input
+from massmem.cli.terminal import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts, PlainLineReader, hold_typed_input
 from massmem.cli.turn_output import ABANDONED, TurnEvents, show_turn, write_answer, write_dissent
 from massmem.core.display import one_line
 from massmem.core.errors import MassmemError

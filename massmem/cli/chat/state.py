@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from massmem.cli.logs import disable_logging, new_debug_log, start_logging
+from massmem.cli.errors import disable_logging, new_debug_log, start_logging
 from massmem.cli.question import Question
 from massmem.cli.run import Invocation, load_team_of
 from massmem.cli.setup import Setup, use_session_config

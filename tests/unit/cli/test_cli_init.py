@@ -14,8 +14,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from massmem.cli.candidates import Candidates, Draft, find_candidates
-from massmem.cli.init import format_config
+from massmem.cli.init import Candidates, Draft, find_candidates, format_config
 from massmem.config.load import PROVIDERS_BY_KEY, load_config
 from massmem.providers.discovery import ListedModel, LocalServer
 from massmem.providers.presets import PRESETS

@@ -286,9 +286,9 @@ def log_records(events: list[Event], caplog: pytest.LogCaptureFixture) -> list[t
     caplog.set_level(logging.DEBUG, "massmem")
     view = TurnView()
     renderer = LogRenderer(view)
-    for e in events:
-        view.feed(e)
-        renderer.feed(e)
+    for one in events:
+        view.feed(one)
+        renderer.feed(one)
     renderer.close()
     return [(record.levelno, record.getMessage()) for record in caplog.records]
 

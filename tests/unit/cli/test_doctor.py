@@ -1,3 +1,5 @@
+"""Single checks of `massmem doctor`."""
+
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,13 +9,74 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from massmem.cli.checks import CheckResult, DoctorContext
-from massmem.cli.checks.team import check_service, check_tools
+from massmem.cli.doctor import (
+    CheckResult,
+    DoctorContext,
+    Requirement,
+    Skip,
+    check_disk,
+    check_index,
+    check_packages,
+    check_service,
+    check_tools,
+    read_requirements,
+)
 from massmem.cli.main import main
 from massmem.config.models import McpServerConfig, TeamConfig
 from massmem.core.errors import InputError
+from massmem.memory import open_memory
 from tests.support.cli import script, write_team
+from tests.support.memories import make_episode
 from tests.support.tools import server_config
+
+
+def test_requirements_are_read_from_the_metadata():
+    minimum = {(r.name, r.extra): r.minimum for r in read_requirements()}
+    assert minimum["pydantic", ""] == "2.14"
+    assert minimum["xllamacpp", "local"] == "2026.10"
+    assert minimum["psycopg", "postgres"] == "3.3.9"
+    assert {extra for _, extra in minimum} >= {"", "local", "memory", "postgres", "redis", "server"}
+
+
+def test_missing_and_old_packages_are_problems():
+    assert Requirement("pydantic", "2.0").find_problem() == ""
+    assert Requirement("pydantic", "99").find_problem().endswith(" is older than 99")
+    assert Requirement("no-such-package-at-all").find_problem() == "no-such-package-at-all is not installed"
+
+
+async def test_this_installation_is_complete(tmp_path: Path):
+    (result,) = await check_packages(DoctorContext(tmp_path, {}))
+    assert result.status == "ok", result
+    assert "local: installed" in result.details
+
+
+async def test_disk_of_a_home_that_does_not_exist(tmp_path: Path):
+    (result,) = await check_disk(DoctorContext(tmp_path / "a" / "b", {}))
+    assert result.text.endswith(f"MB free in {tmp_path}")
+
+
+TEAM = {"agents": [{"id": "a", "backend": {"type": "openai", "model": "m"}}]}
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["Ich wohne in Graz und nicht in Wien.", "我的姐姐在学校工作", "I live in Graz."], True),
+        (["Ich wohne in Graz und nicht in Wien.", "I live in Graz.", "My sister is here."], False),
+        ([], False),
+    ],
+)
+async def test_most_messages_in_other_languages_call_for_another_embedder(
+    home: Path, texts: Sequence[str], expected: bool
+):
+    team = TeamConfig.model_validate(TEAM)
+    memory = await open_memory(team.memory, home, {})
+    await memory.record([make_episode(text, i) for i, text in enumerate(texts)])
+    await memory.close()
+    (result,) = await check_index(DoctorContext(home, {}, team))
+    assert result.status == "ok"
+    assert any("massmem[multilingual]" in detail for detail in result.details) is expected
+
 
 SECRET = "0123456789-abcdefghijklmnopqrstuvwxyz"
 VARIABLE = "MASSMEM_JWT_SECRET"
@@ -54,9 +117,10 @@ async def test_missing_program_of_a_tool_server_fails(tmp_path: Path):
 
 
 async def test_tools_are_skipped_without_servers_and_offline(tmp_path: Path):
-    (none,) = await check_tools(tools_context(tmp_path))
-    (offline,) = await check_tools(tools_context(tmp_path, server_config(tmp_path / "log"), offline=True))
-    assert (none.status, offline.status) == ("skipped", "skipped")
+    with pytest.raises(Skip, match="no agent has tool servers"):
+        await check_tools(tools_context(tmp_path))
+    with pytest.raises(Skip, match="not started"):
+        await check_tools(tools_context(tmp_path, server_config(tmp_path / "log"), offline=True))
     assert not (tmp_path / "log").exists()
 
 
@@ -68,8 +132,8 @@ async def run_service_check(
 
 
 async def test_service_is_skipped_without_a_server_section():
-    (result,) = await run_service_check(None)
-    assert result.status == "skipped"
+    with pytest.raises(Skip, match="no server section"):
+        await run_service_check(None)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from massmem.cli.signals import ChatInterrupts, TurnStopper
+from massmem.cli.terminal import ChatInterrupts, TurnStopper
 
 
 async def sleep_forever() -> None:

@@ -1,11 +1,13 @@
 import errno
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from massmem.cli.error_report import find_json_format, report_bug, report_error, to_machine_error
+from massmem.cli.errors import find_json_format, report_bug, report_error, to_machine_error
 from massmem.core.errors import ConfigError, RateLimited, UnknownSessionError
 
 
@@ -83,7 +85,7 @@ def test_bug_is_written_to_a_private_redacted_log(home: Path, capsys: pytest.Cap
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     text = log.read_text()
     assert "Traceback" in text
-    assert "test_cli_error_report.py" in text
+    assert "test_cli_errors.py" in text
     assert "sk-abc" not in text + err + out
 
 
@@ -91,3 +93,43 @@ def test_bug_without_a_home_is_written_to_stderr(home: Path, capsys: pytest.Capt
     (home / ".massmem").write_text("in the way")
     assert report_bug(ValueError("odd"), []) == 70
     assert "please report it with these lines" in capsys.readouterr().err
+
+
+def test_log_file_is_private_and_redacted(tmp_path: Path):
+    path = tmp_path / "logs" / "massmem.log"
+    code = f"""
+import logging, pathlib
+from massmem.cli.errors import log_to_file
+log_to_file(pathlib.Path({str(path)!r}), logging.WARNING, lambda: {{"order_id": "O-98765"}})
+try:
+    1 / 0
+except ZeroDivisionError as e:
+    logging.getLogger("massmem.turn.coordinator").error("key %s", "sk-abcdefghijklmnopqrstuvwxyz0123", exc_info=e)
+logging.getLogger("some.library").error("400 bad prompt: O-98765")
+logging.getLogger("massmem.turn.coordinator").debug("too fine")
+logging.getLogger("some.library").info("too fine")
+logging.getLogger("some.library").warning("lone \\ud800")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert (ran.stdout, ran.stderr) == (b"", b"")
+    text = path.read_text()
+    assert "key [redacted]" in text
+    assert "ZeroDivisionError" in text
+    assert "bad prompt: [order_id]" in text
+    assert "lone" in text
+    assert "too fine" not in text
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_log_on_stderr_is_redacted():
+    code = """
+import logging
+from massmem.cli.errors import log_to_stderr
+log_to_stderr(logging.WARNING)
+logging.getLogger("some.library").warning("key %s", "sk-abcdefghijklmnopqrstuvwxyz0123")
+logging.getLogger("some.library").info("too fine")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert ran.stdout == ""
+    assert ran.stderr.endswith("WARNING some.library: key [redacted]\n")
+    assert len(ran.stderr.splitlines()) == 1

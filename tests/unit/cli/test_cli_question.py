@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.cli.files import read_file
+from massmem.cli.question import read_file
 from massmem.core.errors import InputError
 
 

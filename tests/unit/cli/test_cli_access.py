@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.cli.token import SECRET, SECRET_FILE, add_secret, ensure_secret
+from massmem.cli.access import SECRET, SECRET_FILE, add_secret, ensure_secret
 from massmem.config.models import TeamConfig
 from massmem.core.errors import HomeError
 from tests.support.service import make_agent

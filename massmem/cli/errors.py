@@ -1,13 +1,17 @@
-"""Errors as the user sees them: text on stderr, JSON on stdout for programs, a log file for bugs."""
+"""Errors as the user sees them: text on stderr, JSON on stdout for programs, a log file for bugs.
+
+Log files, too. Without one, Python would print warnings and tracebacks on the user's terminal.
+"""
 
 import contextlib
 import errno
 import itertools
 import json
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -15,7 +19,7 @@ from massmem import __version__
 from massmem.config.home import make_file, make_folder, massmem_home
 from massmem.core.display import make_printable
 from massmem.core.errors import MachineError, MassmemError
-from massmem.core.redact import redact
+from massmem.core.redact import mask, redact
 
 EXIT_BUG = 70
 _LIMITS = {
@@ -110,3 +114,74 @@ def _write_crash_log(text: str) -> Path:
     make_file(path)
     path.write_text(redact(head + text), encoding="utf-8", errors="replace")
     return path
+
+
+DEBUG_LOGS = Path(".massmem", "massmem_logs")
+"""The folder of `--debug`, in the working directory."""
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _RedactingFormatter(logging.Formatter):
+    def __init__(self, read_params: Callable[[], Mapping[str, object]]) -> None:
+        super().__init__(_FORMAT)
+        self._read_params = read_params
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(mask(super().format(record), self._read_params()))
+
+
+def log_to_file(path: Path, level: int, read_params: Callable[[], Mapping[str, object]] = dict) -> Callable[[], None]:
+    """Log massmem's messages of `level` and above, and warnings of libraries, to `path`, which gets mode 0600.
+
+    Args:
+        read_params: returns the values, by name, that the log must not contain.
+
+    Returns:
+        A function that stops logging to the file.
+
+    Raises:
+        HomeError, StoreError: the file cannot be created.
+    """
+    make_folder(path.parent)
+    make_file(path)
+    logging.raiseExceptions = False
+    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
+    handler.setFormatter(_RedactingFormatter(read_params))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("massmem").setLevel(level)
+
+    def stop() -> None:
+        root.removeHandler(handler)
+        handler.close()
+
+    return stop
+
+
+def start_logging(
+    home: Path, debug_log: Path | None, read_params: Callable[[], Mapping[str, object]]
+) -> Callable[[], None]:
+    """Log everything to `debug_log`; without it, warnings to the log in massmem's home. As `log_to_file`."""
+    if debug_log is not None:
+        return log_to_file(debug_log, logging.DEBUG, read_params)
+    return log_to_file(home / "logs" / "massmem.log", logging.WARNING, read_params)
+
+
+def log_to_stderr(level: int) -> None:
+    """Log messages of `level` and above to standard error, without secrets."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_RedactingFormatter(dict))
+    logging.basicConfig(handlers=[handler], level=level)
+
+
+def disable_logging() -> None:
+    """Log nowhere: Python would otherwise print warnings on the user's terminal."""
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
+def new_debug_log(folder: Path) -> Path:
+    """Return the path of a new debug log below the working directory `folder`."""
+    stamp = f"{datetime.now().astimezone():%Y%m%d_%H%M%S}"
+    return folder / DEBUG_LOGS / f"log_{stamp}" / "massmem.log"

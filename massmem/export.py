@@ -1,0 +1,377 @@
+"""Writes a session as a file, a turn at a time, in one of several formats, with secrets removed."""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+from massmem.core.attachments import Attachment
+from massmem.core.display import format_dollars
+from massmem.core.records import MessageRecord, SessionRecord
+from massmem.core.redact import mask, mask_values, redact, redact_values
+from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
+
+SCHEMA_VERSION = 1
+"""Of the JSON."""
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 48rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1rem; margin-top: 2.5rem; } small, .how { color: #777; font-size: .85rem; }
+.message { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; border-left: 3px solid #8884;
+  padding: .2rem 0 .2rem .8rem; margin: .3rem 0 1rem; }
+.user { border-color: #37c; } .final { border-color: #2a2; } li { unicode-bidi: isolate; }
+img { max-width: 100%; }
+"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStep:
+    """What an agent did in a turn before the final answer."""
+
+    agent_id: str
+    round: int
+    text: str
+    """What it wrote; the reason of a ballot."""
+    choice: str | None
+    """The agent that it voted for; None when it did not vote."""
+    label: str
+    """`, reasoning` or another kind of message; "" for an answer and a ballot."""
+    message: MessageRecord
+
+
+def agent_steps(turn: TurnTranscript) -> Iterator[AgentStep]:
+    """Return what the agents did, in order."""
+    for message in turn.messages:
+        if message.kind == "user" or message.final:
+            continue
+        choice, text = parse_ballot(message) or (None, message.content)
+        label = "" if choice is not None or message.kind == "assistant" else f", {message.kind.replace('_', ' ')}"
+        yield AgentStep(message.agent_id or message.role, message.round, text, choice, label, message)
+
+
+def format_moment(moment: datetime) -> str:
+    """Return `2026-11-21 22:53 UTC`: the reader of a file may live anywhere."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def describe_session(session: SessionRecord) -> str:
+    """Return one line that identifies the session."""
+    return (
+        f"{session.session_id} · {session.status} · {session.message_count} messages · {session.model} · "
+        f"{format_moment(session.created_at)} to {format_moment(session.updated_at)}"
+    )
+
+
+def title_turn(turn: TurnTranscript) -> str:
+    """Return `Turn 3`, `Turn 3, undone` or `Outside of turns`."""
+    if turn.is_between_turns:
+        return "Outside of turns"
+    return f"Turn {turn.record.turn}{', undone' if turn.record.status == 'undone' else ''}"
+
+
+def name_speaker(message: MessageRecord) -> str:
+    """Return who wrote a message outside of turns: `User`, `Assistant (ann)`, `ann, tool result`."""
+    if message.metadata.get("note"):
+        return "User, to be remembered"
+    if message.metadata.get("cleared"):
+        return "massmem"
+    match message.kind:
+        case "user":
+            return "User"
+        case "assistant":
+            return f"Assistant ({message.agent_name})" if message.agent_name else "Assistant"
+        case kind:
+            return f"{message.agent_name or message.role}, {kind.replace('_', ' ')}"
+
+
+def describe_decision(turn: TurnTranscript) -> str:
+    """Return `2 of 3 votes, 2 rounds, agreement 67%, 12.0 s, 1,234 tokens`, without the parts that are unknown."""
+    final, votes, usage = turn.final, turn.votes, turn.usage
+    parts: list[str] = []
+    if votes:
+        parts.append(f"{votes.get(turn.record.winner or '', 0)} of {sum(votes.values())} votes")
+    parts.append(f"{turn.rounds} round{'' if turn.rounds == 1 else 's'}")
+    if final is not None and final.confidence is not None:
+        parts.append(f"agreement {final.confidence:.0%}{', escalated' if final.escalated else ''}")
+    if turn.seconds is not None:
+        parts.append(f"{turn.seconds:,.1f} s")
+    if tokens := usage.prompt + usage.completion:
+        parts.append(f"{'' if usage.reported else 'about '}{tokens:,} tokens")
+        if usage.cost:
+            parts.append(format_dollars(usage.cost))
+    return ", ".join(parts)
+
+
+def list_minority(turn: TurnTranscript) -> tuple[str, list[tuple[str, str]]]:
+    """Return how many agree with the answer, and the agents with another one, as (name, its answer); both may be empty.
+
+    Their reasons stand among the ballots.
+    """
+    dissent = turn.dissent
+    if dissent is None or not dissent.minority:
+        return "", []
+    answers = [(turn.name(position.agent_id), position.answer) for position in dissent.minority if position.answer]
+    return dissent.describe_agreement(), answers
+
+
+class Format:
+    """Writes plain text. A file is the start, then each turn in order, then the end; other formats replace parts."""
+
+    suffix = "txt"
+    end = ""
+    separator = "\n\n"
+    """Between the parts of a turn."""
+    heading = "\n--- {}, {} ---"
+    note = "[{}]"
+    no_answer = "(no answer: the turn is {})"
+
+    def write_start(self, session: SessionRecord) -> str:
+        return f"{session.title or session.session_id}\n{describe_session(session)}\n"
+
+    def write_turn(self, turn: TurnTranscript, first: bool, detailed: bool) -> str:
+        """Return a turn as text. first: of the file; detailed: with every step of the agents."""
+        return self.separator.join(self._write_parts(turn, detailed)).rstrip("\n") + "\n"
+
+    def _write_parts(self, turn: TurnTranscript, detailed: bool) -> Iterator[str]:
+        record, final = turn.record, turn.final
+        yield self.heading.format(title_turn(turn), format_moment(record.started_at))
+        if turn.is_between_turns:
+            yield from (self._write_speech(name_speaker(m), m.content) for m in turn.messages)
+            return
+        yield self._write_speech("User", record.question, kind="user")
+        yield from self._write_pictures(turn)
+        yield from self._write_steps(turn) if detailed else ()
+        for agent, text in turn.dialogue:
+            yield self._write_speech(
+                "Assistant" if agent else "User", text, agent or None, "final" if agent else "user"
+            )
+        if final is None:
+            yield self.no_answer.format(record.status)
+            return
+        yield self._write_speech("Assistant", final.content, final.agent_name, "final")
+        yield self.note.format(self._escape(describe_decision(turn)))
+        if not detailed:
+            yield from self._write_votes(turn)
+
+    def _write_votes(self, turn: TurnTranscript) -> Iterator[str]:
+        agreement, minority = list_minority(turn)
+        if agreement:
+            yield self.note.format(self._escape(agreement))
+        yield from self._write_ballots(turn, [ballot for ballot in turn.ballots if ballot.stands])
+        yield from (self._write_minority(name, answer) for name, answer in minority)
+
+    def _write_speech(self, speaker: str, text: str, agent: str | None = None, kind: str = "step") -> str:
+        """Return what somebody said. agent: behind the speaker; kind: user, final or step, for the looks."""
+        return f"{speaker}{'' if agent is None else f' ({agent})'}: {text}"
+
+    def _write_pictures(self, turn: TurnTranscript) -> Iterable[str]:
+        return ()
+
+    def _write_steps(self, turn: TurnTranscript) -> Iterator[str]:
+        for step in agent_steps(turn):
+            action = "" if step.choice is None else f", voted for {turn.name(step.choice)}"
+            yield self._write_speech(f"{turn.name(step.agent_id)}, round {step.round}{step.label}{action}", step.text)
+
+    def _write_ballots(self, turn: TurnTranscript, ballots: Sequence[Ballot]) -> Iterable[str]:
+        return [self._write_ballot(turn, b.agent_id, b.choice, b.reason) for b in ballots]
+
+    def _write_ballot(self, turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:
+        return self._escape(f"{turn.name(agent)} voted for {turn.name(choice)}: {reason}")
+
+    def _write_minority(self, name: str, answer: str) -> str:
+        return self._write_speech(f"{name} answered", answer)
+
+    def _escape(self, text: str) -> str:
+        return text
+
+
+class Markdown(Format):
+    """Writes a heading per turn, speakers in bold, and the votes as a list."""
+
+    suffix, separator = "md", "\n"
+    heading = "\n## {}, {}\n"
+    note = "*{}*\n"
+    no_answer = "*No answer: the turn is {}.*\n"
+
+    def write_start(self, session: SessionRecord) -> str:
+        title = self._escape(session.title or session.session_id)
+        return f"# {title}\n\n{self._escape(describe_session(session))}\n"
+
+    def _write_speech(self, speaker: str, text: str, agent: str | None = None, kind: str = "step") -> str:
+        return f"**{self._escape(speaker)}**{'' if agent is None else f' ({self._escape(agent)})'}: {text}\n"
+
+    def _write_steps(self, turn: TurnTranscript) -> Iterator[str]:
+        round_ = 0
+        for step in agent_steps(turn):
+            if step.round > round_:
+                round_ = step.round
+                yield f"### Round {round_}\n"
+            if step.choice is not None:
+                yield self._write_ballot(turn, step.agent_id, step.choice, step.text) + "\n"
+            else:
+                yield f"**{self._escape(turn.name(step.agent_id))}**{step.label}:\n\n{_quote(step.text)}\n"
+
+    def _write_ballot(self, turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:
+        return f"- {super()._write_ballot(turn, agent, choice, ' '.join(reason.split()))}"
+
+    def _write_minority(self, name: str, answer: str) -> str:
+        return f"\n**{self._escape(name)}** answered:\n\n{_quote(answer)}"
+
+    def _escape(self, text: str) -> str:
+        return _MARKDOWN_SPECIAL.sub(r"\\\1", text)
+
+
+class Html(Format):
+    """Writes one self-contained page without scripts or external resources; every text is escaped."""
+
+    suffix, separator, end = "html", "\n", "</body>\n</html>\n"
+    heading = "<h2>{} <small>{}</small></h2>"
+    note = '<p class="how">{}</p>'
+    no_answer = '<p class="how">No answer: the turn is {}.</p>'
+
+    def write_start(self, session: SessionRecord) -> str:
+        title = escape(session.title or session.session_id)
+        return (
+            '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+            f"<h1>{title}</h1>\n<small>{escape(describe_session(session))}</small>\n"
+        )
+
+    def _write_speech(self, speaker: str, text: str, agent: str | None = None, kind: str = "step") -> str:
+        name = escape(speaker if agent is None else f"{speaker} ({agent})")
+        return f'<strong>{name}</strong>\n<div class="message {kind}" dir="auto">{escape(text)}</div>'
+
+    def _write_pictures(self, turn: TurnTranscript) -> Iterable[str]:
+        for file, data in ((a.file, b64encode(a.data).decode()) for a in turn.attachments):
+            if file.media_type.startswith("image/"):
+                yield f'<img alt="{escape(file.name)}" src="data:{escape(file.media_type)};base64,{data}">'
+
+    def _write_steps(self, turn: TurnTranscript) -> Iterator[str]:
+        for step in agent_steps(turn):
+            if step.choice is not None:
+                ballot = self._write_ballot(turn, step.agent_id, step.choice, step.text)
+                yield f"<p>Round {step.round}: {ballot}</p>"
+            else:
+                yield self._write_speech(f"{turn.name(step.agent_id)}, round {step.round}{step.label}", step.text)
+
+    def _write_ballots(self, turn: TurnTranscript, ballots: Sequence[Ballot]) -> Iterable[str]:
+        items = "".join(f"<li>{ballot}</li>\n" for ballot in super()._write_ballots(turn, ballots))
+        return [f"<ul>\n{items}</ul>"] if items else []
+
+    def _escape(self, text: str) -> str:
+        return escape(text)
+
+
+class Json(Format):
+    """Writes one JSON object, {"schema_version", "session", "turns": [...]}, with a turn per line and every step."""
+
+    suffix, end = "json", "\n]}\n"
+
+    def write_start(self, session: SessionRecord) -> str:
+        return f'{{"schema_version": {SCHEMA_VERSION}, "session": {_dump(session.model_dump(mode="json"))}, "turns": ['
+
+    def write_turn(self, turn: TurnTranscript, first: bool, detailed: bool) -> str:
+        return ("" if first else ",") + "\n" + _dump(turn_to_dict(turn))
+
+
+FORMATS: dict[str, Format] = {"json": Json(), "markdown": Markdown(), "text": Format(), "html": Html()}
+
+
+def _quote(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+
+
+def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
+    """Return a turn as JSON. `messages` have the fields of a chat history: role, content, timestamp, agent_type."""
+    record, final, usage = turn.record, turn.final, turn.usage
+    return {
+        "turn": record.turn,
+        "status": record.status,
+        "question": record.question,
+        "answer": None if final is None else final.content,
+        "names": turn.names,
+        "asked": [{"agent": agent or None, "content": text} for agent, text in turn.dialogue],
+        "plan": list(turn.plan),
+        "winner": record.winner,
+        "confidence": None if final is None else final.confidence,
+        "escalated": final is not None and final.escalated,
+        "votes": turn.votes,
+        "dissent": None if (dissent := turn.dissent) is None else dissent.to_json(),
+        "ballots": [
+            {"agent": b.agent_id, "round": b.round, "choice": b.choice, "reason": b.reason, "stands": b.stands}
+            for b in turn.ballots
+        ],
+        "rounds": turn.rounds,
+        "seconds": turn.seconds,
+        "tokens": {"prompt": usage.prompt, "completion": usage.completion, "reported": usage.reported},
+        "cost": usage.cost,
+        "started_at": record.started_at.isoformat(),
+        "ended_at": None if record.ended_at is None else record.ended_at.isoformat(),
+        **({"files": [_file_to_dict(attachment) for attachment in turn.attachments]} if turn.attachments else {}),
+        "messages": [_message_to_dict(message, turn) for message in turn.messages],
+    }
+
+
+def _file_to_dict(attachment: Attachment) -> dict[str, Any]:
+    return {**asdict(attachment.file), "data": b64encode(attachment.data).decode()}
+
+
+def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "role": message.role,
+        "kind": message.kind,
+        "agent_type": turn.name(message.agent_id) if message.agent_id else message.agent_name or None,
+        "agent_id": message.agent_id,
+        "round": message.round,
+        "final": message.final,
+        "content": message.content,
+        "timestamp": message.created_at.isoformat(),
+        "metadata": message.metadata,
+    }
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def redact_turn(turn: TurnTranscript, params: Mapping[str, object] | None = None) -> TurnTranscript:
+    """Return the turn with `[redacted]` for what looks like a secret and the name of a param for its value.
+
+    Args:
+        params: values of the session's params, by name. A reply to a request for a param is left out whole.
+    """
+    values = params or {}
+    messages = [
+        message.model_copy(
+            update={
+                "content": _redact_message(message, values),
+                "metadata": redact_values(mask_values(message.metadata, values)),
+            }
+        )
+        for message in turn.messages
+    ]
+    record = turn.record
+    question = next((m.content for m in messages if m.kind == "user"), redact(mask(record.question, values)))
+    clean = build_transcript(record.model_copy(update={"question": question, "answer": None}), messages)
+    answer = clean.final.content if clean.final is not None else None
+    return replace(clean, record=clean.record.model_copy(update={"answer": answer}), plan=turn.plan)
+
+
+def redact_session(session: SessionRecord, params: Mapping[str, object] | None = None) -> SessionRecord:
+    """Return the session with its texts redacted, as `redact_turn` does."""
+    texts = ("title", "last_message", "description", "config_path", "model")
+    return session.model_copy(update={name: redact(mask(getattr(session, name), params or {})) for name in texts})
+
+
+def _redact_message(message: MessageRecord, params: Mapping[str, object]) -> str:
+    return redact(mask(message.public_text, params))
