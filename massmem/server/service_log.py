@@ -14,7 +14,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from massmem.core.redact import redact
-from massmem.telemetry.spans import hash_name
+from massmem.telemetry import hash_name
 
 log = logging.getLogger("massmem.server.requests")
 

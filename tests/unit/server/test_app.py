@@ -17,7 +17,7 @@ from massmem.server.app import create_app
 from massmem.server.service import Settings
 from massmem.server.service_log import JsonFormatter
 from massmem.session.owners import to_stored_id
-from massmem.telemetry.spans import hash_name
+from massmem.telemetry import hash_name
 from tests.support.service import find_free_port, make_agent, make_config, make_token
 
 ALICE = {"Authorization": f"Bearer {make_token('alice')}"}
