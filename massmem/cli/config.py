@@ -14,7 +14,7 @@ from massmem.config.home import massmem_home
 from massmem.config.load import LoadedConfig, load_named
 from massmem.config.show import Setting, list_settings
 from massmem.config.yaml import format_path
-from massmem.core.display import make_printable
+from massmem.core.text import make_printable
 
 _MAX_WIDTH = 60
 """Columns before the origins; longer values push theirs to the right."""

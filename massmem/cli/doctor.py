@@ -13,8 +13,8 @@ from massmem.cli.setup import choose_config, read_environment
 from massmem.cli.streams import write_json, write_out
 from massmem.config.home import massmem_home
 from massmem.config.load import load_named
-from massmem.core.display import make_printable
 from massmem.core.errors import ConfigError, MassmemError
+from massmem.core.text import make_printable
 
 SCHEMA_VERSION = 1
 TIMEOUT = 120.0

@@ -8,10 +8,10 @@ import typer
 from massmem.cli.options import AsJson, Config, format_time, parse_duration
 from massmem.cli.setup import load_setup
 from massmem.cli.streams import notify, write_json, write_out
-from massmem.core.api_keys import ApiKey, make_api_key
-from massmem.core.display import one_line
 from massmem.core.errors import InputError
 from massmem.core.events import now
+from massmem.core.records import ApiKey, make_api_key
+from massmem.core.text import one_line
 
 app = typer.Typer(
     no_args_is_help=True,

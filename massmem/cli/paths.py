@@ -7,7 +7,7 @@ from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import write_json, write_out
 from massmem.config.home import expand_home
-from massmem.core.display import make_printable
+from massmem.core.text import make_printable
 from massmem.memory.opening import index_root
 from massmem.providers.weights import models_folder
 from massmem.session.registry import without_password

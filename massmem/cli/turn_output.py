@@ -13,7 +13,6 @@ from massmem.cli.question import Question
 from massmem.cli.signals import handle_signals
 from massmem.cli.streams import has_cursor, write_err, write_out
 from massmem.cli.terminal import hold_typed_input, lend_terminal
-from massmem.core.display import make_printable, one_line
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import (
     AgentDelta,
@@ -26,6 +25,7 @@ from massmem.core.events import (
     TurnStarted,
 )
 from massmem.core.messages import clean_text
+from massmem.core.text import make_printable, one_line
 from massmem.core.voting import Position
 from massmem.render import Renderer
 from massmem.render.json_output import JsonlRenderer

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from massmem.core.display import make_printable
+from massmem.core.text import make_printable
 from massmem.evaluation.evaluate import Evaluation
 from massmem.evaluation.report import Comparison, CouncilReport, EntrantReport, Share
 

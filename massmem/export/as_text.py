@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from massmem.core.display import format_dollars
 from massmem.core.records import MessageRecord, SessionRecord
+from massmem.core.text import format_dollars
 from massmem.core.transcript import TurnTranscript, parse_ballot
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from massmem.core.lookalikes import find_look
+from massmem.core.text import find_look
 from massmem.memory.access import is_owned, may_see, visible_to
 from massmem.memory.index import All, Index, OneOf
 from massmem.memory.origins import AGENT, TOOL, find_tool_name, name_tool_origin

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.markdown import Markdown
 
-from massmem.core.display import make_printable
+from massmem.core.text import make_printable
 
 _LONGEST = 100_000
 """Characters that are laid out, which takes up to half a second. A longer answer is returned as it is."""

@@ -3,7 +3,6 @@
 from typing import TextIO, assert_never
 
 from massmem.core.calls import describe_call, shorten_tool_name
-from massmem.core.display import format_dollars, one_line
 from massmem.core.events import (
     AgentBusy,
     AgentDelta,
@@ -30,6 +29,7 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.redact import redact
+from massmem.core.text import format_dollars, one_line
 from massmem.render import Renderer
 from massmem.render.text import (
     describe_failure,

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import assert_never
 
-from massmem.core.display import format_dollars, one_line
 from massmem.core.events import AgentFailed, ContextCompressed, ContextMeasured, TurnCompleted, WinnerDecided, WorkCut
 from massmem.core.messages import Usage
+from massmem.core.text import format_dollars, one_line
 from massmem.render.turn_view import AgentView, TurnView
 
 _DECISIONS = {

@@ -13,9 +13,9 @@ from pydantic import SecretStr
 
 from massmem.config.home import expand_home
 from massmem.config.models import JwtConfig
-from massmem.core.api_keys import MAX_SUBJECT_LENGTH, hash_api_key, is_api_key, is_subject
 from massmem.core.errors import InputError
 from massmem.core.events import now
+from massmem.core.records import MAX_SUBJECT_LENGTH, hash_api_key, is_api_key, is_subject
 from massmem.server.errors import RETRY_LATER, RetryLater, Unauthorized
 from massmem.store.ports import SessionStore
 

@@ -264,7 +264,7 @@ files = sa.Table(
     sa.Column("data", sa.LargeBinary, nullable=False),
 )
 
-# Keys of users of the HTTP service. The key itself is nowhere: see massmem/core/api_keys.py.
+# Keys of users of the HTTP service. The key itself is nowhere: see massmem/core/records.py.
 api_keys = sa.Table(
     "api_keys",
     metadata,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from massmem.cli.checks import CheckResult, DoctorContext, fail, ok, skip, skip_without_config
 from massmem.config.models import TeamConfig
-from massmem.core.display import one_line
 from massmem.core.errors import StoreError
 from massmem.core.records import SessionFilter
+from massmem.core.text import one_line
 from massmem.render.text import pluralize
 from massmem.session.registry import Registry, RegistryDamaged, read_sessions, without_password
 from massmem.store import open_configured

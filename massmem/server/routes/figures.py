@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from massmem.core.events import now
-from massmem.core.figures import Figures
+from massmem.core.insights import Figures
 from massmem.core.records import ListedSession, Owner, SessionFilter
 from massmem.core.transcript import TurnTranscript
 from massmem.server.dependencies import Authorized, Caller

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from massmem.core.api_keys import ApiKey
+from massmem.core.records import ApiKey
 from massmem.store.schema import KEY, api_keys
 from massmem.store.sql.database import Database
 
