@@ -19,13 +19,10 @@ from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.config.home import explain_write_error, massmem_home, replace_file
 from massmem.core.errors import InputError
 from massmem.core.events import now
-from massmem.evaluation.as_html import format_html
-from massmem.evaluation.as_json import evaluation_to_dict, list_answers
-from massmem.evaluation.as_text import format_evaluation
 from massmem.evaluation.evaluate import Evaluation, Evaluator
 from massmem.evaluation.items import Item, ScorerName, load_items
-from massmem.evaluation.results import open_results
-from massmem.evaluation.runner import Entrant, Progress, Runner, Spending
+from massmem.evaluation.output import evaluation_to_dict, format_evaluation, format_html, list_answers
+from massmem.evaluation.runner import Entrant, Progress, Runner, Spending, open_results
 
 app = typer.Typer()
 

@@ -9,20 +9,17 @@ from operator import add
 
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
-from massmem.evaluation.items import Item
-from massmem.evaluation.judge import Judge
+from massmem.evaluation.items import Item, score
 from massmem.evaluation.report import (
     Answers,
     Comparison,
     EntrantReport,
+    choose_most_common,
     compare,
     grade_by_score,
     report_entrant,
 )
-from massmem.evaluation.results import Result
-from massmem.evaluation.rules import choose_most_common
-from massmem.evaluation.runner import Entrant, Progress, Runner, open_team
-from massmem.evaluation.scorers import score
+from massmem.evaluation.runner import Entrant, Judge, Progress, Result, Runner, open_team
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 """Returns what shows the progress of the task with this name."""

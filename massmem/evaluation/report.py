@@ -1,23 +1,160 @@
-"""What the answers of teams come to: accuracies, paired differences, what the council made of its members' answers."""
+"""What the answers of teams come to: accuracies, paired differences, what the council made of its members' answers.
 
-from collections.abc import Callable, Sequence
+The rules that choose among the answers of a council are computed from what it recorded: trying them costs no request.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from massmem.evaluation.items import Item
-from massmem.evaluation.results import Result
-from massmem.evaluation.rules import RULES
-from massmem.evaluation.scorers import score
-from massmem.evaluation.statistics import (
-    Bin,
-    Interval,
-    calibration_bins,
-    calibration_error,
-    difference_interval,
-    mcnemar_p,
-    wilson_interval,
-)
+from massmem.evaluation.items import Item, score
+from massmem.evaluation.runner import Result
+
+Z95 = 1.959963984540054
+"""The 97.5th percentile of the normal distribution: two-sided 95 %."""
+
+_RESAMPLES = 10_000
+_BINS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A range that holds the true value in 95 % of such samples."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Answers of similar confidence."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    """Mean."""
+    accuracy: float
+
+
+def wilson_interval(right: int, total: int) -> Interval:
+    """Return the 95 % score interval of a share (Wilson 1927): unlike the simple one it is sound near 0 and 1."""
+    if total == 0:
+        return Interval(0.0, 1.0)
+    share, z2 = right / total, Z95**2
+    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
+    spread = Z95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
+    return Interval(max(0.0, centre - spread), min(1.0, centre + spread))
+
+
+def mcnemar_p(only_first: int, only_second: int) -> float:
+    """Return the exact two-sided p of McNemar's test: how likely so uneven a split is when both are equally good.
+
+    only_first, only_second: questions that only the one, or only the other, answered rightly.
+    """
+    total = only_first + only_second
+    if total == 0:
+        return 1.0
+    tail = sum(math.comb(total, k) for k in range(min(only_first, only_second) + 1)) / 2**total
+    return min(1.0, 2 * tail)
+
+
+def difference_interval(first: Sequence[bool], second: Sequence[bool]) -> Interval:
+    """Return the 95 % interval of the difference of two accuracies on the same questions (paired bootstrap).
+
+    first, second: whether each question was answered rightly, in the same order. The difference is first - second.
+    """
+    differences = [int(a) - int(b) for a, b in zip(first, second, strict=True)]
+    if not differences:
+        return Interval(-1.0, 1.0)
+    draw, size = random.Random(0), len(differences)
+    means = sorted(sum(draw.choices(differences, k=size)) / size for _ in range(_RESAMPLES))
+    return Interval(means[int(0.025 * _RESAMPLES)], means[int(0.975 * _RESAMPLES) - 1])
+
+
+def calibration_bins(confidences: Sequence[float], right: Sequence[bool]) -> list[Bin]:
+    """Return the answers in bins of equal width by confidence, empty ones left out."""
+    grouped: dict[int, list[tuple[float, bool]]] = {}
+    for confidence, is_right in zip(confidences, right, strict=True):
+        grouped.setdefault(min(int(confidence * _BINS), _BINS - 1), []).append((confidence, is_right))
+    return [
+        Bin(
+            low=index / _BINS,
+            high=(index + 1) / _BINS,
+            count=len(pairs),
+            confidence=sum(confidence for confidence, _ in pairs) / len(pairs),
+            accuracy=sum(is_right for _, is_right in pairs) / len(pairs),
+        )
+        for index, pairs in sorted(grouped.items())
+    ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float | None:
+    """Return the expected calibration error: the mean gap between confidence and accuracy, weighted by the bins' sizes.
+
+    None without answers.
+    """
+    total = sum(part.count for part in bins)
+    return sum(part.count * abs(part.confidence - part.accuracy) for part in bins) / total if total else None
+
+
+Values = Mapping[str, str]
+"""Agent -> what its answer comes to, "" for nothing, in the order of the agents."""
+Ballots = Mapping[str, str]
+"""Voter -> the agent that it voted for."""
+
+
+def choose_first(values: Values, ballots: Ballots) -> str:
+    """Return the answer of the first agent."""
+    return next(iter(values.values()), "")
+
+
+def choose_most_given(values: Values, ballots: Ballots) -> str:
+    """Return the answer that most agents gave."""
+    return choose_most_common(list(values.values()))
+
+
+def choose_most_voted(values: Values, ballots: Ballots) -> str:
+    """Return the answer with most ballots; of equals the one that more agents gave."""
+    votes, authors = _count_votes(values, ballots), Counter(values.values())
+    return max(filter(None, values.values()), key=lambda value: (votes[value], authors[value]), default="")
+
+
+def choose_most_supported(values: Values, ballots: Ballots) -> str:
+    """Return the answer that most agents gave, ballots deciding between equals."""
+    votes, authors = _count_votes(values, ballots), Counter(values.values())
+    return max(filter(None, values.values()), key=lambda value: (authors[value], votes[value]), default="")
+
+
+def choose_by_sum(values: Values, ballots: Ballots) -> str:
+    """Return the answer with most authors and ballots, counted together."""
+    counts = Counter(values.values()) + _count_votes(values, ballots)
+    return max(filter(None, values.values()), key=lambda value: counts[value], default="")
+
+
+RULES: Mapping[str, Callable[[Values, Ballots], str]] = {
+    "the first agent's answer": choose_first,
+    "the answer that most gave": choose_most_given,
+    "the same, ballots decide between equals": choose_most_supported,
+    "the answer with most ballots": choose_most_voted,
+    "authors and ballots together": choose_by_sum,
+}
+"""By name. Each returns the value that it chooses, "" for none; of equals that of the agent that is listed first."""
+
+
+def choose_most_common(values: Sequence[str]) -> str:
+    """Return the most common value, the first of those that are equally common; empty ones do not count."""
+    counts = Counter(value for value in values if value)
+    return max(counts, key=lambda value: counts[value]) if counts else ""
+
+
+def _count_votes(values: Values, ballots: Ballots) -> Counter[str]:
+    return Counter(values[choice] for choice in ballots.values() if choice in values)
+
 
 Grade = Callable[[Item, str], bool]
 """Whether an answer is right."""
@@ -52,7 +189,7 @@ class CouncilReport:
     chosen: Share
     """Of the questions with right and wrong answers: the winner's was right."""
     rules: dict[str, Share]
-    """Right answers of each rule on the same answers and ballots, see `massmem.evaluation.rules`."""
+    """Right answers of each rule on the same answers and ballots."""
     presentation_mended: int
     """The winner's answer was wrong, the final one right."""
     presentation_spoiled: int
