@@ -23,12 +23,11 @@ from massmem.server.routes import (
     chat,
     context,
     conversations,
-    evaluations,
-    figures,
     memories,
     openai,
     operations,
     page,
+    reports,
     sessions,
 )
 from massmem.server.service import Service, Settings, keep_service_open
@@ -90,7 +89,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    of_the_page = (sessions, context, memories, figures, evaluations)
+    of_the_page = (sessions, context, memories, reports)
     for routes in (chat, *of_the_page, conversations, ai_memory, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
