@@ -11,6 +11,16 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
+from massmem.core.evaluation import (
+    Bin,
+    Council,
+    EvaluatedTeam,
+    Interval,
+    PerQuestion,
+    Presentation,
+    Share,
+    TeamComparison,
+)
 from massmem.evaluation.items import Item, score
 from massmem.evaluation.runner import Result
 
@@ -21,34 +31,14 @@ _RESAMPLES = 10_000
 _BINS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A range that holds the true value in 95 % of such samples."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Bin:
-    """Answers of similar confidence."""
-
-    low: float
-    high: float
-    count: int
-    confidence: float
-    """Mean."""
-    accuracy: float
-
-
 def wilson_interval(right: int, total: int) -> Interval:
     """Return the 95 % score interval of a share (Wilson 1927): unlike the simple one it is sound near 0 and 1."""
     if total == 0:
-        return Interval(0.0, 1.0)
+        return (0.0, 1.0)
     share, z2 = right / total, Z95**2
     centre = (share + z2 / (2 * total)) / (1 + z2 / total)
     spread = Z95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
-    return Interval(max(0.0, centre - spread), min(1.0, centre + spread))
+    return (max(0.0, centre - spread), min(1.0, centre + spread))
 
 
 def mcnemar_p(only_first: int, only_second: int) -> float:
@@ -70,10 +60,10 @@ def difference_interval(first: Sequence[bool], second: Sequence[bool]) -> Interv
     """
     differences = [int(a) - int(b) for a, b in zip(first, second, strict=True)]
     if not differences:
-        return Interval(-1.0, 1.0)
+        return (-1.0, 1.0)
     draw, size = random.Random(0), len(differences)
     means = sorted(sum(draw.choices(differences, k=size)) / size for _ in range(_RESAMPLES))
-    return Interval(means[int(0.025 * _RESAMPLES)], means[int(0.975 * _RESAMPLES) - 1])
+    return (means[int(0.025 * _RESAMPLES)], means[int(0.975 * _RESAMPLES) - 1])
 
 
 def calibration_bins(confidences: Sequence[float], right: Sequence[bool]) -> list[Bin]:
@@ -161,85 +151,6 @@ Grade = Callable[[Item, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """How many of how many, with the 95 % interval of the share."""
-
-    count: int
-    total: int
-
-    @property
-    def value(self) -> float:
-        return self.count / self.total if self.total else 0.0
-
-    @property
-    def interval(self) -> Interval:
-        return wilson_interval(self.count, self.total)
-
-
-@dataclass(frozen=True, slots=True)
-class CouncilReport:
-    """What happened between the members' answers and the final ones. Shares are of the questions that fit."""
-
-    members: dict[str, Share]
-    """Right answers of each agent."""
-    agreement: float
-    """Mean share of pairs of agents whose answers come to the same."""
-    oracle: Share
-    """Questions that at least one agent answered rightly: no way to choose among their answers does better."""
-    chosen: Share
-    """Of the questions with right and wrong answers: the winner's was right."""
-    rules: dict[str, Share]
-    """Right answers of each rule on the same answers and ballots."""
-    presentation_mended: int
-    """The winner's answer was wrong, the final one right."""
-    presentation_spoiled: int
-    """The winner's answer was right, the final one wrong."""
-    bins: list[Bin]
-    """By confidence."""
-    calibration_error: float | None
-    """Expected calibration error; None when no answer has a confidence."""
-
-
-@dataclass(frozen=True, slots=True)
-class EntrantReport:
-    """How a team did."""
-
-    name: str
-    accuracy: Share
-    groups: dict[str, Share]
-    failed: int
-    """Questions without an answer, which count as wrong."""
-    tokens: float
-    """Mean of a question, prompt and reply."""
-    seconds: float
-    """The same."""
-    requests: float
-    """The same."""
-    cost: float | None
-    """US dollars for all questions; None: no known price."""
-    council: CouncilReport | None = None
-    """None for one agent alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two teams on the same questions."""
-
-    first: str
-    second: str
-    total: int
-    only_first: int
-    """Questions that only the first team answered rightly."""
-    only_second: int
-    difference: float
-    """Of the accuracies, first - second."""
-    interval: Interval
-    """95 %, paired bootstrap."""
-    p: float
-    """McNemar, exact, two-sided."""
-
-
-@dataclass(frozen=True, slots=True)
 class Answers:
     """What a team answered, one result per question."""
 
@@ -254,7 +165,7 @@ def grade_by_score(item: Item, text: str) -> bool:
     return score(item, text).right
 
 
-def report_entrant(answers: Answers, grade: Grade | None = grade_by_score) -> EntrantReport:
+def report_entrant(answers: Answers, grade: Grade | None = grade_by_score) -> EvaluatedTeam:
     """Return how a team did. grade: of the members' answers; None: they were not graded."""
     results = answers.results
     groups: dict[str, list[bool]] = {}
@@ -262,20 +173,22 @@ def report_entrant(answers: Answers, grade: Grade | None = grade_by_score) -> En
         groups.setdefault(item.group, []).append(is_right)
     is_council = any(len(result.members) > 1 for result in results)
     costs = [result.usage.cost for result in results if not result.error]
-    return EntrantReport(
+    return EvaluatedTeam(
         name=answers.name,
         accuracy=_share(answers.right),
         groups={name: _share(right) for name, right in sorted(groups.items()) if len(groups) > 1},
         failed=sum(1 for result in results if result.error),
-        tokens=_mean([result.tokens for result in results]),
-        seconds=_mean([result.seconds for result in results]),
-        requests=_mean([result.usage.requests for result in results]),
+        per_question=PerQuestion(
+            tokens=_mean([result.tokens for result in results]),
+            seconds=_mean([result.seconds for result in results]),
+            requests=_mean([result.usage.requests for result in results]),
+        ),
         cost=None if not costs or None in costs else sum(cost or 0.0 for cost in costs),
         council=_report_council(answers, grade) if is_council and grade is not None else None,
     )
 
 
-def compare(first: Answers, second: Answers) -> Comparison:
+def compare(first: Answers, second: Answers) -> TeamComparison:
     """Return how two teams differ on the questions that both were asked."""
     graded = {item.key: is_right for item, is_right in zip(second.items, second.right, strict=True)}
     pairs = [
@@ -285,7 +198,7 @@ def compare(first: Answers, second: Answers) -> Comparison:
     ]
     only_first = sum(1 for a, b in pairs if a and not b)
     only_second = sum(1 for a, b in pairs if b and not a)
-    return Comparison(
+    return TeamComparison(
         first=first.name,
         second=second.name,
         total=len(pairs),
@@ -297,7 +210,7 @@ def compare(first: Answers, second: Answers) -> Comparison:
     )
 
 
-def _report_council(answers: Answers, grade: Grade) -> CouncilReport:
+def _report_council(answers: Answers, grade: Grade) -> Council:
     agents = list(dict.fromkeys(agent for result in answers.results for agent in result.members))
     member_grades: dict[str, list[bool]] = {agent: [] for agent in agents}
     agreement: list[float] = []
@@ -327,21 +240,23 @@ def _report_council(answers: Answers, grade: Grade) -> CouncilReport:
         if result.confidence is not None
     ]
     bins = calibration_bins([confidence for confidence, _ in rated], [is_right for _, is_right in rated])
-    return CouncilReport(
+    return Council(
         members={agent: _share(grades) for agent, grades in member_grades.items()},
         agreement=_mean(agreement),
         oracle=_share(oracle),
         chosen=_share(chosen),
         rules={name: _share(right) for name, right in rules.items()},
-        presentation_mended=mended,
-        presentation_spoiled=spoiled,
+        presentation=Presentation(mended=mended, spoiled=spoiled),
         bins=bins,
         calibration_error=calibration_error(bins),
     )
 
 
 def _share(flags: Sequence[bool]) -> Share:
-    return Share(sum(flags), len(flags))
+    count, total = sum(flags), len(flags)
+    return Share(
+        count=count, total=total, value=count / total if total else 0.0, interval=wilson_interval(count, total)
+    )
 
 
 def _mean(numbers: Sequence[float]) -> float:

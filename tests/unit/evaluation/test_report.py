@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from massmem.core.evaluation import PerQuestion, Presentation
 from massmem.core.messages import Usage
 from massmem.evaluation.items import Item
 from massmem.evaluation.report import (
@@ -32,13 +33,12 @@ from massmem.evaluation.runner import Result
     ],
 )
 def test_wilson_interval_as_published(right: int, total: int, low: float, high: float):
-    interval = wilson_interval(right, total)
-    assert (interval.low, interval.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+    assert wilson_interval(right, total) == pytest.approx((low, high), abs=5e-5)
 
 
 def test_nothing_is_known_of_no_answers():
-    assert (wilson_interval(0, 0).low, wilson_interval(0, 0).high) == (0.0, 1.0)
-    assert (difference_interval([], []).low, difference_interval([], []).high) == (-1.0, 1.0)
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+    assert difference_interval([], []) == (-1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,9 @@ def test_mcnemar_is_the_exact_sign_test(first: int, second: int, p: float):
 
 def test_difference_interval_holds_the_difference_and_knows_its_side():
     better, worse = [True] * 80 + [False] * 20, [True] * 50 + [False] * 50
-    interval = difference_interval(better, worse)
-    assert 0.2 < interval.low < 0.3 < interval.high < 0.4
-    mirrored = difference_interval(worse, better)
-    assert mirrored.high < 0
+    low, high = difference_interval(better, worse)
+    assert 0.2 < low < 0.3 < high < 0.4
+    assert difference_interval(worse, better)[1] < 0
 
 
 def test_difference_interval_of_equal_answers_is_empty():
@@ -151,7 +150,7 @@ SINGLE = answers("single", [answer(item, "a", text, a=text) for item, text in zi
 def test_figures_of_a_team():
     report = report_entrant(COUNCIL)
     assert (report.accuracy.count, report.accuracy.total, report.cost) == (3, 4, 1.0)
-    assert (report.tokens, report.seconds, report.requests, report.failed) == (15, 2.0, 3, 0)
+    assert (report.per_question, report.failed) == (PerQuestion(tokens=15, seconds=2.0, requests=3), 0)
     assert {name: (share.count, share.total) for name, share in report.groups.items()} == {
         "even": (2, 2),
         "odd": (1, 2),
@@ -165,7 +164,7 @@ def test_figures_of_a_council():
     assert council.oracle.count == 4
     assert (council.chosen.count, council.chosen.total) == (2, 3)
     assert council.rules["the answer that most gave"].count == 3
-    assert (council.presentation_mended, council.presentation_spoiled) == (1, 1)
+    assert council.presentation == Presentation(mended=1, spoiled=1)
     assert council.agreement == pytest.approx((1 + 1 / 3 + 1 / 3 + 1 / 3) / 4)
     assert council.calibration_error == pytest.approx(0.25)
 
