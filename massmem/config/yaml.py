@@ -1,14 +1,14 @@
 """Read a YAML file as plain data that knows its lines, so that no file can do harm; and what the environment adds.
 
-PyYAML's loader would expand aliases without a limit and keep the last of two equal keys. Here its parser's events
-become data, with limits on size, depth and number of values. Scalars follow the core schema of YAML 1.2: `no` and
+PyYAML's loader would expand aliases without a limit and keep the last of two equal keys. Here its nodes become
+data, with limits on size, depth and number of values. Scalars follow the core schema of YAML 1.2: `no` and
 `12:30` are text (pydantic still takes yes and no for a switch), and dates stay text.
 """
 
 import difflib
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -141,14 +141,15 @@ def suggest(word: str, known: Iterable[str]) -> str:
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
 MAX_VALUES = 20_000
+_TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
 
 _EMPTY = "is empty: it needs at least `agent:` with an id and a backend; `massmem init` writes a configuration"
 
 # The C parser is ten times faster; a PyYAML built without libyaml has only the other one.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-_TAG = "tag:yaml.org,2002:"
-_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+_TAGS = {"", *(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq"))}
+_TEXT = "tag:yaml.org,2002:str"
 _INT = re.compile(r"[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(
     r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
@@ -173,15 +174,6 @@ class Source:
     """Duplicate keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchor:
-    value: Any
-    size: int
-    """Values in it, with aliases expanded."""
-    height: int
-    """Levels of mappings and lists in it."""
-
-
 class _YamlError(Exception):
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -195,8 +187,10 @@ def read_yaml(path: Path) -> Source:
         ConfigError: the file cannot be read, is not YAML, or is more than a configuration can be.
     """
     try:
-        reader = _Reader(_parse(_decode(_read_file(path))))
-        root = reader.read_document()
+        reader, node = _Reader(), _compose(_decode(_read_file(path)))
+        root = None if node is None else reader.read(node, ())
+        if root is None:
+            raise _YamlError(_EMPTY)
         if not isinstance(root, dict):
             kind = "a list" if isinstance(root, list) else "a single value"
             raise _YamlError(f"the top level must be a mapping of keys such as agents, not {kind}")
@@ -238,160 +232,131 @@ def _decode(content: bytes) -> str:
     return text
 
 
-def _parse(text: str) -> Iterator[Any]:
-    """Yield the parser's events of `text`."""
+_EXPLAINED = {
+    "undefined alias": "this alias (*) has no anchor (&) before it; put quotes around a text that starts with *",
+    "second occurrence": "an anchor (&) of this name is there before: give it another one",
+    "another document": "a second document starts here: a configuration is one document",
+    "nesting depth": _TOO_DEEP,
+}
+"""By words of PyYAML."""
+
+
+class _Loader(_BASE):
+    def resolve(self, kind: Any, _value: Any, implicit: Any) -> str:
+        """Return the tag of a node without one: text when it is quoted, else "", for `_read_scalar` to decide."""
+        return _TEXT if kind is yaml.ScalarNode and not implicit[0] else ""
+
+
+def _compose(text: str) -> Any:
+    """Return the node of the only document; None when there is none."""
     try:
-        yield from yaml.parse(text, Loader=_LOADER)
+        return yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as e:
         line = e.problem_mark.line + 1 if e.problem_mark else None
         content = text.split("\n")[line - 1] if line and line <= text.count("\n") + 1 else ""
-        if "\t" in content[: len(content) - len(content.lstrip())]:
-            raise _YamlError("not valid YAML: a tab indents this line, use spaces", line) from e
-        if reference := _BARE_REFERENCE.search(content):
-            raise _YamlError(
-                f'put quotes around the variable: "${{{reference[1]}}}"; without them YAML reads a mapping',
-                line,
-            ) from e
-        # The parser may quote a value; a single character or the name of a token is none.
-        problem = re.sub(r"'[^'<]{3,}'", "this", e.problem or "cannot be parsed")
-        raise _YamlError(f"not valid YAML: {problem}", line) from e
+        raise _YamlError(_explain(e.problem or "cannot be parsed", content), line) from e
     except yaml.YAMLError as e:
         raise _YamlError("not valid YAML") from e
+    except RecursionError as e:
+        raise _YamlError(_TOO_DEEP) from e
+
+
+def _explain(problem: str, content: str) -> str:
+    """Return a problem of PyYAML in words that help. content: its line."""
+    for words, message in _EXPLAINED.items():
+        if words in problem:
+            return message
+    if "\t" in content[: len(content) - len(content.lstrip())]:
+        return "not valid YAML: a tab indents this line, use spaces"
+    if reference := _BARE_REFERENCE.search(content):
+        return f'put quotes around the variable: "${{{reference[1]}}}"; without them YAML reads a mapping'
+    # The parser may quote a value; a single character or the name of a token is none.
+    return "not valid YAML: " + re.sub(r"'[^'<]{3,}'", "this", problem)
 
 
 class _Reader:
-    """Turns the parser's events into data. Recursion ends at MAX_DEPTH."""
+    """Turns nodes into data. Recursion ends at MAX_DEPTH."""
 
-    def __init__(self, events: Iterator[Any]) -> None:
-        self._events = events
+    def __init__(self) -> None:
         self.lines: dict[KeyPath, int] = {}
         self.problems: list[Problem] = []
-        self._anchors: dict[str, _Anchor | None] = {}
+        self._seen: set[Any] = set()
+        """Nodes: one that comes again is an alias."""
+        self._open: list[Any] = []
+        """Mappings and lists around what is read."""
         self._values = 0
 
-    def read_document(self) -> Any:
-        """Return the value of the only document, which is not null."""
-        documents: list[Any] = []
-        for event in self._events:
-            match event:
-                case yaml.DocumentStartEvent() if documents:
-                    raise _YamlError("a second document starts here: a configuration is one document", _line(event))
-                case yaml.NodeEvent():
-                    documents.append(self._read(event, ()))
-                case _:
-                    pass
-        if not documents or documents[0] is None:
-            raise _YamlError(_EMPTY)
-        return documents[0]
-
-    def _read(self, event: Any, path: KeyPath) -> Any:
-        if isinstance(event, yaml.AliasEvent):
-            return self._read_alias(event, path)
-        values_before = self._values
-        self._add_values(1, event)
-        if event.anchor:
-            self._anchors[event.anchor] = None
-        if isinstance(event, yaml.ScalarEvent):
-            value = _read_scalar(event)
-        else:
-            if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
-                raise _YamlError("tags (!) mean nothing here", _line(event))
-            _check_depth(len(path) + 1, event)
-            value = self._read_mapping(path) if isinstance(event, yaml.MappingStartEvent) else self._read_list(path)
-        if event.anchor:
-            self._anchors[event.anchor] = _Anchor(value, self._values - values_before, _height(value))
+    def read(self, node: Any, path: KeyPath, alias_line: int = 0) -> Any:
+        """Return the value of the node. alias_line: where the alias stands that brought it; 0: none did."""
+        self._seen.add(node)
+        self._values += 1
+        line = alias_line or _line(node)
+        if self._values > MAX_VALUES:
+            raise _YamlError(f"holds more than {MAX_VALUES:,} values, aliases included", line)
+        if isinstance(node, yaml.ScalarNode):
+            return _read_scalar(node)
+        if node.tag not in _TAGS:
+            raise _YamlError("tags (!) mean nothing here", line)
+        if node in self._open:
+            raise _YamlError("this alias (*) stands inside what it names", line)
+        if len(path) >= MAX_DEPTH:
+            raise _YamlError(_TOO_DEEP, line)
+        self._open.append(node)
+        read = self._read_mapping if isinstance(node, yaml.MappingNode) else self._read_list
+        value = read(node.value, path, alias_line)
+        self._open.pop()
         return value
 
-    def _read_mapping(self, path: KeyPath) -> dict[str, Any]:
+    def _read_mapping(self, pairs: list[tuple[Any, Any]], path: KeyPath, alias_line: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         merges: list[tuple[dict[str, Any], int]] = []
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key, line = _read_key(event), _line(event)
+        for key_node, node in pairs:
+            if not isinstance(key_node, yaml.ScalarNode):
+                message = "a key must be plain text, not a list or a mapping; put quotes around { and ["
+                raise _YamlError(message, _line(key_node))
+            key, line = key_node.value, alias_line or _line(key_node)
             key_path = (*path, key)
             if key in mapping:
                 self.problems.append(Problem(key_path, f"duplicate key, first on line {self.lines[key_path]}", line))
             elif key != "<<":
                 self.lines[key_path] = line
-            value = self._read(next(self._events), key_path)
+            value = self.read(node, key_path, line if node in self._seen else alias_line)
             if key == "<<":
                 merges += [(merged, line) for merged in _list_mappings(value, line)]
             else:
                 mapping.setdefault(key, value)
         for merged, line in merges:
-            for key, value in merged.items():
-                if key not in mapping:
-                    mapping[key] = value
-                    self.lines[(*path, key)] = line
-                    self._add_lines(value, (*path, key), line)
+            for key in merged.keys() - mapping.keys():
+                mapping[key] = merged[key]
+                self._add_lines(merged[key], (*path, key), line)
         return mapping
 
-    def _read_list(self, path: KeyPath) -> list[Any]:
+    def _read_list(self, nodes: list[Any], path: KeyPath, alias_line: int) -> list[Any]:
         items: list[Any] = []
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            item_path = (*path, len(items))
-            self.lines.setdefault(item_path, _line(event))
-            items.append(self._read(event, item_path))
+        for i, node in enumerate(nodes):
+            # PyYAML does not tell where an alias stands in a list: its item has the line of what it names.
+            self.lines.setdefault((*path, i), alias_line or _line(node))
+            items.append(self.read(node, (*path, i), alias_line))
         return items
 
-    def _read_alias(self, event: Any, path: KeyPath) -> Any:
-        if event.anchor not in self._anchors:
-            raise _YamlError(
-                "this alias (*) has no anchor (&) before it; put quotes around a text that starts with *", _line(event)
-            )
-        anchor = self._anchors[event.anchor]
-        if anchor is None:
-            raise _YamlError("this alias (*) stands inside what it names", _line(event))
-        _check_depth(len(path) + anchor.height, event)
-        self._add_values(anchor.size, event)
-        self._add_lines(anchor.value, path, _line(event))
-        return anchor.value
-
     def _add_lines(self, value: Any, path: KeyPath, line: int) -> None:
-        """Give everything in the value the line of the alias that brought it."""
+        """Give a merged value and everything in it the line of the merge."""
+        self.lines[path] = line
         parts = enumerate(cast("list[Any]", value)) if isinstance(value, list) else ()
         for key, part in cast("dict[str, Any]", value).items() if isinstance(value, dict) else parts:
-            self.lines[(*path, key)] = line
             self._add_lines(part, (*path, key), line)
 
-    def _add_values(self, count: int, event: Any) -> None:
-        self._values += count
-        if self._values > MAX_VALUES:
-            raise _YamlError(f"holds more than {MAX_VALUES:,} values, aliases included", _line(event))
+
+def _line(node: Any) -> int:
+    return node.start_mark.line + 1
 
 
-def _line(event: Any) -> int:
-    return event.start_mark.line + 1
-
-
-def _check_depth(depth: int, event: Any) -> None:
-    if depth > MAX_DEPTH:
-        raise _YamlError(f"is nested deeper than {MAX_DEPTH} levels", _line(event))
-
-
-def _height(value: Any) -> int:
-    """Return the levels of mappings and lists in `value`."""
-    if isinstance(value, dict):
-        return 1 + max(map(_height, cast("dict[str, Any]", value).values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(_height, cast("list[Any]", value)), default=0)
-    return 0
-
-
-def _read_key(event: Any) -> str:
-    if isinstance(event, yaml.AliasEvent):
-        raise _YamlError("a key must be plain text, not an alias", _line(event))
-    if not isinstance(event, yaml.ScalarEvent):
-        raise _YamlError("a key must be plain text, not a list or a mapping; put quotes around { and [", _line(event))
-    return event.value
-
-
-def _read_scalar(event: Any) -> Any:
+def _read_scalar(node: Any) -> Any:
     """Return the value of a scalar by the core schema of YAML 1.2."""
-    text: str = event.value
-    if event.tag not in (None, "!") and event.tag not in _TAGS:
-        raise _YamlError("tags (!) mean nothing here; put quotes around a text that starts with !", _line(event))
-    quoted = not event.implicit[0] and event.tag in (None, "!")
-    if quoted or event.tag == _TAG + "str":
+    text: str = node.value
+    if node.tag not in _TAGS:
+        raise _YamlError("tags (!) mean nothing here; put quotes around a text that starts with !", _line(node))
+    if node.tag == _TEXT:
         return text
     if text in _CONSTANTS:
         return _CONSTANTS[text]

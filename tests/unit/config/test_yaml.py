@@ -21,8 +21,7 @@ MERGE_BOMB = "a0: &a0 {k: x}\n" + "".join(
     f"a{i}: &a{i} {{<<: [{','.join([f'*a{i - 1}'] * 9)}], k{i}: x}}\n" for i in range(1, 10)
 )
 
-# PyYAML from 6.0.4 on looks ahead and refuses such a file itself.
-TOO_DEEP = f":1: is nested deeper than {MAX_DEPTH} levels|:1: not valid YAML: exceeded maximum nesting depth"
+TOO_DEEP = f":1: is nested deeper than {MAX_DEPTH} levels"
 
 REFUSED = [
     (b"", "is empty: it needs at least `agent:` with an id and a backend; `massmem init` writes"),
@@ -49,20 +48,24 @@ REFUSED = [
     (b"a: 1\n---\nb: 2\n", ":2: a second document starts here"),
     (b"[a]: 1\n", ":1: a key must be plain text, not a list or a mapping"),
     (b"? {a: 1}\n: 1\n", ":1: a key must be plain text, not a list or a mapping"),
-    (b"a: &x 1\n*x : 2\n", ":2: a key must be plain text, not an alias"),
     (b"a: *x\n", ":1: this alias (*) has no anchor (&) before it"),
+    (b"a: &x 1\nb: &x 2\n", ":2: an anchor (&) of this name is there before"),
     (b"a: &x [*x]\n", ":1: this alias (*) stands inside what it names"),
     (b"a: {<<: 5}\n", ":1: << takes a mapping or a list of mappings"),
     (b"a: " + b"[" * 10_000 + b"]" * 10_000, TOO_DEEP),
     (b"a: " + b"{a: " * 10_000, f":1: is nested deeper than {MAX_DEPTH} levels"),
-    (b"a:\n" + b"".join(b" " * i + b"a:\n" for i in range(1, 1_000)), f":41: is nested deeper than {MAX_DEPTH} levels"),
+    (
+        b"a:\n" + b"".join(b" " * i + b"a:\n" for i in range(1, 1_000)),
+        ":1000: is nested deeper than",
+    ),
+    (b"a:\n" + b"".join(b" " * i + b"a:\n" for i in range(1, 100)), f":41: is nested deeper than {MAX_DEPTH} levels"),
     (b"a: " + b"- " * 400_000, "not valid YAML"),
     (b"- " * 400_000, "is nested deeper"),
     (b"[" * 900_000, TOO_DEEP),
     (b"a: [" + b"x," * 400_000 + b"]", "holds more than 20,000 values"),
     (BOMB.encode(), "holds more than 20,000 values, aliases included"),
     (MERGE_BOMB.encode(), "holds more than 20,000 values, aliases included"),
-    (ALIAS_TOWER.encode(), f":40: is nested deeper than {MAX_DEPTH} levels"),
+    (ALIAS_TOWER.encode(), f":1: is nested deeper than {MAX_DEPTH} levels"),
     (b"a: x\n" * 190_000, "too large|more than 20,000|duplicate"),
 ]
 
@@ -174,6 +177,7 @@ words: [~, null, true, FALSE, 0x1f, 0o17, 010, -7, 1.5, 1e3, .5, "1", '', !!str 
 block: |
   two
   lines
+again: [*base]
 big: 123456789012345678901234567890123456789012345678901234567890
 """
     )
@@ -185,9 +189,11 @@ big: 123456789012345678901234567890123456789012345678901234567890
         "merged": {"x": 1, "y": "2026-01-01"},
         "words": [None, None, True, False, 31, 15, 10, -7, 1.5, 1000.0, 0.5, "1", "", "5", "yes", "${A}", "1_000"],
         "block": "two\nlines\n",
+        "again": [{"x": 1, "y": ["a"]}],
         "big": "123456789012345678901234567890123456789012345678901234567890",
     }
     assert source.lines[("list", 1, "k")] == 5
+    assert source.lines[("again", 0, "x")] == 1  # where it is written
     assert source.lines[("merged", "y")] == 9
     assert source.lines[("merged", "x")] == 8
     assert source.lines[("copy",)] == source.lines[("copy", "x")] == source.lines[("copy", "y", 0)] == 6
