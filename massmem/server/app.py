@@ -16,8 +16,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from massmem.core.errors import MassmemError
+from massmem.server.auth import Visitors
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
+from massmem.server.metrics import AccessLog
 from massmem.server.routes import (
     ai_memory,
     chat,
@@ -31,8 +33,6 @@ from massmem.server.routes import (
     sessions,
 )
 from massmem.server.service import Service, Settings, keep_service_open
-from massmem.server.service_log import AccessLog
-from massmem.server.visitors import Visitors
 
 if TYPE_CHECKING:
     from massmem.server.mcp.http import McpRoute
