@@ -10,9 +10,9 @@ from html import escape
 from typing import Any
 
 from massmem.core.attachments import Attachment
-from massmem.core.display import format_dollars
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
+from massmem.core.text import format_dollars
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
 
 SCHEMA_VERSION = 1

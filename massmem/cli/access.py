@@ -19,10 +19,10 @@ from massmem.cli.setup import load_setup, require_extra
 from massmem.cli.streams import notify, write_json, write_out
 from massmem.config.home import explain_write_error, make_home, write_once
 from massmem.config.models import JwtConfig, TeamConfig
-from massmem.core.api_keys import ApiKey, make_api_key
-from massmem.core.display import one_line
 from massmem.core.errors import HomeError, InputError
 from massmem.core.events import now
+from massmem.core.records import ApiKey, make_api_key
+from massmem.core.text import one_line
 
 key_app = typer.Typer(
     no_args_is_help=True,

@@ -69,7 +69,7 @@ def offer_sessions(incomplete: str) -> Iterator[tuple[str, str]]:
     """Offer the newest sessions whose ids start so, with their descriptions; none when the registry is unreadable."""
     # Imported here because `massmem --help` imports this module.
     from massmem.config.home import massmem_home
-    from massmem.core.display import one_line
+    from massmem.core.text import one_line
     from massmem.session.registry import Registry
 
     try:

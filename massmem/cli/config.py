@@ -18,7 +18,7 @@ from massmem.config.home import expand_home, massmem_home
 from massmem.config.load import LoadedConfig, load_named
 from massmem.config.show import Setting, list_settings
 from massmem.config.yaml import format_path
-from massmem.core.display import make_printable
+from massmem.core.text import make_printable
 from massmem.memory.opening import index_root
 from massmem.providers.weights import models_folder
 from massmem.session.registry import without_password

@@ -41,7 +41,6 @@ from massmem.config.models import (
     PersistentMemoryConfig,
     TeamConfig,
 )
-from massmem.core.display import make_printable, one_line
 from massmem.core.errors import (
     ConfigError,
     MalformedResponse,
@@ -53,6 +52,7 @@ from massmem.core.errors import (
 from massmem.core.events import now
 from massmem.core.records import SessionFilter
 from massmem.core.redact import redact, show_start
+from massmem.core.text import make_printable, one_line
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.extraction.prompts import Origin, RecordedMessage

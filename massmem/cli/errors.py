@@ -17,9 +17,9 @@ from pathlib import Path
 
 from massmem import __version__
 from massmem.config.home import make_file, make_folder, massmem_home
-from massmem.core.display import make_printable
 from massmem.core.errors import MachineError, MassmemError
 from massmem.core.redact import mask, redact
+from massmem.core.text import make_printable
 
 EXIT_BUG = 70
 _LIMITS = {

@@ -18,14 +18,12 @@ from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED
 from massmem.config.home import explain_write_error, massmem_home, replace_file
 from massmem.core.errors import InputError
+from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
-from massmem.evaluation.as_html import format_html
-from massmem.evaluation.as_json import evaluation_to_dict, list_answers
-from massmem.evaluation.as_text import format_evaluation
 from massmem.evaluation.evaluate import Evaluation, Evaluator
 from massmem.evaluation.items import Item, ScorerName, load_items
-from massmem.evaluation.results import open_results
-from massmem.evaluation.runner import Entrant, Progress, Runner, Spending
+from massmem.evaluation.output import format_html, format_text, list_answers
+from massmem.evaluation.runner import Entrant, Progress, Runner, Spending, open_results
 
 app = typer.Typer()
 
@@ -96,7 +94,7 @@ def eval_command(
         evaluation = _run(evaluator, entrants, items, equal_budget=equal_budget)
     _write(evaluation, output, str(data))
     _save_report(evaluation, home, data, entrants, items, seed)
-    first = evaluation.entrants[0]
+    first = evaluation.report.teams[0]
     if fail_under is not None and first.accuracy.value < fail_under:
         notify(f"{first.name} is at {first.accuracy.value:.3f}, below --fail-under {fail_under:g}")
         raise typer.Exit(EXIT_BELOW)
@@ -116,13 +114,13 @@ def _save_report(
 ) -> None:
     """Keep the report for the page. The same evaluation, run again, replaces it."""
     asked = [[[entrant.name, entrant.key] for entrant in entrants], [item.key for item in items], seed]
-    asked.append([entrant.name for entrant in evaluation.entrants])  # more of them with --equal-budget
+    asked.append([team.name for team in evaluation.report.teams])  # more of them with --equal-budget
     digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
     path = home / "eval" / "reports" / f"{data.stem}-{digest}.json"
-    report = {"data": data.name, "at": now().isoformat(), "seed": seed, **evaluation_to_dict(evaluation)}
+    report = SavedReport(data=data.name, at=now(), seed=seed, **dict(evaluation.report))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, json.dumps(report, ensure_ascii=False))
+        replace_file(path, report.model_dump_json())
     except OSError as e:  # the answers are kept
         notify(f"the page will not show this report: {explain_write_error(path, e)}")
 
@@ -130,14 +128,14 @@ def _save_report(
 def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
     match output:
         case _Output.TEXT:
-            write_out(format_evaluation(evaluation))
+            write_out(format_text(evaluation.report))
         case _Output.JSON:
-            write_json(evaluation_to_dict(evaluation), indent=1)
+            write_json(evaluation.report.model_dump(mode="json"), indent=1)
         case _Output.JSONL:
             for line in list_answers(evaluation):
                 write_out(line)
         case _Output.HTML:
-            write_out(format_html(evaluation, title))
+            write_out(format_html(evaluation.report, title))
 
 
 def _load_entrants(configs: Sequence[str | None], home: Path) -> list[Entrant]:

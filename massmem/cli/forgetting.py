@@ -10,8 +10,8 @@ import typer
 
 from massmem.cli.setup import Setup
 from massmem.cli.streams import notify, show_activity, write_json, write_out
-from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError
+from massmem.core.text import make_printable, one_line
 from massmem.render.text import pluralize
 from massmem.session.erasure import Findings, Near, Receipt
 

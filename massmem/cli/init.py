@@ -22,9 +22,9 @@ from massmem.cli.streams import choose_option, notify, open_output, show_progres
 from massmem.config.home import make_home, massmem_home
 from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_config
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
-from massmem.core.display import make_printable
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import ChatMessage, ChatRequest
+from massmem.core.text import make_printable
 from massmem.memory.embedders import MULTILINGUAL
 from massmem.providers import Providers
 from massmem.providers.base import ask

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from massmem.cli.streams import notify, write_err, write_out
 from massmem.config.home import massmem_home
-from massmem.core.display import one_line
+from massmem.core.text import one_line
 from massmem.session.registry import Entry, Registry, RegistryDamaged, read_lease_owner, read_sessions
 
 _LINE = "=" * 60

@@ -19,10 +19,10 @@ from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import MB, Progress, notify, show_progress, write_json, write_out
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
-from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.core.ids import SESSION_ID
 from massmem.core.records import MessageRecord, Owner, RecordingCounts
+from massmem.core.text import make_printable, one_line
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.ledger import Chain

@@ -14,8 +14,8 @@ from massmem.cli.setup import load_setup
 from massmem.cli.streams import MB, notify, show_progress, write_json, write_out
 from massmem.config.home import make_home, massmem_home
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
-from massmem.core.display import make_printable
 from massmem.core.errors import ConfigError, InputError, MassmemError, ProviderError
+from massmem.core.text import make_printable
 from massmem.providers.catalogue import fetch_prices, read_date
 from massmem.providers.discovery import find_local_servers
 from massmem.providers.downloads import fetch_weights, list_sources

@@ -14,11 +14,11 @@ from massmem.cli.options import MAX_TURN, AsJson, Config, OwnerName, SessionName
 from massmem.cli.setup import Setup, choose_backend, find_session_config, load_setup
 from massmem.cli.streams import show_activity, write_json, write_out
 from massmem.config.models import BackendConfig, TeamConfig
-from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError
 from massmem.core.events import AgentFailed, AnswerSubmitted, BallotCast, Event
 from massmem.core.ids import check_session_name
 from massmem.core.outcome import TurnOutcome
+from massmem.core.text import make_printable, one_line
 from massmem.session.fork import ask_again
 from massmem.session.team import Team
 

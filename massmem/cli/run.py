@@ -26,11 +26,11 @@ from massmem.cli.turn_output import (
 )
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
-from massmem.core.display import make_printable
 from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
 from massmem.core.outcome import TurnEnd
+from massmem.core.text import make_printable
 from massmem.render.json_output import turn_to_dict
 from massmem.render.text import describe_limit, pluralize
 from massmem.render.turn_view import TurnView

@@ -13,10 +13,10 @@ from rich.cells import cell_len, set_cell_size
 
 from massmem.cli.options import format_time
 from massmem.core.calls import shorten_tool_name
-from massmem.core.display import cut_excerpt, format_dollars, make_printable, match_any, one_line
 from massmem.core.events import BallotCast, Event
 from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord
+from massmem.core.text import cut_excerpt, format_dollars, make_printable, match_any, one_line
 from massmem.core.transcript import TurnTranscript, parse_ballot
 from massmem.export import agent_steps, describe_decision, name_speaker, title_turn
 from massmem.render.text import format_cached, format_count, format_duration, format_percent, pluralize

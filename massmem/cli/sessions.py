@@ -33,12 +33,12 @@ from massmem.cli.options import (
 from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
-from massmem.core.display import one_line
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import Event, hide_reply_text, now
 from massmem.core.ids import check_session_name
 from massmem.core.insights import Insights
 from massmem.core.records import ListedSession, Owner, SessionCounts, SessionFilter, SessionRecord, SessionStatus
+from massmem.core.text import one_line
 from massmem.core.transcript import TurnTranscript
 from massmem.core.voting import read_plan
 from massmem.export import FORMATS, Format, turn_to_dict

@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from massmem.core.display import make_printable
 from massmem.core.errors import InputError, MassmemError
+from massmem.core.text import make_printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

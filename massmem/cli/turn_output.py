@@ -12,7 +12,6 @@ from massmem.cli.ask import Output, Show
 from massmem.cli.question import Question
 from massmem.cli.streams import has_cursor, write_err, write_out
 from massmem.cli.terminal import handle_signals, hold_typed_input, lend_terminal
-from massmem.core.display import make_printable, one_line
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import (
     AgentDelta,
@@ -25,6 +24,7 @@ from massmem.core.events import (
     TurnStarted,
 )
 from massmem.core.messages import clean_text
+from massmem.core.text import make_printable, one_line
 from massmem.core.voting import Position
 from massmem.render import Renderer
 from massmem.render.json_output import JsonlRenderer

@@ -11,10 +11,20 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from massmem.config.environment import complete_redis_url, expand_variables, read_history_overrides
 from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS, translate
 from massmem.config.models import NO_STORE, AgentConfig, AgentSpec, BackendType, MemoryConfig, Section, TeamConfig
-from massmem.config.yaml import MAX_SHOWN, KeyPath, Report, describe_value, escape_unprintable, read_yaml, suggest
+from massmem.config.yaml import (
+    MAX_SHOWN,
+    KeyPath,
+    Report,
+    complete_redis_url,
+    describe_value,
+    escape_unprintable,
+    expand_variables,
+    read_history_overrides,
+    read_yaml,
+    suggest,
+)
 from massmem.core.errors import ConfigError, InputError
 from massmem.core.ids import check_session_id
 

@@ -10,9 +10,8 @@ from itertools import islice
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from massmem.config.environment import how_to_set
 from massmem.config.models import MAX_SERVERS
-from massmem.config.yaml import KeyPath, Report, format_path
+from massmem.config.yaml import KeyPath, Report, format_path, how_to_set
 
 BACKEND_WORDS = {
     "claude": "anthropic",

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from massmem.core.display import one_line
 from massmem.core.errors import InputError
 from massmem.core.params import ParamSpec, ParamType
 from massmem.core.redact import redact_values
+from massmem.core.text import one_line
 
 BackendType = Literal[
     "openai", "anthropic", "local", "scripted",

@@ -13,11 +13,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from massmem.config import models
-from massmem.config.environment import get_history_variables, read_history_overrides
 from massmem.config.load import LoadedConfig, section_in
 from massmem.config.massgen import BACKEND_WORDS
 from massmem.config.models import Section, TeamConfig
-from massmem.config.yaml import KeyPath
+from massmem.config.yaml import KeyPath, get_history_variables, read_history_overrides
 from massmem.core.redact import redact_values
 
 MASKED = "[secret]"

@@ -1,20 +1,21 @@
-"""Read a YAML file as plain data that knows its lines, so that no file can do harm.
+"""Read a YAML file as plain data that knows its lines, so that no file can do harm; and what the environment adds.
 
-PyYAML's loader would expand aliases without a limit and keep the last of two equal keys. Here its parser's events
-become data, with limits on size, depth and number of values. Scalars follow the core schema of YAML 1.2: `no` and
+PyYAML's loader would expand aliases without a limit and keep the last of two equal keys. Here its nodes become
+data, with limits on size, depth and number of values. Scalars follow the core schema of YAML 1.2: `no` and
 `12:30` are text (pydantic still takes yes and no for a switch), and dates stay text.
 """
 
 import difflib
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
+from massmem.config.models import StoreConfig
 from massmem.core.errors import ConfigError
 from massmem.core.redact import is_secret_key, redact
 
@@ -140,14 +141,15 @@ def suggest(word: str, known: Iterable[str]) -> str:
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
 MAX_VALUES = 20_000
+_TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
 
 _EMPTY = "is empty: it needs at least `agent:` with an id and a backend; `massmem init` writes a configuration"
 
 # The C parser is ten times faster; a PyYAML built without libyaml has only the other one.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-_TAG = "tag:yaml.org,2002:"
-_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+_TAGS = {"", *(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq"))}
+_TEXT = "tag:yaml.org,2002:str"
 _INT = re.compile(r"[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(
     r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
@@ -172,15 +174,6 @@ class Source:
     """Duplicate keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchor:
-    value: Any
-    size: int
-    """Values in it, with aliases expanded."""
-    height: int
-    """Levels of mappings and lists in it."""
-
-
 class _YamlError(Exception):
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -194,8 +187,10 @@ def read_yaml(path: Path) -> Source:
         ConfigError: the file cannot be read, is not YAML, or is more than a configuration can be.
     """
     try:
-        reader = _Reader(_parse(_decode(_read_file(path))))
-        root = reader.read_document()
+        reader, node = _Reader(), _compose(_decode(_read_file(path)))
+        root = None if node is None else reader.read(node, ())
+        if root is None:
+            raise _YamlError(_EMPTY)
         if not isinstance(root, dict):
             kind = "a list" if isinstance(root, list) else "a single value"
             raise _YamlError(f"the top level must be a mapping of keys such as agents, not {kind}")
@@ -237,160 +232,131 @@ def _decode(content: bytes) -> str:
     return text
 
 
-def _parse(text: str) -> Iterator[Any]:
-    """Yield the parser's events of `text`."""
+_EXPLAINED = {
+    "undefined alias": "this alias (*) has no anchor (&) before it; put quotes around a text that starts with *",
+    "second occurrence": "an anchor (&) of this name is there before: give it another one",
+    "another document": "a second document starts here: a configuration is one document",
+    "nesting depth": _TOO_DEEP,
+}
+"""By words of PyYAML."""
+
+
+class _Loader(_BASE):
+    def resolve(self, kind: Any, _value: Any, implicit: Any) -> str:
+        """Return the tag of a node without one: text when it is quoted, else "", for `_read_scalar` to decide."""
+        return _TEXT if kind is yaml.ScalarNode and not implicit[0] else ""
+
+
+def _compose(text: str) -> Any:
+    """Return the node of the only document; None when there is none."""
     try:
-        yield from yaml.parse(text, Loader=_LOADER)
+        return yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as e:
         line = e.problem_mark.line + 1 if e.problem_mark else None
         content = text.split("\n")[line - 1] if line and line <= text.count("\n") + 1 else ""
-        if "\t" in content[: len(content) - len(content.lstrip())]:
-            raise _YamlError("not valid YAML: a tab indents this line, use spaces", line) from e
-        if reference := _BARE_REFERENCE.search(content):
-            raise _YamlError(
-                f'put quotes around the variable: "${{{reference[1]}}}"; without them YAML reads a mapping',
-                line,
-            ) from e
-        # The parser may quote a value; a single character or the name of a token is none.
-        problem = re.sub(r"'[^'<]{3,}'", "this", e.problem or "cannot be parsed")
-        raise _YamlError(f"not valid YAML: {problem}", line) from e
+        raise _YamlError(_explain(e.problem or "cannot be parsed", content), line) from e
     except yaml.YAMLError as e:
         raise _YamlError("not valid YAML") from e
+    except RecursionError as e:
+        raise _YamlError(_TOO_DEEP) from e
+
+
+def _explain(problem: str, content: str) -> str:
+    """Return a problem of PyYAML in words that help. content: its line."""
+    for words, message in _EXPLAINED.items():
+        if words in problem:
+            return message
+    if "\t" in content[: len(content) - len(content.lstrip())]:
+        return "not valid YAML: a tab indents this line, use spaces"
+    if reference := _BARE_REFERENCE.search(content):
+        return f'put quotes around the variable: "${{{reference[1]}}}"; without them YAML reads a mapping'
+    # The parser may quote a value; a single character or the name of a token is none.
+    return "not valid YAML: " + re.sub(r"'[^'<]{3,}'", "this", problem)
 
 
 class _Reader:
-    """Turns the parser's events into data. Recursion ends at MAX_DEPTH."""
+    """Turns nodes into data. Recursion ends at MAX_DEPTH."""
 
-    def __init__(self, events: Iterator[Any]) -> None:
-        self._events = events
+    def __init__(self) -> None:
         self.lines: dict[KeyPath, int] = {}
         self.problems: list[Problem] = []
-        self._anchors: dict[str, _Anchor | None] = {}
+        self._seen: set[Any] = set()
+        """Nodes: one that comes again is an alias."""
+        self._open: list[Any] = []
+        """Mappings and lists around what is read."""
         self._values = 0
 
-    def read_document(self) -> Any:
-        """Return the value of the only document, which is not null."""
-        documents: list[Any] = []
-        for event in self._events:
-            match event:
-                case yaml.DocumentStartEvent() if documents:
-                    raise _YamlError("a second document starts here: a configuration is one document", _line(event))
-                case yaml.NodeEvent():
-                    documents.append(self._read(event, ()))
-                case _:
-                    pass
-        if not documents or documents[0] is None:
-            raise _YamlError(_EMPTY)
-        return documents[0]
-
-    def _read(self, event: Any, path: KeyPath) -> Any:
-        if isinstance(event, yaml.AliasEvent):
-            return self._read_alias(event, path)
-        values_before = self._values
-        self._add_values(1, event)
-        if event.anchor:
-            self._anchors[event.anchor] = None
-        if isinstance(event, yaml.ScalarEvent):
-            value = _read_scalar(event)
-        else:
-            if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
-                raise _YamlError("tags (!) mean nothing here", _line(event))
-            _check_depth(len(path) + 1, event)
-            value = self._read_mapping(path) if isinstance(event, yaml.MappingStartEvent) else self._read_list(path)
-        if event.anchor:
-            self._anchors[event.anchor] = _Anchor(value, self._values - values_before, _height(value))
+    def read(self, node: Any, path: KeyPath, alias_line: int = 0) -> Any:
+        """Return the value of the node. alias_line: where the alias stands that brought it; 0: none did."""
+        self._seen.add(node)
+        self._values += 1
+        line = alias_line or _line(node)
+        if self._values > MAX_VALUES:
+            raise _YamlError(f"holds more than {MAX_VALUES:,} values, aliases included", line)
+        if isinstance(node, yaml.ScalarNode):
+            return _read_scalar(node)
+        if node.tag not in _TAGS:
+            raise _YamlError("tags (!) mean nothing here", line)
+        if node in self._open:
+            raise _YamlError("this alias (*) stands inside what it names", line)
+        if len(path) >= MAX_DEPTH:
+            raise _YamlError(_TOO_DEEP, line)
+        self._open.append(node)
+        read = self._read_mapping if isinstance(node, yaml.MappingNode) else self._read_list
+        value = read(node.value, path, alias_line)
+        self._open.pop()
         return value
 
-    def _read_mapping(self, path: KeyPath) -> dict[str, Any]:
+    def _read_mapping(self, pairs: list[tuple[Any, Any]], path: KeyPath, alias_line: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         merges: list[tuple[dict[str, Any], int]] = []
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key, line = _read_key(event), _line(event)
+        for key_node, node in pairs:
+            if not isinstance(key_node, yaml.ScalarNode):
+                message = "a key must be plain text, not a list or a mapping; put quotes around { and ["
+                raise _YamlError(message, _line(key_node))
+            key, line = key_node.value, alias_line or _line(key_node)
             key_path = (*path, key)
             if key in mapping:
                 self.problems.append(Problem(key_path, f"duplicate key, first on line {self.lines[key_path]}", line))
             elif key != "<<":
                 self.lines[key_path] = line
-            value = self._read(next(self._events), key_path)
+            value = self.read(node, key_path, line if node in self._seen else alias_line)
             if key == "<<":
                 merges += [(merged, line) for merged in _list_mappings(value, line)]
             else:
                 mapping.setdefault(key, value)
         for merged, line in merges:
-            for key, value in merged.items():
-                if key not in mapping:
-                    mapping[key] = value
-                    self.lines[(*path, key)] = line
-                    self._add_lines(value, (*path, key), line)
+            for key in merged.keys() - mapping.keys():
+                mapping[key] = merged[key]
+                self._add_lines(merged[key], (*path, key), line)
         return mapping
 
-    def _read_list(self, path: KeyPath) -> list[Any]:
+    def _read_list(self, nodes: list[Any], path: KeyPath, alias_line: int) -> list[Any]:
         items: list[Any] = []
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            item_path = (*path, len(items))
-            self.lines.setdefault(item_path, _line(event))
-            items.append(self._read(event, item_path))
+        for i, node in enumerate(nodes):
+            # PyYAML does not tell where an alias stands in a list: its item has the line of what it names.
+            self.lines.setdefault((*path, i), alias_line or _line(node))
+            items.append(self.read(node, (*path, i), alias_line))
         return items
 
-    def _read_alias(self, event: Any, path: KeyPath) -> Any:
-        if event.anchor not in self._anchors:
-            raise _YamlError(
-                "this alias (*) has no anchor (&) before it; put quotes around a text that starts with *", _line(event)
-            )
-        anchor = self._anchors[event.anchor]
-        if anchor is None:
-            raise _YamlError("this alias (*) stands inside what it names", _line(event))
-        _check_depth(len(path) + anchor.height, event)
-        self._add_values(anchor.size, event)
-        self._add_lines(anchor.value, path, _line(event))
-        return anchor.value
-
     def _add_lines(self, value: Any, path: KeyPath, line: int) -> None:
-        """Give everything in the value the line of the alias that brought it."""
+        """Give a merged value and everything in it the line of the merge."""
+        self.lines[path] = line
         parts = enumerate(cast("list[Any]", value)) if isinstance(value, list) else ()
         for key, part in cast("dict[str, Any]", value).items() if isinstance(value, dict) else parts:
-            self.lines[(*path, key)] = line
             self._add_lines(part, (*path, key), line)
 
-    def _add_values(self, count: int, event: Any) -> None:
-        self._values += count
-        if self._values > MAX_VALUES:
-            raise _YamlError(f"holds more than {MAX_VALUES:,} values, aliases included", _line(event))
+
+def _line(node: Any) -> int:
+    return node.start_mark.line + 1
 
 
-def _line(event: Any) -> int:
-    return event.start_mark.line + 1
-
-
-def _check_depth(depth: int, event: Any) -> None:
-    if depth > MAX_DEPTH:
-        raise _YamlError(f"is nested deeper than {MAX_DEPTH} levels", _line(event))
-
-
-def _height(value: Any) -> int:
-    """Return the levels of mappings and lists in `value`."""
-    if isinstance(value, dict):
-        return 1 + max(map(_height, cast("dict[str, Any]", value).values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(_height, cast("list[Any]", value)), default=0)
-    return 0
-
-
-def _read_key(event: Any) -> str:
-    if isinstance(event, yaml.AliasEvent):
-        raise _YamlError("a key must be plain text, not an alias", _line(event))
-    if not isinstance(event, yaml.ScalarEvent):
-        raise _YamlError("a key must be plain text, not a list or a mapping; put quotes around { and [", _line(event))
-    return event.value
-
-
-def _read_scalar(event: Any) -> Any:
+def _read_scalar(node: Any) -> Any:
     """Return the value of a scalar by the core schema of YAML 1.2."""
-    text: str = event.value
-    if event.tag not in (None, "!") and event.tag not in _TAGS:
-        raise _YamlError("tags (!) mean nothing here; put quotes around a text that starts with !", _line(event))
-    quoted = not event.implicit[0] and event.tag in (None, "!")
-    if quoted or event.tag == _TAG + "str":
+    text: str = node.value
+    if node.tag not in _TAGS:
+        raise _YamlError("tags (!) mean nothing here; put quotes around a text that starts with !", _line(node))
+    if node.tag == _TEXT:
         return text
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -407,3 +373,122 @@ def _list_mappings(value: Any, line: int) -> list[dict[str, Any]]:
     if not all(isinstance(part, dict) for part in parts):
         raise _YamlError("<< takes a mapping or a list of mappings", line)
     return parts
+
+
+# Environment variables: references such as `${VAR}`, and variables that override keys
+
+MAX_EXPANDED = 1_000_000
+"""Characters that the variables of a file may add: a file of references to one long variable must not grow forever."""
+
+_REFERENCE = re.compile(r"(\$?)\$\{([^{}]*)\}")
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
+_HISTORY: tuple[tuple[str, str, type], ...] = (
+    ("CONVERSATION_HISTORY_ENABLED", "enabled", bool),
+    ("CONVERSATION_HISTORY_MAX_MESSAGES", "max_messages", int),
+    ("CONVERSATION_HISTORY_MAX_TOKENS", "max_tokens", int),
+)
+_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def expand_variables(data: dict[str, Any], environ: Mapping[str, str], report: Report) -> dict[str, Any]:
+    """Return a copy of `data` with the references in all string values replaced.
+
+    As in a shell, `:-` also replaces a variable that is empty. The value of a variable is not expanded again. `report`
+    gets the problems and the keys whose value came from the environment.
+    """
+    return _Expander(environ, report).expand(data, (), {})
+
+
+class _Expander:
+    def __init__(self, environ: Mapping[str, str], report: Report) -> None:
+        self._environ = environ
+        self._report = report
+        self._budget = MAX_EXPANDED
+
+    def expand(self, value: Any, path: KeyPath, local: Mapping[str, str]) -> Any:
+        """local: variables that the file itself defines; they win over the environment."""
+        if isinstance(value, str):
+            return self._expand_text(value, path, local) if "${" in value else value
+        if isinstance(value, dict):
+            mapping = cast("dict[str, Any]", value)
+            # MassGen's ${cwd} names the agent's own folder, which stands beside it.
+            if isinstance(cwd := mapping.get("cwd"), str) and "${" not in cwd:
+                local = {"cwd": cwd}
+            return {key: self.expand(part, (*path, key), local) for key, part in mapping.items()}
+        if isinstance(value, list):
+            return [self.expand(part, (*path, i), local) for i, part in enumerate(cast("list[Any]", value))]
+        return value
+
+    def _expand_text(self, text: str, path: KeyPath, local: Mapping[str, str]) -> str:
+        def replace(match: re.Match[str]) -> str:
+            if match[1]:
+                return match[0][1:]
+            value = self._resolve(match[2], path, local)
+            self._budget -= len(value)
+            return value if self._budget >= 0 else ""
+
+        expanded = _REFERENCE.sub(replace, text)
+        if self._budget < 0:
+            self._report.add(path, f"the values from the environment make more than {MAX_EXPANDED:,} characters")
+        return expanded
+
+    def _resolve(self, reference: str, path: KeyPath, local: Mapping[str, str]) -> str:
+        parts = _NAME.fullmatch(reference)
+        if parts is None:
+            self._report.add(path, "${...} takes a variable's name or NAME:-default; write $${ for a literal ${")
+            return ""
+        name, has_default, default = parts[1], parts[2], parts[3]
+        value = local.get(name, self._environ.get(name))
+        if value is not None and not _is_unicode(value):
+            self._report.add(path, f"the environment variable {shorten(name)} is not UTF-8")
+            return ""
+        if name not in local:
+            self._report.from_environment.add(path)
+        if value or (value is not None and not has_default):
+            return value
+        if has_default:
+            return default
+        self._report.add(path, f"{shorten(name)} is not set ({how_to_set(shorten(name))}; $${{ is a literal ${{)")
+        return ""
+
+
+def _is_unicode(text: str) -> bool:
+    # Bytes of the environment that are not UTF-8 arrive as lone surrogates.
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def how_to_set(name: str) -> str:
+    """Return the advice for a variable that is not set."""
+    return f"set it: export {name}=..., or a line {name}=... in .env"
+
+
+def read_history_overrides(environ: Mapping[str, str]) -> tuple[dict[str, bool | int | None], list[str]]:
+    """Return the keys of memory.conversation_memory that the environment sets, and a problem per wrong variable.
+
+    An empty variable counts as not set.
+    """
+    values: dict[str, bool | int | None] = {}
+    problems: list[str] = []
+    for name, key, kind in _HISTORY:
+        text = environ.get(name, "").strip()
+        if not text:
+            continue
+        if kind is bool and text.lower() in _SWITCH:
+            values[key] = _SWITCH[text.lower()]
+        elif kind is int and re.fullmatch(r"[0-9]{1,12}", text):
+            values[key] = int(text)
+        else:
+            problems.append(f"environment: {name}: must be {'true or false' if kind is bool else 'a whole number'}")
+    return values, problems
+
+
+def complete_redis_url(store: StoreConfig, environ: Mapping[str, str]) -> StoreConfig:
+    """Return the store with the address in REDIS_URL, or this machine, for `redis://` without a host."""
+    if store.url != "redis://":
+        return store
+    return store.model_copy(update={"url": environ.get("REDIS_URL", "").strip() or "redis://localhost:6379"})
+
+
+def get_history_variables() -> dict[str, str]:
+    """Return the variable of each key of memory.conversation_memory that has one."""
+    return {key: name for name, key, _ in _HISTORY}

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from massmem.core.display import one_line
 from massmem.core.redact import is_secret_key, redact
+from massmem.core.text import one_line
 
 _FIRST_KEYS = ("path", "file_path", "filepath", "file", "filename", "uri", "url", "query", "q", "pattern", "command")
 """Arguments that say best what a call is about; without one of them its first argument does."""

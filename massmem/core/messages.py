@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from massmem.core.attachments import Attachment
 
@@ -85,8 +85,11 @@ class ToolSpec:
 class Usage:
     """Tokens and cost of one request or several."""
 
+    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}  # `massmem --help` does not load pydantic
     prompt: int = 0
+    """Tokens that were sent."""
     completion: int = 0
+    """Tokens of replies."""
     cached: int = 0
     """Tokens of `prompt` that the provider read from its cache."""
     requests: int = 0

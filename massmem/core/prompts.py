@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from massmem.core.attachments import Attachment
-from massmem.core.display import one_line
-from massmem.core.lookalikes import has_tag_bracket, replace_marks
 from massmem.core.messages import Candidate, ChatMessage
+from massmem.core.text import has_tag_bracket, one_line, replace_marks
 
 DEFAULT_SYSTEM = "Answer the user accurately and to the point."
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
+from massmem.core.text import one_line
+
 REDACTED = "[redacted]"
 SECRET_KEYS = ("api_key", "token", "password", "secret", "authorization")
 _MAX_DEPTH = 100
@@ -140,6 +142,14 @@ def redact(text: str) -> str:
     for pattern in _SECRETS:
         text = pattern.sub(_REPLACEMENT, text)
     return text
+
+
+def redact_line(text: str, limit: int) -> str:
+    """Return the beginning of the text on one line of at most `limit` characters, without secrets.
+
+    It is redacted before it is cut: half a key is no longer recognised as one.
+    """
+    return one_line(redact(text[: max(2_000, 4 * limit)]), limit)
 
 
 def mask(text: str, values: Mapping[str, object]) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from massmem.core.display import one_line
 from massmem.core.events import (
     AgentFailed,
     AnswerNowRequested,
@@ -28,8 +27,9 @@ from massmem.core.events import (
     WorkCut,
 )
 from massmem.core.messages import Candidate, Usage
+from massmem.core.outcome import Waiting
 from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
-from massmem.core.waiting import Waiting
+from massmem.core.text import one_line
 
 OWN_VOTES = 2
 """Agents of a turn that may vote for their own answers: of more each would, and nothing would be decided."""

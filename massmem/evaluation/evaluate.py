@@ -8,21 +8,17 @@ from functools import reduce
 from operator import add
 
 from massmem.core.errors import InputError
+from massmem.core.evaluation import EvaluationReport
 from massmem.core.messages import Usage
-from massmem.evaluation.items import Item
-from massmem.evaluation.judge import Judge
+from massmem.evaluation.items import Item, score
 from massmem.evaluation.report import (
     Answers,
-    Comparison,
-    EntrantReport,
+    choose_most_common,
     compare,
     grade_by_score,
     report_entrant,
 )
-from massmem.evaluation.results import Result
-from massmem.evaluation.rules import choose_most_common
-from massmem.evaluation.runner import Entrant, Progress, Runner, open_team
-from massmem.evaluation.scorers import score
+from massmem.evaluation.runner import Entrant, Judge, Progress, Result, Runner, open_team
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 """Returns what shows the progress of the task with this name."""
@@ -32,14 +28,9 @@ ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 class Evaluation:
     """The outcome of an evaluation."""
 
-    questions: int
-    entrants: list[EntrantReport]
-    comparisons: list[Comparison]
-    """The first team against each of the others; with equal budgets, each team against what its tokens buy else."""
+    report: EvaluationReport
     answers: list[Answers]
-    """Behind the reports, in the same order."""
-    judging: Usage
-    """What the judge cost."""
+    """Behind the report, in the order of its teams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +60,13 @@ class Evaluator:
         pairs += [(group[0], other) for group in groups for other in group[1:]]
         answers = [one for group in groups for one in group]
         by_rule = all(item.scorer != "judge" for item in items)
-        return Evaluation(
+        report = EvaluationReport(
             questions=len(items),
-            entrants=[report_entrant(one, grade_by_score if by_rule else None) for one in answers],
+            teams=[report_entrant(one, grade_by_score if by_rule else None) for one in answers],
             comparisons=[compare(first, second) for first, second in pairs],
-            answers=answers,
             judging=judge.usage if judge else Usage(),
         )
+        return Evaluation(report, answers)
 
     @asynccontextmanager
     async def _open_judge(self, items: Sequence[Item]) -> AsyncGenerator[Judge | None]:

@@ -1,25 +1,164 @@
-"""Asks teams the questions of an evaluation, some at the same time, and stores every answer before it counts."""
+"""Asks teams the questions of an evaluation, some at the same time, and a model whether an answer is right.
+
+Every answer and verdict is stored before it counts: one line of JSON, on disk, so that it is paid for once.
+"""
 
 import asyncio
+import contextlib
 import hashlib
 import json
+import os
 import random
+import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from massmem.config.home import explain_write_error, make_folder, open_private
 from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
-from massmem.core.errors import LimitReached, TurnError
+from massmem.core import prompts
+from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import Event, TurnCompleted, TurnFailed, TurnWaiting
 from massmem.core.messages import Usage
-from massmem.core.voting import Tally
+from massmem.core.voting import Decision, Tally
 from massmem.evaluation.items import Item
-from massmem.evaluation.results import Result, ResultFile
 from massmem.session.session import Session
 from massmem.session.team import Team
+
+
+class Result(BaseModel):
+    """How a team answered a question."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal["result"] = "result"
+    team: str
+    """Key of the team: what it is configured to, see `Entrant`."""
+    item: str
+    """Key of the question, see `Item`."""
+    seed: int
+    sample: int = 0
+    """Counts independent answers of one agent to the same question."""
+    answer: str = ""
+    winner: str = ""
+    by: Decision | None = None
+    confidence: float | None = None
+    members: dict[str, str] = {}
+    """The answer of each agent, as the others were last shown it."""
+    ballots: dict[str, str] = {}
+    """Standing ballots: voter to the agent that it voted for."""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    error: str = ""
+    """Why there is no answer; the question is asked again by the next run."""
+
+    @property
+    def tokens(self) -> int:
+        return self.usage.prompt + self.usage.completion
+
+
+class Verdict(BaseModel):
+    """What the judge said of an answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal["verdict"] = "verdict"
+    key: str
+    """Of the judge, the question and the answer."""
+    right: bool
+    usage: Usage = Usage()
+
+
+_LINE: TypeAdapter[Result | Verdict] = TypeAdapter(Annotated[Result | Verdict, Field(discriminator="kind")])
+
+
+class ResultFile:
+    """The results so far, and the file that new ones are appended to. Open it with `open_results`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._results: dict[tuple[str, str, int, int], Result] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._load()
+
+    def get(self, team: str, item: str, seed: int, sample: int = 0) -> Result | None:
+        """Return what is known of an answer; None when it has to be asked for."""
+        return self._results.get((team, item, seed, sample))
+
+    def get_verdict(self, key: str) -> Verdict | None:
+        return self._verdicts.get(key)
+
+    def add(self, entry: Result | Verdict) -> None:
+        """Append an entry and wait until it is on disk. Raises MassmemError when the file cannot be written."""
+        line = json.dumps({"kind": entry.kind, **entry.model_dump(mode="json", exclude_defaults=True)})
+        try:
+            with open_private(self.path, "ab") as file:
+                size = file.tell()
+                try:
+                    file.write(f"{line}\n".encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(size)  # half a line would spoil the next one
+                    raise
+        except OSError as e:
+            raise explain_write_error(self.path, e) from e
+        self._keep(entry)
+
+    def _keep(self, entry: Result | Verdict) -> None:
+        match entry:
+            case Verdict(key=key):
+                self._verdicts[key] = entry
+            case Result():
+                self._results[entry.team, entry.item, entry.seed, entry.sample] = entry
+
+    def _load(self) -> None:
+        """Read the file. A last line that a kill has cut is dropped."""
+        try:
+            lines = self.path.read_bytes().split(b"\n") if self.path.exists() else []
+        except OSError as e:
+            raise InputError(f"{self.path} cannot be read: {e.strerror or e}", "name another file: --results") from e
+        whole, rest = lines[:-1], lines[-1] if lines else b""
+        for number, line in enumerate(whole, start=1):
+            try:
+                self._keep(_LINE.validate_json(line))
+            except ValidationError as e:
+                raise InputError(
+                    f"{self.path}:{number} is no result of an evaluation", "name another file: --results FILE"
+                ) from e
+        if rest:
+            with self.path.open("r+b") as file:
+                file.truncate(sum(len(line) + 1 for line in whole))
+
+
+@contextlib.contextmanager
+def open_results(path: Path) -> Generator[ResultFile]:
+    """Open the file for the block; it is made when missing.
+
+    Raises:
+        InputError: another evaluation writes to it, or it holds something else.
+        MassmemError: it cannot be written.
+    """
+    make_folder(path.parent)
+    lock = FileLock(f"{path}.lock", timeout=0, mode=0o600)
+    try:
+        lock.acquire()
+    except Timeout as e:
+        hint = "wait for it, or name another file: --results FILE"
+        raise InputError(f"another evaluation writes to {path}", hint) from e
+    except OSError as e:
+        raise explain_write_error(path, e) from e
+    try:
+        yield ResultFile(path)
+    finally:
+        lock.release()
+
 
 Progress = Callable[[int, int | None], None]
 """(done, total)"""
@@ -223,3 +362,56 @@ def _read_turn(tally: Tally, end: Event | None) -> dict[str, Any]:
             return fields | {"error": f"the team asks for {param}", "usage": usage}
         case _:
             return fields | {"error": "the turn has no end", "usage": tally.usage}
+
+
+_WORD = re.compile(r"\b(RIGHT|WRONG)\b")
+
+
+@dataclass(slots=True)
+class Judge:
+    """Asks twice, once with the reference first and once with the answer first: models favour what stands first.
+
+    An answer is right when both replies say so. Verdicts are stored, and not asked for again.
+    """
+
+    entrant: Entrant
+    """The judge's model, as a team of one."""
+    results: ResultFile
+    spending: Spending
+    team: Team
+    usage: Usage = field(default_factory=Usage)
+
+    async def grade(self, item: Item, text: str) -> bool:
+        """Return whether the judge finds the answer right.
+
+        Raises:
+            TurnError: the judge's model cannot be asked.
+            LimitReached: the cost is at its limit.
+        """
+        if not text.strip():
+            return False
+        identity = json.dumps([self.entrant.key, item.key, item.expected, text])
+        key = hashlib.sha256(identity.encode()).hexdigest()[:32]
+        verdict = self.results.get_verdict(key)
+        if verdict is None:
+            self.spending.check()
+            first, usage = await self._ask(item, text, reference_first=True)
+            second, more = await self._ask(item, text, reference_first=False)
+            verdict = Verdict(key=key, right=first and second, usage=usage + more)
+            self.results.add(verdict)
+            self.usage += verdict.usage
+            self.spending.usage += verdict.usage
+        return verdict.right
+
+    async def _ask(self, item: Item, text: str, *, reference_first: bool) -> tuple[bool, Usage]:
+        question = prompts.build_judge_prompt(item.question, item.expected, text, reference_first=reference_first)
+        async with await Session.on(self.team) as session, aclosing(session.ask(question)) as events:
+            end = [event async for event in events][-1]
+        match end:
+            case TurnCompleted(answer=answer, usage=usage):
+                words = _WORD.findall(answer.upper())
+                return words[-1:] == ["RIGHT"], usage
+            case TurnFailed(message=message, hint=hint):
+                raise TurnError(f"the judge failed: {message}", hint)
+            case _:
+                raise TurnError("the judge gave no verdict", "name a judge that asks nothing back")

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from massmem.core.display import cut_excerpt
 from massmem.core.messages import ChatMessage
 from massmem.core.prompts import parse_tool_results
+from massmem.core.text import cut_excerpt
 from massmem.memory.origins import shorten_tool_name
 from massmem.memory.text_analysis import FRAME_WORDS
 from massmem.memory.words import STOP_WORDS, split_words, stem

@@ -17,7 +17,7 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from massmem.core.errors import MemoryUnavailable
-from massmem.core.redact import redact
+from massmem.core.redact import redact, redact_line
 from massmem.memory.index import (
     EVERYTHING,
     All,
@@ -259,7 +259,7 @@ class QdrantIndex(Index):
                 f"{where} does not answer: {reason}", "start it, or set memory.persistent_memory.qdrant.mode: embedded"
             ) from e
         except (ApiException, ValidationError, ValueError) as e:
-            raise MemoryUnavailable(f"{where} cannot be used: {redact(str(e).splitlines()[0][:200])}") from e
+            raise MemoryUnavailable(f"{where} cannot be used: {redact_line(str(e).splitlines()[0], 200)}") from e
 
 
 def _client(url: str, api_key: str | None) -> QdrantClient:
@@ -288,7 +288,7 @@ def _create_unless_exists(create: Callable[[], None]) -> None:
 def _explain_refusal(where: str, error: UnexpectedResponse) -> MemoryUnavailable:
     if error.status_code in (401, 403):
         return MemoryUnavailable(f"{where} refuses the key", "check memory.persistent_memory.qdrant.api_key")
-    text = redact(error.content.decode("utf-8", "replace")[:200])
+    text = redact_line(error.content.decode("utf-8", "replace"), 200)
     return MemoryUnavailable(f"{where} answered {error.status_code}: {text}")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
-from massmem.core.lookalikes import find_look
+from massmem.core.text import find_look
 from massmem.memory.access import is_owned, may_see, only_author_sees, reader_keys, visible_to
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from massmem.core.lookalikes import find_look
+from massmem.core.text import find_look
 from massmem.memory.text_analysis import split_sentences
 from massmem.memory.words import STOP_WORDS, split_words, stem
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from massmem.core.lookalikes import defuse
+from massmem.core.text import defuse
 from massmem.memory.origins import mark_source
 from massmem.memory.persistent import USER, Kind, Memory
 

@@ -13,7 +13,6 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from massmem.core.display import format_dollars, make_printable, one_line
 from massmem.core.events import (
     AgentBusy,
     AgentFailed,
@@ -25,6 +24,7 @@ from massmem.core.events import (
     WinnerDecided,
     now,
 )
+from massmem.core.text import format_dollars, make_printable, one_line
 from massmem.render import Renderer
 from massmem.render.text import (
     describe_event,

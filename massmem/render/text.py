@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import TextIO, assert_never
 
 from massmem.core.calls import describe_call, shorten_tool_name
-from massmem.core.display import format_dollars, one_line
 from massmem.core.events import (
     AgentBusy,
     AgentDelta,
@@ -35,6 +34,7 @@ from massmem.core.events import (
 )
 from massmem.core.messages import Usage
 from massmem.core.redact import redact
+from massmem.core.text import format_dollars, one_line
 from massmem.render import Renderer
 from massmem.render.turn_view import AgentEvent, AgentView, TurnView
 

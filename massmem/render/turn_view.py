@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Literal, assert_never
 
 from massmem.core.calls import describe_call
-from massmem.core.display import one_line
 from massmem.core.events import (
     AgentBusy,
     AgentDelta,
@@ -36,6 +35,7 @@ from massmem.core.events import (
 )
 from massmem.core.messages import Usage
 from massmem.core.outcome import TurnEnd, TurnOutcome
+from massmem.core.text import one_line
 from massmem.core.voting import Dissent, find_dissent
 
 AgentEvent = (

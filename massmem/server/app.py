@@ -16,24 +16,23 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from massmem.core.errors import MassmemError
+from massmem.server.auth import Visitors
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
+from massmem.server.metrics import AccessLog
 from massmem.server.routes import (
     ai_memory,
     chat,
     context,
     conversations,
-    evaluations,
-    figures,
     memories,
     openai,
     operations,
     page,
+    reports,
     sessions,
 )
 from massmem.server.service import Service, Settings, keep_service_open
-from massmem.server.service_log import AccessLog
-from massmem.server.visitors import Visitors
 
 if TYPE_CHECKING:
     from massmem.server.mcp.http import McpRoute
@@ -90,7 +89,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    of_the_page = (sessions, context, memories, figures, evaluations)
+    of_the_page = (sessions, context, memories, reports)
     for routes in (chat, *of_the_page, conversations, ai_memory, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())

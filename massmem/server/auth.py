@@ -1,4 +1,9 @@
-"""Authentication: checks and creates JSON Web Tokens (RFC 7519), and checks API keys."""
+"""Authentication: JSON Web Tokens (RFC 7519), API keys, and the cookie of the page.
+
+The browser of a user of the page sends a cookie instead of an Authorization header. That of a user of the service holds
+the key or token that they have given; that of this machine's user a random number, for which `massmem ui` gives a token
+that can be used once.
+"""
 
 import logging
 import secrets
@@ -9,13 +14,14 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import jwt
+from fastapi import Request, Response
 from pydantic import SecretStr
 
 from massmem.config.home import expand_home
 from massmem.config.models import JwtConfig
-from massmem.core.api_keys import MAX_SUBJECT_LENGTH, hash_api_key, is_api_key, is_subject
 from massmem.core.errors import InputError
 from massmem.core.events import now
+from massmem.core.records import MAX_SUBJECT_LENGTH, hash_api_key, is_api_key, is_subject
 from massmem.server.errors import RETRY_LATER, RetryLater, Unauthorized
 from massmem.store.ports import SessionStore
 
@@ -270,3 +276,62 @@ def _read_words(path: Path) -> frozenset[str]:
         return frozenset(path.read_text().split())
     except (OSError, ValueError) as e:
         raise InputError(f"{path} cannot be read: {e}", "see server.jwt.revoked_file") from e
+
+
+_HEADER = "X-Massmem-Page"
+"""Only our own page can send it: a browser asks before it sends such a header to another origin, and we say no."""
+
+MAX_COOKIE_LENGTH = 3_800
+"""Characters. Browsers ignore longer ones without a word."""
+
+
+class Visitors:
+    """The browsers of this machine's user that have been let in. Only for a single process."""
+
+    def __init__(self, token: str = "") -> None:
+        """token: lets one browser in, once; "" for none."""
+        self._token = token
+        self._admitted: set[str] = set()
+
+    def exchange(self, token: str) -> str | None:
+        """Return a cookie for the token, which is used up then; None: it is not the token, or was used before."""
+        if not self._token or not secrets.compare_digest(self._token.encode(), token.encode()):
+            return None
+        self._token = ""
+        cookie = secrets.token_urlsafe(32)
+        self._admitted.add(cookie)
+        return cookie
+
+    def admits(self, cookie: str) -> bool:
+        return cookie in self._admitted
+
+    def dismiss(self, cookie: str) -> None:
+        """Admit the cookie no longer."""
+        self._admitted.discard(cookie)
+
+
+def is_from_page(request: Request) -> bool:
+    """Return whether our own page sends the request, and no page of another origin."""
+    return _HEADER in request.headers
+
+
+def read_cookie(request: Request) -> str | None:
+    """Return the cookie of the page, if the page sends the request."""
+    return request.cookies.get(_cookie_name(request)) if is_from_page(request) else None
+
+
+def set_cookie(request: Request, response: Response, value: str) -> None:
+    """Let the browser send this cookie from now on, until it is closed; "" deletes it."""
+    response.set_cookie(
+        _cookie_name(request),
+        value,
+        max_age=None if value else 0,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+def _cookie_name(request: Request) -> str:
+    """Browsers send cookies to all ports of a host: each service has a name of its own."""
+    return f"massmem-{request.url.port or request.url.scheme}"

@@ -19,11 +19,9 @@ from uvicorn.supervisors import Multiprocess
 from massmem.core.errors import InputError, MassmemError
 from massmem.server.app import create_app
 from massmem.server.auth import Tokens
-from massmem.server.connections import LimitedConfig, LimitedConnection
-from massmem.server.limits import Limits
-from massmem.server.metrics import SHARED_FOLDER
+from massmem.server.limits import LimitedConfig, LimitedConnection, Limits
+from massmem.server.metrics import SHARED_FOLDER, log_to_stderr
 from massmem.server.service import Settings
-from massmem.server.service_log import log_to_stderr
 from massmem.session.background import check_workers
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ from itertools import takewhile
 from pathlib import Path
 
 from massmem.config.models import NO_STORE, BackendConfig, TeamConfig
-from massmem.core.display import one_line
 from massmem.core.errors import InputError, UnknownSessionError
 from massmem.core.events import Event, ParamProvided, TurnAbandoned, TurnCompleted, TurnStarted, now
 from massmem.core.ids import MAX_NAME_LENGTH, name_by_clock
@@ -31,6 +30,7 @@ from massmem.core.records import (
     SessionStatus,
     TurnRecord,
 )
+from massmem.core.text import one_line
 from massmem.core.voting import read_plan
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import unknown_memory

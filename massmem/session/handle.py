@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from massmem.core.errors import InputError
 from massmem.core.events import ContextMeasured, Event, HistoryCleared, MessageAdded, ParamCleared, now
 from massmem.core.ids import check_session_id
+from massmem.core.outcome import read_waiting
 from massmem.core.records import MessageKind, MessageRecord, SessionFilter, SessionRecord, SessionState
-from massmem.core.waiting import read_waiting
 from massmem.memory import tokens
 from massmem.memory.tokens import TokenCounter
 from massmem.render.text import is_near_limit, report_context

@@ -27,8 +27,7 @@ from massmem.session.registry import require_database
 from massmem.store import open_configured
 from massmem.store.pauses import open_pauses
 from massmem.store.ports import SessionStore
-from massmem.telemetry.spans import Tracer, open_tracer
-from massmem.telemetry.stages import Stages
+from massmem.telemetry import Stages, Tracer, open_tracer
 from massmem.tools.toolbox import Toolboxes
 from massmem.turn.compressor import TokenMeter
 

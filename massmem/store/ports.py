@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from massmem.core.api_keys import ApiKey
 from massmem.core.errors import SessionBusyError, StoreError
 from massmem.core.events import Event
 from massmem.core.records import (
+    ApiKey,
     ListedSession,
     LogEntry,
     MessageRecord,

@@ -13,6 +13,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR, Insert, insert
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
+from massmem.store.encoding import split_query, split_words
 from massmem.store.ports import SEARCHED_KINDS, StoreInfo
 from massmem.store.schema import (
     REVISIONS,
@@ -26,7 +27,6 @@ from massmem.store.schema import (
 )
 from massmem.store.sql import SqlSessionStore
 from massmem.store.sql.database import Database, Engines, Row, SearchScope
-from massmem.store.tokenizer import split_query, split_words
 
 _MAX_BYTES = 900_000
 """Of one message's words: a tsvector holds a megabyte. What comes later in the message is not found."""

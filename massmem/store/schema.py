@@ -16,7 +16,7 @@ from sqlalchemy.engine.interfaces import Dialect
 
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner
-from massmem.store.log_format import clean_json
+from massmem.store.encoding import clean_json
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
@@ -264,7 +264,7 @@ files = sa.Table(
     sa.Column("data", sa.LargeBinary, nullable=False),
 )
 
-# Keys of users of the HTTP service. The key itself is nowhere: see massmem/core/api_keys.py.
+# Keys of users of the HTTP service. The key itself is nowhere: see massmem/core/records.py.
 api_keys = sa.Table(
     "api_keys",
     metadata,

@@ -22,11 +22,11 @@ from massmem.config.home import explain_write_error, make_file, make_folder, mak
 from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError, StoreVersionError
 from massmem.core.events import now
 from massmem.core.messages import clean_text
+from massmem.store.encoding import quote_words
 from massmem.store.ports import SEARCHED_KINDS, StoreInfo
 from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, chat_sessions, is_owned_by, metadata
 from massmem.store.sql import SqlSessionStore
 from massmem.store.sql.database import Database, Engines, Row, SearchScope
-from massmem.store.tokenizer import quote_words
 
 BUSY_TIMEOUT = 30.0
 """Seconds to wait for another process that writes."""

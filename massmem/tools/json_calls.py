@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from massmem.core.messages import WRAPPER, ChatMessage, ToolCall, ToolSpec
+from massmem.core.text import one_line
 
 ANSWER = "answer_now"
 """The action of a reply that calls no tool."""
@@ -62,7 +63,10 @@ def build_call_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
     """Return one line for each tool: its name, its arguments and what it does."""
-    return "\n".join(f"{tool.name}({', '.join(_list_arguments(tool))}): {_shorten(tool.description)}" for tool in tools)
+    return "\n".join(
+        f"{tool.name}({', '.join(_list_arguments(tool))}): {one_line(tool.description, _MAX_DESCRIPTION)}"
+        for tool in tools
+    )
 
 
 def format_call(call: ToolCall) -> str:
@@ -123,8 +127,3 @@ def _list_arguments(tool: ToolSpec) -> list[str]:
     properties = cast("Mapping[str, Any]", tool.parameters.get("properties") or {})
     required = cast("Sequence[str]", tool.parameters.get("required") or ())
     return [name if name in required else f"{name}?" for name in properties]
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_DESCRIPTION else f"{line[: _MAX_DESCRIPTION - 3]}..."

@@ -19,10 +19,10 @@ from mcp_types import CONNECTION_CLOSED
 from pydantic import SecretStr
 
 from massmem.config.models import McpServerConfig
-from massmem.core.display import one_line
 from massmem.core.errors import ToolServerError
 from massmem.core.messages import ToolSpec
 from massmem.core.redact import redact
+from massmem.core.text import one_line
 from massmem.tools.results import ToolResult, blocks_to_text, clean_result
 
 if TYPE_CHECKING:

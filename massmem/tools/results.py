@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from massmem.core.display import make_printable
 from massmem.core.messages import clean_text
+from massmem.core.text import make_printable
 
 if TYPE_CHECKING:
     from mcp.types import ContentBlock

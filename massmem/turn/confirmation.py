@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, cast
 
-from massmem.core.display import one_line
 from massmem.core.messages import ToolCall
 from massmem.core.params import CONFIRMATION, Value
+from massmem.core.text import one_line
 from massmem.memory.origins import ToolText, ToolWords, shorten_tool_name
 from massmem.memory.quoting import list_tool_lines
 from massmem.tools.ask_user import AskUser

@@ -15,9 +15,9 @@ from posixpath import split as split_path
 from typing import cast
 
 from massmem.core.calls import shorten_tool_name, split_arguments
-from massmem.core.display import one_line
 from massmem.core.events import Event, ToolCalled, ToolReturned
 from massmem.core.messages import ToolSpec
+from massmem.core.text import one_line
 from massmem.memory.compression import Count, cut_line, is_said_in, list_stems, rate_line, select_lines, weigh
 from massmem.memory.text_analysis import split_sentences
 from massmem.memory.tokens import estimate_tokens

@@ -23,12 +23,12 @@ from massmem.core.events import (
     now,
 )
 from massmem.core.messages import ChatRequest, Reply, Usage, clean_text
+from massmem.core.outcome import Waiting
 from massmem.core.params import ParamSpec, Value
 from massmem.core.prompts import build_reply_request
 from massmem.core.records import SessionState, TurnRecord
 from massmem.core.redact import mask
 from massmem.core.voting import Tally, build_plan
-from massmem.core.waiting import Waiting
 from massmem.providers.base import ChatProvider, ask
 from massmem.tools.ask_user import AskContext
 from massmem.tools.json_calls import find_object

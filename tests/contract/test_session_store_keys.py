@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from massmem.core.api_keys import ApiKey, make_api_key
+from massmem.core.records import ApiKey, make_api_key
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import Opener, opener, session, store
 from tests.support.sample_turn import START

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from massmem.core.events import EVENT, AnswerSubmitted, BallotCast, Event, ParamProvided, ParamRequested, TurnCompleted
-from massmem.core.waiting import read_waiting
+from massmem.core.outcome import read_waiting
 from tests.support.cli import massmem, write_team
 from tests.support.forked import ForkedMassmem
 from tests.support.verdict import check

@@ -177,13 +177,16 @@ def test_share_below_the_bound_fails(tmp_path: Path):
     assert call_massmem("eval", data, "--config", team, "--fail-under", "0.1").returncode == 0
 
 
-def test_page_has_its_plots_and_quotes_names(tmp_path: Path):
+def test_page_has_its_plots_and_the_rows_of_the_text_and_quotes_names(tmp_path: Path):
     team = write_team(tmp_path, "a & b", "It is 3.", "It is 4.", votes="It is 3")
     ran = call_massmem("eval", write_questions(tmp_path), "--config", team, "--output", "html")
     page = ran.stdout.decode()
     assert page.count("<svg") == 2  # accuracy, calibration
     assert "a &amp; b" in page
+    assert "<td>&emsp;agent_1 alone<td>17 % (3 to 56)" in page
     assert "<script" not in page
+    text = call_massmem("eval", str(tmp_path / "questions.jsonl"), "--config", team).stdout.decode()
+    assert re.search(r"^  agent_1 alone +17 % \(3 to 56\)$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ def test_reports_are_shown_to_admins_alone(start_service: StartService, tmp_path
     (team,) = report["teams"]
     assert (team["name"], team["accuracy"]["count"], team["accuracy"]["total"]) == ("council", 1, 2)
     assert team["council"]["members"]["ben"]["count"] == 0
+    (saved,) = (service.home / ".massmem" / "eval" / "reports").glob("questions-*.json")
+    assert report == json.loads(saved.read_bytes())  # one shape
     alice = service.client("alice")
     refused = alice.get(PATH)
     assert (refused.status_code, alice.get("/api/v1/about").json()["is_operator"]) == (403, False)

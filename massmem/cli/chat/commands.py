@@ -40,10 +40,10 @@ from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
 from massmem.config.home import expand_home
 from massmem.config.models import BackendType
-from massmem.core.display import format_dollars, one_line
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
 from massmem.core.records import SessionFilter, TurnRecord
+from massmem.core.text import format_dollars, one_line
 from massmem.export import FORMATS
 from massmem.memory.persistent import Selection
 from massmem.render.text import format_tokens, format_window_share, report_context

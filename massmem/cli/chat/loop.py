@@ -15,10 +15,10 @@ from massmem.cli.run import Invocation, report_failure
 from massmem.cli.streams import has_cursor, write_err
 from massmem.cli.terminal import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts, PlainLineReader, hold_typed_input
 from massmem.cli.turn_output import ABANDONED, TurnEvents, show_turn, write_answer, write_dissent
-from massmem.core.display import one_line
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
+from massmem.core.text import one_line
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 from massmem.session.team import Team

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, cast
 
 from massmem.core.errors import MalformedResponse
-from massmem.core.redact import redact
+from massmem.core.redact import redact_line
 from massmem.memory.quoting import LONGEST_FACT, to_one_line
 
 SHORTEST_FACT = 10
@@ -150,11 +150,11 @@ def parse_reply(reply: str, *, cut: bool = False) -> ParsedReply:
         text = _unwrap(text)
         facts = _decode_all(text) or _decode_embedded(text, cut=cut)
     if facts is None:
-        raise MalformedResponse(f"the model's reply was no list of facts: {_excerpt(reply)}")
+        raise MalformedResponse(f"the model's reply was no list of facts: {redact_line(reply, 120)!r}")
     items, closed = facts
     statements = tuple(statement for item in items if (statement := _as_statement(item)))
     if not statements and (items or not closed):
-        raise MalformedResponse(f"no fact in the model's reply could be read: {_excerpt(reply)}")
+        raise MalformedResponse(f"no fact in the model's reply could be read: {redact_line(reply, 120)!r}")
     return ParsedReply(statements, closed and len(statements) == len(items))
 
 
@@ -245,8 +245,3 @@ def _read_claim(fields: dict[str, object]) -> tuple[str, str, str] | None:
             return subject, attribute, str(value)
         case _:
             return None
-
-
-def _excerpt(text: str) -> str:
-    line = " ".join(redact(text[:2_000]).split())
-    return repr(line if len(line) <= 120 else f"{line[:119]}…")

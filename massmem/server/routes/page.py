@@ -11,10 +11,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from massmem.core.errors import InputError
-from massmem.server.auth import MAX_TOKEN_LENGTH
+from massmem.server.auth import MAX_COOKIE_LENGTH, MAX_TOKEN_LENGTH, Visitors, is_from_page, read_cookie, set_cookie
 from massmem.server.dependencies import get_service
 from massmem.server.errors import Unauthorized
-from massmem.server.visitors import MAX_COOKIE_LENGTH, Visitors, is_from_page, read_cookie, set_cookie
 
 router = APIRouter(include_in_schema=False)
 

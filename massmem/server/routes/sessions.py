@@ -14,11 +14,11 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from massmem.core.attachments import read_attached_files
-from massmem.core.display import cut_excerpt
 from massmem.core.errors import InputError
 from massmem.core.events import hide_reply_text
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.text import cut_excerpt
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
 from massmem.server.dependencies import Authorized, SessionPath

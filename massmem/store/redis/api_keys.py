@@ -1,6 +1,6 @@
 """The API keys of users in Redis: one hash, JSON by the SHA-256 of the key. They do not expire with sessions."""
 
-from massmem.core.api_keys import ApiKey
+from massmem.core.records import ApiKey
 from massmem.store.redis.server import Server
 
 API_KEYS = "massmem:v3:api_keys"

@@ -17,7 +17,7 @@ from massmem.core import records
 from massmem.core.events import EVENT, Event, TurnStarted
 from massmem.core.records import MessageRecord, RecordingJob, TurnRecord
 from massmem.store import projection
-from massmem.store.log_format import EncodedEvent
+from massmem.store.encoding import EncodedEvent
 from massmem.store.ports import Retention, turn_started_error
 from massmem.store.projection import InsertRow, UpdateSession, UpdateTurn
 

@@ -9,8 +9,8 @@ from contextlib import closing
 
 from massmem.core.messages import clean_text
 from massmem.core.records import MessageRecord, Owner, SessionFilter, SessionRecord
+from massmem.store.encoding import quote_words
 from massmem.store.ports import SEARCHED_KINDS
-from massmem.store.tokenizer import quote_words
 
 _CREATE = "CREATE VIRTUAL TABLE texts USING fts5(content, tokenize='unicode61 remove_diacritics 2')"
 _BEST = "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY bm25(texts), rowid LIMIT ?"

@@ -45,7 +45,7 @@ from massmem.core.records import (
 )
 from massmem.core.voting import FIRST_RESTART
 from massmem.memory.persistent import USER, Selection
-from massmem.store.log_format import clean_json, encode_event
+from massmem.store.encoding import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.projection import make_message_id
 from massmem.store.redis.api_keys import RedisKeyTable

@@ -4,11 +4,9 @@ What differs between databases is a `Dialect`; `sqlite.py` and `postgres.py` hav
 """
 
 from massmem.store.ports import StoreInfo
-from massmem.store.sql.api_keys import SqlKeyTable
-from massmem.store.sql.catalogue import SqlSessionCatalogue
+from massmem.store.sql.catalogue import SqlKeyTable, SqlSessionCatalogue
 from massmem.store.sql.database import Database
-from massmem.store.sql.leases import SqlLeaseTable
-from massmem.store.sql.log import SqlSessionLog
+from massmem.store.sql.log import SqlLeaseTable, SqlSessionLog
 from massmem.store.sql.queue import SqlRecordingQueue
 
 

@@ -1,4 +1,4 @@
-"""Sessions as a whole: creating, finding, naming, deleting and copying them."""
+"""Sessions as a whole: creating, finding, naming, deleting and copying them; and the API keys of users."""
 
 from collections.abc import AsyncIterable, Sequence
 from functools import partial
@@ -10,6 +10,7 @@ from sqlalchemy import exc
 from massmem.core.errors import SessionExistsError
 from massmem.core.messages import clean_text
 from massmem.core.records import (
+    ApiKey,
     ListedSession,
     LogEntry,
     SessionCopy,
@@ -17,14 +18,16 @@ from massmem.core.records import (
     SessionFilter,
     SessionRecord,
 )
-from massmem.store.log_format import build_log_page
+from massmem.store.encoding import build_log_page
 from massmem.store.ports import FilePages, unknown_session_error
 from massmem.store.schema import (
     HAS_HISTORY,
     HAS_OWNER,
     IS_CONVERSATION,
+    KEY,
     MAY_BE_CUT_OFF,
     SESSION,
+    api_keys,
     chat_messages,
     chat_sessions,
     events,
@@ -280,3 +283,29 @@ def _client_conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] |
     if criteria.history_hash:
         where.extend((sa.text(HAS_HISTORY), _s.history_hash == criteria.history_hash))
     return where
+
+
+_k = api_keys.c
+_KEY_HASH = sa.bindparam("of_hash", type_=KEY)
+_FIND_KEY = sa.select(api_keys).where(_k.key_hash == _KEY_HASH)
+_DELETE_KEY = sa.delete(api_keys).where(_k.id == sa.bindparam("of_id", type_=KEY))
+
+
+class SqlKeyTable:
+    """The KeyTable port."""
+
+    _database: Database
+
+    async def add_key(self, key: ApiKey) -> None:
+        await self._database.execute(sa.insert(api_keys), key.model_dump())
+
+    async def find_key(self, key_hash: str) -> ApiKey | None:
+        rows = await self._database.fetch(_FIND_KEY, {"of_hash": key_hash})
+        return ApiKey(**rows[0]) if rows else None
+
+    async def list_keys(self) -> list[ApiKey]:
+        rows = await self._database.fetch(sa.select(api_keys).order_by(_k.created_at, _k.id))
+        return [ApiKey(**row) for row in rows]
+
+    async def delete_key(self, key_id: str) -> bool:
+        return await self._database.execute(_DELETE_KEY, {"of_id": key_id}) > 0

@@ -13,9 +13,9 @@ from massmem.cli.session_view import (
     format_table,
     format_turn,
 )
-from massmem.core.display import cut_excerpt
 from massmem.core.insights import Insights
 from massmem.core.records import ListedSession
+from massmem.core.text import cut_excerpt
 from tests.support.sessions_said import make_program_turn, make_transcript, message, session_record
 
 EVIL = "\x1b[2J\x1b]0;x\x07Titel \u202egnirts"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.core.redact import REDACTED, is_secret_key, mask, mask_values, redact, redact_values
+from massmem.core.redact import REDACTED, is_secret_key, mask, mask_values, redact, redact_line, redact_values
 from tests.support.secrets import draw_secrets, find_leaks
 
 SECRETS = [
@@ -241,3 +241,10 @@ def test_nesting_is_followed_for_a_hundred_levels(wrap: Callable[[Any], Any]):
 
     assert redact_values(nest(100, "a word")) == nest(100, "a word")
     assert redact_values(nest(101, "a word")) == nest(101, "[redacted]")
+
+
+def test_line_is_redacted_before_it_is_cut():
+    key = f"sk-{'a1B2' * 12}"
+    text = f"refused:\n{'x' * 180} {key} " + "y" * 900
+    assert "sk-" not in redact_line(text, 200)
+    assert len(redact_line(text, 200)) == 200

@@ -1,13 +1,117 @@
-"""Reports, from answers whose figures can be counted by hand."""
+"""Reports, from answers whose figures can be counted by hand; intervals and tests, against published values."""
 
 from collections.abc import Sequence
 
 import pytest
 
+from massmem.core.evaluation import PerQuestion, Presentation
 from massmem.core.messages import Usage
 from massmem.evaluation.items import Item
-from massmem.evaluation.report import Answers, compare, grade_by_score, report_entrant
-from massmem.evaluation.results import Result
+from massmem.evaluation.report import (
+    RULES,
+    Answers,
+    calibration_bins,
+    calibration_error,
+    choose_most_common,
+    compare,
+    difference_interval,
+    grade_by_score,
+    mcnemar_p,
+    report_entrant,
+    wilson_interval,
+)
+from massmem.evaluation.runner import Result
+
+
+@pytest.mark.parametrize(
+    ("right", "total", "low", "high"),
+    [  # Newcombe 1998, table I, method 3
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0000, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_interval_as_published(right: int, total: int, low: float, high: float):
+    assert wilson_interval(right, total) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_nothing_is_known_of_no_answers():
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+    assert difference_interval([], []) == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "p"), [(0, 0, 1.0), (8, 3, 0.2265625), (3, 8, 0.2265625), (10, 0, 2 / 1024)]
+)
+def test_mcnemar_is_the_exact_sign_test(first: int, second: int, p: float):
+    assert mcnemar_p(first, second) == pytest.approx(p)
+
+
+def test_difference_interval_holds_the_difference_and_knows_its_side():
+    better, worse = [True] * 80 + [False] * 20, [True] * 50 + [False] * 50
+    low, high = difference_interval(better, worse)
+    assert 0.2 < low < 0.3 < high < 0.4
+    assert difference_interval(worse, better)[1] < 0
+
+
+def test_difference_interval_of_equal_answers_is_empty():
+    assert difference_interval([True, False], [True, False]) == difference_interval([False], [False])
+
+
+def test_calibration_error_is_the_weighted_gap():
+    bins = calibration_bins([0.95, 0.95, 0.5, 0.5], [True, False, True, False])
+    assert [(part.count, part.accuracy) for part in bins] == [(2, 0.5), (2, 0.5)]
+    assert calibration_error(bins) == pytest.approx(0.5 * 0.45)
+    assert calibration_error([]) is None
+
+
+def test_full_confidence_has_a_bin():
+    (part,) = calibration_bins([1.0], [True])
+    assert (part.low, part.high) == (0.9, 1.0)
+
+
+VALUES = {"a": "7", "b": "1", "c": "7", "d": "2"}
+BALLOTS = {"a": "b", "c": "b", "d": "b", "b": "a"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "chosen"),
+    [
+        ("the first agent's answer", "7"),
+        ("the answer that most gave", "7"),
+        ("the same, ballots decide between equals", "7"),
+        ("the answer with most ballots", "1"),
+        ("authors and ballots together", "1"),
+    ],
+)
+def test_choice_of_a_rule(rule: str, chosen: str):
+    assert RULES[rule](VALUES, BALLOTS) == chosen
+
+
+def test_ballots_decide_between_answers_that_equally_many_gave():
+    values, ballots = {"a": "1", "b": "2", "c": "3"}, {"a": "c", "b": "c", "c": "b"}
+    chosen = {name: choose(values, ballots) for name, choose in RULES.items()}
+    assert chosen == {
+        "the first agent's answer": "1",
+        "the answer that most gave": "1",
+        "the same, ballots decide between equals": "3",
+        "the answer with most ballots": "3",
+        "authors and ballots together": "3",
+    }
+
+
+def test_answers_that_come_to_nothing_are_never_chosen_where_there_is_another():
+    values = {"a": "4", "b": "", "c": ""}
+    assert {choose(values, {"a": "b", "b": "c"}) for choose in RULES.values()} == {"4"}
+    assert {choose({"a": "", "b": ""}, {}) for choose in RULES.values()} == {""}
+
+
+def test_most_common_value():
+    assert choose_most_common(["1", "2", "2", ""]) == "2"
+    assert choose_most_common(["2", "1"]) == "2"
+    assert choose_most_common(["", ""]) == ""
+
 
 ITEMS = [Item(str(n), f"Question {n}?", "number", (str(n),), group="even" if n % 2 == 0 else "odd") for n in range(4)]
 
@@ -46,7 +150,7 @@ SINGLE = answers("single", [answer(item, "a", text, a=text) for item, text in zi
 def test_figures_of_a_team():
     report = report_entrant(COUNCIL)
     assert (report.accuracy.count, report.accuracy.total, report.cost) == (3, 4, 1.0)
-    assert (report.tokens, report.seconds, report.requests, report.failed) == (15, 2.0, 3, 0)
+    assert (report.per_question, report.failed) == (PerQuestion(tokens=15, seconds=2.0, requests=3), 0)
     assert {name: (share.count, share.total) for name, share in report.groups.items()} == {
         "even": (2, 2),
         "odd": (1, 2),
@@ -60,7 +164,7 @@ def test_figures_of_a_council():
     assert council.oracle.count == 4
     assert (council.chosen.count, council.chosen.total) == (2, 3)
     assert council.rules["the answer that most gave"].count == 3
-    assert (council.presentation_mended, council.presentation_spoiled) == (1, 1)
+    assert council.presentation == Presentation(mended=1, spoiled=1)
     assert council.agreement == pytest.approx((1 + 1 / 3 + 1 / 3 + 1 / 3) / 4)
     assert council.calibration_error == pytest.approx(0.25)
 

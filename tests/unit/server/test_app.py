@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.server.app import create_app
+from massmem.server.metrics import JsonFormatter
 from massmem.server.service import Settings
-from massmem.server.service_log import JsonFormatter
 from massmem.session.owners import to_stored_id
-from massmem.telemetry.spans import hash_name
+from massmem.telemetry import hash_name
 from tests.support.service import find_free_port, make_agent, make_config, make_token
 
 ALICE = {"Authorization": f"Bearer {make_token('alice')}"}

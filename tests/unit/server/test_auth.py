@@ -18,8 +18,8 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from jwt.warnings import InsecureKeyLengthWarning
 
 from massmem.config.models import JwtConfig
-from massmem.core.api_keys import make_api_key
 from massmem.core.errors import InputError
+from massmem.core.records import make_api_key
 from massmem.server.auth import ReloadingFile, Tokens, User, authenticate
 from massmem.server.errors import Unauthorized
 from massmem.store import open_store

@@ -42,7 +42,7 @@ from massmem.session.handle import ConversationMemory
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.session.turn_runner import batch_events, join_deltas
-from massmem.telemetry.spans import Tracer
+from massmem.telemetry import Tracer
 from massmem.turn.stream import Checkpoint
 from tests.support.contexts import RequestKeeper
 from tests.support.pictures import PNG

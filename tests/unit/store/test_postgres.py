@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreVersionError
 from massmem.core.messages import clean_text
 from massmem.store import open_store
+from massmem.store.encoding import MAX_QUERY_WORDS
 from massmem.store.postgres import build_tsqueries, build_tsvector, display_name, parse_url, to_store_error
 from massmem.store.schema import REVISIONS
 from massmem.store.sql import SqlSessionStore
-from massmem.store.tokenizer import MAX_QUERY_WORDS
 from tests.contract.test_session_store import done, session
 from tests.support.postgres_server import PASSWORD, PostgresServer
 from tests.support.sample_turn import answer, begin

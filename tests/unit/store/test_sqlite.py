@@ -16,11 +16,11 @@ from sqlalchemy import event
 
 from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError
 from massmem.store import open_store, sqlite
+from massmem.store.encoding import MAX_QUERY_WORDS
 from massmem.store.ports import StoreInfo
 from massmem.store.schema import chat_messages
 from massmem.store.sql import SqlSessionStore
 from massmem.store.sql.database import Database, Engines, SearchScope
-from massmem.store.tokenizer import MAX_QUERY_WORDS
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import answer, begin, whole_turn
 

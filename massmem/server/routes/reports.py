@@ -1,22 +1,31 @@
-"""`/api/v1/figures`: tokens, cost, time and wins, by day and agent."""
+"""`/api/v1/figures`: tokens, cost, time and wins, by day and agent; `/api/v1/evaluations`: reports of `massmem eval`.
 
+The reports of evaluations on this machine are for whoever runs the service.
+"""
+
+import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from pydantic import ValidationError
 
+from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
-from massmem.core.figures import Figures
+from massmem.core.insights import Figures
 from massmem.core.records import ListedSession, Owner, SessionFilter
 from massmem.core.transcript import TurnTranscript
 from massmem.server.dependencies import Authorized, Caller
-from massmem.server.errors import PROBLEMS
-from massmem.server.schemas import Body
+from massmem.server.errors import PROBLEMS, Forbidden
+from massmem.server.schemas import Body, Problem
 from massmem.store.lookup import read_transcript
 from massmem.store.ports import SessionStore
 
+log = logging.getLogger(__name__)
 router = APIRouter(prefix="/api/v1", tags=["figures"], responses=PROBLEMS)
 
 MOST_SESSIONS = 300
@@ -145,3 +154,42 @@ def _label_agents(caller: Caller, result: Figures) -> dict[str, AgentLabel]:
         )
         for agent_id in ids
     }
+
+
+_NO_SCOPE: dict[str, Any] = {"model": Problem, "description": "The token lacks the scope admin"}
+MOST_REPORTS = 100
+"""Reports that are shown, the newest."""
+
+_MOST_BYTES = 5_000_000
+"""Of one report."""
+
+
+class EvaluationList(Body):
+    """The reports on this machine."""
+
+    reports: list[SavedReport]
+    """The newest first."""
+
+
+@router.get("/evaluations", responses={403: _NO_SCOPE})
+async def evaluations(caller: Authorized) -> EvaluationList:
+    """The reports of `massmem eval` on this machine; for this machine's user, and tokens with the scope admin."""
+    if not caller.is_operator:
+        raise Forbidden("admin")
+    folder = caller.service.settings.home / "eval" / "reports"
+    return EvaluationList(reports=await asyncio.to_thread(_read_reports, folder))
+
+
+def _read_reports(folder: Path) -> list[SavedReport]:
+    """Return the reports in the folder, the newest first. What is none is left out."""
+    reports = list(filter(None, map(_read_report, folder.glob("*.json"))))
+    return sorted(reports, key=lambda report: report.at, reverse=True)[:MOST_REPORTS]
+
+
+def _read_report(path: Path) -> SavedReport | None:
+    try:
+        if path.stat().st_size <= _MOST_BYTES:
+            return SavedReport.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as e:
+        log.warning("a report of an evaluation cannot be read: %s", type(e).__name__)
+    return None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.core.display import format_dollars, make_printable, one_line
+from massmem.core.text import format_dollars, make_printable, one_line
 
 ANYTHING = st.text(st.characters(codec=None) | st.sampled_from("\x1b[]0;mHKJ\x07\x9b\x9c\r\n\t\u202e\u2066\\"))
 

@@ -6,7 +6,7 @@ import pytest
 
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
-from massmem.evaluation.results import Result, Verdict, open_results
+from massmem.evaluation.runner import Result, Verdict, open_results
 
 RESULT = Result(team="t", item="i", seed=0, answer="42", members={"a": "42"}, usage=Usage(3, 4, requests=1, cost=0.5))
 

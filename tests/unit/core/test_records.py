@@ -1,11 +1,9 @@
-"""API keys: random, shown once, and stored as a hash."""
-
 from datetime import UTC, datetime
 
 import pytest
 
-from massmem.core.api_keys import KEY_PREFIX, hash_api_key, is_api_key, make_api_key
 from massmem.core.errors import InputError
+from massmem.core.records import KEY_PREFIX, hash_api_key, is_api_key, make_api_key
 from massmem.core.redact import redact
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

@@ -1,0 +1,145 @@
+"""The report of an evaluation, in the one shape that JSON on stdout, HTTP and the page have."""
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from massmem.core.messages import Usage
+
+Interval = tuple[float, float]
+"""In which the true value lies, with 95 %."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class Share(_Part):
+    """How many of how many."""
+
+    count: int
+    """So many are right."""
+    total: int
+    """Of so many."""
+    value: float
+    """The share, 0 to 1."""
+    interval: Interval
+    """In which the true share lies, with 95 %."""
+
+
+class PerQuestion(_Part):
+    """Means of a question."""
+
+    tokens: float
+    """Sent and received."""
+    seconds: float
+    """From question to answer."""
+    requests: float
+    """To models."""
+
+
+class Presentation(_Part):
+    """What writing the final answer did to the winner's answer."""
+
+    mended: int
+    """The winner's answer was wrong, the final one right."""
+    spoiled: int
+    """The winner's answer was right, the final one wrong."""
+
+
+class Bin(_Part):
+    """Answers of similar confidence."""
+
+    low: float
+    """Least confidence."""
+    high: float
+    """Most confidence."""
+    count: int
+    """Answers."""
+    confidence: float
+    """Mean."""
+    accuracy: float
+    """Share that is right."""
+
+
+class Council(_Part):
+    """What became of the members' answers. Shares are of the questions that fit."""
+
+    members: dict[str, Share]
+    """Right answers of each agent."""
+    agreement: float
+    """Mean share of pairs of agents whose answers come to the same."""
+    oracle: Share
+    """Questions that at least one agent answered rightly: no way to choose among their answers does better."""
+    chosen: Share
+    """Of the questions with right and wrong answers: the winner's was right."""
+    rules: dict[str, Share]
+    """Right answers of each rule on the same answers and ballots."""
+    presentation: Presentation
+    """What the final answers changed."""
+    calibration_error: float | None
+    """Expected calibration error; null: no answer has a confidence."""
+    bins: list[Bin]
+    """By confidence."""
+
+
+class EvaluatedTeam(_Part):
+    """How a team did."""
+
+    name: str
+    """Its name in the report."""
+    accuracy: Share
+    """Right answers."""
+    groups: dict[str, Share]
+    """Right answers by part of the data; empty: it has no parts."""
+    failed: int
+    """Questions without an answer, which count as wrong."""
+    per_question: PerQuestion
+    """What they took."""
+    cost: float | None
+    """US dollars for all questions; null: no known price."""
+    council: Council | None
+    """null: one agent alone."""
+
+
+class TeamComparison(_Part):
+    """Two teams on the same questions."""
+
+    first: str
+    """A team."""
+    second: str
+    """The other one."""
+    total: int
+    """Questions that both were asked."""
+    only_first: int
+    """Questions that only the first team answered rightly."""
+    only_second: int
+    """Questions that only the second team answered rightly."""
+    difference: float
+    """Of the accuracies, first - second."""
+    interval: Interval
+    """In which the true difference lies, with 95 % (paired bootstrap)."""
+    p: float
+    """McNemar, exact, two-sided."""
+
+
+class EvaluationReport(_Part):
+    """What teams made of questions with known answers."""
+
+    questions: int
+    """How many."""
+    teams: list[EvaluatedTeam]
+    """In the order of the command."""
+    comparisons: list[TeamComparison]
+    """The first team against each of the others; with equal budgets, each team against what its tokens buy else."""
+    judging: Usage
+    """What the judge took."""
+
+
+class SavedReport(EvaluationReport):
+    """A report that `massmem eval` has left."""
+
+    data: str
+    """The file with the questions."""
+    at: AwareDatetime
+    """When it was made."""
+    seed: int
+    """Of the evaluation."""

@@ -1,0 +1,203 @@
+"""An evaluation for people, as plain text or one HTML file with its plots, and its answers for programs, as JSON."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from math import log10
+
+from massmem.core.evaluation import Bin, Council, EvaluatedTeam, EvaluationReport, Share, TeamComparison
+from massmem.core.text import make_printable
+from massmem.evaluation.evaluate import Evaluation
+from massmem.evaluation.items import score
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1f2933 }
+table { border-collapse: collapse; width: 100% } td, th { padding: .3rem .6rem; text-align: right }
+td:first-child, th:first-child { text-align: left } tr + tr { border-top: 1px solid #d9dee4 }
+svg { max-width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: #52606d }
+.axis { stroke: #9aa5b1 } .mark { stroke: #2563eb; fill: #2563eb } .ideal { stroke: #9aa5b1; stroke-dasharray: 4 4 }
+@media (prefers-color-scheme: dark) {
+  body { background: #14181d; color: #e4e7eb } tr + tr { border-color: #323f4b } svg text { fill: #9aa5b1 }
+}
+"""
+_WIDTH, _HEIGHT, _MARGIN = 640, 320, 48
+
+Row = tuple[str, ...]
+"""Cells; those of the first column stand at the left, the others at the right."""
+
+
+def list_answers(evaluation: Evaluation) -> Iterator[str]:
+    """Yield a line of JSON for every answer of every team."""
+    for answers in evaluation.answers:
+        for item, result, is_right in zip(answers.items, answers.results, answers.right, strict=True):
+            row = {
+                "team": answers.name,
+                "id": item.id,
+                "group": item.group,
+                "right": is_right,
+                "value": score(item, result.answer).value,
+                "expected": list(item.expected),
+                **result.model_dump(mode="json", exclude={"kind", "team", "item"}),
+            }
+            yield json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def format_text(report: EvaluationReport) -> str:
+    """Return a table of the teams, then how they differ, then what the councils made of their members' answers."""
+    parts = ["\n".join(_align(_list_teams(report.teams))), *_list_notes(report)]
+    for team in report.teams:
+        if team.council is not None:
+            parts.append("\n".join((_name_council(team), *_align(_list_council(team.council)))))
+    return make_printable("\n\n".join(parts)) + "\n"
+
+
+def format_html(report: EvaluationReport, title: str) -> str:
+    """Return the same as one page without scripts, where nothing is fetched. title: what was evaluated."""
+    parts = [
+        f"<h1>{escape(title)}</h1><p>{report.questions:,} questions</p>",
+        _build_table(_list_teams(report.teams)),
+        "<h2>Accuracy against tokens</h2>",
+        _plot_accuracy(report.teams),
+        *(f"<p>{escape(note)}</p>".replace("\n", "<br>") for note in _list_notes(report)),
+    ]
+    for team in report.teams:
+        if team.council is not None:
+            parts += [f"<h2>{escape(_name_council(team))}</h2>", _build_table(_list_council(team.council))]
+            if team.council.bins:
+                parts += ["<h3>Confidence against accuracy</h3>", _plot_calibration(team.council.bins)]
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+    return f"<!doctype html><html lang=en>{head}<style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
+
+
+# What both say
+
+
+def _list_teams(teams: Sequence[EvaluatedTeam]) -> Iterator[Row]:
+    """Yield the head, and for each team its cells and those of its groups, whose names are indented."""
+    yield "", "right", "accuracy (95 %)", "tokens", "seconds", "requests", "cost"
+    for team in teams:
+        cost, took = "-" if team.cost is None else f"${team.cost:.4f}", team.per_question
+        figures = (f"{took.tokens:,.0f}", f"{took.seconds:.1f}", f"{took.requests:.1f}", cost)
+        yield team.name, _format_count(team.accuracy), _format_share(team.accuracy), *figures
+        for name, share in team.groups.items():
+            yield f"  {name or '(no group)'}", _format_count(share), _format_share(share), "", "", "", ""
+
+
+def _list_notes(report: EvaluationReport) -> Iterator[str]:
+    yield "Tokens, seconds and requests are means of a question."
+    for team in report.teams:
+        if team.failed:
+            yield (
+                f"{team.name} did not answer {team.failed} of {team.accuracy.total} questions: they count as wrong, "
+                "and the same command asks them again."
+            )
+    if report.comparisons:
+        yield "\n".join(map(_describe_comparison, report.comparisons))
+    if report.judging.requests:
+        cost = "" if report.judging.cost is None else f" and ${report.judging.cost:.4f}"
+        yield f"The judge took {report.judging.requests} requests{cost}."
+
+
+def _describe_comparison(comparison: TeamComparison) -> str:
+    low, high = comparison.interval
+    return (
+        f"{comparison.first} - {comparison.second}: {100 * comparison.difference:+.1f} points "
+        f"({100 * low:+.1f} to {100 * high:+.1f}), p = {comparison.p:.2g}; only the first was right "
+        f"{comparison.only_first} times, only the second {comparison.only_second} times, of {comparison.total}"
+    )
+
+
+def _name_council(team: EvaluatedTeam) -> str:
+    return f"{team.name}: what the council made of its members' answers"
+
+
+def _list_council(council: Council) -> Iterator[Row]:
+    for agent_id, share in council.members.items():
+        yield f"  {agent_id} alone", _format_share(share)
+    yield "  pairs of members that agree", f"{100 * council.agreement:.0f} %"
+    yield "  any member was right", _format_share(council.oracle)
+    yield "  of right and wrong answers the vote chose a right one", _format_share(council.chosen)
+    changed = council.presentation
+    yield "  writing the final answer mended, spoiled", f"{changed.mended}, {changed.spoiled}"
+    for rule, share in council.rules.items():
+        yield f"  by another rule: {rule}", _format_share(share)
+    if council.calibration_error is not None:
+        yield "  confidence is off, on average", f"{100 * council.calibration_error:.0f} points"
+
+
+def _format_count(share: Share) -> str:
+    return f"{share.count}/{share.total}"
+
+
+def _format_share(share: Share) -> str:
+    """Return a share in percent with its interval, as `52 % (45 to 59)`."""
+    low, high = share.interval
+    return f"{100 * share.value:.0f} % ({100 * low:.0f} to {100 * high:.0f})" if share.total else "-"
+
+
+def _align(rows: Iterable[Row]) -> list[str]:
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in zip(*columns, strict=True)
+    ]
+
+
+# The page
+
+
+def _build_table(rows: Iterable[Row]) -> str:
+    lines = ("".join(f"<{'td' if row[0] else 'th'}>{_indent(cell)}" for cell in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _indent(cell: str) -> str:
+    return escape(cell) if cell == cell.lstrip() else f"&emsp;{escape(cell.lstrip())}"
+
+
+def _plot_accuracy(teams: Sequence[EvaluatedTeam]) -> str:
+    """Return a plot of accuracy with its interval against tokens of a question, on a logarithmic axis."""
+    positions = [log10(max(team.per_question.tokens, 1.0)) for team in teams]
+    low, high = min(positions) - 0.1, max(positions) + 0.4  # room for names at the right
+    marks: list[str] = []
+    for team, position in zip(teams, positions, strict=True):
+        x, share, tokens = _x((position - low) / (high - low)), team.accuracy, team.per_question.tokens
+        marks.append(
+            f'<line class=mark x1="{x:.1f}" x2="{x:.1f}" y1="{_y(share.interval[0]):.1f}" '
+            f'y2="{_y(share.interval[1]):.1f}" /><circle class=mark cx="{x:.1f}" cy="{_y(share.value):.1f}" r="4" />'
+            f'<text x="{x + 8:.1f}" y="{_y(share.value) + 4:.1f}">{escape(team.name)} · {tokens:,.0f}</text>'
+        )
+    return _frame("".join(marks), "tokens of a question, logarithmic")
+
+
+def _plot_calibration(bins: Sequence[Bin]) -> str:
+    ideal = f'<line class=ideal x1="{_x(0)}" y1="{_y(0)}" x2="{_x(1)}" y2="{_y(1)}" />'
+    total = sum(part.count for part in bins)
+    marks = "".join(
+        f'<circle class=mark cx="{_x(part.confidence):.1f}" cy="{_y(part.accuracy):.1f}" '
+        f'r="{3 + 12 * part.count / total:.1f}"><title>{part.count} answers</title></circle>'
+        for part in bins
+    )
+    return _frame(ideal + marks, "confidence")
+
+
+def _frame(marks: str, x_label: str) -> str:
+    ticks = "".join(
+        f'<text x="{_MARGIN - 8}" y="{_y(tick / 4) + 4:.1f}" text-anchor="end">{25 * tick} %</text>'
+        for tick in range(5)
+    )
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="accuracy against {x_label}">'
+        f'<line class=axis x1="{_x(0)}" y1="{_y(0)}" x2="{_x(1)}" y2="{_y(0)}" />'
+        f'<line class=axis x1="{_x(0)}" y1="{_y(0)}" x2="{_x(0)}" y2="{_y(1)}" />{ticks}{marks}'
+        f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 12}" text-anchor="middle">{x_label}</text></svg>'
+    )
+
+
+def _x(share: float) -> float:
+    return _MARGIN + share * (_WIDTH - 2 * _MARGIN)
+
+
+def _y(share: float) -> float:
+    return _HEIGHT - _MARGIN - share * (_HEIGHT - 2 * _MARGIN)

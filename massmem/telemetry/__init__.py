@@ -1,1 +1,0 @@
-"""What can be observed from outside: spans of turns, and the lines of what came in and went out."""
