@@ -44,9 +44,9 @@ TOP_LEVEL = {
     "LICENSE", "docs", "CONTRIBUTING.md", "CHANGELOG.md",
 }  # fmt: skip
 
-MAX_MODULES = 302
-MAX_LINES = 55_485
-"""Ceilings that only go down, to 180 modules and 32,000 lines."""
+MAX_MODULES = 237
+MAX_LINES = 55_207
+"""Ceilings that only go down."""
 
 PARTICIPLES = {
     "begun", "bought", "bound", "broken", "brought", "built", "caught", "chosen", "done", "drawn", "driven", "fed",
@@ -62,8 +62,8 @@ NAMED_BY_STANDARDS = {"escalated", "failed"}
 VAGUE_NAMES = {
     "at", "begun", "each", "found", "given", "kept", "made", "mine", "news", "past", "said", "told", "wanted"
 }  # fmt: skip
-JSON_NAMES = {("core/events.py", "at"), ("core/events.py", "kept")}
-"""Fields of events: a stored and public format."""
+JSON_NAMES = {("core/evaluation.py", "at"), ("core/events.py", "at"), ("core/events.py", "kept")}
+"""Fields of events and reports: stored and public formats."""
 
 SCRIPTS_AND_TESTS = {
     path: ast.parse(path.read_text())
