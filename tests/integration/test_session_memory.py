@@ -235,7 +235,7 @@ async def test_an_agent_without_memory_is_not_recorded_and_recalls_nothing(tmp_p
         await ask(config, folder, SECOND, session_id)
     quoted = memories(council)
     assert quoted["ann"] == ""
-    assert "You: answer of ben" in quoted["ben"]
+    assert "You (not chosen): answer of ben" in quoted["ben"]
     assert "answer of ann" not in quoted["ben"] + quoted["cyd"]
 
 
