@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from massmem.core.attachments import Attachment
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.text import format_dollars
@@ -293,6 +292,7 @@ def _quote(text: str) -> str:
 def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
     """Return a turn as JSON. `messages` have the fields of a chat history: role, content, timestamp, agent_type."""
     record, final, usage = turn.record, turn.final, turn.usage
+    files = [{**asdict(a.file), "data": b64encode(a.data).decode()} for a in turn.attachments]
     return {
         "turn": record.turn,
         "status": record.status,
@@ -316,13 +316,9 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "cost": usage.cost,
         "started_at": record.started_at.isoformat(),
         "ended_at": None if record.ended_at is None else record.ended_at.isoformat(),
-        **({"files": [_file_to_dict(attachment) for attachment in turn.attachments]} if turn.attachments else {}),
+        **({"files": files} if files else {}),
         "messages": [_message_to_dict(message, turn) for message in turn.messages],
     }
-
-
-def _file_to_dict(attachment: Attachment) -> dict[str, Any]:
-    return {**asdict(attachment.file), "data": b64encode(attachment.data).decode()}
 
 
 def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, Any]:
@@ -354,7 +350,7 @@ def redact_turn(turn: TurnTranscript, params: Mapping[str, object] | None = None
     messages = [
         message.model_copy(
             update={
-                "content": _redact_message(message, values),
+                "content": redact(mask(message.public_text, values)),
                 "metadata": redact_values(mask_values(message.metadata, values)),
             }
         )
@@ -371,7 +367,3 @@ def redact_session(session: SessionRecord, params: Mapping[str, object] | None =
     """Return the session with its texts redacted, as `redact_turn` does."""
     texts = ("title", "last_message", "description", "config_path", "model")
     return session.model_copy(update={name: redact(mask(getattr(session, name), params or {})) for name in texts})
-
-
-def _redact_message(message: MessageRecord, params: Mapping[str, object]) -> str:
-    return redact(mask(message.public_text, params))

@@ -26,7 +26,7 @@ class Command:
 ASK = "ask"
 
 COMMANDS: dict[str, Command] = {
-    ASK: Command("massmem.cli.ask:app", "Answer a question (the default); also one word like `memory`."),
+    ASK: Command("massmem.cli.options:app", "Answer a question (the default); also one word like `memory`."),
     "memory": Command("massmem.cli.memory:app", "Search, show, forget and rebuild memories."),
     "sessions": Command("massmem.cli.sessions:app", "Find, read, rename, export and delete conversations."),
     "replay": Command("massmem.cli.replay:app", "Run a turn again with something changed, and compare."),
@@ -45,7 +45,7 @@ COMMANDS: dict[str, Command] = {
     "mcp": Command("massmem.cli.serve:mcp_app", "Let other agents ask the team, by MCP on stdin and stdout."),
     "key": Command("massmem.cli.access:key_app", "Create and revoke keys with which users call `massmem serve`."),
     "token": Command("massmem.cli.access:token_app", "Create tokens that expire soon, for users of `massmem serve`."),
-    "completion": Command("massmem.cli.completion:app", "Print the script for shell completion."),
+    "completion": Command("massmem.cli.options:completion_app", "Print the script for shell completion."),
 }
 
 

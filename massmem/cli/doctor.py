@@ -525,7 +525,7 @@ def _find_lock_holder(path: Path) -> str:
     try:
         lock.acquire()
     except Timeout:
-        return path.with_suffix(".pid").read_text()
+        return pid.read_text() if (pid := path.with_suffix(".pid")).exists() else "unknown"
     lock.release()
     return ""
 

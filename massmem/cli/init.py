@@ -202,18 +202,16 @@ def _offer_first_model(home: Path) -> bool:
     choice = choose_option("What now?", _FIRST_STEPS)
     if choice == 0:
         key: str = typer.prompt("The key (not shown)", hide_input=True, err=True)
-        variable = guess_variable(key.strip()) or _choose_variable()
+        variable = guess_variable(key.strip())
+        if variable is None:
+            rows = [f"{provider} ({name})" for name, provider, _ in PROVIDERS_BY_KEY]
+            variable = PROVIDERS_BY_KEY[choose_option("Whose key is it?", rows)][0]
         notify(f"{variable} is stored in {store_key(home, variable, key)}")
         os.environ[variable] = key.strip()
     elif choice == 1:
         with show_progress(DEFAULT.name, in_bytes=True) as progress:
             fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), progress, notify)
     return choice == 2
-
-
-def _choose_variable() -> str:
-    rows = [f"{provider} ({variable})" for variable, provider, _ in PROVIDERS_BY_KEY]
-    return PROVIDERS_BY_KEY[choose_option("Whose key is it?", rows)][0]
 
 
 def _demonstrate() -> int:

@@ -14,7 +14,7 @@ from massmem.core.errors import InputError, MassmemError
 if TYPE_CHECKING:
     import typer
 
-    from massmem.cli.ask import RunOptions
+    from massmem.cli.options import RunOptions
 
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     name = arguments[0] if arguments else ""
     if "_MASSMEM_COMPLETE" in os.environ:
-        from massmem.cli.completion import complete
+        from massmem.cli.options import complete
 
         return complete()
     if name == ASK:
@@ -65,7 +65,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _ask(arguments: list[str]) -> int:
-    from massmem.cli.ask import RunOptions, app
+    from massmem.cli.options import RunOptions, app
 
     # Typer has no options with an optional value: as in GNU programs, it stands behind "=".
     options = _invoke(app, ["--solo=" if argument == "--solo" else argument for argument in arguments])

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from massmem.cli.completion import offer_agents
 from massmem.cli.forgetting import ForgetRequest, forget_statements
-from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes
+from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes, offer_agents
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import MB, Progress, notify, show_progress, write_json, write_out
 from massmem.config.load import resolve_agents

@@ -1,15 +1,115 @@
-"""Options that several commands have, and the durations and times that users write in them."""
+"""The options of `massmem` itself, options that several commands have, and shell completion.
+
+Options are only parsed here; massmem.cli.run and massmem.cli.chat act on them.
+"""
 
 import math
+import os
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from massmem.cli.completion import offer_sessions
-from massmem.core.errors import InputError
+from massmem import __version__
+from massmem.cli.commands import ASK, COMMANDS, format_overview, load_command, load_program
+from massmem.cli.streams import notify
+from massmem.config.home import massmem_home
+from massmem.core.errors import InputError, MassmemError
+from massmem.core.text import one_line
+from massmem.session.registry import Registry
+
+_MAX_OFFERS = 50
+
+
+class Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+_HOW_TO_INSTALL = {
+    Shell.BASH: """add this line to ~/.bashrc: eval "$(massmem completion bash)\"""",
+    Shell.ZSH: """add this line to ~/.zshrc, after compinit: eval "$(massmem completion zsh)\"""",
+    Shell.FISH: "run once: massmem completion fish > ~/.config/fish/completions/massmem.fish",
+}
+
+completion_app = typer.Typer(help="Print the script for shell completion.")
+
+
+@completion_app.command()
+def completion_command(
+    shell: Annotated[Shell | None, typer.Argument(metavar="SHELL", help="bash, zsh or fish. [default: yours]")] = None,
+) -> None:
+    """Print the script with which a shell completes massmem's commands, options and session ids."""
+    from typer.main import get_command
+
+    chosen = shell or _detect_shell()
+    # Typer's protocol: with this variable set, a program prints its completion script.
+    os.environ["_MASSMEM_COMPLETE"] = f"source_{chosen.value}"
+    if os.isatty(1):
+        notify(_HOW_TO_INSTALL[chosen])
+    get_command(load_command(ASK)).main(args=[], prog_name="massmem", standalone_mode=False)
+
+
+def complete() -> int:
+    """Answer a request of the shell, and return the exit code.
+
+    The arguments of a command are completed by that command, everything else by the run command, which offers the
+    names of all commands.
+    """
+    from typer.main import get_command
+
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    words = line.split()  # some shells separate the words with newlines
+    name = words[1] if len(words) > 2 or (len(words) == 2 and line[-1:].isspace()) else ASK
+    is_command = name in COMMANDS and name != ASK
+    get_command(load_program(name) if is_command else load_command(ASK)).main(args=[], prog_name="massmem")
+    return 0
+
+
+def offer_commands(incomplete: str) -> Iterator[tuple[str, str]]:
+    return ((name, command.summary) for name, command in COMMANDS.items() if name.startswith(incomplete))
+
+
+def offer_sessions(incomplete: str) -> Iterator[tuple[str, str]]:
+    """Offer the newest sessions whose ids start so, with their descriptions; none when the registry is unreadable."""
+    try:
+        registry = Registry(massmem_home())
+        entries = registry.read_entries() if registry.path.exists() else []
+    except MassmemError:
+        return
+    matches = [entry for entry in entries if entry.session_id.startswith(incomplete)]
+    for entry in matches[:_MAX_OFFERS]:
+        yield entry.session_id, one_line(entry.description, 60)
+
+
+def offer_agents(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """Offer the agents of the configuration and `user`; none when the configuration is invalid."""
+    from massmem.cli.setup import read_environment
+    from massmem.config.load import load_named
+
+    config: str | None = context.params.get("config")
+    try:
+        read_environment()
+        team = load_named(config or None, os.environ, massmem_home()).team
+    except MassmemError:
+        return
+    for agent_id in (*(agent.id for agent in team.agents), "user"):
+        if agent_id.startswith(incomplete):
+            yield agent_id
+
+
+def _detect_shell() -> Shell:
+    name = Path(os.environ.get("SHELL", "")).name
+    if name not in set(Shell):
+        raise InputError(f"there is no script for the shell {name!r}", "name one: massmem completion bash|zsh|fish")
+    return Shell(name)
+
 
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -75,3 +175,271 @@ def require_positive(option: str, value: float | None, unit: str) -> None:
 def format_time(moment: datetime) -> str:
     """Return `2026-11-21 22:53` in local time."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
+class Output(StrEnum):
+    LIVE = "live"
+    PLAIN = "plain"
+    JSONL = "jsonl"
+    JSON = "json"
+
+
+class Show(StrEnum):
+    ALL = "all"
+    DISSENT = "dissent"
+    ANSWER = "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """One parsed command line."""
+
+    question: str | None = None
+    files: tuple[Path, ...] = ()
+    """Texts are added to the question."""
+    pictures: tuple[Path, ...] = ()
+    describe: bool = False
+    """An agent that sees pictures describes them for those that do not."""
+    schema: Path | None = None
+    """A file with the JSON Schema that the answer has to fit."""
+    config: str | None = None
+    model: str | None = None
+    """[TYPE/]MODEL of a single agent."""
+    solo: str | None = None
+    """Id of the only agent of the team that is asked; "": the first; None: all."""
+    system: str | None = None
+    """Instructions for all agents."""
+    session_config: str | None = None
+    """The configuration that the session began with, where none is named; None: the default one."""
+    session_id: str | None = None
+    owner: str | None = None
+    """The user of the HTTP service whose session it is; None: the user of the command line."""
+    choose_session: bool = False
+    """Let the user choose the session from a list."""
+    newest: bool = False
+    """Continue the session that was used last."""
+    output: Output | None = None
+    """None: what suits the terminal."""
+    show: Show = Show.ANSWER
+    """What is shown of the council after the answer."""
+    limits: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The limits of a turn that were given, by their names in `coordination`."""
+    no_store: bool = False
+    list_sessions: bool = False
+    is_single: bool = False
+    """Answer and end: no conversation."""
+    as_json: bool = False
+    debug: bool = False
+    quiet: bool = False
+    hides_reasoning: bool = False
+    """The live view does not show what agents think."""
+    strict: bool = False
+    wait: bool = False
+
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "allow_extra_args": True},
+)
+
+Question = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="QUESTION",
+        help="The question, in quotes, up to 1,000,000 characters. Text that is piped in is added to it; without a "
+        "question, or with '-', it is the question.",
+        autocompletion=offer_commands,
+        show_default=False,
+    ),
+]
+SessionId = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID",
+        help="Continue this session (id, start of the id, or name), or finish its turn.",
+        autocompletion=offer_sessions,
+    ),
+]
+
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="Add the text of a file or PDF to the question. May be repeated."
+    ),
+]
+Pictures = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--image",
+        "-i",
+        metavar="FILE",
+        help="Show a picture, or a PDF as it looks, to the agents. May be repeated.",
+    ),
+]
+Describe = Annotated[
+    bool,
+    typer.Option("--describe", help="An agent that sees pictures describes them for those that do not."),
+]
+Schema = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A JSON Schema: the answer is a JSON value that fits it."),
+]
+TeamFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="The team, a YAML file. [default: ~/.massmem/config.yaml, else a team of the models at hand]",
+    ),
+]
+OutputMode = Annotated[
+    Output | None,
+    typer.Option(
+        metavar="MODE",
+        help="live, plain, jsonl or json. live and plain show progress on stderr and the answer on stdout; jsonl "
+        "streams every event, json prints one object at the end. [default: live on a terminal, else plain]",
+    ),
+]
+ShowMode = Annotated[
+    Show,
+    typer.Option(
+        metavar="MODE",
+        help="What stderr shows after the answer: answer (one line, where agents disagree), dissent (what the minority "
+        "answered and why) or all (every answer and vote).",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="[TYPE/]MODEL",
+        help="One agent with this model instead of the team: such as gpt-5 or ollama/qwen3:8b",
+    ),
+]
+Solo = Annotated[
+    str | None,
+    typer.Option(metavar="[ID]", help="Ask one agent of the team alone: the first, or the one with this id."),
+]
+System = Annotated[
+    str | None, typer.Option("--system", "-s", metavar="TEXT", help="Instructions for all agents, before their own.")
+]
+ChooseSession = Annotated[bool, typer.Option("--resume", "-r", help="Choose a session to continue from a list.")]
+IsSingle = Annotated[bool, typer.Option("--print", "-p", help="Print the answer and end; never a conversation.")]
+HidesReasoning = Annotated[
+    bool, typer.Option("--no-reasoning", help="Do not show what the agents think; the log has it all the same.")
+]
+JsonOutput = Annotated[
+    bool, typer.Option("--json", help="The list of sessions as JSON; else the same as --output json.")
+]
+MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Token limit of a turn, for prompts and replies.")]
+NewHome = Annotated[
+    bool,
+    typer.Option("--new-home", help="Begin anew when the database of the sessions is lost; sessions.json is moved."),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process runs a turn of the session.")]
+
+
+_HELP = """A council of agents answers a question together, and remembers.
+
+The answer goes to stdout, everything else to stderr."""
+
+
+@app.command(help=_HELP, epilog=format_overview())
+def ask(
+    context: typer.Context,
+    question: Question = None,
+    files: Files = None,
+    pictures: Pictures = None,
+    describe: Describe = False,
+    schema: Schema = None,
+    config: TeamFile = None,
+    model: Model = None,
+    solo: Solo = None,
+    system: System = None,
+    session_id: SessionId = None,
+    choose_session: ChooseSession = False,
+    owner: OwnerName = None,
+    newest: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
+    list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
+    as_json: JsonOutput = False,
+    output: OutputMode = None,
+    show: ShowMode = Show.ANSWER,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors and limits.")] = False,
+    hides_reasoning: HidesReasoning = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when an agent failed or nobody could vote.")] = False,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a turn.")] = None,
+    max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Cost limit of a turn.")] = None,
+    max_tokens: MaxTokens = None,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Write nothing to disk and remember nothing.")] = False,
+    wait: Wait = False,
+    is_single: IsSingle = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Write a log to .massmem/massmem_logs/.")] = False,
+    new_home: NewHome = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> RunOptions:
+    """Return what the command line asks for. Raises InputError."""
+    question, solo = _read_words(question, context.args, solo)
+    _do_first(version=version, new_home=new_home)
+    options = RunOptions(
+        question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
+        config=config, model=model, solo=solo, system=system, session_id=session_id, owner=owner,
+        choose_session=choose_session, newest=newest, show=show, limits=_check_limits(timeout, max_cost, max_tokens),
+        output=output or (Output.JSON if as_json and not list_sessions else None), no_store=no_store,
+        list_sessions=list_sessions, is_single=is_single, as_json=as_json, debug=debug, quiet=quiet,
+        hides_reasoning=hides_reasoning, strict=strict, wait=wait,
+    )  # fmt: skip
+    return _refuse_contradictions(options)
+
+
+def _do_first(*, version: bool, new_home: bool) -> None:
+    """Do what does not wait for a question. Ends the program after the version."""
+    if version:
+        typer.echo(f"massmem {__version__}")
+        raise typer.Exit
+    if new_home:
+        Registry(massmem_home()).set_aside()
+
+
+def _read_words(question: str | None, more: list[str], solo: str | None) -> tuple[str | None, str | None]:
+    """Return the question and the agent that is asked alone: of two words after --solo, the first is its id.
+
+    Raises InputError: the question is not one word of the command line.
+    """
+    if solo == "" and question is not None and len(more) == 1:
+        return more[0], question
+    if more:
+        words = [question or "", *more]
+        raise InputError(
+            f"the question must be one argument, but {len(words)} were given",
+            f'put it in quotes: massmem "{" ".join(words)}"',
+        )
+    return question, solo
+
+
+def _refuse_contradictions(options: RunOptions) -> RunOptions:
+    """Return the options. Raises InputError for those that exclude each other."""
+    chosen = {
+        "--continue": options.newest,
+        "--session-id": options.session_id is not None,
+        "--resume": options.choose_session,
+    }
+    sessions = [name for name, is_given in chosen.items() if is_given]
+    if len(sessions) > 1:
+        raise InputError(f"{' and '.join(sessions[:2])} exclude each other", "leave one of them out")
+    if options.owner is not None and not sessions:
+        raise InputError("--owner says whose session to continue", "say which: --session-id ID, or --continue")
+    others = ["--debug", *sessions] if options.debug else sessions
+    if options.no_store and others:
+        raise InputError(f"--no-store and {others[0]} exclude each other", "leave one of them out")
+    return options
+
+
+def _check_limits(timeout: float | None, max_cost: float | None, max_tokens: int | None) -> dict[str, float]:
+    """Return the limits that were given, by their names in `coordination`. Raises InputError."""
+    require_positive("--timeout", timeout, "a number of seconds")
+    require_positive("--max-cost", max_cost, "an amount of dollars")
+    require_positive("--max-tokens", max_tokens, "a number of tokens")
+    values = {"timeout": timeout, "max_cost": max_cost, "max_tokens": max_tokens}
+    return {name: value for name, value in values.items() if value is not None}

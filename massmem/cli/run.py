@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from massmem.cli.ask import Output, RunOptions
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
+from massmem.cli.options import Output, RunOptions
 from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
 from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.streams import has_cursor, notify, show_activity, write_err, write_json, write_out

@@ -141,8 +141,8 @@ def worker_command(
     setup = load_setup(config)
     teams = load_server_teams(setup.config, setup.home)
     with require_extra("server", "worker"):
-        from massmem.server.metrics import log_to_stderr
-    log_to_stderr()
+        from massmem.server import metrics
+    metrics.log_to_stderr()
     asyncio.run(_work(setup.config, setup.home, teams, compresses=compress))
 
 

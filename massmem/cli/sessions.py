@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli import session_view as view
-from massmem.cli.completion import offer_sessions
 from massmem.cli.options import (
     MAX_EVENT,
     MAX_LISTED,
@@ -27,6 +26,7 @@ from massmem.cli.options import (
     SessionName,
     Yes,
     format_time,
+    offer_sessions,
     parse_duration,
     parse_since,
 )

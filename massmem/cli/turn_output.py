@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from massmem.cli.ask import Output, Show
+from massmem.cli.options import Output, Show
 from massmem.cli.question import Question
 from massmem.cli.streams import has_cursor, write_err, write_out
 from massmem.cli.terminal import handle_signals, hold_typed_input, lend_terminal

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from massmem.cli.ask import Output, RunOptions
 from massmem.cli.chat.commands import COMMANDS, find_command, format_help, translate_line
 from massmem.cli.chat.state import ChatState
+from massmem.cli.options import Output, RunOptions
 from massmem.cli.run import Invocation
 from massmem.config.models import BackendConfig
 from massmem.core.errors import InputError
