@@ -439,7 +439,8 @@ class _Expander:
             return ""
         name, has_default, default = parts[1], parts[2], parts[3]
         value = local.get(name, self._environ.get(name))
-        if value is not None and not _is_unicode(value):
+        # Bytes of the environment that are not UTF-8 arrive as lone surrogates.
+        if value is not None and any("\ud800" <= char <= "\udfff" for char in value):
             self._report.add(path, f"the environment variable {shorten(name)} is not UTF-8")
             return ""
         if name not in local:
@@ -450,11 +451,6 @@ class _Expander:
             return default
         self._report.add(path, f"{shorten(name)} is not set ({how_to_set(shorten(name))}; $${{ is a literal ${{)")
         return ""
-
-
-def _is_unicode(text: str) -> bool:
-    # Bytes of the environment that are not UTF-8 arrive as lone surrogates.
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def how_to_set(name: str) -> str:

@@ -161,7 +161,8 @@ def _max_words(spec: ParamSpec) -> int:
 
 def _find_after_name(name: str, spec: ParamSpec, text: str) -> Value | None:
     """Return the value after the param's name, or after another name that the configuration gives it."""
-    names = "|".join(re.escape(word) for word in sorted(_names_of(name, spec), key=len, reverse=True))
+    words = {name, name.replace("_", " "), *(word.strip() for word in spec.mapping if word.strip())}
+    names = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     after = re.search(
         rf"(?i)(?<!\w)(?:{names})\s{{0,3}}(?:[:=]|\bis\b|\bare\b)\s{{0,3}}(.{{1,{MAX_VALUE_LENGTH}}})", text
     )
@@ -172,10 +173,6 @@ def _find_after_name(name: str, spec: ParamSpec, text: str) -> Value | None:
     if value is None or isinstance(value, str):
         value = parse_value(spec, rest.rstrip("\"'`.!, "))
     return value if value is not None or not _has_form(spec) else _find_single(spec, rest)
-
-
-def _names_of(name: str, spec: ParamSpec) -> set[str]:
-    return {name, name.replace("_", " "), *(word.strip() for word in spec.mapping if word.strip())}
 
 
 def _find_single(spec: ParamSpec, text: str) -> Value | None:

@@ -24,10 +24,6 @@ def _quote(text: str) -> str:
     return replace_marks(text, _FRAME_TAG, lambda mark: f"{mark} ") if has_tag_bracket(text) else text
 
 
-def _quote_line(value: object) -> str:
-    return _quote(" ".join(str(value).split()))
-
-
 # The system prompt and recalled memories. Memories change from turn to turn: in the system prompt they would keep the
 # whole history out of the providers' caches.
 
@@ -274,7 +270,7 @@ def build_reply_request(param: str, question: str, prompt: str, reply: str) -> t
 
 
 def _frame_values(values: Mapping[str, object]) -> str:
-    lines = "\n".join(f"{name}: {_quote_line(value)}" for name, value in values.items())
+    lines = "\n".join(f"{name}: {_quote(' '.join(str(value).split()))}" for name, value in values.items())
     return f"{_GIVEN}\n<given>\n{lines}\n</given>"
 
 

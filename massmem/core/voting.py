@@ -147,13 +147,11 @@ class Election:
         eligible = [voter for voter in voters if self.may_choose(voter, leader)]
         for count in range(len(eligible) + 1):
             rank, others = self._rank(leader, count), [voter for voter in voters if voter not in eligible[:count]]
-            if not any(self._can_overtake(rank, rival, others) for rival in rivals):
+            # A rival has at most the votes of all who may choose it.
+            most = [self._rank(rival, sum(self.may_choose(voter, rival) for voter in others)) for rival in rivals]
+            if max(most, default=rank) <= rank:
                 return tuple(eligible[: count + len(voters) // _VOTERS_PER_SPARE]) if count else ()
         return tuple(voters)
-
-    def _can_overtake(self, rank: tuple[int, ...], rival: Answer, voters: Sequence[str]) -> bool:
-        """Whether the rival comes before this rank when all voters choose it who may."""
-        return self._rank(rival, sum(self.may_choose(voter, rival) for voter in voters)) > rank
 
     def _rank(self, candidate: Answer, more: int = 0) -> tuple[int, ...]:
         """Return what decides between candidates, the highest wins. more: ballots that are added."""

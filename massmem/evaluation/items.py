@@ -31,6 +31,7 @@ MAX_FILE = 200_000_000
 """Bytes of a file with questions."""
 _QUESTION = ("question", "input", "prompt", "problem")
 _ANSWER = ("answer", "answers", "target", "expected", "__expected", "ideal")
+_NUMBER = re.compile(r"[-+]?[$€£]?\d[\d,]*(\.\d+)?\s*%?")
 _EXAMPLE = 'a line of a JSONL file: {"question": "What is 6 x 7?", "answer": "42"}'
 
 
@@ -124,14 +125,11 @@ def _read_csv(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
         for row in reader:
             where = f"{path}:{reader.line_num}"
             cells = {name.strip().lower(): text for name, text in row.items() if name and text}
-            rows.append((reader.line_num, {name: _parse_cell(text, where) for name, text in cells.items()}))
+            values = {n: _parse_json(text, where) if text[0] in "{[" else text for n, text in cells.items()}
+            rows.append((reader.line_num, values))
     except csv.Error as e:
         raise InputError(f"{path}:{reader.line_num}: no CSV: {e}", "the first line names the columns") from e
     return rows
-
-
-def _parse_cell(text: str, where: str) -> object:
-    return _parse_json(text, where) if text.startswith(("{", "[")) else text
 
 
 def _build_item(row: Mapping[str, Any], where: str, number: int, scorer: ScorerName | None) -> Item:
@@ -220,11 +218,7 @@ def _to_texts(value: object, where: str, scorer: ScorerName | None) -> tuple[str
 def _choose_scorer(answers: Sequence[str], choices: Sequence[str]) -> ScorerName:
     if choices:
         return "choice"
-    return "number" if answers and all(_is_number(answer) for answer in answers) else "exact"
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[-+]?[$€£]?\d[\d,]*(\.\d+)?\s*%?", text) is not None or "####" in text
+    return "number" if answers and all(_NUMBER.fullmatch(text) or "####" in text for text in answers) else "exact"
 
 
 def _to_letter(answer: str, choices: Sequence[str], where: str) -> str:
@@ -274,9 +268,12 @@ def score(item: Item, text: str) -> Score:
     """Return whether the text answers the question rightly. Of the scorer `judge`, only the value is known here."""
     match item.scorer:
         case "contains":
-            return _score_contained(item.expected, text)
+            plain = f" {normalise(text)} "
+            hits = [answer for answer in map(normalise, item.expected) if f" {answer} " in plain]
+            return Score(bool(hits), hits[0] if hits else plain.strip())
         case "regex":
-            return _score_patterns(item.expected, text)
+            hits = [match[0] for pattern in item.expected if (match := re.search(pattern, text.strip())) is not None]
+            return Score(bool(hits), hits[0] if hits else normalise(text))
         case "schema":
             return _score_form(item, text)
         case "judge":
@@ -294,17 +291,6 @@ def _reduce(item: Item, text: str) -> str:
             return text if text in item.expected else read_choice(text, item.choices)
         case _:
             return normalise(text)
-
-
-def _score_contained(expected: Sequence[str], text: str) -> Score:
-    plain = f" {normalise(text)} "
-    hits = [answer for answer in map(normalise, expected) if f" {answer} " in plain]
-    return Score(bool(hits), hits[0] if hits else plain.strip())
-
-
-def _score_patterns(patterns: Sequence[str], text: str) -> Score:
-    hits = [match[0] for pattern in patterns if (match := re.search(pattern, text.strip())) is not None]
-    return Score(bool(hits), hits[0] if hits else normalise(text))
 
 
 def _score_form(item: Item, text: str) -> Score:

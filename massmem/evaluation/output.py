@@ -13,7 +13,7 @@ from massmem.evaluation.items import score
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1f2933 }
 table { border-collapse: collapse; width: 100% } td, th { padding: .3rem .6rem; text-align: right }
-td:first-child, th:first-child { text-align: left } tr + tr { border-top: 1px solid #d9dee4 }
+td:first-child { text-align: left; white-space: pre-wrap } tr + tr { border-top: 1px solid #d9dee4 }
 svg { max-width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: #52606d }
 .axis { stroke: #9aa5b1 } .mark { stroke: #2563eb; fill: #2563eb } .ideal { stroke: #9aa5b1; stroke-dasharray: 4 4 }
 @media (prefers-color-scheme: dark) {
@@ -148,12 +148,8 @@ def _align(rows: Iterable[Row]) -> list[str]:
 
 
 def _build_table(rows: Iterable[Row]) -> str:
-    lines = ("".join(f"<{'td' if row[0] else 'th'}>{_indent(cell)}" for cell in row) for row in rows)
+    lines = ("".join(f"<{'td' if row[0] else 'th'}>{escape(cell)}" for cell in row) for row in rows)
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-
-
-def _indent(cell: str) -> str:
-    return escape(cell) if cell == cell.lstrip() else f"&emsp;{escape(cell.lstrip())}"
 
 
 def _plot_accuracy(teams: Sequence[EvaluatedTeam]) -> str:

@@ -301,7 +301,7 @@ class Runner:
         """Ask the question in a session of its own, and store the answer."""
         started = time.monotonic()
         session = await Session.on(team)
-        session.seed = _draw_seed(self.seed, sample, item.key)
+        session.seed = random.Random(f"{self.seed}:{sample}:{item.key}").getrandbits(32)
         tally, end = Tally(), None
         try:
             async with aclosing(session.ask(item.question, answer_schema=item.schema)) as events:
@@ -339,10 +339,6 @@ def _isolate(config: TeamConfig, max_cost: float | None) -> TeamConfig:
         limit = min(filter(None, (max_cost, config.coordination.max_cost)))
         changes["coordination"] = config.coordination.model_copy(update={"max_cost": limit})
     return config.model_copy(update=changes)
-
-
-def _draw_seed(*parts: object) -> int:
-    return random.Random(":".join(map(str, parts))).getrandbits(32)
 
 
 def _read_turn(tally: Tally, end: Event | None) -> dict[str, Any]:

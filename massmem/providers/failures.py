@@ -316,7 +316,8 @@ class ErrorReply:
         if read_overflow(self.text) is not None:
             return ContextOverflow
         for code in self.codes:
-            if code in _KIND_BY_CODE and not self._is_generic(code):
+            # OpenAI's servers call nearly every 4xx an invalid request.
+            if code in _KIND_BY_CODE and (code != "invalid_request_error" or self.status == 200):
                 return _KIND_BY_CODE[code]
         if _TOOL_CALL_FAILED.search(self.text):
             return ToolsRefused
@@ -332,10 +333,6 @@ class ErrorReply:
             error.prompt_tokens = self.prompt_tokens or error.prompt_tokens
             error.window = self.window or error.window
         return error
-
-    def _is_generic(self, code: str) -> bool:
-        # OpenAI's servers call nearly every 4xx an invalid request.
-        return code == "invalid_request_error" and self.status != 200
 
     def _effective_status(self) -> int:
         """The status; for an error in a stream the one that its code names, else 500."""

@@ -221,7 +221,8 @@ class ScriptedProvider(AlwaysReady):
         while replies[position].needs not in prompt and position < len(replies) - 1:
             position += 1
         reply = replies[position]
-        if _asks_for_decision(request) and not reply.call:
+        # A model without tool calls is asked whether it needs one before it answers.
+        if request.purpose == "answer" and request.schema is not None and not reply.call:
             return ScriptedReply(raw='{"action": "answer_now"}')
         self._positions[request.purpose] = position + 1
         return reply
@@ -338,11 +339,6 @@ def _list_offered_tools(request: ChatRequest) -> list[str]:
     options = request.schema.get("anyOf", ()) if request.schema else ()
     in_schema = [option["properties"]["action"]["const"] for option in options if "arguments" in option["properties"]]
     return [tool.name for tool in request.tools if tool.name not in _WORKFLOW_TOOLS] + in_schema
-
-
-def _asks_for_decision(request: ChatRequest) -> bool:
-    """Whether the request asks a model without tool calls if it needs one before it answers."""
-    return request.purpose == "answer" and request.schema is not None
 
 
 def _may_ask(param: str, request: ChatRequest) -> bool:

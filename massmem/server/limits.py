@@ -66,7 +66,9 @@ class Limits:
             raise StoreUnavailable(
                 f"requests cannot be counted: {type(e.storage_error).__name__}", "see server.limits.counted_in"
             ) from e
-        raise RetryLater(429, "too many requests", _whole_seconds_after(window.reset_time - time.time()))
+        # Rounded up, and past whole numbers: at the very moment of the reset there is no room yet.
+        seconds = max(0, math.floor(window.reset_time - time.time() + 1e-6)) + 1
+        raise RetryLater(429, "too many requests", seconds)
 
     @contextmanager
     def hold_turn(self, user: str | None) -> Generator[None]:
@@ -138,11 +140,6 @@ def _count(counter: Counter[str | None], name: str | None) -> Generator[None]:
         counter[name] -= 1
         if not counter[name]:
             del counter[name]
-
-
-def _whole_seconds_after(seconds: float) -> int:
-    """Round up, and past whole numbers: at the very moment of the reset there is no room yet."""
-    return max(0, math.floor(seconds + 1e-6)) + 1
 
 
 def _open_storage(url: str | None) -> Storage:

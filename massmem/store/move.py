@@ -116,7 +116,9 @@ async def _copy_session(source: SessionStore, target: SessionStore, copy: Sessio
             yield page
 
     await target.import_session(copy, pages(), read_files(source, copy))
-    target_hash, messages = await _hash_session(target, session_id), await _count_messages(target, session_id)
+    target_hash, messages = await _hash_session(target, session_id), 0
+    async for _ in read_all_messages(target, session_id):
+        messages += 1
     if target_hash != sent_hash.hexdigest() or messages != copy.session.message_count:
         if await source.get_session(session_id) == copy.session:
             raise StoreError(
@@ -164,10 +166,6 @@ async def _hash_session(store: SessionStore, session_id: str) -> str:
         for entry in page:
             digest.update(_encode(entry))
     return digest.hexdigest()
-
-
-async def _count_messages(store: SessionStore, session_id: str) -> int:
-    return len([None async for _ in read_all_messages(store, session_id)])
 
 
 def _encode(part: SessionCopy | LogEntry) -> bytes:

@@ -132,7 +132,8 @@ def _project(position: LogPosition, event: ev.Event) -> list[Change]:
     if isinstance(event, _TurnEvent):
         return _project_turn(position, event)
     if isinstance(event, ev.RoundStarted):
-        return _start_round(position, event)
+        # What the agents have done so far becomes facts beside the round in which they act again.
+        return [QueueExtraction(position.seq, position.time)] if event.round >= FIRST_RESTART else []
     if isinstance(event, _AgentEvent):
         return _project_agent(position, event)
     if isinstance(event, _ContextEvent):
@@ -183,11 +184,6 @@ def _project_turn(position: LogPosition, event: _TurnEvent) -> list[Change]:
             return [UpdateTurn({"status": "undone"}), UpdateSession(status="completed")]
         case ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnAbandoned():
             return _end_turn(position, event)
-
-
-def _start_round(position: LogPosition, event: ev.RoundStarted) -> list[Change]:
-    """What the agents have done so far becomes facts beside the round in which they act again."""
-    return [QueueExtraction(position.seq, position.time)] if event.round >= FIRST_RESTART else []
 
 
 def _project_agent(position: LogPosition, event: _AgentEvent) -> list[Change]:

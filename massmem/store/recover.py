@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -122,7 +123,7 @@ def _salvage(path: Path, copies: Path) -> _Salvage:
     rows, sessions, is_readable = _create_tables(copies / "rows.db"), dict[str, dict[str, Any]](), False
     for file in filter(None, (copy, _run_sqlite_recovery(copy))):
         with closing(sqlite3.connect(file)) as source:
-            source.text_factory = _decode
+            source.text_factory = partial(bytes.decode, errors="replace")
             if _has_tables(source):
                 is_readable = True
                 for name, row in _read_sessions(source):
@@ -300,10 +301,6 @@ def _has_tables(source: sqlite3.Connection) -> bool:
         return bool(source.execute("PRAGMA table_info(chat_messages)").fetchall())
     except sqlite3.DatabaseError:
         return False
-
-
-def _decode(text: bytes) -> str:
-    return text.decode(errors="replace")
 
 
 def _select(salvage: _Salvage, table: str, columns: Iterable[str], session_id: str) -> Iterable[_Row]:

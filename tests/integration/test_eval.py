@@ -183,7 +183,7 @@ def test_page_has_its_plots_and_the_rows_of_the_text_and_quotes_names(tmp_path: 
     page = ran.stdout.decode()
     assert page.count("<svg") == 2  # accuracy, calibration
     assert "a &amp; b" in page
-    assert "<td>&emsp;agent_1 alone<td>17 % (3 to 56)" in page
+    assert "<td>  agent_1 alone<td>17 % (3 to 56)" in page
     assert "<script" not in page
     text = call_massmem("eval", str(tmp_path / "questions.jsonl"), "--config", team).stdout.decode()
     assert re.search(r"^  agent_1 alone +17 % \(3 to 56\)$", text, re.MULTILINE)

@@ -67,7 +67,7 @@ class McpRoute:
 
     def __init__(self, max_body: int) -> None:
         """max_body: bytes of a request."""
-        server = create_mcp_server(_get_access)
+        server = create_mcp_server(lambda request: UserAccess(getattr(request.state, _CALLER)))
         server.streamable_http_app(
             stateless_http=True,
             max_request_body_size=max_body,
@@ -86,7 +86,3 @@ class McpRoute:
         scope["route"] = self
         scope["state"][_CALLER] = await authorize(Request(scope))
         await self._manager.handle_request(scope, receive, send)
-
-
-def _get_access(request: Request) -> UserAccess:
-    return UserAccess(getattr(request.state, _CALLER))
