@@ -44,8 +44,8 @@ TOP_LEVEL = {
     "LICENSE", "docs", "CONTRIBUTING.md", "CHANGELOG.md",
 }  # fmt: skip
 
-MAX_MODULES = 237
-MAX_LINES = 55_207
+MAX_MODULES = 235
+MAX_LINES = 55_117
 """Ceilings that only go down."""
 
 PARTICIPLES = {

@@ -68,6 +68,11 @@ async def pending(folder: Path) -> int:
     return (await count_queue(folder)).pending
 
 
+def quote_own(agent: str, won: str) -> str:
+    """Return how an agent is shown its own answer of an earlier turn."""
+    return f"You: answer of {agent}" if agent == won else f"You (not chosen): answer of {agent}"
+
+
 async def test_an_agent_recalls_its_own_words_and_the_winners_and_nobody_elses(tmp_path: Path, folder: Path):
     with council_server() as council:
         session_id, events = await ask(load_team(tmp_path, council), folder, FIRST)
@@ -78,7 +83,7 @@ async def test_an_agent_recalls_its_own_words_and_the_winners_and_nobody_elses(t
         shown = memories(council)
     won = winner(events)
     for agent in AGENTS:
-        assert f"You: answer of {agent}" in shown[agent]
+        assert quote_own(agent, won) in shown[agent]
         for other in set(AGENTS) - {agent}:
             assert (f"[From {other} Turn 1] answer of {other}" in shown[agent]) == (other == won)
     assert all(FIRST not in text for text in shown.values()), "the conversation shows that verbatim"
@@ -86,14 +91,15 @@ async def test_an_agent_recalls_its_own_words_and_the_winners_and_nobody_elses(t
 
 async def test_a_new_session_sees_nothing_of_others_unless_it_is_told_to(tmp_path: Path, folder: Path):
     with council_server() as council:
-        await ask(load_team(tmp_path, council), folder, FIRST)
+        _, events = await ask(load_team(tmp_path, council), folder, FIRST)
+        won = winner(events)
         council.requests.clear()
         await ask(load_team(tmp_path, council), folder, SECOND)
         assert set(memories(council).values()) == {""}
         council.requests.clear()
         everywhere = "memory: {persistent_memory: {session_name: null}}\n"
         await ask(load_team(tmp_path, council, everywhere), folder, "Which answer about zebras and stripes?")
-        assert all(f"You: answer of {a}" in text and FIRST in text for a, text in memories(council).items())
+        assert all(quote_own(a, won) in text and FIRST in text for a, text in memories(council).items())
 
 
 async def test_passage_from_the_middle_of_a_file_is_recalled_with_its_name(tmp_path: Path, folder: Path):
@@ -203,7 +209,7 @@ async def test_while_another_process_holds_the_index_words_alone_are_searched_an
         assert len(only(said, Notice)) == 1
         assert winner(said)
         for agent in AGENTS:
-            assert f"You: answer of {agent}" in shown[agent]
+            assert quote_own(agent, winner(events)) in shown[agent]
             assert (f"[From {winner(events)} Turn 1]" in shown[agent]) == (agent != winner(events))
         assert await pending(folder) > 0, "left for a later run"
         await ask(load_team(tmp_path, council), folder, "Which answer is right about lions?", session_id)
@@ -235,7 +241,7 @@ async def test_an_agent_without_memory_is_not_recorded_and_recalls_nothing(tmp_p
         await ask(config, folder, SECOND, session_id)
     quoted = memories(council)
     assert quoted["ann"] == ""
-    assert "You (not chosen): answer of ben" in quoted["ben"]
+    assert "You: answer of ben" in quoted["ben"]
     assert "answer of ann" not in quoted["ben"] + quoted["cyd"]
 
 
