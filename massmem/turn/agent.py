@@ -309,8 +309,8 @@ class Agent:
         """Put the newest results into the prompt. Return what the user is told when the work has to end now."""
         tokens = step.prompt.tokens(self._compressor.meter.buffer) + tools.unshown_tokens
         tokens = min(tokens, self._compressor.budget.limit)
-        notice = tools.end_if_due(step.cost.find_limit(self._provider.price, tokens, step.slowest))
-        step.work_cut = tools.cut
+        notice = tools.end_if_due(step.cost.find_end(self._provider.price, tokens, step.slowest))
+        step.work_cut = None if tools.cut == "answer_now" else tools.cut
         if tools.unshown_tokens:
             room = await self._compressor.find_room_for_results(step.prompt)
             step.prompt = step.prompt.add_work(await tools.take_messages(room))

@@ -46,9 +46,10 @@ from massmem.core.messages import Candidate, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.voting import Tally, compute_confidence
+from massmem.providers.pricing import Price
 from massmem.turn.agent import Presentation, Result, Work
 from massmem.turn.budget import Budget
-from massmem.turn.request import StepCost
+from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.sight import Description
 from massmem.turn.stream import Checkpoint, merge
 
@@ -273,12 +274,16 @@ class _TurnRun:
                         yield item
 
     def _run_step(self, agent: TurnAgent, number: int, *, final: bool) -> AsyncGenerator[_StepItem, None]:
-        cost = StepCost(find_limit=self.budget.find_near_limit)
+        cost = StepCost(find_end=self._find_end_of_work)
         if number == 1:
             return self._guard(agent, number, "answer", cost, agent.answer(self.turn.question, number, cost))
         candidates = self.tally.build_candidates(agent.id, self.tally.visible_answers, agent.order)
         step = agent.vote(self.turn.question, number, candidates, cost, final=final)
         return self._guard(agent, number, "vote", cost, step)
+
+    def _find_end_of_work(self, price: Price, tokens: int, seconds: float) -> EndOfWork | None:
+        """See `StepCost.find_end`."""
+        return "answer_now" if self.answer_now.is_set() else self.budget.find_near_limit(price, tokens, seconds)
 
     async def _guard(
         self,

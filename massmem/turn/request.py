@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from massmem.config.models import AgentConfig
 from massmem.core.errors import ContextOverflow, LimitReached, ProviderError
@@ -49,13 +50,17 @@ _MIN_WORDS = 30
 """Words that a reply may have at least to be wrapped up."""
 
 
+EndOfWork = WorkCut | Literal["answer_now"]
+
+
 @dataclass(slots=True)
 class StepCost:
     """What one step of an agent has used so far; also right when the step fails."""
 
     usage: Usage = field(default_factory=Usage)
-    find_limit: Callable[[Price, int, float], WorkCut | None] = lambda _price, _tokens, _seconds: None
-    """Returns the limit of the turn that leaves room for one more request only; see `Budget.find_near_limit`."""
+    find_end: Callable[[Price, int, float], EndOfWork | None] = lambda _price, _tokens, _seconds: None
+    """Returns why the agent has to answer now: a limit of the turn leaves room for one more request only (see
+    `Budget.find_near_limit`), or the user wants the answer."""
 
 
 @dataclass(slots=True)

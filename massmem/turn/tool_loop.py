@@ -13,7 +13,7 @@ from typing import Any
 
 from massmem.core import prompts
 from massmem.core.calls import describe_call
-from massmem.core.events import ContextCompressed, Event, Notice, ToolCalled, ToolReturned, WorkCut
+from massmem.core.events import ContextCompressed, Event, Notice, ToolCalled, ToolReturned
 from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
 from massmem.memory.compression import list_stems, select_lines
 from massmem.memory.origins import ToolText
@@ -25,7 +25,7 @@ from massmem.tools.toolbox import Toolbox
 from massmem.turn.compressor import LISTS_SHARE, TokenMeter
 from massmem.turn.confirmation import Confirmations
 from massmem.turn.journal import CUT_OFF, READ_EARLIER, Journal, count_part_characters, format_size
-from massmem.turn.request import Step
+from massmem.turn.request import EndOfWork, Step
 from massmem.turn.stream import Checkpoint
 
 MAX_CALLS = 16
@@ -89,7 +89,7 @@ class ToolLoop:
 
         What the step has cost before it was cut off is added to its cost.
         """
-        self.cut: WorkCut | None = None
+        self.cut: EndOfWork | None = None
         """What has ended the work."""
         self._id = step.prompt.agent_id
         self._tools = tools
@@ -137,10 +137,10 @@ class ToolLoop:
         """Allow no further calls in this step."""
         self._closed = True
 
-    def end_if_due(self, limit: WorkCut | None) -> Notice | None:
+    def end_if_due(self, end: EndOfWork | None) -> Notice | None:
         """End the work when it has to end or stands still. Return what the user is told of it.
 
-        limit: of the turn, that leaves room for one more request only.
+        end: why the turn wants the answer now, see `StepCost.find_end`.
         """
         if self._closed or not self._batches:
             return None
@@ -149,7 +149,7 @@ class ToolLoop:
         elif self._unusable >= _MAX_UNUSABLE or self._count_idle() >= _MAX_IDLE:
             self.cut = "standstill"
         else:
-            self.cut = limit
+            self.cut = end
         if self.cut is None:
             return None
         self.close()
@@ -375,6 +375,8 @@ class ToolLoop:
             case "tool_rounds":
                 why = f"the limit of {self._tools.max_rounds} rounds of calls is reached"
                 return why, "; raise coordination.max_tool_rounds"
+            case "answer_now":
+                return "the user wants the answer now", ""
             case "standstill" if self._unusable >= _MAX_UNUSABLE:
                 return f"{self._unusable} replies in a row called nothing that can be run", ""
             case "standstill":

@@ -18,7 +18,6 @@ from massmem.core.events import (
     Notice,
     ToolCalled,
     ToolReturned,
-    WorkCut,
 )
 from massmem.core.messages import Candidate, ToolSpec
 from massmem.memory.tokens import Buffer, estimate_tokens
@@ -28,7 +27,7 @@ from massmem.tools.toolbox import Tool, Toolbox
 from massmem.turn.agent import Agent, Presentation
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.request import StepCost
+from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.stream import Checkpoint
 from massmem.turn.tool_loop import AgentTools
 from tests.support.contexts import RequestKeeper, answer, find_orphans, vote
@@ -300,12 +299,13 @@ async def test_new_text_is_no_standstill():
     assert (events[-1].content, events[-1].work_cut) == ("done", None)
 
 
-@pytest.mark.parametrize("limit", ["time", "cost", "tokens"])
-async def test_a_limit_of_the_turn_leaves_one_request_for_the_answer(limit: WorkCut):
+@pytest.mark.parametrize("end", ["time", "cost", "tokens", "answer_now"])
+async def test_a_limit_of_the_turn_or_its_user_leaves_one_request_for_the_answer(end: EndOfWork):
     agent, provider = await agent_with(Shelf(["x"] * 9), {"answer": [*(read(n, text="so far") for n in range(9))]})
-    cost = StepCost(find_limit=lambda _price, _tokens, _seconds: limit if len(provider.requests) > 2 else None)
+    cost = StepCost(find_end=lambda _price, _tokens, _seconds: end if len(provider.requests) > 2 else None)
     events = [event async for event in confirm_all(agent.answer("why?", 1, cost))]
-    assert events[-1].work_cut == limit
+    assert events[-1].work_cut == (None if end == "answer_now" else end)
+    assert "had to answer before its work was done" in only(events, Notice)[-1].message
     assert len(only(events, ToolCalled)) == 3
     assert len(provider.requests) == 4
 
