@@ -33,8 +33,8 @@ def test_a_server_from_the_registry(tmp_path: Path, native: bool):
     assert ran.returncode == 0, ran.stderr.decode()
     assert json.loads(ran.stdout)["target"]["timezone"] == "Asia/Tokyo"
     told = ran.stderr.decode()
-    assert 'ann calls mcp__time__convert_time {"source_timezone": "Europe/Berlin"' in told
-    assert "ann used mcp__time__convert_time: " in told
+    assert 'ann calls convert_time Europe/Berlin (' in told
+    assert "ann used convert_time: " in told
 
 
 def test_the_log_has_it_all_and_so_have_exports(tmp_path: Path):

@@ -111,7 +111,7 @@ async def test_a_huge_result_is_cut_for_the_model_and_whole_in_the_log(tmp_path:
     events = await turn(team(script, server(tmp_path / "calls", max_result_tokens=500)), home)
     whole, told = only(events, ToolReturned)[0].content, answer(events)
     assert len(whole) == 300_000
-    assert "characters left out here" in told
+    assert "KB left out here; read_earlier(1, 1) shows it" in told
     assert len(told) < 4_000
     assert told.startswith("000000000\n")
     assert whole.strip().endswith(told[-200:]), "its end is shown too"
