@@ -80,7 +80,7 @@ async def test_fifty_agents_do_not_overrun_a_limit(unit: str):
 
 async def test_expected_replies_of_open_requests_are_set_aside():
     """500 tokens for each before the first reply is known: of eight at once four are sent, though all are short."""
-    events = await play(council(8, "yes", latency=0.05), max_tokens=2_500)
+    events = await play(council(8, "yes", latency=0.5), max_tokens=2_500)
     answered = only(events, AnswerSubmitted)
     (end,) = only(events, TurnCompleted)
     assert (end.limit, end.presented) == ("tokens", False)
