@@ -33,7 +33,7 @@ def test_a_server_from_the_registry(tmp_path: Path, native: bool):
     assert ran.returncode == 0, ran.stderr.decode()
     assert json.loads(ran.stdout)["target"]["timezone"] == "Asia/Tokyo"
     told = ran.stderr.decode()
-    assert 'ann calls convert_time Europe/Berlin (' in told
+    assert "ann calls convert_time Europe/Berlin (" in told
     assert "ann used convert_time: " in told
 
 
