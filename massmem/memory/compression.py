@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from massmem.core.messages import ChatMessage
 from massmem.core.prompts import parse_tool_results
 from massmem.core.text import cut_excerpt
-from massmem.memory.origins import shorten_tool_name
+from massmem.memory.origins import label_tool
 from massmem.memory.text_analysis import FRAME_WORDS
 from massmem.memory.words import STOP_WORDS, split_words, stem
 
@@ -101,7 +101,7 @@ def to_utterances(messages: Iterable[ChatMessage]) -> list[Utterance]:
     utterances: list[Utterance] = []
     for message in messages:
         text = "\n".join(parse_tool_results(message.content)) or message.content
-        tools = ", ".join(shorten_tool_name(name) for name in message.tool.split(", ") if name)
+        tools = ", ".join(label_tool(name) for name in message.tool.split(", ") if name)
         utterances.append(Utterance(f"T{tools[1:]}" if tools else names[message.role], text))
     return [utterance for utterance in utterances if utterance.text.strip()]
 

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from massmem.core.calls import shorten_tool_name
 from massmem.core.text import find_look
 from massmem.memory.text_analysis import split_sentences
 from massmem.memory.words import STOP_WORDS, split_words, stem
@@ -55,13 +56,13 @@ def mark_source(rests_on: str, call: str = "") -> str:
     return f"quoting {_shorten(name)}".rstrip() if name else ""
 
 
-def shorten_tool_name(name: str) -> str:
+def label_tool(name: str) -> str:
     """Return "tool NAME" with signs that cannot end a label, and without the name of the tool's server."""
     return f"tool {_shorten(name)}".rstrip()
 
 
 def _shorten(name: str) -> str:
-    return _NAME_SIGN.sub("", name.rpartition("__")[2])[:_LONGEST_NAME]
+    return _NAME_SIGN.sub("", shorten_tool_name(name))[:_LONGEST_NAME]
 
 
 def is_from(origin: str, rests_on: str, asked: str) -> bool:

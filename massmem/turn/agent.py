@@ -307,9 +307,11 @@ class Agent:
 
     async def _update_work(self, step: Step, tools: ToolLoop) -> Notice | None:
         """Put the newest results into the prompt. Return what the user is told when the work has to end now."""
+        if not self._journal.entries:
+            return None
         tokens = step.prompt.tokens(self._compressor.meter.buffer) + tools.unshown_tokens
-        tokens = min(tokens, self._compressor.budget.limit)
-        notice = tools.end_if_due(step.cost.find_end(self._provider.price, tokens, step.slowest))
+        most = min(tokens, self._compressor.budget.limit)
+        notice = tools.end_if_due(step.cost.find_end(self._provider.price, most, step.slowest))
         step.work_cut = None if tools.cut == "answer_now" else tools.cut
         if tools.unshown_tokens:
             room = await self._compressor.find_room_for_results(step.prompt)

@@ -280,6 +280,8 @@ class Compressor:
         return replace(prompt, journal=text)
 
     async def _write_journal(self, prompt: Prompt, verbatim: Collection[str], max_tokens: int) -> str:
+        if not self.journal.has_other_calls(verbatim):
+            return ""  # most turns have none: a thread would cost each of their steps something
         count = self.meter.buffer.cost_of_text
         return await asyncio.to_thread(self.journal.write, verbatim, prompt.question, max_tokens, count)
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 from massmem.core.messages import ToolCall
 from massmem.core.params import CONFIRMATION, Value
 from massmem.core.text import one_line
-from massmem.memory.origins import ToolText, ToolWords, shorten_tool_name
+from massmem.memory.origins import ToolText, ToolWords, label_tool
 from massmem.memory.quoting import list_tool_lines
 from massmem.tools.ask_user import AskUser
 from massmem.tools.json_calls import parse_object
@@ -74,7 +74,7 @@ def name_confirmation(call: ToolCall) -> str:
     """Return the name of the param that stands for the user's permission of this call."""
     arguments = json.dumps(parse_object(call.arguments or "{}"), sort_keys=True)
     mark = sha256(f"{call.name}\0{arguments}".encode()).hexdigest()[:8]
-    tool = re.sub(r"\W", "_", shorten_tool_name(call.name).removeprefix("tool "), flags=re.ASCII)
+    tool = re.sub(r"\W", "_", label_tool(call.name).removeprefix("tool "), flags=re.ASCII)
     return f"{CONFIRMATION}{tool}_{mark}"
 
 

@@ -170,8 +170,8 @@ class Journal:
 
     def count_repeats(self, call_id: str) -> int:
         """Return how many times in a row the same call has had the same result, up to this one."""
-        number = self.get_number(call_id)
-        keys = [(e.called.name, e.called.arguments, e.result) for e in reversed(self.entries[:number])]
+        entries = self.entries[: self.get_number(call_id)]
+        keys = [(e.called.name, e.called.arguments, e.result) for e in reversed(entries)]
         return next((i for i, key in enumerate(keys) if key != keys[0]), len(keys))
 
     def has_other_calls(self, verbatim: Collection[str]) -> bool:
@@ -187,8 +187,7 @@ class Journal:
         entries = [entry for entry in self.entries if entry.called.call_id not in verbatim]
         if not entries:
             return ""
-        text, page = "", _Page(entries)
-        stems = list_stems(question)
+        text, page, stems = "", _Page(entries), list_stems(question)
         for lines, sizes, limit in _DETAILS:
             findings = {e.number: [cut_line(line, stems, limit) for line in e.find(question)[:lines]] for e in entries}
             text = page.write(findings, sizes=sizes)
@@ -258,8 +257,8 @@ class Journal:
         newest_first = [(entry, lines) for entry in reversed(page.entries) if (lines := lines_of[entry.number])]
         focus = list_stems(self._focus) - stems
         bearing = {entry.number: weigh(focus & list_stems(lines[0])) for entry, lines in newest_first}
-        bearing_first = sorted(newest_first, key=lambda item: -bearing[item[0].number])
-        bearing_first = [item for item in bearing_first if bearing[item[0].number]]
+        older = (item for item in newest_first if bearing[item[0].number])
+        bearing_first = sorted(older, key=lambda item: -bearing[item[0].number])
         findings: dict[int, list[str]] = {}
         for queue, limit in ((bearing_first, left - int(_FOCUS_SHARE * left)), (newest_first, 0)):
             for entry, lines in queue:

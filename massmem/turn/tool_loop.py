@@ -347,9 +347,7 @@ class ToolLoop:
 
     def _find_equal(self, call: ToolCalled, returned: ToolReturned) -> ToolCalled | None:
         """Return the call whose result is the same and stands in the prompt whole."""
-        whole = {
-            id_ for m in self._step.prompt.work if not m.same_as for id_ in m.calls if id_ not in self._cut_results
-        }
+        whole = {call_id for m in self._step.prompt.work if not m.same_as for call_id in m.calls} - self._cut_results
         if not (self._native and whole) or self._count(returned.content) < _SHORTEST_TARGET:
             return None
         for batch in self._batches:
@@ -383,10 +381,8 @@ class ToolLoop:
                 return f"{_MAX_IDLE} rounds of calls brought no new call and no new text", ""
             case limit:
                 setting = {"time": "timeout", "cost": "max_cost"}.get(limit or "", "max_tokens")
-                return (
-                    f"the turn's limit of {limit} leaves room for the answer alone",
-                    f"; raise coordination.{setting}",
-                )
+                why = f"the turn's limit of {limit} leaves room for the answer alone"
+                return why, f"; raise coordination.{setting}"
 
     def _find_unshown(self) -> list[_Batch]:
         """Return the replies with calls that a step which was cut off had in its prompt word for word."""

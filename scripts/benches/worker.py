@@ -112,7 +112,7 @@ class Prompt:
         return find_limits(self.text)
 
     @cached_property
-    def listed(self) -> list[str]:
+    def file_names(self) -> list[str]:
         return list(dict.fromkeys(_LISTED.findall(self.text)))
 
     @property
@@ -258,7 +258,7 @@ def _choose_calls(prompt: Prompt, manner: Sequence[str]) -> list[tuple[str, dict
         whole = [properties[name].get("type") == "integer" for name in properties]
         values = (int(value) if isint else value for value, isint in zip(place, whole, strict=False))
         return [(tools["read_earlier"]["name"], dict(zip(properties, values, strict=False)))]
-    unread = [name for name in prompt.listed if name not in prompt.read]
+    unread = [name for name in prompt.file_names if name not in prompt.read]
     if unread:
         unread = unread[::-1] if "last" in manner else unread
         paths = [f"docs/{name}.md" for name in unread[: 8 if "eight" in manner else 1]]

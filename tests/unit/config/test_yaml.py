@@ -261,15 +261,15 @@ agent:
 
 def test_expansion_cannot_fill_the_memory(tmp_path: Path) -> None:
     text = AGENT + f"    system_message: '{'${BIG}' * 100_000}'\n"
-    found = problems(tmp_path, text, {"BIG": "x" * 100_000})
-    assert found == [
+    messages = problems(tmp_path, text, {"BIG": "x" * 100_000})
+    assert messages == [
         "team.yaml:4: agents.0.system_message: the values from the environment make more than 1,000,000 characters"
     ]
 
 
 def test_bytes_in_the_environment_that_are_no_text(tmp_path: Path) -> None:
-    found = problems(tmp_path, AGENT + "    system_message: ${BAD}\n", {"BAD": os.fsdecode(b"\xff")})
-    assert found == ["team.yaml:4: agents.0.system_message: the environment variable BAD is not UTF-8"]
+    messages = problems(tmp_path, AGENT + "    system_message: ${BAD}\n", {"BAD": os.fsdecode(b"\xff")})
+    assert messages == ["team.yaml:4: agents.0.system_message: the environment variable BAD is not UTF-8"]
 
 
 def test_environment_overrides_the_history_settings(tmp_path: Path) -> None:

@@ -72,16 +72,16 @@ def test_nothing_under_ten_characters(text: str, worth: bool) -> None:
 
 def test_an_episode_is_the_message_with_its_place() -> None:
     rows = [row(1, agent=None, position=0), row(6, position=1), row(7, agent="bob", position=2), row(99, position=3)]
-    found = make_episodes(rows, to_record(TURN, "ann", "project"))
-    assert [(e.agent_id, e.position, e.won, e.message_id) for e in found] == [
+    episodes = make_episodes(rows, to_record(TURN, "ann", "project"))
+    assert [(e.agent_id, e.position, e.won, e.message_id) for e in episodes] == [
         (USER, 0, False, "m1"),
         ("ann", 1, True, "m6"),
         ("bob", 2, False, "m7"),
     ]
-    assert {e.group for e in found} == {"project"}
-    assert [e.created_at for e in found] == [m.created_at for m in (TURN[0], TURN[5], TURN[6])]
+    assert {e.group for e in episodes} == {"project"}
+    assert [e.created_at for e in episodes] == [m.created_at for m in (TURN[0], TURN[5], TURN[6])]
     assert make_episodes(rows, to_record(TURN))[1].won is False
-    assert found == make_episodes(rows, to_record(TURN, "ann", "project"))
+    assert episodes == make_episodes(rows, to_record(TURN, "ann", "project"))
 
 
 def test_a_ballot_is_written_out_as_a_tool_call() -> None:

@@ -240,10 +240,10 @@ async def test_results_of_one_reply_share_the_room_that_is_free():
     shelf = Shelf([f"{'small ' * 300}end-{n}" for n in range(7)] + ["large " * 5_000])
     agent, provider = await agent_with(shelf, {"answer": [read(*range(8)), "done"]}, window=16_000)
     await answer(agent, "why?")
-    told = [m.content for m in provider.requests[-1].messages if m.role == "tool"]
-    assert all(f"end-{n}" in told[n] for n in range(7)), "short results are whole"
-    assert "left out here; read_earlier(8, 2) shows it" in told[7]
-    assert estimate_tokens(told[7]) > 2_000
+    results = [m.content for m in provider.requests[-1].messages if m.role == "tool"]
+    assert all(f"end-{n}" in results[n] for n in range(7)), "short results are whole"
+    assert "left out here; read_earlier(8, 2) shows it" in results[7]
+    assert estimate_tokens(results[7]) > 2_000
 
 
 async def test_a_large_result_shows_the_lines_with_words_of_the_question_and_the_rest_can_be_read():
