@@ -22,6 +22,8 @@ from massmem.core.errors import InputError
 from massmem.core.events import EVENT, now
 from massmem.core.records import (
     COMMAND_LINE_USER,
+    EVERYBODY,
+    Everybody,
     LogEntry,
     Owner,
     RecordingJob,
@@ -209,8 +211,7 @@ class Eraser:
     """The working directory, in which debug files may be."""
     store: SessionStore
     memory: "IndexedMemory"
-    owner: Owner | None = COMMAND_LINE_USER
-    """None: everybody's sessions."""
+    owner: Owner | Everybody
 
     async def read_orders(self, memory_ids: Sequence[str], texts: Sequence[str]) -> list[Order]:
         """Return what the memories with these ids say, and the texts, as orders to be carried out one by one.
@@ -318,7 +319,7 @@ class Eraser:
             self._begin(orders)
             traces = Traces(self.config, self.home, self.folder)
             deleted.traces = await asyncio.to_thread(
-                traces.delete, encode_texts(everything), with_backups=self.owner in (None, COMMAND_LINE_USER)
+                traces.delete, encode_texts(everything), with_backups=self.owner in (EVERYBODY, COMMAND_LINE_USER)
             )
             for order in orders:
                 await self._rewrite(order, sessions, deleted)
@@ -486,7 +487,7 @@ class Eraser:
         selection, sessions = await self._select(), await self._list_sessions()
         options = RecallOptions(_MOST_TOKENS)
         readers = [USER, *(agent.id for agent in self.config.agents)]
-        scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is None) for reader in readers]
+        scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is EVERYBODY) for reader in readers]
         for question in [q for statement in redactor.statements for q in write_questions(statement)]:
             replies = [(await self.memory.recall(question, scope, options)).text for scope in scopes]
             replies += [memory.text for memory in await self.memory.find_near(question, selection, _NEAREST)]
@@ -507,7 +508,7 @@ class Eraser:
     async def _is_elsewhere(self, redactor: Redactor) -> bool:
         """Return whether a conversation of another owner says one of the statements."""
         own = set(await self._list_sessions())
-        for listed in await self.store.find_sessions(SessionFilter()):
+        for listed in await self.store.find_sessions(SessionFilter(owner=EVERYBODY)):
             session_id = listed.session.session_id
             if session_id not in own and not (await self._plan(session_id, redactor)).is_empty:
                 return True

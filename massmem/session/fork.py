@@ -140,12 +140,12 @@ async def ask_again(
     team.memory.start()
     for memory_id in without:
         await _check_memory(team, memory_id)
-    question, attachments = await Session(team, session, owner=session.user_id).load_question(number)
+    question, attachments = await Session(team, session, owner=session.owner).load_question(number)
     async with _open_past(team.store, session.session_id, number) as earlier_store:
         guest = team.beside(config, earlier_store)
         try:
             await guest.start()
-            async with Session(guest, session, owner=session.user_id) as copy:
+            async with Session(guest, session, owner=session.owner) as copy:
                 copy.seed = started.seed
                 copy.limit_recall(without, started.at)
                 return events, [e async for e in copy.ask(question, "", started.answer_schema, attachments)]

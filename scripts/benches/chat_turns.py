@@ -8,6 +8,7 @@ from statistics import median
 
 from massmem.config.models import TeamConfig
 from massmem.core.events import TurnCompleted
+from massmem.core.records import Owner
 from massmem.session.session import Session
 from massmem.session.team import Team
 from scripts.benches.process import BenchError, workspace
@@ -16,7 +17,7 @@ from scripts.benches.rows import Row, at_least
 SESSIONS, AT_ONCE, ROUNDS = 64, 16, 8
 MIN_PER_SECOND = 100
 ANSWER = "x" * 400
-OWNER = "bench"
+OWNER = Owner("bench")
 
 
 def run() -> list[Row]:

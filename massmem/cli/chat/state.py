@@ -47,13 +47,13 @@ class ChatState:
         self._stop_log: Callable[[], None] | None = None
 
     @property
-    def _owner(self) -> str | None:
-        return self.invocation.options.owner
+    def _owner(self) -> Owner:
+        return Owner(self.invocation.options.owner)
 
     @property
     def setup(self) -> Setup:
         """For functions of other commands."""
-        return Setup(self._config, self.invocation.home, self._team, Owner(self._owner))
+        return Setup(self._config, self.invocation.home, self._owner, self._team)
 
     @property
     def team(self) -> Team:

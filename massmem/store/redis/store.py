@@ -28,6 +28,8 @@ from massmem.core.events import (
 )
 from massmem.core.messages import clean_text
 from massmem.core.records import (
+    EVERYBODY,
+    Everybody,
     ListedSession,
     LogEntry,
     MessageRecord,
@@ -213,7 +215,7 @@ class RedisStore(RedisKeyTable):
         session_ids: Sequence[str] | None = None,
         limit: int = 20,
         *,
-        owner: Owner | None = None,
+        owner: Owner | Everybody,
     ) -> list[MessageRecord]:
         names = await self._server.run("ZRANGE", USED, 0, -1) if session_ids is None else dict.fromkeys(session_ids)
         sessions = [stored.session for stored in await self._load_sessions(names) if stored is not None]
@@ -394,7 +396,9 @@ class RedisStore(RedisKeyTable):
         return stored.session if stored else None
 
     async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
-        sessions = [s.session async for s in self._find(SessionFilter()) if s.session.status != "deleting"]
+        sessions = [
+            s.session async for s in self._find(SessionFilter(owner=EVERYBODY)) if s.session.status != "deleting"
+        ]
         sessions.sort(key=lambda session: (session.created_at, session.session_id), reverse=True)
         return sessions[offset : None if limit is None else offset + limit]
 
