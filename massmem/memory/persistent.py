@@ -100,8 +100,8 @@ class Memory:
     score: float = 0.0
     """Its rank among what one recall found; of another question's it says nothing."""
     relevance: float = 0.0
-    """Evidence that it matters for the question, from 0 to 1 whatever else is stored: the cosine of its meaning; without
-    vectors the share of the question's words that it has."""
+    """Evidence that it matters for the question, whatever else is stored: the cosine of its meaning, without vectors
+    the share of the question's words that it has."""
     group: str = ""
     claims: tuple[Claim, ...] = ()
     """What it says holds."""
