@@ -16,7 +16,7 @@ from massmem.render.text import pluralize
 from massmem.session.erasure import Findings, Near, Receipt
 
 _EXCERPT = 160
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ def _list_findings(findings: Findings) -> None:
     """Write what would go."""
     sessions = pluralize(len(findings.sessions), "session")
     notify(f"this goes from {sessions}, and {_count_memories(len(findings.memories))}:")
-    for sentence in findings.sentences[:_MOST_LISTED]:
+    for sentence in findings.sentences[:_MAX_LISTED]:
         write_out(f"  {one_line(make_printable(sentence), _EXCERPT)}\n")
-    if len(findings.sentences) > _MOST_LISTED:
-        write_out(f"  and {len(findings.sentences) - _MOST_LISTED} more\n")
+    if len(findings.sentences) > _MAX_LISTED:
+        write_out(f"  and {len(findings.sentences) - _MAX_LISTED} more\n")
 
 
 def _choose_near(near: Sequence[Near]) -> list[Near]:

@@ -301,7 +301,7 @@ class Runner:
     async def _ask(self, team: Team, entrant: Entrant, item: Item, sample: int) -> Result:
         """Ask the question in a session of its own, and store the answer."""
         started = time.monotonic()
-        session = await Session.on(team, owner=COMMAND_LINE_USER)
+        session = await Session.find(team, owner=COMMAND_LINE_USER)
         session.seed = random.Random(f"{self.seed}:{sample}:{item.key}").getrandbits(32)
         tally, end = Tally(), None
         try:
@@ -403,7 +403,7 @@ class Judge:
     async def _ask(self, item: Item, text: str, *, reference_first: bool) -> tuple[bool, Usage]:
         question = prompts.build_judge_prompt(item.question, item.expected, text, reference_first=reference_first)
         async with (
-            await Session.on(self.team, owner=COMMAND_LINE_USER) as session,
+            await Session.find(self.team, owner=COMMAND_LINE_USER) as session,
             aclosing(session.ask(question)) as events,
         ):
             end = [event async for event in events][-1]

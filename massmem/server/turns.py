@@ -418,7 +418,7 @@ class Turns:
             raise InputError("there is no such team", "name one of server.teams")
         team = await self._find_team(turn.session_id) if name is None else self._teams[name]
         instructions = "" if turn.question is None else turn.question.instructions
-        return await Session.of(team, turn.session_id, turn.owner, instructions)
+        return await Session.get_or_create(team, turn.session_id, turn.owner, instructions)
 
     async def _find_team(self, session_id: str) -> Team:
         """Return the team that the session has had so far."""

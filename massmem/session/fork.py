@@ -142,7 +142,7 @@ async def ask_again(
         await _check_memory(team, memory_id)
     question, attachments = await Session(team, session, owner=session.owner).load_question(number)
     async with _open_past(team.store, session.session_id, number) as earlier_store:
-        guest = team.beside(config, earlier_store)
+        guest = team.with_config(config, earlier_store)
         try:
             await guest.start()
             async with Session(guest, session, owner=session.owner) as copy:

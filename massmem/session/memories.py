@@ -15,7 +15,7 @@ from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Messag
 from massmem.memory.ledger import Chain
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, RecallResult, Scope, Selection
-from massmem.recording.forgetting import forget_everywhere
+from massmem.recording.forgetting import forget_memories
 from massmem.session.erasure import Eraser
 from massmem.session.owners import find_pinned_session, list_own_sessions, restrict_selection, restrict_to_owner
 from massmem.session.recall import build_scope, list_conversations, recall_by_words
@@ -130,10 +130,10 @@ class Memories:
         return await self.store.get_messages(memory.message_ids)
 
     async def forget(self, selection: Selection) -> int:
-        """Delete memories of the owner for good; return how many entries those were. Raise as `forget_everywhere`."""
+        """Delete memories of the owner for good; return how many entries those were. Raise as `forget_memories`."""
         selection = await self._restrict(selection)
         async with self.open_index() as index:
-            return await forget_everywhere(self.store, index, selection, self.config.memory, self.home)
+            return await forget_memories(self.store, index, selection, self.config.memory, self.home)
 
     @asynccontextmanager
     async def open_eraser(self) -> AsyncGenerator[Eraser]:

@@ -40,7 +40,7 @@ from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import clean_text
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
 from massmem.memory.persistent import Selection
-from massmem.recording.forgetting import forget_everywhere
+from massmem.recording.forgetting import forget_memories
 from massmem.session.history import AgentContext, History
 from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
@@ -51,7 +51,7 @@ from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.store.lookup import find_own_session, read_turns_backwards, require_session, resolve_session
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
-from massmem.turn.sight import check_sight
+from massmem.turn.vision import check_vision
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 class Session:
     """One question at a time, also over processes.
 
-    Made by `Session.open`, for a session alone, or by `Session.of`, one of many on the same team; to be closed.
+    Made by `open`, for a session alone, or by `find` and `get_or_create`, one of many on the same team; to be closed.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Session:
         fallback = name is None and not newest
         team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=fallback)
         try:
-            session = await cls.on(team, name, newest=newest, owner=owner)
+            session = await cls.find(team, name, newest=newest, owner=owner)
             session._owns_team = True
             await team.start()
         except BaseException:
@@ -135,7 +135,7 @@ class Session:
         return session
 
     @classmethod
-    async def on(cls, team: Team, session_id: str | None = None, *, newest: bool = False, owner: Owner) -> Self:
+    async def find(cls, team: Team, session_id: str | None = None, *, newest: bool = False, owner: Owner) -> Self:
         """Open one of several sessions of an owner on an open team; close it before the team.
 
         Raises UnknownSessionError, InputError, StoreError: as `open`.
@@ -146,7 +146,7 @@ class Session:
         return session
 
     @classmethod
-    async def of(cls, team: Team, session_id: str, owner: Owner, instructions: str = "") -> "Session":
+    async def get_or_create(cls, team: Team, session_id: str, owner: Owner, instructions: str = "") -> "Session":
         """Return the session with exactly this id on a started team; its first question creates it for `owner`.
 
         instructions: for all agents, after their own system messages, as long as this object is used.
@@ -214,7 +214,7 @@ class Session:
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         schema = None if answer_schema is None else check_schema(answer_schema)
         if attachments:
-            check_sight(self._config, {agent.id: self._team.chat[agent.id].abilities for agent in self._agents})
+            check_vision(self._config, {agent.id: self._team.chat[agent.id].abilities for agent in self._agents})
             question = name_attachments(question, [attachment.file for attachment in attachments])
         async with (
             self._create_if_new(),
@@ -536,7 +536,7 @@ async def undo_last_turn(team: Team, session_id: str) -> TurnRecord:
         raise InputError("there is no turn to undo", "ask a question first")
     selection = Selection(session_id=session_id, turn=turn.turn)
     async with team.open_durable_memory() as memory:
-        await forget_everywhere(team.store, memory, selection, team.config.memory, team.home)
+        await forget_memories(team.store, memory, selection, team.config.memory, team.home)
         state = await _remove_turn_values(team.store, turn)
         await team.store.append(session_id, turn.turn, [TurnUndone(session_id=session_id, turn=turn.turn)], state=state)
         # A recorder may have taken something out of the queue before.

@@ -60,7 +60,7 @@ async def _run_round(team: Team, number: int) -> float:
 
 
 async def _run_turn(team: Team, session_id: str, question: str) -> None:
-    session = await Session.of(team, session_id, OWNER)
+    session = await Session.get_or_create(team, session_id, OWNER)
     try:
         async with aclosing(session.ask(question)) as events:
             last = [event async for event in events][-1]

@@ -64,7 +64,9 @@ async def test_session_whose_first_question_cannot_be_stored_is_removed(folder: 
     opened = await Team.open(team(SCRIPTS), home=folder)
     await opened.start()
     session = await (
-        Session.of(opened, "owned", Owner("alice")) if by_http else Session.on(opened, owner=COMMAND_LINE_USER)
+        Session.get_or_create(opened, "owned", Owner("alice"))
+        if by_http
+        else Session.find(opened, owner=COMMAND_LINE_USER)
     )
     with closing(sqlite3.connect(folder / "massmem.db")) as db:
         refuse = "BEGIN SELECT RAISE(ABORT, 'no room'); END"

@@ -74,7 +74,7 @@ async def _open_session(invocation: Invocation) -> tuple[Team, Session]:
         invocation.config, home=invocation.home, debug=invocation.debug_folder, fallback=name is None
     )
     try:
-        session = await Session.on(team, name, owner=Owner(options.owner))
+        session = await Session.find(team, name, owner=Owner(options.owner))
         await team.start()
     except BaseException:
         await team.close()

@@ -68,7 +68,7 @@ async def state(home: Path) -> AsyncIterator[ChatState]:
     config = team({"ann": {"answer": "Yes."}, "bob": {"answer": "Yes."}})
     opened = await Team.open(config, home=home / ".massmem")
     await opened.start()
-    session = await Session.on(opened, owner=COMMAND_LINE_USER)
+    session = await Session.find(opened, owner=COMMAND_LINE_USER)
     await collect(session.ask("Is it so?"))
     invocation = Invocation(RunOptions(), Output.PLAIN, config, home / ".massmem", None, None, None)
     conversation = ChatState(invocation, opened, session, refuse_to_reply)
@@ -77,7 +77,7 @@ async def state(home: Path) -> AsyncIterator[ChatState]:
 
 
 async def test_sessions_of_other_owners_are_not_offered(state: ChatState):
-    other = await Session.on(state.team, owner=Owner("alice"))
+    other = await Session.find(state.team, owner=Owner("alice"))
     await collect(other.ask("What is my secret?"))
     await other.close()
     offers = await COMMANDS["resume"].complete(state, [])
