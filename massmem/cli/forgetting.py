@@ -65,7 +65,6 @@ async def _erase(setup: Setup, request: ForgetRequest) -> Receipt:
 
 
 def _list_findings(findings: Findings) -> None:
-    """Write what would go."""
     sessions = pluralize(len(findings.sessions), "session")
     notify(f"this goes from {sessions}, and {_count_memories(len(findings.memories))}:")
     for sentence in findings.sentences[:_MAX_LISTED]:
@@ -95,7 +94,6 @@ def _format_place(near: Near) -> str:
 
 
 def _report(receipt: Receipt) -> None:
-    """Say what went, and what did not."""
     deleted, checks = receipt.deleted, receipt.checks
     events = f"{pluralize(deleted.events, 'event')} of {pluralize(len(deleted.sessions), 'session')}"
     notify(f"forgotten: {_count_memories(deleted.memories)}, {events}, {pluralize(deleted.files, 'file')}")

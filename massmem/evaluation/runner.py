@@ -343,7 +343,6 @@ def _isolate(config: TeamConfig, max_cost: float | None) -> TeamConfig:
 
 
 def _read_turn(tally: Tally, end: Event | None) -> dict[str, Any]:
-    """Return the fields of a result that a turn comes to."""
     fields: dict[str, Any] = {
         "winner": tally.winner.agent_id if tally.winner else "",
         "by": tally.winner.by if tally.winner else None,

@@ -347,7 +347,6 @@ def _append(blocks: Iterator[bytes], out: IO[bytes], total: int | None, progress
 
 
 def _discard(partial: Path) -> None:
-    """Remove a partial file and what is stored beside it."""
     partial.unlink(missing_ok=True)
     beside(partial, "etag").unlink(missing_ok=True)
     for folder in partial.parent.glob(_wheel_prefix(partial) + "*"):

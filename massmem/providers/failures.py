@@ -530,7 +530,6 @@ def _seconds_until(text: str, now: datetime) -> float | None:
 
 
 def _find_boto_status(response: object) -> object:
-    """Return the HTTP status in the response that an exception of boto3 has."""
     match response:
         case {"ResponseMetadata": {"HTTPStatusCode": int(status)}}:
             return status

@@ -142,7 +142,6 @@ class Redactor:
         return "".join([*parts, text[last:]])
 
     def _redact_lines(self, text: str, statements: Iterable[Statement]) -> str:
-        """Take out what is broken into several lines."""
 
         def remove(match: re.Match[str]) -> str:
             self.removed.add(match[0])
@@ -243,7 +242,6 @@ def _list_strings(value: Any) -> Iterator[str]:
 
 
 def _parse_json(text: str) -> Any:
-    """Return the object or list that a text is; None for any other text."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:

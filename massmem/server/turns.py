@@ -421,7 +421,6 @@ class Turns:
         return await Session.get_or_create(team, turn.session_id, turn.owner, instructions)
 
     async def _find_team(self, session_id: str) -> Team:
-        """Return the team that the session has had so far."""
         record = await self._store.get_session(session_id) if len(self._teams) > 1 else None
         return self._teams[DEFAULT_TEAM] if record is None else find_team(self._teams, record)
 

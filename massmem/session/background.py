@@ -70,7 +70,6 @@ class BackgroundWork:
                 await asyncio.wait_for(stopping.wait(), _POLL_SECONDS)
 
     async def _compress(self) -> None:
-        """Compress the histories of the sessions that were used since the last look."""
         began_at, store = now(), self._team.store
         listed = await store.find_sessions(SessionFilter(owner=EVERYBODY, since=self._since, status="completed"))
         for session in (entry.session for entry in listed):

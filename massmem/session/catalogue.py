@@ -148,7 +148,6 @@ class SessionDeleter:
         await self._unlist(session_ids)
 
     async def _unlist(self, session_ids: Sequence[str]) -> None:
-        """Remove the sessions from the registry."""
         registry = Registry(self.home)
         try:
             for session_id in session_ids:

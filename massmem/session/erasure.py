@@ -187,8 +187,6 @@ class Findings:
 
 @dataclass(slots=True)
 class _SessionChange:
-    """What changes in one session."""
-
     session_id: str
     entries: Sequence[LogEntry]
     files: Sequence[str]
@@ -235,7 +233,6 @@ class Eraser:
         return orders
 
     async def _order(self, session_id: str, memories: Sequence[Memory]) -> Order:
-        """Return the order to forget memories of one session."""
         statements: list[str] = []
         short_sentences: dict[int, list[str]] = {}
         for memory in memories:
@@ -469,7 +466,6 @@ class Eraser:
         return StatementQuery(texts, redactor.mentions, await self._select())
 
     async def _select(self) -> Selection:
-        """Return the selection of the owner's memories."""
         return await restrict_selection(self.store, Selection(), self.owner)
 
     async def _list_sessions(self) -> tuple[str, ...]:

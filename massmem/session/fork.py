@@ -48,8 +48,6 @@ _SUFFIX = " (fork)"
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where a copy ends."""
-
     last: TurnRecord | None
     """The last turn of which something is copied; None: there is none."""
     seq: int | None = None
@@ -251,7 +249,6 @@ async def _choose_id(store: SessionStore, prefix: str) -> str:
 
 
 async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_id: str) -> SessionRecord:
-    """Return the record of the fork."""
     count, newest = 0, ""
     async for message in _read_messages(store, source.session_id, end.includes):
         count += 1

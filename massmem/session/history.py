@@ -308,7 +308,6 @@ class History:
 
 
 def _last_covered(summary: MessageRecord) -> int:
-    """Return the seq of the last message that the summary stands for."""
     return int(summary.metadata.get("until", 0))
 
 

@@ -60,8 +60,6 @@ class Stop:
 
 @dataclass(slots=True)
 class _Message:
-    """The user's message to a session with an unfinished turn."""
-
     text: str
     attachments: tuple[AttachedFile, ...] = ()
     consumed: bool = False

@@ -84,7 +84,6 @@ def _write_question(call: ToolCall, tool: str) -> str:
 
 
 def _list_texts(value: object, depth: int = 0) -> Iterator[str]:
-    """Yield the texts and numbers in arguments."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)
     elif isinstance(value, Mapping) and depth < _DEEPEST:

@@ -150,8 +150,6 @@ async def run_turn(
 
 @dataclass(slots=True)
 class _TurnRun:
-    """A turn under way."""
-
     turn: Turn
     agents: Mapping[str, TurnAgent]
     settings: CoordinationConfig
@@ -240,7 +238,6 @@ class _TurnRun:
         return AnswerNowRequested()
 
     def _next_actors(self) -> tuple[str, ...]:
-        """Return who acts in the next round; nobody when there is none."""
         tally = self.tally
         is_over = tally.round > 0 and (not tally.answers or tally.is_decided())
         if is_over or tally.round >= self.settings.max_rounds:
@@ -495,7 +492,6 @@ class _TurnRun:
         )
 
     def _explain_limit(self, timeout_message: str) -> tuple[str, str]:
-        """Return which limit ended the turn, and what to do about it."""
         return (timeout_message, "raise coordination.timeout") if self.timed_out else self.budget.explain_limit()
 
     def _build_without_form(self, agent_id: str) -> TurnFailed:

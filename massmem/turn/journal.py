@@ -274,8 +274,6 @@ class Journal:
 
 @dataclass(frozen=True)
 class _Page:
-    """How entries are written."""
-
     entries: Sequence[Entry]
 
     @cached_property

@@ -368,7 +368,6 @@ class ToolLoop:
         return idle
 
     def _explain_cut(self) -> tuple[str, str]:
-        """Return why the work was ended, and what the user can do."""
         match self.cut:
             case "tool_rounds":
                 why = f"the limit of {self._tools.max_rounds} rounds of calls is reached"

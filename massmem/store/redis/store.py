@@ -496,7 +496,6 @@ class RedisStore(RedisKeyTable):
         return (await self._load_sessions([session_id]))[0]
 
     async def _load_all(self, session_ids: Iterable[str]) -> AsyncGenerator[Record]:
-        """Yield those sessions that exist."""
         names = list(session_ids)
         for start in range(0, len(names), _RECORDS_AT_ONCE):
             part = names[start : start + _RECORDS_AT_ONCE]
@@ -527,7 +526,6 @@ class RedisStore(RedisKeyTable):
                     yield stored
 
     async def _find_messages(self, message_ids: Sequence[str]) -> list[tuple[Record, MessageRecord]]:
-        """Return those messages that exist, with their sessions."""
         names = await self._choose(None) if message_ids else []
         prefixes = {message_id[:16] for message_id in message_ids}
         chosen = [name for name in names if make_message_id(name, 0)[:16] in prefixes]
@@ -544,7 +542,6 @@ class RedisStore(RedisKeyTable):
         return [session_id] if session_id is not None else await self._server.run("ZRANGE", USED, 0, -1)
 
     async def _read_time(self) -> int:
-        """Return the server's time in milliseconds."""
         seconds, microseconds = await self._server.run("TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000
 

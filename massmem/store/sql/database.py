@@ -109,8 +109,6 @@ class Engines:
 
 @dataclass(slots=True)
 class _PendingChange:
-    """A change that waits for its transaction."""
-
     change: Work[Any]
     result: asyncio.Future[Any]
     value: Any = None

@@ -156,8 +156,6 @@ class NumberedEvent(NamedTuple):
 
 @dataclass(slots=True)
 class _Changes:
-    """What a batch of events changes in the derived tables."""
-
     rows: dict[str, list[Row]] = field(default_factory=lambda: {table: [] for table in _INSERTS})
     turns: dict[int, Row] = field(default_factory=dict[int, Row])
     """New values by number of the turn."""
