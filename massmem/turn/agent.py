@@ -54,9 +54,8 @@ from massmem.tools.workflow import (
     find_written_call,
     read_action,
 )
-from massmem.turn.compressor import Compressor
+from massmem.turn.compressor import Compressor, Reading, read_question
 from massmem.turn.journal import Journal
-from massmem.turn.long_question import Reading, read_question
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import Progress, RequestSender, Step, StepCost
 from massmem.turn.stream import Checkpoint

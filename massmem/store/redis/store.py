@@ -50,11 +50,9 @@ from massmem.memory.persistent import USER, Selection
 from massmem.store.encoding import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.projection import make_message_id
-from massmem.store.redis.api_keys import RedisKeyTable
-from massmem.store.redis.files import FileTable, files_key, remove_files
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, is_conversation
-from massmem.store.redis.search import is_owned_by, matches, search
 from massmem.store.redis.server import Server, read_warnings, rewrite_files
+from massmem.store.redis.tables import FileTable, RedisKeyTable, files_key, is_owned_by, matches, remove_files, search
 
 T = TypeVar("T")
 
