@@ -33,7 +33,7 @@ from massmem.session.lease import Lease
 from massmem.session.recall import remembers
 from massmem.session.team import Team
 from massmem.telemetry import Stage, make_memory_payload, make_respond_payload
-from massmem.tools.ask_user import AskContext
+from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn

@@ -32,28 +32,30 @@ from massmem.core.messages import (
 )
 from massmem.core.voting import FIRST_RESTART
 from massmem.providers.base import ChatProvider
-from massmem.tools.answer_schema import FormError, native_schema, read_value
-from massmem.tools.ask_user import NAME as ASK_USER
-from massmem.tools.ask_user import AskContext, AskError, AskUser, build_ask_tool, find_ask_request
-from massmem.tools.json_calls import (
-    build_call_schemas,
-    build_decision_schema,
-    describe_tools,
-    parse_object,
-    write_calls,
-)
-from massmem.tools.workflow import (
+from massmem.tools.actions import (
     ACTIONS,
+    ASK_USER,
     NEW_ANSWER,
     Action,
     ActionError,
+    AskContext,
+    AskError,
+    AskUser,
     NewAnswer,
     Vote,
+    build_ask_tool,
+    build_call_schemas,
+    build_decision_schema,
     build_vote_schema,
     build_vote_tools,
+    describe_tools,
+    find_ask_request,
     find_written_call,
+    parse_object,
     read_action,
+    write_calls,
 )
+from massmem.tools.answer_schema import FormError, native_schema, read_value
 from massmem.turn.compressor import Compressor, Reading, read_question
 from massmem.turn.journal import Journal
 from massmem.turn.prompt_builder import Prompt

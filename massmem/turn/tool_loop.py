@@ -26,8 +26,7 @@ from massmem.memory.compression import list_stems, select_lines
 from massmem.memory.origins import ToolText, ToolWords, label_tool
 from massmem.memory.quoting import list_tool_lines
 from massmem.memory.tokens import PER_MESSAGE
-from massmem.tools.ask_user import AskUser
-from massmem.tools.json_calls import format_call, parse_object, read_call, write_calls
+from massmem.tools.actions import AskUser, format_call, parse_object, read_call, write_calls
 from massmem.tools.results import ToolResult, excerpt
 from massmem.tools.toolbox import Toolbox
 from massmem.turn.compressor import LISTS_SHARE, TokenMeter
