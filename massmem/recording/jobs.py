@@ -215,7 +215,9 @@ class EpisodeWriter:
         """Tell the memory who won; return the rows that are yet to be marked."""
         try:
             if rows:
-                await self._memory.complete_turns([_as_completed_turn(row) for row in rows])
+                await self._memory.complete_turns(
+                    [CompletedTurn(row.session_id, row.turn, row.agent_id or "") for row in rows]
+                )
         except OUTAGE:
             raise
         except ROW_ERRORS as e:
@@ -224,10 +226,6 @@ class EpisodeWriter:
                 return ()
             return [other for row in rows for other in await self._complete_turns([row], counts)]
         return rows
-
-
-def _as_completed_turn(row: RecordingJob) -> CompletedTurn:
-    return CompletedTurn(row.session_id, row.turn, row.agent_id or "")
 
 
 # After any other failure of a provider the next request would fare no better.

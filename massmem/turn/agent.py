@@ -292,7 +292,8 @@ class Agent:
                     async for item in items:
                         yield item
                 continue
-            if _is_decision(step.prompt):
+            if step.prompt.purpose == "answer" and step.prompt.schema is not None:
+                # A model without tool calls was asked if it needs a tool: an answer itself has no schema.
                 tools.close()
                 continue
             action = read(step.reply)
@@ -497,11 +498,6 @@ def _read_submitted(reply: Reply) -> Reply:
     answers = (parse_object(call.arguments) or {} for call in calls if call.name == NEW_ANSWER)
     text = next((content for answer in answers if isinstance(content := answer.get("content"), str)), "")
     return replace(reply, text=text, tool_calls=calls)
-
-
-def _is_decision(prompt: Prompt) -> bool:
-    """Whether a model without tool calls is asked if it needs a tool to answer: an answer itself has no schema."""
-    return prompt.purpose == "answer" and prompt.schema is not None
 
 
 def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:
