@@ -305,8 +305,8 @@ ShowMode = Annotated[
     Show,
     typer.Option(
         metavar="MODE",
-        help="What stderr shows after the answer: answer (one line, where agents disagree), dissent (what the minority "
-        "answered and why) or all (every answer and vote).",
+        help="What stderr shows after the answer: answer (one line, where not all are known to agree), dissent (what "
+        "the others answered and why) or all (every answer and vote).",
     ),
 ]
 Model = Annotated[

@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
-from massmem.core.outcome import TurnEnd
+from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.text import make_printable
 from massmem.render.json_output import turn_to_dict
 from massmem.render.text import describe_limit, pluralize
@@ -84,13 +85,26 @@ class Invocation:
             max_rounds=self.config.coordination.max_rounds, shows_reasoning=not self.options.hides_reasoning
         )
 
+    def show_command(self, outcome: TurnOutcome) -> str:
+        """Return the command line that shows every answer and vote of this turn."""
+        return f"{_name_program()} sessions show {outcome.session_id} --turn {outcome.turn} --all{self._place_options}"
+
+    @property
+    def _place_options(self) -> str:
+        owner = f" --owner {shlex.quote(self.options.owner)}" if self.options.owner else ""
+        return owner + (f" --config {shlex.quote(self.options.config)}" if self.options.config else "")
+
     def resume_command(self, session_id: str) -> str:
         """Return the command line that continues this session."""
-        config = f" --config {shlex.quote(self.options.config)}" if self.options.config else ""
         model = f" --model {shlex.quote(self.options.model)}" if self.options.model else ""
         solo = "" if self.options.solo is None else f" --solo={shlex.quote(self.config.agents[0].id)}"
-        owner = f" --owner {shlex.quote(self.options.owner)}" if self.options.owner else ""
-        return f"massmem --session-id {session_id}{owner}{config}{model}{solo}"
+        return f"{_name_program()} --session-id {session_id}{self._place_options}{model}{solo}"
+
+
+def _name_program() -> str:
+    """Return `massmem`, or its path where a shell would not find it, as in an environment that is not activated."""
+    path = Path(sys.argv[0]).absolute()
+    return "massmem" if path.name != "massmem" or shutil.which("massmem") else shlex.quote(str(path))
 
 
 def prepare_run(options: RunOptions) -> Invocation:
@@ -211,7 +225,8 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
     elif invocation.output is not Output.JSONL and (text := outcome.answer or outcome.prompt) is not None:
         write_answer(text, quiet=invocation.options.quiet, written=written)
         if not invocation.options.quiet:
-            write_dissent(view, invocation.options.show)
+            others = f"see every answer with: {invocation.show_command(outcome)}" if durable else ""
+            write_dissent(view, invocation.options.show, others)
     elif written:
         write_out("\n")
     _report_limit(invocation, outcome.end)

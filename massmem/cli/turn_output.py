@@ -208,23 +208,22 @@ def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
         write_err("")
 
 
-def write_dissent(view: TurnView, show: Show) -> None:
-    """Write to stderr who agrees with the answer and who does not, and why, as far as `show` says."""
-    dissent = view.dissent
-    if dissent is None:
+def write_dissent(view: TurnView, show: Show, others: str) -> None:
+    """Write to stderr who agrees with the answer and who does not, and why, as far as `show` says.
+
+    others: how the user gets to see the answers that nobody has compared; "" where nothing is stored.
+    """
+    agreement, dissent = view.outcome.agreement, view.dissent
+    if show is Show.ANSWER:
+        if dissent is not None and (dissent.others or len(view.votes) > 1):
+            write_err(make_printable(dissent.summarize(agreement, view.name)))
+            write_err(*([others] if others and dissent.uncompared else []))
         return
-    match show:
-        case Show.ANSWER:
-            if dissent.minority:
-                write_err(dissent.summarize(view.name))
-            return
-        case Show.DISSENT:
-            positions = dissent.minority
-        case Show.ALL:
-            positions = (*dissent.agreed, *dissent.minority)
-    write_err(dissent.describe_agreement())
-    for position in positions:
-        _write_position(position, view)
+    if agreement:
+        write_err(make_printable(agreement))
+    if dissent is not None:
+        for position in (*(dissent.agreed if show is Show.ALL else ()), *dissent.others):
+            _write_position(position, view)
 
 
 def _write_position(position: Position, view: TurnView) -> None:

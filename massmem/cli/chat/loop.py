@@ -194,7 +194,7 @@ class _Conversation:
         self.state.last_turn = view
         _report_end(view, quiet=invocation.options.quiet)
         if not invocation.options.quiet:
-            write_dissent(view, invocation.options.show)
+            write_dissent(view, invocation.options.show, "see every answer with: /show")
 
     def _clear_line(self) -> bool:
         self._reader.clear()
