@@ -4,8 +4,8 @@ import math
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from massmem.cli.options import Output, Show
@@ -147,16 +147,21 @@ async def show_turn(
     *,
     quiet: bool,
     writer: AnswerWriter | None = None,
+    read_ahead: Callable[[Callable[[str], object]], AbstractContextManager[None]] = nullcontext,
 ) -> None:
     """Render the events and fold them into `view`; SIGQUIT, or Ctrl-N in the live view, asks for the answer now.
 
     A turn that was cut off may come before the one that was asked for; its answer goes to stderr.
+
+    read_ahead: reads lines that the user types meanwhile, and shows each with the function that it is given.
     """
     shown = _open_renderer(view, output, quiet=quiet)
+    write_line = write_err if isinstance(shown, PlainRenderer | JsonlRenderer) else shown.write_line
     renderers = [shown, LogRenderer(view), *([writer] if writer else [])]
     with (
         handle_signals([signal.SIGQUIT], lambda _: turn.answer_now()),
         nullcontext() if isinstance(shown, PlainRenderer | JsonlRenderer) else _control_terminal(shown),
+        read_ahead(lambda line: write_line(f"queued: {one_line(line, 200)}")),
     ):
         try:
             async with aclosing(turn.stream()) as events:

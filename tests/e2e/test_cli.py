@@ -105,7 +105,7 @@ def test_answer_that_does_not_fit_the_schema_is_exit_code_1(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (None, "cannot be read"),
+        (None, "there is no file"),
         ("port: integer", "is not JSON"),
         ("[" * 100_000, "nested too deeply"),
         ('{"type": "objekt"}', "no JSON Schema"),
@@ -340,7 +340,7 @@ def test_files_are_added_to_the_question(team: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "question", "message"),
     [
-        ("missing.txt", "Why?", "missing.txt cannot be read: No such file or directory"),
+        ("missing.txt", "Why?", "there is no file missing.txt"),
         (".", "Why?", ". is a folder"),
         ("image.png", "Why?", "image.png is not a text file in UTF-8"),
         ("notes.txt", None, "there are files, but no question"),

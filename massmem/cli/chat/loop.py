@@ -188,7 +188,8 @@ class _Conversation:
 
         async def run() -> None:
             await invocation.wait_for_tools(session)
-            await show_turn(events, view, invocation.output, quiet=invocation.options.quiet)
+            read_ahead = self._reader.read_ahead
+            await show_turn(events, view, invocation.output, quiet=invocation.options.quiet, read_ahead=read_ahead)
 
         await self._interrupts.run(run(), stop, stop_for_quit)
         self.state.last_turn = view
