@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from massmem.cli.streams import notify
 from massmem.config.home import expand_home
@@ -30,7 +30,7 @@ SILENCE = 1.0
 """Seconds without input on a pipe, after which the user is told what massmem waits for."""
 HOW_TO_ASK = 'ask like this: massmem "your question", or pipe it in: echo "your question" | massmem'
 
-_ADDRESS = re.compile(r"[a-z][a-z+.-]+://", re.IGNORECASE)
+_ADDRESS = re.compile(r"[a-z][a-z+.-]+://[^/?#]*(?P<path>[^?#]*)", re.IGNORECASE)
 _MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
 _FILE_NAME = re.compile(
     r"(?:\.{0,2}|~)/\S.*|.*\.(?:txt|md|rst|log|csv|tsv|jsonl?|ya?ml|toml|ini|cfg|xml|html?|pdf|docx?|xlsx?|pptx?|od[tsp]|rtf|epub"
@@ -194,12 +194,7 @@ def read_file(name: str | Path, most: int, seconds: float = PIPE_SECONDS) -> byt
     Raises:
         InputError: it is an address, a folder or a device, is not there, cannot be read, is larger, or does not end.
     """
-    if _ADDRESS.match(str(name)):
-        raise _is_address(str(name))
-    if not str(name):
-        raise InputError("the name of a file is empty", "name a file")
-    if str(name) == "-":
-        raise InputError("- is no file", 'what is piped in is added without -f: command | massmem "your question"')
+    _check_name(str(name))
     path = expand_home(name)
     try:
         # A pipe that nobody writes to would block in here; below, it is waited for.
@@ -225,14 +220,21 @@ def read_file(name: str | Path, most: int, seconds: float = PIPE_SECONDS) -> byt
         os.close(descriptor)
 
 
-def _is_address(url: str) -> InputError:
-    """Return the error for an address, with a command to paste."""
-    parts = urlsplit(url)
-    if parts.scheme.lower() == "file":
-        return InputError(f"{url} is an address, not the name of a file", f"name the file: {unquote(parts.path)}")
-    file = re.sub(r"[^\w.-]", "_", PurePosixPath(parts.path).name) or "page.html"
-    save = f"curl -sSLo {file} {shlex.quote(url)}"
-    return InputError(f"{url} is an address, and massmem opens files only", f"save it first: {save} and name {file}")
+def _check_name(name: str) -> None:
+    """Raise InputError, with what to do instead, when it cannot be the name of a file."""
+    if not name:
+        raise InputError("the name of a file is empty", "name a file")
+    if name == "-":
+        raise InputError("- is no file", 'what is piped in is added without -f: command | massmem "your question"')
+    address = _ADDRESS.match(name)
+    if address is None:
+        return
+    path = unquote(address["path"])
+    if name.lower().startswith("file:"):
+        raise InputError(f"{name} is an address, not the name of a file", f"name the file: {path}")
+    file = re.sub(r"[^\w.-]", "_", PurePosixPath(path).name) or "page.html"
+    save = f"curl -sSLo {file} {shlex.quote(name)}"
+    raise InputError(f"{name} is an address, and massmem opens files only", f"save it first: {save} and name {file}")
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
