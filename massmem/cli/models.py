@@ -263,7 +263,7 @@ def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_Server]) ->
 
 def _learn_hash(weights: Weights, source: str | None) -> Weights:
     """Return the weights with the hash that the hub says; without it when the hub is away and the user has a source."""
-    notify(f"{weights.name} needs about {weights.size or 0:,} bytes of disk and {weights.memory:g} GB of memory")
+    notify(f"{weights.name} needs {(weights.size or 0) / 1e9:.1f} GB of disk and {weights.memory:g} GB of memory")
     try:
         return ask_hub_for_hash(weights)
     except DownloadError as e:

@@ -183,7 +183,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
             await invocation.wait_for_tools(session)
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
             events = TurnEvents(session, invocation.question, wait=options.wait, schema=invocation.answer_schema)
-            writer = AnswerWriter() if _can_stream(invocation) else None
+            writer = AnswerWriter(is_team=len(invocation.config.agents) > 1) if _can_stream(invocation) else None
             await show_turn(events, view, invocation.output, quiet=options.quiet, writer=writer)
             # The answer is shown before the session is closed, which records memories for up to some seconds.
             written = writer.written if writer else ""
@@ -206,12 +206,15 @@ def _start_logging(invocation: Invocation, session: Session) -> None:
 
 
 def _can_stream(invocation: Invocation) -> bool:
-    """Whether what the agents write is the answer from its first word, and no live view shows it already."""
+    """Whether the answer can be told while it is written, and no live view shows it already.
+
+    On a terminal only `--output plain` shows it as it is written: else its Markdown is laid out.
+    """
     config, options = invocation.config, invocation.options
-    is_text = invocation.output not in (Output.JSON, Output.JSONL) and not sys.stdout.isatty()
+    is_text = invocation.output is Output.PLAIN or (invocation.output is Output.LIVE and not sys.stdout.isatty())
     has_view = invocation.output is Output.LIVE and has_cursor() and not options.quiet
-    has_tools = config.agents[0].mcp_servers or config.params or config.coordination.ask_user
-    is_sure = len(config.agents) == 1 and not has_tools and invocation.answer_schema is None
+    has_tools = any(agent.mcp_servers for agent in config.agents) or config.params or config.coordination.ask_user
+    is_sure = not has_tools and invocation.answer_schema is None
     return invocation.question is not None and is_text and not has_view and is_sure
 
 
