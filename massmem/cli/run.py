@@ -183,7 +183,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
             await invocation.wait_for_tools(session)
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
             events = TurnEvents(session, invocation.question, wait=options.wait, schema=invocation.answer_schema)
-            writer = AnswerWriter(is_team=len(invocation.config.agents) > 1) if _can_stream(invocation) else None
+            writer = open_writer(invocation, invocation.config, invocation.question)
             await show_turn(events, view, invocation.output, quiet=options.quiet, writer=writer)
             # The answer is shown before the session is closed, which records memories for up to some seconds.
             written = writer.written if writer else ""
@@ -205,17 +205,18 @@ def _start_logging(invocation: Invocation, session: Session) -> None:
         write_err(f"debug log: {invocation.debug_log}")
 
 
-def _can_stream(invocation: Invocation) -> bool:
-    """Whether the answer can be told while it is written, and no live view shows it already.
+def open_writer(invocation: Invocation, config: TeamConfig, question: Question | None) -> AnswerWriter | None:
+    """Return what writes the answer while it is written; None where it cannot be told, or a live view shows it.
 
     On a terminal only `--output plain` shows it as it is written: else its Markdown is laid out.
     """
-    config, options = invocation.config, invocation.options
+    options = invocation.options
     is_text = invocation.output is Output.PLAIN or (invocation.output is Output.LIVE and not sys.stdout.isatty())
     has_view = invocation.output is Output.LIVE and has_cursor() and not options.quiet
     has_tools = any(agent.mcp_servers for agent in config.agents) or config.params or config.coordination.ask_user
     is_sure = not has_tools and invocation.answer_schema is None
-    return invocation.question is not None and is_text and not has_view and is_sure
+    can_stream = question is not None and is_text and not has_view and is_sure
+    return AnswerWriter(is_team=len(config.agents) > 1) if can_stream else None
 
 
 def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written: str) -> int:
