@@ -28,7 +28,6 @@ from massmem.providers.weights import (
     FETCH_COMMAND,
     KNOWN,
     LARGER,
-    SMALL,
     Weights,
     find_known_weights,
     is_url,
@@ -54,14 +53,13 @@ def fetch_command(
             help="A name of `massmem models list`, or a .gguf file on the web; for a backend with this `model:`.",
         ),
     ] = None,
-    small: Annotated[bool, typer.Option("--small", help=f"{SMALL.name} (491 MB) instead of {DEFAULT.name}.")] = False,
     source: Annotated[
         str | None, typer.Option("--from", metavar="PATH|URL", help="Try this path or URL first.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Download a model, by default the embedded one (1.1 GB). Continues a download that was stopped."""
-    weights = _choose_weights(model, small=small)
+    weights = DEFAULT if model is None else _find_weights(model)
     is_present = read_state(models_folder() / weights.file, weights.sha256) == "verified"
     started = time.monotonic()
     if weights in LARGER and not is_present:
@@ -273,11 +271,7 @@ def _learn_hash(weights: Weights, source: str | None) -> Weights:
         return replace(weights, size=None)
 
 
-def _choose_weights(model: str | None, *, small: bool) -> Weights:
-    if model is None:
-        return SMALL if small else DEFAULT
-    if small:
-        raise InputError("give a model or --small, not both")
+def _find_weights(model: str) -> Weights:
     if is_url(model):
         return weights_from_url(model)
     known = find_known_weights(model)

@@ -238,9 +238,8 @@ def _check_name(name: str) -> None:
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
-    reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    hint = f"let yourself read it: chmod u+r {shlex.quote(str(path))}" if isinstance(error, PermissionError) else ""
-    return InputError(f"{path} cannot be read: {reason}", hint or "check the name of the file")
+    reason = error.strerror or error if isinstance(error, OSError) else error
+    return InputError(f"{path} cannot be read: {reason}", "check its name, and that you may read it")
 
 
 def _suggest_name(path: Path) -> str:

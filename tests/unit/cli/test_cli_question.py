@@ -51,7 +51,7 @@ REFUSED = [
     ("docs", "docs is a folder", "one by one, such as docs/a.md docs/b.md"),
     ("nothing/here.txt", "there is no file nothing/here.txt", "check its name"),
     ("note.txt", "there is no file note.txt", "did you mean notes.txt?"),
-    ("notes.txt/x", "notes.txt/x cannot be read: Not a directory", "check the name of the file"),
+    ("notes.txt/x", "notes.txt/x cannot be read: Not a directory", "check its name, and that you may read it"),
     ("https://x.org/a/b.pdf?c=1", "https://x.org/a/b.pdf?c=1 is an address, and massmem opens files only",
      "save it first: curl -sSLo b.pdf 'https://x.org/a/b.pdf?c=1' and name b.pdf"),
     ("HTTP://x.org", "HTTP://x.org is an address, and massmem opens files only",
@@ -61,7 +61,7 @@ REFUSED = [
     ("-", "- is no file", 'what is piped in is added without -f: command | massmem "your question"'),
     ("", "the name of a file is empty", "name a file"),
     ("~no-such-user/x", "~no-such-user/x: this home folder is not known", "write the whole path"),
-    ("a\0b", "a\0b cannot be read: embedded null byte", "check the name of the file"),
+    ("a\0b", "a\0b cannot be read: embedded null byte", "check its name, and that you may read it"),
 ]  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("name", "message", "hint"), REFUSED)
 @pytest.mark.usefixtures("folder")
-def test_what_is_no_file_is_refused_with_what_to_do(name: str, message: str, hint: str):
+def test_name_that_is_no_file_is_refused_with_advice(name: str, message: str, hint: str):
     with pytest.raises(InputError) as refused:
         read_file(name, 1_000)
     assert refused.value.message == message
