@@ -71,7 +71,7 @@ def format_turn(turn: TurnTranscript, *, detailed: bool) -> str:
         parts += [_style(line, _DIM) for line in (f"No answer: the turn is {record.status}.", *turn.plan)]
     else:
         parts.append(_format_speech(final.agent_name or "assistant", final.content))
-        parts.append(_style(describe_decision(turn), _DIM))
+        parts += [_style(line, _DIM) for line in (describe_decision(turn), final.agreement) if line]
     return "\n" + "\n".join(parts) + "\n"
 
 

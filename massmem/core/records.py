@@ -153,6 +153,11 @@ class MessageRecord(_Record):
         return str(self.metadata.get("agent_type") or self.agent_id or "")
 
     @property
+    def agreement(self) -> str:
+        """Of a final answer: what is known of how far the agents agree, one sentence; "" where nothing is."""
+        return str(self.metadata.get("agreement") or "")
+
+    @property
     def public_text(self) -> str:
         """The text; of a reply to the agents the name of what they asked for, because it may hold a secret value."""
         param = self.metadata.get("param")

@@ -275,7 +275,7 @@ def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]
 def _complete_turn(position: LogPosition, event: ev.TurnCompleted) -> list[Change]:
     agent = (event.winner, 0)
     metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _usage(event.usage)}
-    metadata |= _name_agent(event.winner_name)
+    metadata |= _name_agent(event.winner_name) | ({"agreement": event.agreement} if event.agreement else {})
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
     ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.time}

@@ -265,7 +265,7 @@ const Presentation = ({ turn }) => html`
 
 const FinalAnswer = ({ turn }) => html`
   <article class=${`message assistant final agent-${colourOf(turn, turn.final.winner)}`}>
-    <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Confidence} share=${turn.final.confidence} escalated=${turn.final.escalated} /></header>
+    <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Confidence} share=${turn.final.confidence} agreement=${turn.final.agreement} escalated=${turn.final.escalated} /></header>
     <${LongText} text=${turn.final.answer} isOpen=${false} />
     ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
     ${turn.final.work_cut && html`<p class="dim">${describeWorkCut(turn.final.work_cut)}</p>`}
@@ -297,7 +297,7 @@ function Message({ talk, message, colour, onEdit, wasEditing }) {
     </article>`;
   return html`
     <article class=${`message assistant final agent-${colour}`}>
-      <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}<${Confidence} share=${message.confidence} escalated=${message.escalated} />${time}</header>
+      <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}<${Confidence} share=${message.confidence} agreement=${message.agreement} escalated=${message.escalated} />${time}</header>
       <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />
       <${Trouble} problem=${problem} />
     </article>`;

@@ -98,10 +98,12 @@ export function Verdict({ turn }) {
   return html`<p class="verdict">${parts.filter((part) => part && part.length).map((part) => html`<span>${part}</span>`)}</p>`;
 }
 
-export function Confidence({ share, escalated }) {
-  if (share === null || share === undefined) return null;
+// agreement: the sentence of massmem.core.voting on what is known. A bar stands beside it where a share is known.
+export function Confidence({ share, agreement, escalated }) {
+  const isKnown = share !== null && share !== undefined;
+  if (!isKnown && !agreement) return null;
   return html`<span class=${`confidence ${escalated ? "low" : ""}`} title=${escalated ? "The agents were much at odds: look at this answer yourself" : "How far the agents stand behind this answer"}>
-    <meter min="0" max="1" low="0.4" high="0.7" optimum="1" value=${share} aria-label="Agreement"></meter>${percent(share)}${escalated ? " agree, low" : " agree"}</span>`;
+    ${isKnown && html`<meter min="0" max="1" low="0.4" high="0.7" optimum="1" value=${share} aria-label="Agreement"></meter>`}${agreement || `${percent(share)} agree`}${escalated ? ", low: check the answer" : ""}</span>`;
 }
 
 export const summarise = (turn) => {

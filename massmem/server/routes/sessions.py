@@ -180,6 +180,8 @@ class SessionMessage(Body):
     """Of an answer, 0 to 1."""
     escalated: bool
     """Of an answer: the agents were too much at odds."""
+    agreement: str
+    """Of an answer: what is known of how far the agents agree, one sentence."""
     files: list[FileEntry]
     """What it came with."""
     created_at: datetime
@@ -536,6 +538,7 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         param=param if isinstance(param, str) else None,
         confidence=message.confidence,
         escalated=message.escalated,
+        agreement=message.agreement,
         files=[
             FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash)
             for file in read_attached_files(metadata)
