@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from massmem.core.attachments import cut_title
 from massmem.core.errors import InputError
 from massmem.core.redact import redact
 
@@ -48,6 +49,11 @@ class SessionRecord(_Record):
     """Of the conversation as a client of the HTTP service resends it (see openai_api/resent.py); empty: none does."""
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def shown_title(self) -> str:
+        """The title without texts of files, of which earlier releases made it, too; what people are shown."""
+        return cut_title(self.title)
 
     @field_validator("title", "last_message")
     @classmethod

@@ -4,14 +4,17 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from massmem.config.home import make_home
-from massmem.config.load import resolve_agents
+from massmem.config.load import load_config, resolve_agents
 from massmem.config.models import NO_STORE, AgentConfig, BackendConfig, TeamConfig
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, MassmemError
+from massmem.core.events import TurnResumed, TurnStarted
 from massmem.core.records import SessionRecord
+from massmem.core.text import one_line
 from massmem.memory import tokens
 from massmem.memory.tokens import Buffer
 from massmem.providers import Providers, check_key
@@ -179,9 +182,80 @@ class Team:
             await self.store.close()
 
 
-def find_team(teams: Mapping[str, Team], session: SessionRecord) -> Team:
-    """Return the team that a session has had so far, else the default one. teams: by name, with DEFAULT_TEAM."""
-    return next((team for team in teams.values() if team.config.source == session.config_path), teams[DEFAULT_TEAM])
+def find_team(teams: Mapping[str, Team], session: SessionRecord) -> Team | None:
+    """Return the team that a session began with; None when it is none of these."""
+    return next((team for team in teams.values() if team.config.path == session.config_path), None)
+
+
+@dataclass(frozen=True, slots=True)
+class NextTeam:
+    """Who answers the next question of a session."""
+
+    team: Team
+    former: tuple[str, ...] = ()
+    """Names of the agents of the last turn when one of them is not in this team."""
+    reason: str = ""
+    """Why the team with which the session began does not go on; empty: it does."""
+
+    @property
+    def note(self) -> str:
+        """What a user should know before the next question; empty: the same team goes on."""
+        if not (self.former or self.reason):
+            return ""
+        names = ", ".join(agent.display_name for agent in self.team.agents)
+        former = f" (so far: {', '.join(self.former)})" if self.former else ""
+        return f"Another team answers from here on: {names}{former}. {self.reason}".strip()
+
+
+class Teams:
+    """The teams of a service, and those with which this machine's user began conversations elsewhere."""
+
+    def __init__(self, named: Mapping[str, Team]) -> None:
+        """named: by the names that requests give, with DEFAULT_TEAM; all on one store."""
+        self.named = named
+        self.store = named[DEFAULT_TEAM].store
+        self._guests: dict[str, Team] = {}
+        """By the paths of their configurations."""
+        self._opening = asyncio.Lock()
+
+    async def find_next(self, session: SessionRecord) -> NextTeam:
+        """Return who answers next: the team that answered last, if it can still be asked. Raise StoreError."""
+        team, reason = find_team(self.named, session), ""
+        if team is None and session.user_id is None and session.config_path:
+            team, reason = await self._open_guest(session.config_path)
+        elif team is None and session.config_path:
+            reason = "The team that answered so far is not offered any more."
+        team = team or self.named[DEFAULT_TEAM]
+        agents, names = await self._read_last_agents(session.session_id)
+        is_whole = set(agents) <= {agent.id for agent in team.agents}
+        return NextTeam(team, () if is_whole else tuple(names.get(agent, agent) for agent in agents), reason)
+
+    async def close(self) -> None:
+        """Close the teams that were opened for single conversations."""
+        await asyncio.gather(*(team.close() for team in self._guests.values()))
+
+    async def _open_guest(self, path: str) -> tuple[Team | None, str]:
+        """Return the team of a configuration on this machine; or None and why it cannot be asked."""
+        async with self._opening:
+            if path in self._guests:
+                return self._guests[path], ""
+            if not await asyncio.to_thread(Path(path).is_file):
+                return None, f"{path}, with which this conversation began, is not there."
+            try:
+                config, _ = await asyncio.to_thread(load_config, path)
+                team = self.named[DEFAULT_TEAM].beside(config)
+                await team.start()
+            except MassmemError as e:
+                return None, f"{path}, with which this conversation began, cannot be used: {one_line(e.message)}."
+            self._guests[path] = team
+            return team, ""
+
+    async def _read_last_agents(self, session_id: str) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the ids of the agents of the last turn, and the names of those that have one."""
+        last = await self.store.get_last_turn(session_id)
+        events = [] if last is None else await self.store.read_turn_events(session_id, last.turn)
+        starts = [event for event in events if isinstance(event, TurnStarted | TurnResumed)]
+        return (starts[-1].agents, starts[-1].names) if starts else ((), {})
 
 
 def _load_prices(chat: Mapping[str, ChatProvider]) -> bool:

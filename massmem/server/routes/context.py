@@ -14,7 +14,7 @@ from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import Body
 from massmem.session.history import AgentContext
 from massmem.session.session import Session
-from massmem.session.team import Team, find_team
+from massmem.session.team import Team
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
@@ -89,7 +89,7 @@ class ContextView(Body):
 async def context(session_id: SessionPath, body: ContextQuestion, caller: Authorized) -> ContextView:
     """What each agent would be sent with the next question. Nothing is asked and nothing is stored."""
     record = await caller.service.conversations.find(caller.sub, session_id)
-    team = find_team(caller.service.teams, record)
+    team = (await caller.service.teams.find_next(record)).team
     session = Session(team, record, owner=caller.sub)
     try:
         contexts = await session.preview(body.question)

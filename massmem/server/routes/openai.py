@@ -118,7 +118,7 @@ class _Call:
 @router.get("/models")
 async def models(caller: Authorized) -> replies.ModelList:
     """The teams and their agents, as models."""
-    return replies.ModelList(data=[replies.ModelEntry(id=name) for name in _list_models(caller.service.teams)])
+    return replies.ModelList(data=[replies.ModelEntry(id=name) for name in _list_models(caller.service.teams.named)])
 
 
 @router.get("/models/{model:path}")
@@ -126,7 +126,7 @@ async def model(
     model: Annotated[str, Path(examples=["massmem"], description="Its name.")], caller: Authorized
 ) -> replies.ModelEntry:
     """One model."""
-    _find_model(caller.service.teams, model)
+    _find_model(caller.service.teams.named, model)
     return replies.ModelEntry(id=model)
 
 
@@ -167,7 +167,7 @@ async def responses(
 
 
 def _list_models(teams: Mapping[str, Team]) -> dict[str, _CouncilModel]:
-    """Return the models by name. teams: by name, see `Service.teams`."""
+    """Return the models by name. teams: by name, see `Teams`."""
     by_name = {_DEFAULT_MODEL: DEFAULT_TEAM, **{name: name for name in teams if name != DEFAULT_TEAM}}
     models = {_MODEL_PREFIX: _CouncilModel(DEFAULT_TEAM, teams[DEFAULT_TEAM])}
     for shown, name in by_name.items():
@@ -189,7 +189,7 @@ def _find_model(teams: Mapping[str, Team], name: str) -> _CouncilModel:
 
 async def _begin(caller: Caller, target: _Target, conversation: Conversation, form: AnswerForm, prefix: str) -> _Call:
     """Return the pieces of the answer, which begin with the first one that is asked for. prefix: of the answer's id."""
-    model, metadata = _find_model(caller.service.teams, target.model), target.metadata
+    model, metadata = _find_model(caller.service.teams.named, target.model), target.metadata
     if model.agent_id is not None or target.naming.solo not in (None, "", "0") or is_side_task(conversation, metadata):
         pieces = limit_words(_ask_alone(caller, model, conversation, form), form.stops, None)
         return _Call(pieces, encode.Answer(f"{prefix}{uuid4().hex}", target.model))

@@ -143,7 +143,7 @@ def _show_day(result: Figures, name: str) -> DayFigures:
 
 
 def _label_agents(caller: Caller, result: Figures) -> dict[str, AgentLabel]:
-    teams = caller.service.teams.values()
+    teams = caller.service.teams.named.values()
     models = {agent.id: agent.backend.model or agent.backend.type for team in teams for agent in team.agents}
     names = {agent.id: agent.display_name for team in teams for agent in team.agents}
     seen = {agent_id for day in result.days.values() for agent_id in day.agents}

@@ -1,7 +1,7 @@
 """`/api/v1/sessions`: conversations with their turns, as the page shows them; to name, fork, export and search them."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import datetime
@@ -13,12 +13,12 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from massmem.core.attachments import read_attached_files
+from massmem.core.attachments import clean_name, read_attached_files, split_question
 from massmem.core.errors import InputError
 from massmem.core.events import hide_reply_text
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
-from massmem.core.text import cut_excerpt
+from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
 from massmem.server.dependencies import Authorized, SessionPath
@@ -28,7 +28,9 @@ from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 from massmem.session.catalogue import export_session
 from massmem.session.imports import ImportedConversation, parse_conversations
 from massmem.session.owners import public_session_id
+from massmem.session.team import Team
 from massmem.store.lookup import require_turn
+from massmem.tools.documents import read_document
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
@@ -63,6 +65,9 @@ _UPLOAD: dict[str, Any] = {
 Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
 
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+_FILE_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}
+}
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
@@ -153,6 +158,24 @@ class FileEntry(Body):
     """Names it below /files."""
 
 
+class TextEntry(Body):
+    """The text of a file below a question."""
+
+    name: str
+    length: int
+    """Characters."""
+
+
+class CheckedFile(Body):
+    """A file that can be attached to a question."""
+
+    name: str
+    kind: Literal["text", "seen"]
+    """text: its text is added to the question; seen: models see it as it looks."""
+    length: int
+    """Characters of its text."""
+
+
 class SessionMessage(Body):
     """A question, a reply to the agents, a note or a final answer."""
 
@@ -167,9 +190,11 @@ class SessionMessage(Body):
     agent: str | None
     """What people are shown for that agent."""
     text: str
-    """The text, or its beginning."""
+    """The text, or its beginning; of a question without the texts of files."""
     length: int
     """Characters of the whole text."""
+    texts: list[TextEntry]
+    """Of a question: the texts of files below it, in order, and a description of its pictures."""
     is_note: bool
     """The user noted it; the agents were not asked anything."""
     waiting_for: str | None
@@ -180,6 +205,8 @@ class SessionMessage(Body):
     """Of an answer, 0 to 1."""
     escalated: bool
     """Of an answer: the agents were too much at odds."""
+    agreement: str
+    """Of an answer: what is known of how far the agents agree, one sentence; empty: nothing."""
     files: list[FileEntry]
     """What it came with."""
     created_at: datetime
@@ -214,6 +241,10 @@ class SessionPart(Body):
     """There are messages before these."""
     follow_after: int | None
     """A turn is under way: follow its events from this number on; null: none is."""
+    team: TeamEntry
+    """Who answers the next question; without a name when no request can name it."""
+    note: str
+    """What to know before it is asked: another team goes on, and why; empty: the same one does."""
 
 
 class TurnDetails(Body):
@@ -297,19 +328,10 @@ class SearchHits(Body):
 async def about(caller: Authorized) -> About:
     """Who is asking, and which teams can be asked."""
     service = caller.service
-    teams = [
-        TeamEntry(
-            name=name,
-            agents=[
-                AgentEntry(id=a.id, name=a.display_name, model=a.backend.model or a.backend.type) for a in team.agents
-            ],
-        )
-        for name, team in service.teams.items()
-    ]
     return About(
         user=caller.sub,
         version=version("massmem"),
-        teams=teams,
+        teams=[_show_team(name, team) for name, team in service.teams.named.items()],
         remembers=service.team.memory.enabled,
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
@@ -373,12 +395,17 @@ async def session(
     conversations = caller.service.conversations
     record = await conversations.mark_interrupted(await conversations.find(caller.sub, session_id))
     part = await conversations.read_part(record, before, limit)
+    teams = caller.service.teams
+    upcoming = await teams.find_next(record)
+    name = next((name for name, team in teams.named.items() if team is upcoming.team), "")
     return SessionPart(
         session=_show_session(await conversations.describe(record)),
         messages=[_show_message(message) for message in part.messages],
         turns=[_show_turn(turn, record) for turn in part.turns],
         has_older=part.has_older,
         follow_after=part.follow_after,
+        team=_show_team(name, upcoming.team),
+        note=upcoming.note,
     )
 
 
@@ -408,13 +435,39 @@ async def message(
     session_id: SessionPath,
     seq: Annotated[int, Path(ge=1, le=_MAX_SEQ, description="Its number in the log.", examples=[1])],
     caller: Authorized,
+    part: Annotated[
+        int | None, Query(ge=0, le=MAX_LIST_LENGTH, description="0: the question alone; 1: the first text below it.")
+    ] = None,
 ) -> Response:
-    """The whole text of a question or a final answer."""
+    """The whole text of a question or a final answer, or of one of the files of a question."""
     record = await caller.service.conversations.find(caller.sub, session_id)
     messages = await caller.service.team.store.read_conversation(record.session_id, seq + 1, 1)
     if not messages or messages[0].seq != seq:
         raise HTTPException(404, "There is no such message")
-    return Response(messages[0].public_text, media_type="text/plain; charset=utf-8")
+    text = messages[0].public_text
+    if part is not None:
+        asked, texts = split_question(text, read_attached_files(messages[0].metadata))
+        if part > len(texts):
+            raise HTTPException(404, "There is no such text")
+        text = texts[part - 1][1] if part else asked
+    return Response(text, media_type="text/plain; charset=utf-8")
+
+
+@router.post("/files/check", openapi_extra=_FILE_BODY)
+async def check_file(
+    request: Request,
+    caller: Authorized,
+    name: Annotated[str, Query(min_length=1, max_length=200, description="Of the file.", examples=["notes.txt"])],
+) -> CheckedFile:
+    """Say whether the body, a file, can be attached to a question. Nothing is stored."""
+    name, data = clean_name(name), await request.body()
+    most = caller.service.settings.config.files.max_size
+    if len(data) > most:
+        raise InputError(f"{name} is larger than {most:,} bytes", "attach a smaller one")
+    document = await asyncio.to_thread(read_document, name, data)
+    if isinstance(document, str):
+        return CheckedFile(name=name, kind="text", length=len(document))
+    return CheckedFile(name=name, kind="seen", length=0)
 
 
 @router.get("/sessions/{session_id}/files/{file_hash}", response_class=Response, responses=_FILE)
@@ -491,14 +544,15 @@ async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchH
         if session is None or session.status == "deleting" or isinstance(hit.metadata.get("param"), str):
             continue
         ballot = parse_ballot(hit)
+        text = ballot[1] if ballot else hit.content
         hits.append(
             SearchHit(
                 session_id=public_session_id(hit.session_id),
-                title=session.title,
+                title=session.shown_title,
                 turn=hit.turn,
                 role=_get_role(hit),
                 agent=hit.agent_name or None,
-                excerpt=cut_excerpt(ballot[1] if ballot else hit.content, words),
+                excerpt=_excerpt_question(hit, words) if hit.kind == "user" else cut_excerpt(text, words),
                 created_at=hit.created_at,
             )
         )
@@ -509,7 +563,7 @@ def _show_session(listed: ListedSession) -> SessionEntry:
     record = listed.session
     return SessionEntry(
         session_id=public_session_id(record.session_id),
-        title=record.title,
+        title=record.shown_title,
         status=record.status,
         turns=listed.turns,
         confidence=listed.confidence,
@@ -519,10 +573,26 @@ def _show_session(listed: ListedSession) -> SessionEntry:
     )
 
 
+def _show_team(name: str, team: Team) -> TeamEntry:
+    agents = [AgentEntry(id=a.id, name=a.display_name, model=a.backend.model or a.backend.type) for a in team.agents]
+    return TeamEntry(name=name, agents=agents)
+
+
+def _excerpt_question(message: MessageRecord, words: Sequence[str]) -> str:
+    """Return the text around the words in a question, or in the text of one of its files, with the name of that."""
+    asked, texts = split_question(message.content, read_attached_files(message.metadata))
+    pattern = match_any(words)
+    found = next(
+        ((name, text) for name, text in [("", asked), *texts] if pattern and pattern.search(text)), ("", asked)
+    )
+    return (f"{found[0]}: " if found[0] else "") + cut_excerpt(found[1], words)
+
+
 def _show_message(message: MessageRecord) -> SessionMessage:
     metadata, is_user = message.metadata, message.kind == "user"
     param, waiting_for = metadata.get("param"), metadata.get("waiting_for")
-    text = message.public_text
+    files = read_attached_files(metadata)
+    text, texts = split_question(message.public_text, files) if is_user else (message.public_text, [])
     return SessionMessage(
         seq=message.seq,
         turn=message.turn,
@@ -531,15 +601,14 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         agent=None if is_user else message.agent_name or None,
         text=text[:MAX_TEXT],
         length=len(text),
+        texts=[TextEntry(name=name, length=len(text)) for name, text in texts],
         is_note=bool(metadata.get("note")),
         waiting_for=waiting_for if isinstance(waiting_for, str) else None,
         param=param if isinstance(param, str) else None,
         confidence=message.confidence,
         escalated=message.escalated,
-        files=[
-            FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash)
-            for file in read_attached_files(metadata)
-        ],
+        agreement=str(metadata.get("agreement") or ""),
+        files=[FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash) for file in files],
         created_at=message.created_at,
     )
 
