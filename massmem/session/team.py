@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from massmem.config.home import make_home
-from massmem.config.load import load_config, resolve_agents
+from massmem.config.load import load_config, load_default, resolve_agents
 from massmem.config.models import NO_STORE, AgentConfig, BackendConfig, TeamConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.events import TurnResumed, TurnStarted
@@ -242,13 +242,17 @@ class Teams:
             if not await asyncio.to_thread(Path(path).is_file):
                 return None, f"{path}, with which this conversation began, is not there."
             try:
-                config, _ = await asyncio.to_thread(load_config, path)
-                team = self.named[DEFAULT_TEAM].beside(config)
+                team = self.named[DEFAULT_TEAM].beside(await asyncio.to_thread(self._load, path))
                 await team.start()
             except MassmemError as e:
                 return None, f"{path}, with which this conversation began, cannot be used: {one_line(e.message)}."
             self._guests[path] = team
             return team, ""
+
+    def _load(self, path: str) -> TeamConfig:
+        """Load a configuration. massmem's own choice when none was named also sets the models of an example."""
+        chosen = load_default(os.environ, self.named[DEFAULT_TEAM].home).team
+        return chosen if chosen.path == path else load_config(path)[0]
 
     async def _read_last_agents(self, session_id: str) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the ids of the agents of the last turn, and the names of those that have one."""

@@ -90,8 +90,8 @@ class AgentEntry(Body):
 class TeamEntry(Body):
     """A team that can be asked."""
 
-    name: str
-    """What requests call it; empty: the default."""
+    name: str | None
+    """What requests call it; empty: the default; null: none can name it."""
     agents: list[AgentEntry]
     """In the order of the configuration."""
 
@@ -242,7 +242,7 @@ class SessionPart(Body):
     follow_after: int | None
     """A turn is under way: follow its events from this number on; null: none is."""
     team: TeamEntry
-    """Who answers the next question; without a name when no request can name it."""
+    """Who answers the next question."""
     note: str
     """What to know before it is asked: another team goes on, and why; empty: the same one does."""
 
@@ -397,7 +397,7 @@ async def session(
     part = await conversations.read_part(record, before, limit)
     teams = caller.service.teams
     upcoming = await teams.find_next(record)
-    name = next((name for name, team in teams.named.items() if team is upcoming.team), "")
+    name = next((name for name, team in teams.named.items() if team is upcoming.team), None)
     return SessionPart(
         session=_show_session(await conversations.describe(record)),
         messages=[_show_message(message) for message in part.messages],
@@ -464,7 +464,10 @@ async def check_file(
     most = caller.service.settings.config.files.max_size
     if len(data) > most:
         raise InputError(f"{name} is larger than {most:,} bytes", "attach a smaller one")
-    document = await asyncio.to_thread(read_document, name, data)
+    try:
+        document = await asyncio.to_thread(read_document, name, data)
+    except InputError as e:
+        raise InputError(f"{e.message}; {e.hint}") from e
     if isinstance(document, str):
         return CheckedFile(name=name, kind="text", length=len(document))
     return CheckedFile(name=name, kind="seen", length=0)
@@ -573,7 +576,7 @@ def _show_session(listed: ListedSession) -> SessionEntry:
     )
 
 
-def _show_team(name: str, team: Team) -> TeamEntry:
+def _show_team(name: str | None, team: Team) -> TeamEntry:
     agents = [AgentEntry(id=a.id, name=a.display_name, model=a.backend.model or a.backend.type) for a in team.agents]
     return TeamEntry(name=name, agents=agents)
 
@@ -582,10 +585,10 @@ def _excerpt_question(message: MessageRecord, words: Sequence[str]) -> str:
     """Return the text around the words in a question, or in the text of one of its files, with the name of that."""
     asked, texts = split_question(message.content, read_attached_files(message.metadata))
     pattern = match_any(words)
-    found = next(
-        ((name, text) for name, text in [("", asked), *texts] if pattern and pattern.search(text)), ("", asked)
-    )
-    return (f"{found[0]}: " if found[0] else "") + cut_excerpt(found[1], words)
+    for name, text in texts if pattern and not pattern.search(asked) else ():
+        if pattern and pattern.search(text):
+            return f"{name}: {cut_excerpt(text, words)}"
+    return cut_excerpt(asked, words)
 
 
 def _show_message(message: MessageRecord) -> SessionMessage:
