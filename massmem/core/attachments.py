@@ -134,18 +134,16 @@ def split_texts(question: str) -> list[tuple[str, str]]:
     return [*zip(["", *parts[1::2]], parts[::2], strict=True)]
 
 
-def split_question(question: str, files: Sequence[AttachedFile] = ()) -> tuple[str, list[tuple[str, str]]]:
-    """Return a question as it was asked, and what stands below it: texts of files, and a description of pictures.
+def split_question(question: str, files: Sequence[AttachedFile] = ()) -> tuple[str, list[tuple[str, str]], str]:
+    """Return a question as it was asked, the texts of files below it with their names, and the description below these.
 
-    files: the pictures and documents that it names. Each text comes with its name.
+    files: the pictures and documents that it names.
     """
     names = "\n\n" + "\n".join(f"[attached: {file.name}]" for file in files)
-    before, found, description = question.rpartition(names) if files else (question, "", "")
+    before, found, description = question.rpartition(names) if files else ("", "", "")
     (_, asked), *texts = split_texts(before if found else question)
-    texts = [(name, text.strip("\n")) for name, text in texts]
-    if description := description.strip("\n") if found else "":
-        texts.append(("description", description))
-    return asked.rstrip("\n"), texts
+    description = description if found else ""
+    return asked.rstrip("\n"), [(name, text.strip("\n")) for name, text in texts], description.strip("\n")
 
 
 def cut_title(title: str) -> str:

@@ -241,7 +241,7 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
         "seed": event.seed,
         "started_at": position.time,
     }
-    asked, texts = split_question(event.question, event.attachments)
+    asked, texts, _ = split_question(event.question, event.attachments)
     asked = asked or ", ".join(name for name, _ in texts)
     return [
         _message(position, "user", event.question, metadata=_describe_question(event)),

@@ -194,7 +194,9 @@ class SessionMessage(Body):
     length: int
     """Characters of the whole text."""
     texts: list[TextEntry]
-    """Of a question: the texts of files below it, in order, and a description of its pictures."""
+    """Of a question: the texts of files below it, in order."""
+    description: str
+    """Of a question: how its pictures were described for agents that do not see; empty: they were not."""
     is_note: bool
     """The user noted it; the agents were not asked anything."""
     waiting_for: str | None
@@ -446,7 +448,7 @@ async def message(
         raise HTTPException(404, "There is no such message")
     text = messages[0].public_text
     if part is not None:
-        asked, texts = split_question(text, read_attached_files(messages[0].metadata))
+        asked, texts, _ = split_question(text, read_attached_files(messages[0].metadata))
         if part > len(texts):
             raise HTTPException(404, "There is no such text")
         text = texts[part - 1][1] if part else asked
@@ -583,7 +585,7 @@ def _show_team(name: str | None, team: Team) -> TeamEntry:
 
 def _excerpt_question(message: MessageRecord, words: Sequence[str]) -> str:
     """Return the text around the words in a question, or in the text of one of its files, with the name of that."""
-    asked, texts = split_question(message.content, read_attached_files(message.metadata))
+    asked, texts, _ = split_question(message.content, read_attached_files(message.metadata))
     pattern = match_any(words)
     for name, text in texts if pattern and not pattern.search(asked) else ():
         if pattern and pattern.search(text):
@@ -595,7 +597,9 @@ def _show_message(message: MessageRecord) -> SessionMessage:
     metadata, is_user = message.metadata, message.kind == "user"
     param, waiting_for = metadata.get("param"), metadata.get("waiting_for")
     files = read_attached_files(metadata)
-    text, texts = split_question(message.public_text, files) if is_user else (message.public_text, [])
+    text, texts, description = message.public_text, list[tuple[str, str]](), ""
+    if is_user:
+        text, texts, description = split_question(text, files)
     return SessionMessage(
         seq=message.seq,
         turn=message.turn,
@@ -605,6 +609,7 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         text=text[:MAX_TEXT],
         length=len(text),
         texts=[TextEntry(name=name, length=len(text)) for name, text in texts],
+        description=description[:MAX_TEXT],
         is_note=bool(metadata.get("note")),
         waiting_for=waiting_for if isinstance(waiting_for, str) else None,
         param=param if isinstance(param, str) else None,
