@@ -227,8 +227,10 @@ class Teams:
             reason = "The team that answered so far is not offered any more."
         team = team or self.named[DEFAULT_TEAM]
         agents, names = await self._read_last_agents(session.session_id)
-        is_whole = set(agents) <= {agent.id for agent in team.agents}
-        return NextTeam(team, () if is_whole else tuple(names.get(agent, agent) for agent in agents), reason)
+        if set(agents) <= {agent.id for agent in team.agents}:
+            # The file of a service may have moved.
+            return NextTeam(team, reason=reason if session.user_id is None else "")
+        return NextTeam(team, tuple(names.get(agent, agent) for agent in agents), reason)
 
     async def close(self) -> None:
         """Close the teams that were opened for single conversations."""
