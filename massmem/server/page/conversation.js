@@ -358,8 +358,8 @@ function EditForm({ talk, turn, about, question, onClose }) {
     </form>`;
 }
 
-const SHOWN = 1_500; // characters of a question that are shown at once
-const LINES = 20;
+const SHOWN = 2_000; // characters of a question that are shown at once
+const LINES = 30;
 function clip(text) {
   const lines = text.slice(0, SHOWN).split("\n", LINES).join("\n");
   return lines.length < text.length ? `${lines} …` : text;
