@@ -50,7 +50,6 @@ class Compression(Body):
     removed: int
     """Messages that the agent no longer sees word for word; the log keeps them."""
     remaining: int
-    """Messages that stayed."""
     by: str
     """model: a model wrote the summary; extract: sentences were taken from the messages."""
 
@@ -59,11 +58,8 @@ class ContextEntry(Body):
     """What an agent would be sent."""
 
     agent_id: str
-    """The agent."""
     name: str
-    """What people are shown for it."""
     model: str
-    """Its model."""
     window: int
     """Tokens that the model reads."""
     is_assumed: bool
@@ -71,7 +67,6 @@ class ContextEntry(Body):
     threshold: float | None
     """The share of the window at which the prompt is compressed; null: only when the provider refuses."""
     tokens: int
-    """Of all parts."""
     parts: list[ContextPart]
     """In the order in which they are sent."""
     compression: Compression | None

@@ -39,11 +39,8 @@ class AgentFigures(Body):
     """What an agent did on a day."""
 
     turns: int
-    """Turns that it took part in."""
     wins: int
-    """Turns that it won."""
     tokens: int
-    """Sent and received."""
     cost: float | None
     """US dollars; null: not known of all."""
 
@@ -54,9 +51,7 @@ class DayFigures(Body):
     day: str
     """YYYY-MM-DD, in UTC."""
     turns: int
-    """Questions."""
     answered: int
-    """Questions with an answer."""
     seconds: float
     """How long users waited for these answers, all together."""
     agents: dict[str, AgentFigures]
@@ -67,7 +62,6 @@ class AgentLabel(Body):
     """How an agent is shown."""
 
     name: str
-    """What people are shown for it."""
     model: str
     """Its model in the present configuration; empty: it is in no team now."""
     team: str
@@ -82,7 +76,6 @@ class FiguresView(Body):
     agents: dict[str, AgentLabel]
     """By id, with a number behind it when several teams have one; those of the teams first."""
     turns: int
-    """Turns that were read."""
     is_cut: bool
     """There are more turns in this time; those of the sessions that were used last were read."""
     recalls: int

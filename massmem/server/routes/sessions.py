@@ -80,7 +80,6 @@ class AgentEntry(Body):
     """An agent of a team."""
 
     id: str
-    """Its id."""
     name: str
     """What people are shown; its id when it has no name."""
     model: str
@@ -102,7 +101,6 @@ class About(Body):
     user: str | None
     """The owner of the sessions; null: the user of this machine."""
     version: str
-    """Of massmem."""
     teams: list[TeamEntry]
     """The default comes first."""
     remembers: bool
@@ -119,39 +117,30 @@ class SessionEntry(Body):
     """A session in a list."""
 
     session_id: str
-    """Its id."""
     title: str
     """Its name, or the beginning of its first question."""
     status: str
     """active, completed, interrupted, failed or waiting."""
     turns: int
-    """How many."""
     confidence: float | None
-    """Of the last answer, 0 to 1."""
     escalated: bool
     """The agents were too much at odds about the last answer."""
     created_at: datetime
-    """When it began."""
     updated_at: datetime
-    """When it was used last."""
 
 
 class SessionList(Body):
     """A page of the sessions of the user, the last used first."""
 
     sessions: list[SessionEntry]
-    """The page."""
     total: int
-    """How many sessions match."""
 
 
 class FileEntry(Body):
     """What a question came with."""
 
     name: str
-    """Its name."""
     media_type: str
-    """Such as image/png."""
     size: int
     """Bytes."""
     hash: str
@@ -184,9 +173,7 @@ class SessionMessage(Body):
     turn: int
     """Its turn; 0: it stands between turns."""
     role: Literal["user", "assistant"]
-    """Who says it."""
     agent_id: str | None
-    """Of an answer: whose it is."""
     agent: str | None
     """What people are shown for that agent."""
     text: str
@@ -204,15 +191,12 @@ class SessionMessage(Body):
     param: str | None
     """The message was the reply to a question for the value with this name, and is not shown."""
     confidence: float | None
-    """Of an answer, 0 to 1."""
     escalated: bool
     """Of an answer: the agents were too much at odds."""
     agreement: str
     """Of an answer: what is known of how far the agents agree, one sentence; empty: nothing."""
     files: list[FileEntry]
-    """What it came with."""
     created_at: datetime
-    """When it was said."""
 
 
 class TurnEntry(Body):
@@ -225,20 +209,16 @@ class TurnEntry(Body):
     winner: str | None
     """The id of the agent whose answer won."""
     started_at: datetime
-    """When it was asked."""
     ended_at: datetime | None
-    """When it ended."""
 
 
 class SessionPart(Body):
     """A session, and a part of its messages."""
 
     session: SessionEntry
-    """The session."""
     messages: list[SessionMessage]
     """The newest, or those before `before`, oldest first."""
     turns: list[TurnEntry]
-    """The turns of these messages."""
     has_older: bool
     """There are messages before these."""
     follow_after: int | None
@@ -253,7 +233,6 @@ class TurnDetails(Body):
     """What happened in a turn."""
 
     turn: TurnEntry
-    """The turn."""
     events: list[dict[str, Any]]
     """Its events in order, without the pieces of streamed replies; see the documentation of events."""
 
@@ -282,11 +261,9 @@ class ImportedSession(Body):
     session_id: str
     """Its session; the same for every export of the conversation."""
     title: str
-    """Its name."""
     turns: int
     """Questions with an answer in the export."""
     added: int
-    """Turns that were new."""
     conflict: bool
     """The session has gone on in another way here, and was left as it is."""
     busy: bool
@@ -304,19 +281,13 @@ class SearchHit(Body):
     """A message that has words of the query."""
 
     session_id: str
-    """Its session."""
     title: str
-    """Of the session."""
     turn: int
-    """Its turn."""
     role: Literal["user", "assistant", "tool"]
-    """Who says it."""
     agent: str | None
     """Of an agent: what people are shown for it."""
     excerpt: str
-    """The text around the words."""
     created_at: datetime
-    """When it was said."""
 
 
 class SearchHits(Body):
