@@ -30,7 +30,7 @@ SessionId = Annotated[
 ]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE_LENGTH, pattern=r"\S")]
 Team = Annotated[str, Field(max_length=100, examples=["support"])]
-Milliseconds = Annotated[int, Field(examples=[1_705_750_200_123])]
+Milliseconds = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_705_750_200_123])]
 Status = Literal["completed", "waiting", "abandoned"]
 
 
