@@ -33,7 +33,7 @@ export function Composer({ talk, about, onAsk }) {
   const change = (part) => {
     latest.current = { ...latest.current, sending: null, ...part };
     setDraft(latest.current);
-    saveDraft(key, latest.current);
+    if (!asked) saveDraft(key, latest.current); // a reply to the agents may be a secret
   };
   latest.current = draft;
 

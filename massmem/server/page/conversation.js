@@ -225,6 +225,7 @@ function Turn({ talk, group, models, colours, about, isLast }) {
   if (!group.messages.length && !live) return null;
   const questions = group.messages.length ? group.messages : [{ seq: 0, role: "user", text: live.question, length: live.question.length, texts: [], files: [], pending: live.files || [] }];
   const shown = questions.filter((message) => message.role === "user" || message.waiting_for || !live || !live.final);
+  const answer = live?.final ? live.final.answer : group.messages.findLast((message) => message.role === "assistant")?.text;
   const canEdit = group.turn > 0 && group.messages[0]?.role === "user" && !group.messages[0].param && !isRunning;
   return html`
     <section class=${`turn ${status}`} aria-label=${group.turn ? `Turn ${group.turn}` : "Message"}>
@@ -243,7 +244,7 @@ function Turn({ talk, group, models, colours, about, isLast }) {
         <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}><${Icon} name="down" />${open ? "Hide the council" : "How they decided"}</button>
         ${details && html`<${Verdict} turn=${details} />`}
         ${canEdit && !editing && html`<button type="button" class="plain" onClick=${() => edit(true)}>Ask again</button>`}
-        <${Copy} text=${() => (live && live.final ? live.final.answer : group.messages.filter((m) => m.role === "assistant").at(-1)?.text)} />
+        ${answer && html`<${Copy} text=${answer} />`}
       </footer>`}
       ${open && !isRunning && details && html`<${Council} turn=${details} models=${known} />`}
       ${open && !details && (problem ? html`<${Trouble} problem=${problem} onRetry=${load} />` : html`<${Waiting} label="Reading the log" />`)}
@@ -358,7 +359,7 @@ function EditForm({ talk, turn, about, question, onClose }) {
     </form>`;
 }
 
-const SHOWN = 2_000; // characters of a question that are shown at once
+const SHOWN = 1_000; // characters of a question that are shown at once
 const LINES = 30;
 function clip(text) {
   const lines = text.slice(0, SHOWN).split("\n", LINES).join("\n");
@@ -412,7 +413,7 @@ function Copy({ text }) {
   const [done, setDone] = useState(false);
   if (!navigator.clipboard) return null;
   const copy = async () => {
-    await navigator.clipboard.writeText(text() || "");
+    await navigator.clipboard.writeText(text);
     setDone(true);
     setTimeout(() => setDone(false), 1500);
   };
