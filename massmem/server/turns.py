@@ -426,7 +426,7 @@ class Turns:
         if name is not None or record is None:
             team = self._teams.named[name or DEFAULT_TEAM]
         else:
-            team = (await self._teams.find_next(record)).team
+            team = await self._teams.find(record)
         if record is not None and record.config_path != team.config.path:
             await self._store.set_config_path(session_id, team.config.path)
         return team

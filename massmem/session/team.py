@@ -182,16 +182,17 @@ class Team:
             await self.store.close()
 
 
-def find_team(teams: Mapping[str, Team], session: SessionRecord) -> Team | None:
-    """Return the team that a session began with; None when it is none of these."""
-    return next((team for team in teams.values() if team.config.path == session.config_path), None)
+def find_team(teams: Mapping[str, Team], path: str) -> Team | None:
+    """Return the team with this configuration; None when there is none. teams: by name."""
+    return next((team for team in teams.values() if team.config.path == path), None)
 
 
 @dataclass(frozen=True, slots=True)
 class NextTeam:
     """Who answers the next question of a session."""
 
-    team: Team
+    config: TeamConfig
+    agents: Sequence[AgentConfig]
     former: tuple[str, ...] = ()
     """Names of the agents of the last turn when one of them is not in this team."""
     reason: str = ""
@@ -202,7 +203,7 @@ class NextTeam:
         """What a user should know before the next question; empty: the same team goes on."""
         if not (self.former or self.reason):
             return ""
-        names = ", ".join(agent.display_name for agent in self.team.agents)
+        names = ", ".join(agent.display_name for agent in self.agents)
         former = f" (so far: {', '.join(self.former)})" if self.former else ""
         return f"Another team answers from here on: {names}{former}. {self.reason}".strip()
 
@@ -218,43 +219,59 @@ class Teams:
         """By the paths of their configurations."""
         self._opening = asyncio.Lock()
 
-    async def find_next(self, session: SessionRecord) -> NextTeam:
-        """Return who answers next: the team that answered last, if it can still be asked. Raise StoreError."""
-        team, reason = find_team(self.named, session), ""
-        if team is None and session.user_id is None and session.config_path:
-            team, reason = await self._open_guest(session.config_path)
-        elif team is None and session.config_path:
-            reason = "The team that answered so far is not offered any more."
-        team = team or self.named[DEFAULT_TEAM]
-        agents, names = await self._read_last_agents(session.session_id)
-        if set(agents) <= {agent.id for agent in team.agents}:
+    async def find(self, session: SessionRecord) -> Team:
+        """Return the team that answers next: the one so far, if it can be asked, else the default one.
+
+        Raises as `Team.start`.
+        """
+        config, _ = await self._choose(session)
+        if (team := find_team(self.named, config.path)) is not None:
+            return team
+        async with self._opening:
+            if config.path not in self._guests:
+                team = self.named[DEFAULT_TEAM].beside(config)
+                await team.start()
+                self._guests[config.path] = team
+            return self._guests[config.path]
+
+    async def describe_next(self, session: SessionRecord) -> NextTeam:
+        """Return who answers next, and what changes with it; nothing is opened for that. Raise StoreError."""
+        config, reason = await self._choose(session)
+        agents = resolve_agents(config, os.environ)
+        last, names = await self._read_last_agents(session.session_id)
+        if set(last) <= {agent.id for agent in agents}:
             # The file of a service may have moved.
-            return NextTeam(team, reason=reason if session.user_id is None else "")
-        return NextTeam(team, tuple(names.get(agent, agent) for agent in agents), reason)
+            return NextTeam(config, agents, reason=reason if session.user_id is None else "")
+        return NextTeam(config, agents, tuple(names.get(agent, agent) for agent in last), reason)
 
     async def close(self) -> None:
         """Close the teams that were opened for single conversations."""
         await asyncio.gather(*(team.close() for team in self._guests.values()))
 
-    async def _open_guest(self, path: str) -> tuple[Team | None, str]:
-        """Return the team of a configuration on this machine; or None and why it cannot be asked."""
-        async with self._opening:
-            if path in self._guests:
-                return self._guests[path], ""
-            if not await asyncio.to_thread(Path(path).is_file):
-                return None, f"{path}, with which this conversation began, is not there."
-            try:
-                team = self.named[DEFAULT_TEAM].beside(await asyncio.to_thread(self._load, path))
-                await team.start()
-            except MassmemError as e:
-                return None, f"{path}, with which this conversation began, cannot be used: {one_line(e.message)}."
-            self._guests[path] = team
-            return team, ""
+    async def _choose(self, session: SessionRecord) -> tuple[TeamConfig, str]:
+        """Return the team so far, or the default one and why."""
+        path, default = session.config_path, self.named[DEFAULT_TEAM].config
+        team = find_team(self.named, path)
+        if team is None and session.user_id is None:
+            team = self._guests.get(path)
+        if team is not None or not path:
+            return team.config if team else default, ""
+        if session.user_id is not None:
+            return default, "The team that answered so far is not offered any more."
+        if not await asyncio.to_thread(Path(path).is_file):
+            return default, f"{path}, with which this conversation began, is not there."
+        try:
+            return await asyncio.to_thread(self._load, path), ""
+        except MassmemError as e:
+            return default, f"{path}, with which this conversation began, cannot be used: {one_line(e.message)}."
 
     def _load(self, path: str) -> TeamConfig:
-        """Load a configuration. massmem's own choice when none was named also sets the models of an example."""
+        """Load and check a configuration. massmem's choice when none was named also sets the models of an example."""
         chosen = load_default(os.environ, self.named[DEFAULT_TEAM].home).team
-        return chosen if chosen.path == path else load_config(path)[0]
+        config = chosen if chosen.path == path else load_config(path)[0]
+        _check_keys(config)
+        Toolboxes(config.agents).check()
+        return config
 
     async def _read_last_agents(self, session_id: str) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the ids of the agents of the last turn, and the names of those that have one."""

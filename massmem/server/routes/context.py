@@ -84,7 +84,7 @@ class ContextView(Body):
 async def context(session_id: SessionPath, body: ContextQuestion, caller: Authorized) -> ContextView:
     """What each agent would be sent with the next question. Nothing is asked and nothing is stored."""
     record = await caller.service.conversations.find(caller.sub, session_id)
-    team = (await caller.service.teams.find_next(record)).team
+    team = await caller.service.teams.find(record)
     session = Session(team, record, owner=caller.sub)
     try:
         contexts = await session.preview(body.question)

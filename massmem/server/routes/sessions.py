@@ -13,6 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
+from massmem.config.models import AgentConfig
 from massmem.core.attachments import clean_name, read_attached_files, split_question
 from massmem.core.errors import InputError
 from massmem.core.events import hide_reply_text
@@ -28,7 +29,6 @@ from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 from massmem.session.catalogue import export_session
 from massmem.session.imports import ImportedConversation, parse_conversations
 from massmem.session.owners import public_session_id
-from massmem.session.team import Team
 from massmem.store.lookup import require_turn
 from massmem.tools.documents import read_document
 
@@ -304,7 +304,7 @@ async def about(caller: Authorized) -> About:
     return About(
         user=caller.sub,
         version=version("massmem"),
-        teams=[_show_team(name, team) for name, team in service.teams.named.items()],
+        teams=[_show_team(name, team.agents) for name, team in service.teams.named.items()],
         remembers=service.team.memory.enabled,
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
@@ -369,15 +369,15 @@ async def session(
     record = await conversations.mark_interrupted(await conversations.find(caller.sub, session_id))
     part = await conversations.read_part(record, before, limit)
     teams = caller.service.teams
-    upcoming = await teams.find_next(record)
-    name = next((name for name, team in teams.named.items() if team is upcoming.team), None)
+    upcoming = await teams.describe_next(record)
+    name = next((name for name, team in teams.named.items() if team.config is upcoming.config), None)
     return SessionPart(
         session=_show_session(await conversations.describe(record)),
         messages=[_show_message(message) for message in part.messages],
         turns=[_show_turn(turn, record) for turn in part.turns],
         has_older=part.has_older,
         follow_after=part.follow_after,
-        team=_show_team(name, upcoming.team),
+        team=_show_team(name, upcoming.agents),
         note=upcoming.note,
     )
 
@@ -549,9 +549,9 @@ def _show_session(listed: ListedSession) -> SessionEntry:
     )
 
 
-def _show_team(name: str | None, team: Team) -> TeamEntry:
-    agents = [AgentEntry(id=a.id, name=a.display_name, model=a.backend.model or a.backend.type) for a in team.agents]
-    return TeamEntry(name=name, agents=agents)
+def _show_team(name: str | None, agents: Sequence[AgentConfig]) -> TeamEntry:
+    entries = [AgentEntry(id=a.id, name=a.display_name, model=a.backend.model or a.backend.type) for a in agents]
+    return TeamEntry(name=name, agents=entries)
 
 
 def _excerpt_question(message: MessageRecord, words: Sequence[str]) -> str:
