@@ -436,7 +436,7 @@ async def check_file(
     name, data = clean_name(name), await request.body()
     most = caller.service.settings.config.files.max_size
     if len(data) > most:
-        raise InputError(f"{name} is larger than {most:,} bytes", "attach a smaller one")
+        raise InputError(f"{name} is larger than {most:,} bytes", "send a smaller one")
     try:
         document = await asyncio.to_thread(read_document, name, data)
     except InputError as e:
