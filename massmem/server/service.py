@@ -93,7 +93,7 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
         await team.start()
         named = {DEFAULT_TEAM: team}
         for name, other in settings.teams.items():
-            named[name] = team.beside(other)
+            named[name] = team.with_config(other)
             stack.push_async_callback(named[name].close)
             await named[name].start()
         teams = Teams(named)

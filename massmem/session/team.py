@@ -111,7 +111,7 @@ class Team:
         pauses = await asyncio.to_thread(open_pauses, config.server.limits.counted_in)
         return cls(config, home, store, SessionMemory(memory, home, store, agents, debug, records=records), pauses)
 
-    def beside(self, config: TeamConfig, store: SessionStore | None = None) -> Self:
+    def with_config(self, config: TeamConfig, store: SessionStore | None = None) -> Self:
         """Return another team on this team's memory, and on this team's store or another one; close it before this one.
 
         The settings of `config` for store and memory do not count.
@@ -229,7 +229,7 @@ class Teams:
             return team
         async with self._opening:
             if config.path not in self._guests:
-                team = self.named[DEFAULT_TEAM].beside(config)
+                team = self.named[DEFAULT_TEAM].with_config(config)
                 await team.start()
                 self._guests[config.path] = team
             return self._guests[config.path]
