@@ -140,9 +140,10 @@ def split_question(question: str, files: Sequence[AttachedFile] = ()) -> tuple[s
     files: the pictures and documents that it names.
     """
     names = "\n\n" + "\n".join(f"[attached: {file.name}]" for file in files)
-    before, found, description = question.rpartition(names) if files else ("", "", "")
-    (_, asked), *texts = split_texts(before if found else question)
-    description = description if found else ""
+    before, separator, description = question.rpartition(names) if files else (question, "", "")
+    if not separator:
+        before, description = question, ""
+    (_, asked), *texts = split_texts(before)
     return asked.rstrip("\n"), [(name, text.strip("\n")) for name, text in texts], description.strip("\n")
 
 

@@ -70,7 +70,7 @@ class SessionRecord(_Record):
     updated_at: datetime
 
     @property
-    def shown_title(self) -> str:
+    def display_title(self) -> str:
         """The title without texts of files, of which earlier releases made it, too; what people are shown."""
         return cut_title(self.title)
 

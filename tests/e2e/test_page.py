@@ -388,7 +388,7 @@ def test_files_go_with_a_question(open_page: Open, tmp_path: Path) -> None:
     expect(page.locator(".message.user summary")).to_have_text("notes.txt 1,574 characters")
 
 
-def test_what_cannot_be_read_is_refused_when_it_is_chosen(open_page: Open, tmp_path: Path) -> None:
+def test_unreadable_file_is_refused_when_it_is_chosen(open_page: Open, tmp_path: Path) -> None:
     page = open_page("refused")
     (tmp_path / "noise.bin").write_bytes(b"\xff\x00\x01")
     (tmp_path / "cut.png").write_bytes(PNG[:-20])

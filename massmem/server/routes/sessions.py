@@ -524,7 +524,7 @@ async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchH
         hits.append(
             SearchHit(
                 session_id=public_session_id(hit.session_id),
-                title=session.shown_title,
+                title=session.display_title,
                 turn=hit.turn,
                 role=_get_role(hit),
                 agent=hit.agent_name or None,
@@ -539,7 +539,7 @@ def _show_session(listed: ListedSession) -> SessionEntry:
     record = listed.session
     return SessionEntry(
         session_id=public_session_id(record.session_id),
-        title=record.shown_title,
+        title=record.display_title,
         status=record.status,
         turns=listed.turns,
         confidence=listed.confidence,
