@@ -121,7 +121,7 @@ class Format:
     no_answer = "(no answer: the turn is {})"
 
     def write_start(self, session: SessionRecord) -> str:
-        return f"{session.title or session.session_id}\n{describe_session(session)}\n"
+        return f"{session.display_title or session.session_id}\n{describe_session(session)}\n"
 
     def write_turn(self, turn: TurnTranscript, first: bool, detailed: bool) -> str:
         """Return a turn as text. first: of the file; detailed: with every step of the agents."""
@@ -190,7 +190,7 @@ class Markdown(Format):
     no_answer = "*No answer: the turn is {}.*\n"
 
     def write_start(self, session: SessionRecord) -> str:
-        title = self._escape(session.title or session.session_id)
+        title = self._escape(session.display_title or session.session_id)
         return f"# {title}\n\n{self._escape(describe_session(session))}\n"
 
     def _write_speech(self, speaker: str, text: str, agent: str | None = None, kind: str = "step") -> str:
@@ -226,7 +226,7 @@ class Html(Format):
     no_answer = '<p class="how">No answer: the turn is {}.</p>'
 
     def write_start(self, session: SessionRecord) -> str:
-        title = escape(session.title or session.session_id)
+        title = escape(session.display_title or session.session_id)
         return (
             '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'

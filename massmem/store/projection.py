@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from massmem.core import events as ev
+from massmem.core.attachments import split_question
 from massmem.core.messages import Usage
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 from massmem.core.redact import redact
@@ -240,15 +241,15 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
         "seed": event.seed,
         "started_at": position.time,
     }
+    asked, texts, _ = split_question(event.question, event.attachments)
+    asked = asked or ", ".join(name for name, _ in texts)
     return [
         _message(position, "user", event.question, metadata=_describe_question(event)),
         *_episode(position, None, event.question),
         InsertRow("turns", row),
         *_request(position, event.request),
         UpdateSession(
-            title=_one_line(event.question, TITLE_LENGTH),
-            last_message=_one_line(event.question, LAST_MESSAGE_LENGTH),
-            status="active",
+            title=_one_line(asked, TITLE_LENGTH), last_message=_one_line(asked, LAST_MESSAGE_LENGTH), status="active"
         ),
     ]
 

@@ -203,7 +203,7 @@ async def _list_sessions(access: Access, limit: int) -> SessionList:
     entries = [
         SessionEntry(
             session_id=access.to_public_id(listed.session.session_id),
-            title=listed.session.title,
+            title=listed.session.display_title,
             status=listed.session.status,
             turns=listed.turns,
             last_used=listed.session.updated_at,

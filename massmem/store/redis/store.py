@@ -433,10 +433,10 @@ class RedisStore(RedisKeyTable):
         await self._change(session_id, rename, is_whole=False)
 
     async def set_history_hash(self, session_id: str, history_hash: str) -> None:
-        def set_hash(record: Record) -> None:
-            record.stored.update(history_hash=history_hash)
+        await self._change_if_present(session_id, lambda r: r.stored.update(history_hash=history_hash), is_whole=False)
 
-        await self._change_if_present(session_id, set_hash, is_whole=False)
+    async def set_config_path(self, session_id: str, config_path: str) -> None:
+        await self._change_if_present(session_id, lambda r: r.stored.update(config_path=config_path), is_whole=False)
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         def delete(record: Record) -> int | None:
