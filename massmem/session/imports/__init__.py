@@ -1,0 +1,1 @@
+"""Conversations of other programs: reads their exports, and makes sessions of them."""
