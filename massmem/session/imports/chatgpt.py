@@ -94,10 +94,8 @@ class _Reader:
         if role == "tool":
             pictures = _count_pictures(content)
             return Message(False, "\n".join([PICTURE] * pictures), time) if pictures else None
-        if role not in ("user", "assistant") or recipient != "all":
-            return None
         kind = str(content.get("content_type") or "text")
-        if kind in _UNSEEN:
+        if role not in ("user", "assistant") or recipient != "all" or kind in _UNSEEN:
             return None
         if kind not in _SPOKEN:
             self.parts.leave_out(kind)
@@ -109,10 +107,7 @@ class _Reader:
     def _read_document(self, recipient: str, content: Mapping[str, Any]) -> str:
         """Return the document beside the chat as the call made or changed it, "" when it did not."""
         text = content.get("text") or "".join(part for part in as_list(content.get("parts")) if isinstance(part, str))
-        try:
-            call = as_object(json.loads(text, strict=False))
-        except (ValueError, TypeError, RecursionError):
-            call = {}
+        call = _parse_object(text)
         if recipient == "canmore.create_textdoc" and isinstance(call.get("content"), str):
             self._name, self._document = str(call.get("name") or "document"), call["content"]
         elif not (recipient == "canmore.update_textdoc" and self._update(as_list(call.get("updates")))):
@@ -135,6 +130,14 @@ class _Reader:
                 return False
         is_changed, self._document = document != self._document, document
         return is_changed
+
+
+def _parse_object(text: Any) -> Mapping[str, Any]:
+    """Return the object that a text is the JSON of, an empty one for another text."""
+    try:
+        return as_object(json.loads(text, strict=False))
+    except (ValueError, TypeError, RecursionError):
+        return {}
 
 
 def _count_pictures(content: Mapping[str, Any]) -> int:

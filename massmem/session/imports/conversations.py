@@ -78,21 +78,21 @@ def build(
     answers: list[Message] = []
 
     def end_turn() -> None:
-        question, answer = _join(questions), _join(answers)
-        if question and answer:
+        if questions and answers:
             author = clean_text(next((m.agent for m in reversed(answers) if m.agent), agent))[:MAX_ID_LENGTH]
-            turns.append(ImportedTurn(question, answer, author, questions[0].time, answers[-1].time))
-        elif answer:
-            left_out["answer without a question"] += 1
-        if answers:
+            turns.append(ImportedTurn(_join(questions), _join(answers), author, questions[0].time, answers[-1].time))
             questions.clear()
+        elif answers:
+            left_out["answer without a question"] += 1
         answers.clear()
 
     for message in messages:
-        if message.is_user and (message.text.strip() or message.unread):
+        if not message.text.strip() and not message.unread:
+            continue
+        if message.is_user:
             end_turn()
             questions.append(message)
-        elif not message.is_user:
+        else:
             answers.append(message)
     end_turn()
     left_out["question without an answer"] += len(questions)
@@ -166,7 +166,7 @@ class Parts:
     def read(self, value: Any) -> str:
         """Return what a person saw of a message's content: a string, or a list of parts."""
         self.unread = ""
-        parts = [value] if isinstance(value, str | dict) else as_list(value)
+        parts: list[Any] = as_list(value) or [value]
         texts = [self._read_part(part) for part in parts]
         if any(text == VOICE for text in texts) and any(text not in ("", VOICE) for text in texts):
             texts = [text for text in texts if text != VOICE]  # it is there as a transcript
@@ -185,22 +185,23 @@ class Parts:
         text = part.get("text")
         if isinstance(text, Mapping):  # OpenAI's Assistants, and Jan after them
             text = as_object(text).get("value")
+        seen = ""
         if kind in _UNSEEN or part.get("thought") is True:
-            return self.read_tool(part) if kind == "tool_use" else ""
-        if kind in _TEXTS or (not kind and isinstance(text, str)):
-            return text if isinstance(text, str) else str(part.get("refusal") or "")
-        if kind in _PICTURES:
-            return PICTURE
-        if kind in _SOUNDS:
+            seen = self.read_tool(part) if kind == "tool_use" else ""
+        elif kind in _TEXTS or (not kind and isinstance(text, str)):
+            seen = text if isinstance(text, str) else str(part.get("refusal") or "")
+        elif kind in _PICTURES:
+            seen = PICTURE
+        elif kind in _SOUNDS:
             transcript = as_object(part.get(kind)).get("transcript") or part.get("transcript")
-            return transcript if isinstance(transcript, str) else VOICE
-        if kind in _FILES:
+            seen = transcript if isinstance(transcript, str) else VOICE
+        elif kind in _FILES:
             inner = as_object(part.get("file"))
             names = (part.get(name) or inner.get(name) for name in ("filename", "file_name", "name", "title"))
-            return name_file(next(filter(None, names), ""))
-        if part:
+            seen = name_file(next(filter(None, names), ""))
+        elif part:
             self.leave_out(str(kind or "/".join(list(part)[:3])))
-        return ""
+        return seen
 
 
 _BY_KEY = (_UNSEEN | _PICTURES | _FILES) & {

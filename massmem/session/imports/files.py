@@ -31,8 +31,9 @@ _MAX_BYTES = 2 << 30
 _MAX_FILES = 100_000
 """In a folder or an archive."""
 _KNOWN = (
-    "known are exports of ChatGPT, Claude, DeepSeek, Gemini, Grok, Open WebUI, LibreChat, LM Studio, Claude Code, Codex "
-    "and massmem, and lists of messages, as JSON or JSON lines: the file, the ZIP archive or the folder"
+    "known are exports of ChatGPT, Claude, DeepSeek, Gemini, Grok, Open WebUI, LibreChat, LM Studio, Claude Code, "
+    "Codex and massmem, and lists of messages, as JSON or JSON lines: the file, the ZIP archive or the folder; "
+    "of MassGen, .massgen/sessions"
 )
 _CONVERSATIONS = re.compile(r"conversations(?:-([0-9]+))?\.json", re.IGNORECASE)
 _READABLE = (".json", ".jsonl", ".ndjson")
@@ -43,9 +44,9 @@ _BESIDE = re.compile(
 )
 """What archives of ChatGPT and Claude hold beside the conversations."""
 _OTHER_FILES = (
-    (b"%PDF-", "a PDF"), (b"7z\xbc\xaf", "a 7z archive"), (b"Rar!", "a RAR archive"), (b"SQLite format 3", "a database"),
-    (b"\x89PNG", "a picture"), (b"\xff\xd8\xff", "a picture"), (b"BZh", "a bzip2 archive"), (b"\xfd7zXZ", "an xz archive"),
-    (b"(\xb5/\xfd", "a zstd archive"),
+    (b"%PDF-", "a PDF"), (b"\x89PNG", "a picture"), (b"\xff\xd8\xff", "a picture"), (b"SQLite format 3", "a database"),
+    (b"7z\xbc\xaf", "a 7z archive"), (b"Rar!", "a RAR archive"), (b"BZh", "a bzip2 archive"),
+    (b"\xfd7zXZ", "an xz archive"), (b"(\xb5/\xfd", "a zstd archive"),
 )  # fmt: skip
 _MASSGEN_TURN = re.compile(r"turn_[0-9]{1,9}")
 
@@ -77,7 +78,8 @@ class Export:
             other, turns = self.conversations[place], conversation.turns
             is_state = conversation.has_id and other.turns[0].question == turns[0].question
             if is_state or _list_texts(other) == _list_texts(conversation):
-                self.conversations[place] = max(other, conversation, key=_measure_age)
+                if _measure_age(conversation) >= _measure_age(other):
+                    self.conversations[place] = conversation
                 return
             # Another conversation that begins alike.
             conversation = replace(conversation, session_id=make_id(f"{first_id}:{number}"))
@@ -141,15 +143,21 @@ def _collect(file: str, read: Callable[[Export], Any], name: str = "") -> Export
             f"{file} has no conversations: they stand in conversations.json beside it",
             "import conversations.json, or the whole archive or folder",
         )
-    if export.left_out:
-        parts = describe_left_out(export.left_out)
-        raise InputError(f"{file} has no conversation with a question and an answer: {parts}", _KNOWN)
-    raise InputError(f"{file} has no conversation with a question and an answer", _KNOWN)
+    if all(what.startswith(_NO_CONVERSATION) for what in export.left_out) and export.left_out:
+        raise InputError(f"{file} is of no form that is known: {describe_left_out(export.left_out)}", _KNOWN)
+    details = f": {describe_left_out(export.left_out)}" if export.left_out else ""
+    raise InputError(f"{file} has no conversation with a question and an answer{details}", _KNOWN)
+
+
+_NO_CONVERSATION = "entry that is no conversation"
+_MOST_KINDS = 8
 
 
 def describe_left_out(left_out: Counter[str]) -> str:
     """Return one line that names what was left out, and how often."""
-    return ", ".join(f"{what} ({number:,})" for what, number in left_out.most_common())
+    kinds = [f"{what} ({number:,})" for what, number in left_out.most_common(_MOST_KINDS)]
+    rest = sum(left_out.values()) - sum(number for _, number in left_out.most_common(_MOST_KINDS))
+    return ", ".join(kinds) + (f" and {rest:,} more" if rest else "")
 
 
 # Folders and archives
@@ -290,7 +298,6 @@ def _decode(data: bytes, file: str, export: Export) -> str:
         raise InputError(f"{file} is {kind}, and no export", _KNOWN)
     if data[257:262] == b"ustar":
         raise InputError(f"{file} is a tar archive", "unpack it, and import the folder")
-    data = data.strip(b"\0") if data[:2].strip(b"\0") == data[:2] else data  # a disk adds them, or UTF-16 begins so
     try:
         text = data.decode(json.detect_encoding(data) if data else "utf-8", "surrogatepass")
     except UnicodeDecodeError as e:
@@ -302,6 +309,7 @@ def _decode(data: bytes, file: str, export: Export) -> str:
                 "convert it, as in: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW, and import NEW",
             ) from e
         export.left_out["byte that is no UTF-8"] += damaged
+    text = text.strip("\0")  # a damaged disk fills files with them
     if not text.strip():
         raise InputError(f"{file} is empty", "download or export it again")
     if text.lstrip()[:1] == "<":
@@ -340,7 +348,8 @@ def _list_elements(text: str, file: str, export: Export) -> Iterator[Any]:
             raise InputError(
                 f"{file} ends in the middle: it was not downloaded or copied whole", "download it again"
             ) from error
-        raise InputError(f"{file} is neither JSON nor JSON lines: {error}", _KNOWN) from error
+        where = f": {error}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InputError(f"{file} is neither JSON nor JSON lines{where}", _KNOWN) from error
     if bad:
         export.left_out["line that is no JSON"] += bad
 
@@ -400,8 +409,9 @@ def _read_rest(rest: Sequence[Any], name: str, export: Export) -> None:
         for conversation in listing.read(objects, name):
             export.add(conversation)
     for element in rest if listing is None else [one for one in rest if not as_object(one)]:
-        title = first_of(as_object(element), "title", "name")
-        export.leave_out("entry that is no conversation" + (f" ({str(title)[:60]})" if title else ""))
+        fields = as_object(element)
+        title = first_of(fields, "title", "name") or f"with {', '.join([*fields][:4])}" if fields else "no object"
+        export.leave_out(f"{_NO_CONVERSATION} ({str(title)[:60]})")
 
 
 _LOOKED_AT = 50

@@ -13,6 +13,7 @@ from massmem.core.messages import clean_text
 from massmem.session.imports.chatgpt import read_chatgpt, read_deepseek
 from massmem.session.imports.conversations import (
     MAX_ID_LENGTH,
+    PICTURE,
     ImportedConversation,
     ImportedTurn,
     Message,
@@ -201,7 +202,7 @@ _THINK = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.DOTALL)
 def _read_open_webui(conversation: Mapping[str, Any], name: str) -> ImportedConversation:
     chat = as_object(conversation.get("chat")) or conversation
     history, parts = as_object(chat.get("history")), Parts()
-    nodes = [{"id": key} | as_object(node) for key, node in as_object(history.get("messages")).items()]
+    nodes = [{"id": key, **as_object(node)} for key, node in as_object(history.get("messages")).items()]
     branch = _choose_branch(nodes, history.get("currentId"), "id", "parentId") or as_list(chat.get("messages"))
 
     def read() -> Iterator[Message]:
@@ -212,10 +213,12 @@ def _read_open_webui(conversation: Mapping[str, Any], name: str) -> ImportedConv
             text, names = _THINK.sub("", _DETAILS.sub("", parts.read(message.get("content")))), list[Any]()
             for file in map(as_object, as_list(message.get("files"))):
                 inner = as_object(file.get("file"))
-                title = first_of(file, "name") or first_of(inner, "filename") or file.get("type")
+                title = first_of(file, "name") or first_of(inner, "filename")
                 content = as_object(inner.get("data")).get("content")
                 if isinstance(content, str) and content.strip():
                     text = add_text(text.strip(), str(title), content).lstrip("\n")
+                elif not title and file.get("type") == "image":
+                    text = f"{text}\n{PICTURE}"
                 else:
                     names.append(title)
             model = str(first_of(message, "modelName", "model") or "")
@@ -231,7 +234,7 @@ def _read_librechat(conversation: Mapping[str, Any], _name: str) -> ImportedConv
     waiting = [(as_object(message), None) for message in reversed(as_list(conversation["messages"]))]
     while waiting:  # children stand inside their parents, unless the export was made flat
         message, parent = waiting.pop()
-        messages.append({"parentMessageId": parent} | message if parent else message)
+        messages.append({"parentMessageId": parent, **message} if parent else message)
         name = message.get("messageId")
         waiting += [(as_object(child), name) for child in reversed(as_list(message.get("children")))]
 
@@ -272,7 +275,9 @@ def _read_claude_code(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator
     titles = sessions.pop("", []) if len(sessions) > 1 else []
     for session_id, entries in sessions.items():
         parts = Parts()
-        title = next((first_of(line, "customTitle", "summary") for line in [*reversed(entries), *titles]), None)
+        ids = {line.get("uuid") for line in entries if isinstance(line.get("uuid"), str)}
+        own = [*reversed(entries), *(line for line in titles if line.get("leafUuid") in ids)]
+        title = next(filter(None, (first_of(line, "customTitle", "summary") for line in own)), None)
         tree = [
             {**line, "parent": first_of(line, "parentUuid", "logicalParentUuid")} for line in entries if "uuid" in line
         ]
@@ -307,20 +312,21 @@ def _read_codex(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[Impor
 # Gemini
 
 
+_BLOCKS = {"p", "br", "div", "li", "tr", "pre", "ul", "ol", "table", "h1", "h2", "h3", "h4", "h5", "h6"}
+
+
 class _Text(HTMLParser):
     """Collects the text of HTML, with a line for each block."""
-
-    _BLOCKS = {"p", "br", "div", "li", "tr", "pre", "ul", "ol", "table", "h1", "h2", "h3", "h4", "h5", "h6"}
 
     def __init__(self) -> None:
         super().__init__()
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.text += ("\n- " if tag == "li" else "\n") if tag in self._BLOCKS else ""
+        self.text += ("\n- " if tag == "li" else "\n") if tag in _BLOCKS else ""
 
     def handle_endtag(self, tag: str) -> None:
-        self.text += "\n" if tag in self._BLOCKS else ""
+        self.text += "\n" if tag in _BLOCKS else ""
 
     def handle_data(self, data: str) -> None:
         self.text += data
