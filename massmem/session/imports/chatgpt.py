@@ -28,7 +28,9 @@ _UNSEEN = {
 """Kinds of content that are the assistant's work, or the user's settings."""
 
 _MARK = re.compile("[\ue200-\ue206]|【")
-_CITATION = re.compile("\ue200([^\ue200-\ue202]*)(?:\ue202([^\ue200\ue201]*))?\ue201|【[^【】]*†[^【】]*】")
+_CITATION = re.compile(
+    "\ue200([^\ue200-\ue202]*)(?:\ue202([^\ue200\ue201]*))?\ue201|【[^【】]*†[^【】]*】|\ue200[^\ue200\ue201]{0,200}\\Z"
+)
 """kind and, separated by U+E202, what it cites; or the older form."""
 _LOOSE_MARK = re.compile("[\ue200-\ue206]")
 _BLANKS_BEFORE_END = re.compile(r"[ \t]+(?=[.,;:!?](?:\s|$)|$)", re.MULTILINE)

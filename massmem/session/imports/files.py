@@ -273,7 +273,11 @@ def _parse(data: bytes, name: str, file: str, most: int, export: Export) -> None
             _read_element(element, stem, export, rest)
         _read_rest(rest, stem, export)
     except RecursionError as e:
-        raise InputError(f"{file} is nested too deeply", _KNOWN) from e
+        raise _depth_error(file) from e
+
+
+def _depth_error(file: str) -> InputError:
+    return InputError(f"{file} is nested too deeply", _KNOWN)
 
 
 _STEM = re.compile(r"(?:\.gz)?\Z|\.[^./]{1,8}(?:\.gz)?\Z")
@@ -332,6 +336,8 @@ def _list_elements(text: str, file: str, export: Export) -> Iterator[Any]:
         else:
             yield _JSON.decode(text)
         return
+    except RecursionError as e:
+        raise _depth_error(file) from e
     except ValueError as e:  # also for numbers with thousands of digits
         error = e
     good = bad = 0
