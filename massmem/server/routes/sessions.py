@@ -358,7 +358,7 @@ async def import_sessions(
     """
     with caller.service.limits.hold_turn(caller.sub):
         body = await request.body()
-        export = await asyncio.to_thread(parse_export, body, name, "the file", _MAX_UNPACKED)
+        export = await asyncio.to_thread(parse_export, body, f"{name}.json", "the file", _MAX_UNPACKED)
         results = await caller.service.conversations.import_conversations(caller.sub, export.conversations)
     sessions = [ImportedSession(**asdict(result)) for result in results]
     return ImportedSessions(sessions=sessions, left_out=export.left_out)

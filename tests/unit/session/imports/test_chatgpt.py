@@ -41,7 +41,7 @@ def list_texts(conversation: ImportedConversation) -> list[str]:
         {**say("assistant", "Think first"), "channel": "analysis"},
     ],
 )
-def test_what_nobody_saw_is_left_out_without_a_word(unseen: dict[str, Any]):
+def test_unseen_messages_are_left_out_without_a_word(unseen: dict[str, Any]):
     conversation = read(unseen, say("assistant", "Here."))
     assert (list_texts(conversation), conversation.left_out) == (["Where?", "Here."], {})
 
@@ -72,8 +72,8 @@ def test_question_that_is_no_text_has_an_answer_of_its_own(message: dict[str, An
 
 
 def test_picture_that_a_tool_made_is_part_of_the_answer():
-    made = say("tool", [PICTURE], "multimodal_text")
-    assert list_texts(read(made, say("assistant", "Here."))) == ["Where?", "[picture]\n\nHere."]
+    drawing = say("tool", [PICTURE], "multimodal_text")
+    assert list_texts(read(drawing, say("assistant", "Here."))) == ["Where?", "[picture]\n\nHere."]
 
 
 def test_documents_beside_the_chat_are_there_as_each_answer_left_them():

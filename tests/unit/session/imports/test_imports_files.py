@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from massmem.core.errors import InputError
+from massmem.session.imports import ImportTarget, import_conversation
 from massmem.session.imports.files import Export, parse_export, read_export
-from massmem.session.imports.sessions import ImportTarget, import_conversation
 from massmem.session.lease import ProcessLock
 from massmem.store import open_store
 from massmem.store.ports import SessionStore

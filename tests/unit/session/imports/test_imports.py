@@ -13,9 +13,9 @@ from massmem.core.errors import InputError
 from massmem.core.events import NoteAdded, TurnStarted
 from massmem.core.records import Owner
 from massmem.recording.forgetting import open_durable_memory
+from massmem.session.imports import ImportTarget, import_conversation
 from massmem.session.imports.conversations import ImportedConversation, Message, build, read_time
 from massmem.session.imports.files import read_export
-from massmem.session.imports.sessions import ImportTarget, import_conversation
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.memories import Memories
 from massmem.session.owners import to_stored_id
@@ -287,9 +287,7 @@ async def list_texts(store: SessionStore, session_id: str) -> list[tuple[str, st
     ],
     ids=["question", "answer", "first question"],
 )
-async def test_what_was_edited_there_is_replaced(
-    newer: list[dict[str, str]], store: SessionStore, target: ImportTarget
-):
+async def test_edited_turns_are_replaced(newer: list[dict[str, str]], store: SessionStore, target: ImportTarget):
     older, edited = make_conversation(*OLDER), make_conversation(*newer, time=1_700_000_100)
     await import_conversation(target, older)
     result = await import_conversation(target, edited)

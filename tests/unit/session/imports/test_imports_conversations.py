@@ -28,8 +28,8 @@ def test_times_in_every_unit(value: Any, time: datetime | None):
 
 def test_questions_without_an_answer_are_joined_to_the_next_one_and_counted_at_the_end():
     user, agent = (lambda text: Message(True, text)), (lambda text: Message(False, text))
-    said = [user("List"), user("List moons"), agent("Two."), agent("More."), user(" "), agent(""), user("Thanks")]
-    conversation = build("test", None, "", said, "ann")
+    exchange = [user("List"), user("List moons"), agent("Two."), agent("More."), user(" "), agent(""), user("Thanks")]
+    conversation = build("test", None, "", exchange, "ann")
     assert [(turn.question, turn.answer) for turn in conversation.turns] == [("List\n\nList moons", "Two.\n\nMore.")]
     assert conversation.left_out == {"question without an answer": 1}
 
