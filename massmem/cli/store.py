@@ -23,9 +23,9 @@ from massmem.config.home import expand_home, massmem_home
 from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
 from massmem.render.text import pluralize
+from massmem.session.imports import ImportResult, ImportTarget, import_conversation
 from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.imports.files import describe_left_out, read_export
-from massmem.session.imports import ImportResult, ImportTarget, import_conversation
 from massmem.session.lease import ProcessLock
 from massmem.session.memories import Memories
 from massmem.session.owners import memory_group

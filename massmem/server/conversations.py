@@ -16,8 +16,8 @@ from massmem.server.schemas import is_session_id
 from massmem.server.turns import Turns
 from massmem.session.catalogue import SessionDeleter, delete_contents, rename_session
 from massmem.session.fork import fork_session
-from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.imports import ImportResult, ImportTarget, import_conversation
+from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.lease import hold_lease, mark_interrupted
 from massmem.session.memories import Memories
 from massmem.session.owners import memory_group, owner_hash, public_session_id, to_stored_id

@@ -88,6 +88,16 @@ def test_replaced_turn_is_no_memory_any_more(team: str, tmp_path: Path):
     assert b"green pump" not in memories
 
 
+def test_title_that_no_user_could_give_finds_the_conversation(team: str, tmp_path: Path):
+    (tmp_path / "talk.json").write_text(json.dumps([{**PUMP, "name": "Pumps/valves: -plan"}]))
+    assert call_massmem("import", str(tmp_path / "talk.json"), "--config", team).returncode == 0
+    exported = call_massmem("sessions", "export", "Pumps/valves: -plan", "--format", "text", "--config", team)
+    assert b"green pump" in exported.stdout
+    assert call_massmem("sessions", "delete", "Pumps/valves: -plan", "--yes", "--config", team).returncode == 0
+    refused = call_massmem("sessions", "export", "Pumps/valves: -plan", "--config", team)
+    assert (refused.returncode, b"cannot be a session id or name" in refused.stderr) == (2, True)
+
+
 def test_archive_that_was_cut_off_changes_nothing(team: str, tmp_path: Path):
     path = write_zip(tmp_path)
     path.write_bytes(path.read_bytes()[:-40])

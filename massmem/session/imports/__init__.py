@@ -74,7 +74,8 @@ async def import_conversation(target: ImportTarget, conversation: ImportedConver
     store, turns = target.store, conversation.turns
     result = ImportResult(conversation.session_id, conversation.title, 0, len(turns))
     session_id = to_stored_id(target.owner, conversation.session_id)
-    if not await _create_session(target, conversation, session_id):
+    session = await _create_session(target, conversation, session_id)
+    if session is None:
         return replace(result, conflict=True)
     try:
         async with hold_lease(store, target.process, session_id):
@@ -87,6 +88,8 @@ async def import_conversation(target: ImportTarget, conversation: ImportedConver
                     return result
                 removed = await _remove_turns(store, target.memories, session_id, stored[same].turn)
                 stored, result = stored[:same], replace(result, replaced=removed)
+            if session.title == session.description != conversation.title:  # nobody has named it here
+                await store.rename_session(session_id, conversation.title)
             missing = turns[len(stored) :]
             for number, turn in enumerate(missing, len(stored) + 1):
                 await store.append(session_id, number, _build_events(session_id, number, turn))
@@ -156,15 +159,18 @@ async def _remove_turns(store: SessionStore, memories: Memories, session_id: str
     return len(numbers)
 
 
-async def _create_session(target: ImportTarget, conversation: ImportedConversation, session_id: str) -> bool:
-    """Create the session unless it is there. Return whether it can be added to: it is the owner's, and stays."""
+async def _create_session(
+    target: ImportTarget, conversation: ImportedConversation, session_id: str
+) -> SessionRecord | None:
+    """Create the session unless it is there; return it. None: it is somebody else's, or is being deleted."""
     store = target.store
     if await store.get_session(session_id) is None:
         changes = {"session_id": session_id, "user_id": target.owner, "memory_group": target.group}
         with suppress(SessionExistsError):  # another import was faster
             await store.create_session(_make_record(conversation).model_copy(update=changes))
     session = await store.get_session(session_id)
-    return session is not None and session.user_id == target.owner and session.status != "deleting"
+    is_usable = session is not None and session.user_id == target.owner and session.status != "deleting"
+    return session if is_usable else None
 
 
 def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Event]:

@@ -27,13 +27,15 @@ _UNSEEN = {
 }  # fmt: skip
 """Kinds of content that are the assistant's work, or the user's settings."""
 
+_MOST_UPDATES = 100
+"""Of a document in one call."""
 _MARK = re.compile("[\ue200-\ue206]|【")
 _CITATION = re.compile(
-    "\ue200([^\ue200-\ue202]*)(?:\ue202([^\ue200\ue201]*))?\ue201|【[^【】]*†[^【】]*】|\ue200[^\ue200\ue201]{0,200}\\Z"
+    "\ue200([^\ue200-\ue202]*)(?:\ue202([^\ue200\ue201]*))?\ue201|【[^【】†]*†[^【】]*】|\ue200[^\ue200\ue201]{0,200}\\Z"
 )
 """kind and, separated by U+E202, what it cites; or the older form."""
 _LOOSE_MARK = re.compile("[\ue200-\ue206]")
-_BLANKS_BEFORE_END = re.compile(r"[ \t]+(?=[.,;:!?](?:\s|$)|$)", re.MULTILINE)
+_BLANKS_BEFORE_END = re.compile(r"(?<![ \t])[ \t]+(?=[.,;:!?](?:\s|$)|$)", re.MULTILINE)
 
 
 def read_chatgpt(conversation: Mapping[str, Any], _name: str) -> ImportedConversation:
@@ -120,6 +122,8 @@ class _Reader:
     def _update(self, updates: list[Any]) -> bool:
         """Change the document. Return whether that could be done: patterns that are no plain text are not followed."""
         document = self._document
+        if len(updates) > _MOST_UPDATES or not self.parts.may_change(document):
+            return False
         for update in map(as_object, updates):
             pattern, replacement = update.get("pattern"), update.get("replacement")
             if not isinstance(pattern, str) or not isinstance(replacement, str):
@@ -149,10 +153,11 @@ def _count_pictures(content: Mapping[str, Any]) -> int:
 def _add_attachments(text: str, attachments: list[Any]) -> str:
     """Return the text with the names of the files that came with it; a picture that has one stands there once."""
     files = [file for file in map(as_object, attachments) if file]
-    for file in files:
-        if str(file.get("mime_type")).startswith("image/"):
-            text = re.sub(rf"^{re.escape(PICTURE)}$\n?", "", text, count=1, flags=re.MULTILINE)
-    return add_files(text, (file.get("name") for file in files))
+    named, lines = sum(str(file.get("mime_type")).startswith("image/") for file in files), list[str]()
+    for line in text.split("\n"):
+        named -= (is_named := line == PICTURE and named > 0)
+        lines += [] if is_named else [line]
+    return add_files("\n".join(lines), (file.get("name") for file in files))
 
 
 def replace_citations(text: str, references: list[Any]) -> str:

@@ -162,6 +162,8 @@ class Parts:
     """Returns what a person saw of a call of a tool."""
     unread: str = ""
     """The unknown kind of the last message."""
+    _repeatable: int = 1_000_000
+    """Characters that documents may still take when they are shown again, as changed."""
 
     def read(self, value: Any) -> str:
         """Return what a person saw of a message's content: a string, or a list of parts."""
@@ -171,6 +173,11 @@ class Parts:
         if any(text == VOICE for text in texts) and any(text not in ("", VOICE) for text in texts):
             texts = [text for text in texts if text != VOICE]  # it is there as a transcript
         return "\n".join(text for text in texts if text.strip())
+
+    def may_change(self, document: str) -> bool:
+        """Whether a document may be shown once more: a small export must not become a huge session."""
+        self._repeatable -= len(document)
+        return self._repeatable >= 0
 
     def leave_out(self, kind: str) -> None:
         """Count a part or message of an unknown kind."""
@@ -219,6 +226,15 @@ def add_files(text: str, names: Iterable[Any]) -> str:
     """Return the text of a message with a line for each file that it came with."""
     lines = dict.fromkeys(map(name_file, names))
     return "\n\n".join(filter(None, (text.strip(), "\n".join(lines))))
+
+
+def cut_blocks(text: str, opening: re.Pattern[str], end: str) -> str:
+    """Return the text without the blocks from a match of `opening` to the next `end`."""
+    parts, place = list[str](), 0
+    while (match := opening.search(text, place)) and (stop := text.find(end, match.end())) >= 0:
+        parts.append(text[place : match.start()])
+        place = stop + len(end)
+    return "".join((*parts, text[place:].lstrip() if parts and not parts[-1].strip() else text[place:]))
 
 
 def make_id(key: str) -> str:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,8 @@ _MAX_BYTES = 2 << 30
 _MAX_FILES = 100_000
 """In a folder or an archive."""
 _KNOWN = (
-    "known are exports of ChatGPT, Claude, DeepSeek, Gemini, Grok, Open WebUI, LibreChat, LM Studio, Claude Code, "
-    "Codex and massmem, and lists of messages, as JSON or JSON lines: the file, the ZIP archive or the folder; "
-    "of MassGen, .massgen/sessions"
+    "known are exports of ChatGPT, Claude, Gemini, Open WebUI, LibreChat, massmem and others, as JSON, ZIP or folder: "
+    "massmem import --help lists them"
 )
 _CONVERSATIONS = re.compile(r"conversations(?:-([0-9]+))?\.json", re.IGNORECASE)
 _READABLE = (".json", ".jsonl", ".ndjson")
@@ -59,8 +57,8 @@ class Export:
     """With at least one turn each, and an id of its own."""
     left_out: Counter[str] = field(default_factory=Counter[str])
     """What could not be read or has no place in a session, and how often."""
-    _ids: dict[str, int] = field(default_factory=dict[str, int])
-    """The place of each conversation, by its id."""
+    _alike: dict[str, dict[Any, int]] = field(default_factory=dict[str, dict[Any, int]])
+    """By id, the places of the conversations that begin alike, by what tells them apart."""
 
     def add(self, conversation: ImportedConversation) -> None:
         """Add a conversation. One that is there already counts once, in its newest state."""
@@ -69,27 +67,23 @@ class Export:
             if not conversation.left_out:
                 self.left_out["empty conversation"] += 1
             return
-        first_id = conversation.session_id
-        for number in count(2):
-            place = self._ids.setdefault(conversation.session_id, len(self.conversations))
-            if place == len(self.conversations):
-                self.conversations.append(conversation)
-                return
-            other, turns = self.conversations[place], conversation.turns
-            is_state = conversation.has_id and other.turns[0].question == turns[0].question
-            if is_state or _list_texts(other) == _list_texts(conversation):
-                if _measure_age(conversation) >= _measure_age(other):
-                    self.conversations[place] = conversation
-                return
-            # Another conversation that begins alike.
-            conversation = replace(conversation, session_id=make_id(f"{first_id}:{number}"))
+        alike = self._alike.setdefault(conversation.session_id, {})
+        texts = tuple((turn.question, turn.answer) for turn in conversation.turns)
+        # With an id, what begins with the same question is another state of the conversation.
+        mark = texts[0][0] if conversation.has_id else texts
+        if mark in alike:
+            place = alike[mark]
+            conversation = replace(conversation, session_id=self.conversations[place].session_id)
+            if _measure_age(conversation) >= _measure_age(self.conversations[place]):
+                self.conversations[place] = conversation
+            return
+        if alike:
+            conversation = replace(conversation, session_id=make_id(f"{conversation.session_id}:{len(alike) + 1}"))
+        alike[mark] = len(self.conversations)
+        self.conversations.append(conversation)
 
     def leave_out(self, what: str) -> None:
         self.left_out[clean_text(what)] += 1
-
-
-def _list_texts(conversation: ImportedConversation) -> list[tuple[str, str]]:
-    return [(turn.question, turn.answer) for turn in conversation.turns]
 
 
 def _measure_age(conversation: ImportedConversation) -> tuple[float, int]:
@@ -191,9 +185,11 @@ def _read_archive(file: str, archive: Any, most: int) -> Export:
                 if not info.is_dir()
             ]
             return _read_parts(file, iter(parts), most)
+    except NotImplementedError as e:  # as Windows packs large archives
+        raise InputError(f"{file} is packed in a way that cannot be read", "unpack it, and import the folder") from e
     except RuntimeError as e:
         raise InputError(f"{file} is encrypted", "unpack it with its password, and import the folder") from e
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OSError) as e:
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError) as e:
         raise InputError(f"{file} is damaged, or was not downloaded whole", hint) from e
 
 
@@ -317,7 +313,7 @@ def _decode(data: bytes, file: str, export: Export) -> str:
     if not text.strip():
         raise InputError(f"{file} is empty", "download or export it again")
     if text.lstrip()[:1] == "<":
-        raise InputError(f"{file} is a web page or XML", f"export as JSON; {_KNOWN}")
+        raise InputError(f"{file} is a web page or XML", f"import the JSON beside it, or export as JSON; {_KNOWN}")
     return text
 
 

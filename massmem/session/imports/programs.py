@@ -22,6 +22,7 @@ from massmem.session.imports.conversations import (
     as_list,
     as_object,
     build,
+    cut_blocks,
     first_of,
     follow_branch,
     make_id,
@@ -81,8 +82,8 @@ def read_role(role: Any, left_out: Counter[str]) -> bool | None:
 # Claude
 
 _PLACEHOLDER = re.compile(r"\n?```\s*\nThis block is not supported on your current device yet\.\s*\n```\n?")
-_ANT_THINKING = re.compile(r"<antThinking>.*?</antThinking>\s*", re.DOTALL)
-_ANT_ARTIFACT = re.compile(r"</?antArtifact\b[^>]*>")
+_ANT_THINKING = re.compile("<antThinking>")
+_ANT_ARTIFACT = re.compile(r"</?antArtifact\b[^<>]*>")
 _BEGINNING = re.compile(r"0{8}-0{4}-[04]0{3}-[08]0{3}-0{12}")
 """What Claude and LibreChat name as the parent of a first message."""
 
@@ -102,7 +103,7 @@ def _read_claude(conversation: Mapping[str, Any], _name: str) -> ImportedConvers
             unread = parts.unread
             if not text.strip():
                 text = _PLACEHOLDER.sub("\n", str(message.get("text") or ""))
-            text = _ANT_ARTIFACT.sub("", _ANT_THINKING.sub("", text))
+            text = _ANT_ARTIFACT.sub("", cut_blocks(text, _ANT_THINKING, "</antThinking>"))
             yield Message(is_user, _add_claude_files(text, message), read_time(message.get("created_at")), "", unread)
 
     key = conversation.get("uuid")
@@ -115,8 +116,9 @@ def _read_artifact(call: Mapping[str, Any], documents: dict[str, str], parts: Pa
         return ""
     document = as_object(call.get("input"))
     name, content, old = str(document.get("id")), document.get("content"), document.get("old_str")
-    if not isinstance(content, str) and isinstance(old, str) and old and old in documents.get(name, ""):
-        content = documents[name].replace(old, str(document.get("new_str") or ""), 1)
+    before = documents.get(name, "")
+    if not isinstance(content, str) and isinstance(old, str) and old in before and parts.may_change(before):
+        content = before.replace(old, str(document.get("new_str") or ""), 1)
     if not isinstance(content, str):
         parts.leave_out("artifacts")
         return ""
@@ -193,9 +195,7 @@ def read_turn(turn: Mapping[str, Any], left_out: Counter[str]) -> ImportedTurn |
 # Programs that keep a tree of messages
 
 
-_DETAILS = re.compile(
-    r"<details\b[^>]*\btype=\"(?:reasoning|tool_calls|code_interpreter)\"[^>]*>.*?</details>\s*", re.DOTALL
-)
+_DETAILS = re.compile(r'<details\b[^<>]{0,500}?\btype="(?:reasoning|tool_calls|code_interpreter)"[^<>]{0,500}>')
 _THINK = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.DOTALL)
 
 
@@ -210,7 +210,10 @@ def _read_open_webui(conversation: Mapping[str, Any], name: str) -> ImportedConv
             is_user = read_role(message.get("role"), parts.left_out)
             if is_user is None:
                 continue
-            text, names = _THINK.sub("", _DETAILS.sub("", parts.read(message.get("content")))), list[Any]()
+            text, names = (
+                _THINK.sub("", cut_blocks(parts.read(message.get("content")), _DETAILS, "</details>")),
+                list[Any](),
+            )
             for file in map(as_object, as_list(message.get("files"))):
                 inner = as_object(file.get("file"))
                 title = first_of(file, "name") or first_of(inner, "filename")
@@ -277,7 +280,7 @@ def _read_claude_code(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator
         parts = Parts()
         ids = {line.get("uuid") for line in entries if isinstance(line.get("uuid"), str)}
         own = [*reversed(entries), *(line for line in titles if line.get("leafUuid") in ids)]
-        title = next(filter(None, (first_of(line, "customTitle", "summary") for line in own)), None)
+        title = next((title for line in own if (title := first_of(line, "customTitle", "summary"))), None)
         tree = [
             {**line, "parent": first_of(line, "parentUuid", "logicalParentUuid")} for line in entries if "uuid" in line
         ]
@@ -320,23 +323,23 @@ class _Text(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.text = ""
+        self.pieces: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.text += ("\n- " if tag == "li" else "\n") if tag in _BLOCKS else ""
+        self.pieces.append(("\n- " if tag == "li" else "\n") if tag in _BLOCKS else "")
 
     def handle_endtag(self, tag: str) -> None:
-        self.text += "\n" if tag in _BLOCKS else ""
+        self.pieces.append("\n" if tag in _BLOCKS else "")
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        self.pieces.append(data)
 
 
 def _read_html(html: str) -> str:
     reader = _Text()
     reader.feed(html)
     reader.close()
-    return re.sub(r"\n\s*\n+", "\n\n", reader.text).strip()
+    return re.sub(r"\n\s*\n", "\n\n", "".join(reader.pieces)).strip()
 
 
 _PROMPTED = re.compile(r"\A(?:Prompted|Asked|Said|Eingegebener Prompt:)\s+")

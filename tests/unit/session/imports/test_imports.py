@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,18 @@ async def test_edited_turns_are_replaced(newer: list[dict[str, str]], store: Ses
     assert len({job.message_id for job in queued}) == len(queued)
     again = await import_conversation(target, edited)
     assert (again.added, again.replaced) == (0, 0)
+
+
+async def test_title_follows_the_other_program_unless_it_was_given_here(store: SessionStore, target: ImportTarget):
+    conversation = make_conversation(*OLDER)
+    for title, shown in (("Trees", "Trees"), ("Shrubs", "Shrubs")):
+        result = await import_conversation(target, replace(conversation, title=title))
+        session = await store.get_session(result.session_id)
+        assert session is not None
+        assert session.title == shown
+    await store.rename_session(result.session_id, "Mine")
+    await import_conversation(target, conversation)
+    assert [one.title for one in await store.list_sessions()] == ["Mine"]
 
 
 async def test_older_export_changes_nothing(store: SessionStore, target: ImportTarget):
