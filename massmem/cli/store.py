@@ -22,6 +22,7 @@ from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.home import expand_home, massmem_home
 from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.render.text import pluralize
 from massmem.session.imports import ImportResult, ImportTarget, import_conversation
 from massmem.session.imports.conversations import ImportedConversation
@@ -245,9 +246,9 @@ async def _import(
     results: list[ImportResult] = []
     async with setup.open_store() as store:
         with closing(ProcessLock(setup.home)) as process:
-            memories = Memories(setup.config, setup.home, store, setup.open_index, setup.owner)
-            group = memory_group(setup.config, None)
-            target = ImportTarget(store, process, group=group, facts=facts, memories=memories)
+            memories = Memories(setup.config, setup.home, store, setup.open_index, COMMAND_LINE_USER)
+            group = memory_group(setup.config, COMMAND_LINE_USER)
+            target = ImportTarget(store, process, COMMAND_LINE_USER, group, facts=facts, memories=memories)
             for conversation in conversations:
                 results.append(await import_conversation(target, conversation))
                 progress(len(results), len(conversations))

@@ -16,7 +16,7 @@ from massmem.core.events import (
     now,
 )
 from massmem.core.messages import Usage
-from massmem.core.records import LogEntry, SessionRecord, TurnRecord
+from massmem.core.records import LogEntry, Owner, SessionRecord, TurnRecord
 from massmem.memory.persistent import Selection
 from massmem.recording.redaction import MARK
 from massmem.session.imports.conversations import ImportedConversation, ImportedTurn
@@ -53,8 +53,8 @@ class ImportTarget:
     store: SessionStore
     process: ProcessLock
     """Of the process that imports."""
-    owner: str | None = None
-    """The user of the service whose sessions they become; None: this machine's user."""
+    owner: Owner
+    """Whose sessions they become."""
     group: str = ""
     """As `SessionRecord.memory_group`."""
     facts: bool = False
@@ -165,11 +165,11 @@ async def _create_session(
     """Create the session unless it is there; return it. None: it is somebody else's, or is being deleted."""
     store = target.store
     if await store.get_session(session_id) is None:
-        changes = {"session_id": session_id, "user_id": target.owner, "memory_group": target.group}
+        changes = {"session_id": session_id, "user_id": target.owner.user_id, "memory_group": target.group}
         with suppress(SessionExistsError):  # another import was faster
             await store.create_session(_make_record(conversation).model_copy(update=changes))
     session = await store.get_session(session_id)
-    is_usable = session is not None and session.user_id == target.owner and session.status != "deleting"
+    is_usable = session is not None and session.owner == target.owner and session.status != "deleting"
     return session if is_usable else None
 
 

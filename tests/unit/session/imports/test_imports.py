@@ -12,7 +12,7 @@ import pytest
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.events import NoteAdded, TurnStarted
-from massmem.core.records import Owner
+from massmem.core.records import COMMAND_LINE_USER, Owner
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.imports import ImportTarget, import_conversation
 from massmem.session.imports.conversations import ImportedConversation, Message, build, read_time
@@ -86,6 +86,10 @@ EXPORTS = {
 SAID = [("Where is the pump?", "In the cellar."), ("And the valve?", "Beside it.")]
 
 
+def own_target(store: SessionStore) -> ImportTarget:
+    return ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER)
+
+
 def read(tmp_path: Path, text: str) -> list[ImportedConversation]:
     path = tmp_path / "export.json"
     path.write_text(text, encoding="utf-8")
@@ -143,8 +147,8 @@ async def test_odd_texts_and_times_are_stored(text: str, lines: bool, store: Ses
     conversations = read(tmp_path, written)
     assert len(conversations) == 2
     for conversation in conversations:
-        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 1
-        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 0
+        assert (await import_conversation(own_target(store), conversation)).added == 1
+        assert (await import_conversation(own_target(store), conversation)).added == 0
 
 
 def test_branch_that_loops_has_an_end(tmp_path: Path):
@@ -155,7 +159,7 @@ def test_branch_that_loops_has_an_end(tmp_path: Path):
 
 async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["chatgpt"])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+    result = await import_conversation(own_target(store), conversation)
     assert (result.added, result.turns, result.conflict) == (2, 2, False)
     turns = await store.list_turns(result.session_id)
     assert [(turn.question, turn.answer, turn.winner, turn.status) for turn in turns] == [
@@ -170,7 +174,7 @@ async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path:
 @pytest.mark.parametrize("facts", [False, True])
 async def test_messages_become_memories_and_facts_only_on_request(store: SessionStore, tmp_path: Path, facts: bool):
     (conversation,) = read(tmp_path, EXPORTS["claude"])
-    await import_conversation(ImportTarget(store, ProcessLock(None), facts=facts), conversation)
+    await import_conversation(ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER, facts=facts), conversation)
     assert len(await store.list_due_recordings("episode", 99)) == 4
     assert len(await store.list_due_recordings("extract", 99)) == (2 if facts else 0)
 
@@ -179,7 +183,7 @@ async def test_messages_become_memories_and_facts_only_on_request(store: Session
 async def test_export_of_every_kind_is_imported_once(text: str, store: SessionStore, tmp_path: Path):
     for added in (2, 0):
         (conversation,) = read(tmp_path, text)
-        result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+        result = await import_conversation(own_target(store), conversation)
         assert (result.added, result.turns, result.conflict) == (added, 2, False)
     assert len(await store.list_sessions()) == 1
     assert len(await store.list_turns(result.session_id)) == 2
@@ -189,33 +193,33 @@ async def test_export_of_every_kind_is_imported_once(text: str, store: SessionSt
 async def test_another_import_adds_what_is_new_and_nothing_twice(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), first)).added == 1
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), whole)).added == 1
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), whole)).added == 0
+    assert (await import_conversation(own_target(store), first)).added == 1
+    assert (await import_conversation(own_target(store), whole)).added == 1
+    assert (await import_conversation(own_target(store), whole)).added == 0
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_session_that_went_on_here_is_left_alone(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    await import_conversation(ImportTarget(store, ProcessLock(None)), first)
+    await import_conversation(own_target(store), first)
     started = TurnStarted(session_id=whole.session_id, turn=2, question="Is it new?", agents=("ann",), seed=0)
     await store.append(whole.session_id, 2, [started])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), whole)
+    result = await import_conversation(own_target(store), whole)
     assert (result.added, result.conflict) == (0, True)
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_export_of_a_session_comes_back_under_its_id(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["massmem"])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+    result = await import_conversation(own_target(store), conversation)
     assert result.session_id == "session_20260102_030405"
     assert [turn.winner for turn in await store.list_turns(result.session_id)] == ["ann", "ann"]
 
 
 async def test_session_that_is_in_use_is_left_alone(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["messages"])
-    target, other = ImportTarget(store, ProcessLock(tmp_path / "a")), ProcessLock(tmp_path / "b")
+    target, other = ImportTarget(store, ProcessLock(tmp_path / "a"), COMMAND_LINE_USER), ProcessLock(tmp_path / "b")
     await store.create_session(session(conversation.session_id))
     async with hold_lease(store, other, conversation.session_id):
         result = await import_conversation(target, conversation)
@@ -229,23 +233,23 @@ async def test_owners_have_sessions_of_their_own(store: SessionStore, tmp_path: 
     (conversation,) = read(tmp_path, EXPORTS["massmem"])
     process = ProcessLock(None)
     for owner in ("alice", "bob", None):
-        result = await import_conversation(ImportTarget(store, process, owner, "group"), conversation)
+        result = await import_conversation(ImportTarget(store, process, Owner(owner), "group"), conversation)
         assert (result.session_id, result.added) == ("session_20260102_030405", 2)
-        stored = await store.get_session(to_stored_id(owner, result.session_id))
+        stored = await store.get_session(to_stored_id(Owner(owner), result.session_id))
         assert stored is not None
         assert (stored.user_id, stored.memory_group) == (owner, "group")
 
 
 async def test_export_of_somebody_else_becomes_a_session_of_whoever_imports_it(store: SessionStore, tmp_path: Path):
-    process, stored_id = ProcessLock(None), to_stored_id("alice", "s")
+    process, stored_id = ProcessLock(None), to_stored_id(Owner("alice"), "s")
     export = {**MASSMEM, "session": {"session_id": stored_id}}
     (conversation,) = read(tmp_path, json.dumps(export))
     assert conversation.session_id == "s"
-    await import_conversation(ImportTarget(store, process), conversation)
+    await import_conversation(ImportTarget(store, process, COMMAND_LINE_USER), conversation)
     assert await store.get_session(stored_id) is None
     stranger = ImportedConversation(stored_id, "", conversation.turns)
     await store.create_session(session(stored_id).model_copy(update={"user_id": "alice"}))
-    assert (await import_conversation(ImportTarget(store, process), stranger)).conflict
+    assert (await import_conversation(ImportTarget(store, process, COMMAND_LINE_USER), stranger)).conflict
     assert await store.list_turns(stored_id) == []
 
 
@@ -271,8 +275,10 @@ def make_conversation(*messages: dict[str, str], time: float = 1_700_000_000) ->
 def target(store: SessionStore, tmp_path: Path) -> ImportTarget:
     """Where turns of an older export can be replaced."""
     config = TeamConfig.model_validate({"agents": [{"id": "ann", "backend": {"type": "scripted"}}]})
-    memories = Memories(config, tmp_path, store, lambda: open_durable_memory(config.memory, tmp_path), Owner(None))
-    return ImportTarget(store, ProcessLock(None), memories=memories)
+    memories = Memories(
+        config, tmp_path, store, lambda: open_durable_memory(config.memory, tmp_path), COMMAND_LINE_USER
+    )
+    return ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER, memories=memories)
 
 
 async def list_texts(store: SessionStore, session_id: str) -> list[tuple[str, str | None]]:

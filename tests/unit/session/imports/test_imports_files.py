@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from massmem.core.errors import InputError
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.session.imports import ImportTarget, import_conversation
 from massmem.session.imports.files import Export, parse_export, read_export
 from massmem.session.lease import ProcessLock
@@ -222,12 +223,13 @@ def test_sessions_of_massgen_are_read_from_any_of_their_folders(folder: str, mas
 
 
 async def test_session_of_massgen_is_imported_once_with_its_winners(massgen: Path, store: SessionStore):
+    target = ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER)
     for added in (11, 0):
         (conversation,) = read_export(massgen).conversations
-        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == added
+        assert (await import_conversation(target, conversation)).added == added
     write_massgen_turn(massgen.parent / "moved", 1, "Question 1?", "Answer 1.\n", "agent_1")
     (conversation,) = read_export(massgen.parent / "moved" / MASSGEN_ID).conversations
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 0
+    assert (await import_conversation(target, conversation)).added == 0
     turns = await store.list_turns(conversation.session_id)
     assert [turn.winner for turn in turns] == [f"agent_{number % 2}" for number in range(1, 12)]
 
