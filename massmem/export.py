@@ -28,6 +28,14 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1rem; margin-top: 2.5rem; } small, .ho
 img { max-width: 100%; }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_BLOCK = re.compile(r"\s|[#>*+|`~<-]|[0-9]+[.)]|.*\n")
+"""Beginning of a text that is more than one line of a paragraph."""
+_END = "end of the text"
+_HTML_ENDS = (
+    ("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"), ("<script", "</script>"), ("<style", "</style>"),
+    ("<pre", "</pre>"), ("<textarea", "</textarea>"), ("<!", ">"),
+)  # fmt: skip
+"""Beginnings and ends of blocks of HTML that blank lines do not end."""
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
 
 
@@ -194,7 +202,8 @@ class Markdown(Format):
         return f"# {title}\n\n{self._escape(describe_session(session))}\n"
 
     def _write_speech(self, speaker: str, text: str, agent: str | None = None, kind: str = "step") -> str:
-        return f"**{self._escape(speaker)}**{'' if agent is None else f' ({self._escape(agent)})'}: {text}\n"
+        label = f"**{self._escape(speaker)}**{'' if agent is None else f' ({self._escape(agent)})'}:"
+        return label + ("\n\n" if _BLOCK.match(text) else " ") + _close_block(text) + "\n"
 
     def _write_steps(self, turn: TurnTranscript) -> Iterator[str]:
         round_ = 0
@@ -273,6 +282,21 @@ class Json(Format):
 
 
 FORMATS: dict[str, Format] = {"json": Json(), "markdown": Markdown(), "text": Format(), "html": Html()}
+
+
+def _close_block(text: str) -> str:
+    """Return the Markdown with an end for a block of code or HTML that it leaves open: what follows would be in it."""
+    if not any(mark in text for mark in ("```", "~~~", "<")):
+        return text
+    from markdown_it import MarkdownIt
+
+    last = MarkdownIt("commonmark").parse(f"{text}\n\n{_END}")[-1]
+    if last.type == "fence":
+        return f"{text.rstrip()}\n{last.markup}"
+    if last.type != "html_block":
+        return text
+    beginning = last.content.lstrip().lower()
+    return text + next((end for begin, end in _HTML_ENDS if beginning.startswith(begin.lower())), "")
 
 
 def _quote(text: str) -> str:

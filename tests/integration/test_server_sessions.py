@@ -1,6 +1,8 @@
 """`/api/v1/sessions` at a real service: conversations and their turns as the page shows them."""
 
+import io
 import json
+import zipfile
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -301,6 +303,24 @@ def test_export_is_imported_once_and_goes_on(alice: Client) -> None:
     longer = json.loads(json.dumps(EXPORT))
     longer[0]["chat_messages"] += [{"sender": "human", "text": "Thanks"}, {"sender": "assistant", "text": "Bye"}]
     assert list_outcomes(alice, longer) == [(pump, 0, True), ("mine", 0, False)]
+
+
+def test_archive_is_imported_and_an_edited_turn_replaced(alice: Client) -> None:
+    older = [{**EXPORT[0], "chat_messages": [*EXPORT[0]["chat_messages"], {"sender": "human", "text": "And?"}]}, None]
+    edited = [{**EXPORT[0], "chat_messages": [EXPORT[0]["chat_messages"][0], {"sender": "assistant", "text": "Here."}]}]
+    outcomes: list[Any] = []
+    for export in (older, edited):
+        written = io.BytesIO()
+        with zipfile.ZipFile(written, "w") as archive:
+            archive.writestr("conversations.json", json.dumps(export))
+        headers = {"Authorization": f"Bearer {alice.token}", "Content-Type": "application/zip"}
+        response = requests.post(alice.url + IMPORT, written.getvalue(), headers=headers, timeout=60)
+        assert response.status_code == 200, response.text
+        outcomes.append(response.json())
+    assert outcomes[0]["left_out"] == {"question without an answer": 1, "entry that is no conversation (no object)": 1}
+    (session,) = outcomes[1]["sessions"]
+    assert (session["added"], session["replaced"], outcomes[1]["left_out"]) == (1, 1, {})
+    assert alice.read_history(session["session_id"]) == [("user", "Where is the pump?"), ("assistant", "Here.")]
 
 
 def test_imports_of_others_are_apart(alice: Client, bob: Client, user: str) -> None:

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from massmem.core.transcript import TurnTranscript, build_transcript
 from massmem.export import FORMATS, redact_session, redact_turn
@@ -168,3 +169,16 @@ def test_param_values_are_replaced_by_their_names(form: str, detailed: bool):
         assert part in text, part
     head = redact_session(session_record(title="Where is O-98765?"), {"order_id": "O-98765"})
     assert head.title == "Where is [order_id]?"
+
+
+@pytest.mark.parametrize(
+    "opened", ["```python\nx = 1", "~~~~\n```\nx", "<!-- note", "<pre>\nx\n\ny", "```", "- a\n  ```\n  x"]
+)
+def test_block_that_a_text_leaves_open_ends_with_it(opened: str):
+    text = export("markdown", make_transcript(f"See:\n\n{opened}", opened), make_transcript("And sunsets?", "Red."))
+    headings = [token.content for token in MarkdownIt("commonmark").parse(text) if token.type == "inline"]
+    assert [heading for heading in headings if heading.startswith("Turn ")] == [
+        heading.removeprefix("## ") for heading in text.splitlines() if heading.startswith("## Turn ")
+    ]
+    assert len([heading for heading in headings if heading.startswith("Turn ")]) == 2
+    assert any(heading.startswith("**User**: And sunsets?") for heading in headings)

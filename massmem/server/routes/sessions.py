@@ -27,7 +27,7 @@ from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 from massmem.session.catalogue import export_session
-from massmem.session.imports import ImportedConversation, parse_conversations
+from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
 from massmem.store.lookup import require_turn
 from massmem.tools.documents import read_document
@@ -38,6 +38,8 @@ MAX_TEXT = 50_000
 """Characters of a message in a list; the rest is read with the message itself."""
 
 _MAX_SEQ = 2**53
+_MAX_UNPACKED = 500_000_000
+"""Bytes of the JSON in an archive that is imported."""
 _MEDIA_TYPES = {"json": "application/json", "md": "text/markdown", "txt": "text/plain", "html": "text/html"}
 _EXPORT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -58,6 +60,7 @@ _UPLOAD: dict[str, Any] = {
                 "example": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}],
             },
             "application/jsonl": {"schema": {"type": "string"}},
+            "application/zip": {"schema": {"type": "string", "format": "binary"}},
         },
     }
 }
@@ -266,8 +269,10 @@ class ImportedSession(Body):
     added: int
     conflict: bool
     """The session has gone on in another way here, and was left as it is."""
+    replaced: int
+    """Turns of an older export that are no more in this one, and were removed."""
     busy: bool
-    """A turn of the session is under way; import the export again after it."""
+    """A turn of the session is under way, or its memory in use; import the export again after it."""
 
 
 class ImportedSessions(Body):
@@ -275,6 +280,8 @@ class ImportedSessions(Body):
 
     sessions: list[ImportedSession]
     """In the order of the export; what has no question with an answer is left out."""
+    left_out: dict[str, int]
+    """What could not be read or has no place in a session, and how often."""
 
 
 class SearchHit(Body):
@@ -340,21 +347,16 @@ async def import_sessions(
         str, Query(max_length=200, description="Of the file, without a suffix: tells lists of messages apart.")
     ] = "import",
 ) -> ImportedSessions:
-    """Make sessions of an export: of ChatGPT, Claude (conversations.json), massmem, or messages (JSON, JSON lines).
+    """Make sessions of an export, as `massmem import` reads it: a file in JSON or JSON lines, or a ZIP archive.
 
-    Import a newer export again: only what is new is added.
+    Import a newer export again: sessions are brought up to date, except where something was added to them here.
     """
     with caller.service.limits.hold_turn(caller.sub):
-        conversations = await asyncio.to_thread(_read_export, await request.body(), name)
-        results = await caller.service.conversations.import_conversations(caller.owner, conversations)
-    return ImportedSessions(sessions=[ImportedSession(**asdict(result)) for result in results])
-
-
-def _read_export(body: bytes, name: str) -> list[ImportedConversation]:
-    try:
-        return parse_conversations(body.decode("utf-8-sig"), name, "the file")
-    except UnicodeDecodeError as e:
-        raise InputError("the file is no text", "unpack an archive first: conversations.json is inside") from e
+        body = await request.body()
+        export = await asyncio.to_thread(parse_export, body, f"{name}.json", "the file", _MAX_UNPACKED)
+        results = await caller.service.conversations.import_conversations(caller.owner, export.conversations)
+    sessions = [ImportedSession(**asdict(result)) for result in results]
+    return ImportedSessions(sessions=sessions, left_out=export.left_out)
 
 
 @router.get("/sessions/{session_id}")
