@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from massmem.core.errors import EmbeddingError, InputError
 from massmem.memory.extraction.prompts import KnownFacts
-from massmem.memory.index import Index, matching
+from massmem.memory.index import ALL_POINTS, Index, matching
 from massmem.memory.index_writer import IndexWriter, Vectors
 from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import (
@@ -18,6 +18,7 @@ from massmem.memory.persistent import (
     Episode,
     Fact,
     Memory,
+    MemoryChange,
     MemoryStats,
     RecallOptions,
     RecallResult,
@@ -72,6 +73,9 @@ class IndexedMemory:
     async def add_facts(self, facts: Sequence[Fact]) -> int:
         return await asyncio.to_thread(self._writer.add_facts, facts)
 
+    async def change(self, memory_id: str, change: MemoryChange) -> None:
+        await asyncio.to_thread(self._writer.change, int(memory_id), change)
+
     async def sync(self) -> None:
         await asyncio.to_thread(self._writer.sync)
 
@@ -97,6 +101,11 @@ class IndexedMemory:
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
         return [to_memory(point_id, payload) for point_id, payload in page]
+
+    async def list_ids(self, selection: Selection) -> Sequence[int]:
+        """Return the ids of all memories that are selected, in any order."""
+        points = await asyncio.to_thread(self._index.list_seconds, matching(selection), ALL_POINTS, newest_first=True)
+        return [point_id for _, point_id in points]
 
     async def erase_deleted(self) -> None:
         """Leave nothing on the disk of what was forgotten before, when that was cut off."""

@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from massmem.memory.short_ids import shorten_id
+
 if TYPE_CHECKING:
+    from massmem.core.events import MemoryAction
     from massmem.memory.origins import ToolWords
 
 Kind = Literal["episode", "fact"]
@@ -85,6 +88,28 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryChange:
+    """What the user changed of one memory."""
+
+    id: str
+    """Of the message that says so; ids rise within a session."""
+    action: "MemoryAction"
+    session_id: str
+    kind: Kind
+    agent_id: str
+    turn: int
+    message_ids: tuple[str, ...]
+    """The messages that the memory came from."""
+    old: str
+    """Its text before."""
+    text: str
+    """Its text from now on."""
+    by: str
+    """USER, or a user of the HTTP service."""
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """A stored passage of a message, or a stored fact."""
 
@@ -112,6 +137,17 @@ class Memory:
     """As in Episode."""
     callers: tuple[str, ...] = ()
     """Other agents that got the same result of the same call in the same turn."""
+    edited_at: datetime | None = None
+    """When the user gave it its text; None: it has the words that it was recorded with."""
+    is_pinned: bool = False
+    """Agents are always shown it."""
+    changes: tuple[str, ...] = ()
+    """Ids of the messages that say what the user changed of it, oldest first."""
+
+    @property
+    def short_id(self) -> str:
+        """What people call it by."""
+        return shorten_id(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +214,10 @@ class RecallResult:
     tokens: int = 0
     lexical_only: bool = False
     """No vectors were searched, only words."""
+    pinned: tuple[Memory, ...] = ()
+    """The pinned memories in the text, newest pin first; they are not among `memories`."""
+    pins_left_out: int = 0
+    """Pinned memories for which there was no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +264,13 @@ class PersistentMemory(Protocol):
 
         A fact that its agent has stored before keeps its id and gains the new source messages. When the agent won the
         turn in which the fact came up again, the others see the fact after that turn.
+        """
+        ...
+
+    async def change(self, memory_id: str, change: MemoryChange) -> None:
+        """Carry out what the user changed of a memory; nothing happens when that was done, or when it is gone.
+
+        Its id stays. A search finds the new text, and no longer the old one.
         """
         ...
 

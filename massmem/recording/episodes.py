@@ -1,4 +1,4 @@
-"""Records messages of the queue word for word, and the ends of turns."""
+"""Records messages of the queue word for word, what the user changed of memories, and the ends of turns."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from massmem.core.errors import EmbeddingError
 from massmem.core.records import MessageRecord, RecordingJob
 from massmem.memory.origins import IMPORT
 from massmem.memory.persistent import CompletedTurn, PersistentMemory
+from massmem.recording.changes import carry_out, is_change
 from massmem.recording.queue import OUTAGE, ROW_ERRORS, DrainCounts, finish, mark_done, mark_failed
 from massmem.recording.rules import make_episodes
 from massmem.recording.turn_words import Turns, find_message_origin, read_tool_words
@@ -92,9 +93,13 @@ class EpisodeWriter:
         if not rows:
             return
         to_record = await self._store.get_messages_to_record([row.message_id for row in rows])
+        changes = [entry for entry in to_record if is_change(entry.message)]
+        to_record = [entry for entry in to_record if not is_change(entry.message)]
         turns = await self._read_turns(rows, {entry.message.id: entry.message for entry in to_record})
         if episodes := make_episodes(rows, to_record, turns):
             await self._memory.record(episodes)
+        for change in changes:
+            await carry_out(self._store, self._memory, change)
 
     async def _read_turns(self, rows: Sequence[RecordingJob], messages: Mapping[str, MessageRecord]) -> Turns:
         """Return what tools gave back in the turns of what agents wrote and called."""

@@ -20,7 +20,7 @@ from massmem.core.ids import check_session_name
 from massmem.core.records import Owner, SessionFilter, SessionRecord
 from massmem.export import Format, redact_session, redact_turn
 from massmem.memory.persistent import Selection
-from massmem.recording.forgetting import EraseSessions, open_eraser
+from massmem.recording.forgetting import EraseSessions, open_session_eraser
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.registry import Registry, RegistryDamaged, build_entries
 from massmem.store.lookup import read_transcript
@@ -110,7 +110,7 @@ class SessionDeleter:
         selected = {session.session_id: session for session in (*sessions, *marked)}
         begun_ids = list_begun_deletions(self.home)
         traces = [session_id for session_id in begun_ids if await self.store.get_session(session_id) is None]
-        opening = open_eraser(self.config.memory, self.home, os.environ)
+        opening = open_session_eraser(self.config.memory, self.home, os.environ)
         async with opening as erase, AsyncExitStack() as leases:
             process = ProcessLock(self.home)
             leases.callback(process.close)

@@ -32,7 +32,8 @@ from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
-from massmem.recording.forgetting import fingerprint_fact, list_stems, unknown_memory
+from massmem.recording.changes import read_change
+from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
 from massmem.recording.paraphrases import Paraphrase, ParaphraseFinder
 from massmem.recording.redaction import LogRedactor, Redactor, Statement, has_only_marks, list_sentences
 from massmem.recording.worker import Recorder
@@ -193,6 +194,8 @@ class _SessionChange:
     state: SessionState | None = None
     values: int = 0
     title: str | None = None
+    memory_changes: Sequence[LogEntry] = ()
+    """What the user changed of memories, and stays: it is carried out again on what is recorded again."""
 
     @property
     def is_empty(self) -> bool:
@@ -221,10 +224,11 @@ class Eraser:
         for text in texts:
             if not any(list_stems(sentence) or not sentence.isascii() for sentence in list_sentences(text)):
                 raise InputError("the text has no word to recognise it by", "write the whole statement: --text TEXT")
-        among = await self._select()
-        selection = replace(among, ids=tuple(memory_ids))
+        among, begun = await self._select(), self._read_begun() or ()
+        memory_ids = await resolve_ids(self.memory, memory_ids, among, begun)
+        selection = replace(among, ids=memory_ids)
         memories: Sequence[Memory] = await self.memory.list(selection, len(memory_ids)) if memory_ids else ()
-        known = {memory.id for memory in memories} | set(self._read_begun() or ())
+        known = {memory.id for memory in memories} | set(begun)
         for missing in set(memory_ids) - known:
             raise unknown_memory(missing)
         orders = [Order(tuple(texts))] if texts else []
@@ -248,12 +252,15 @@ class Eraser:
         """Return what a memory says, in the words of the messages that it came from where these are known."""
         messages = await self.store.get_messages(memory.message_ids)
         sentences = [sentence for message in messages for sentence in list_sentences(message.content)]
+        changes = [read_change(message) for message in await self.store.get_messages(memory.changes)]
+        texts = [*dict.fromkeys((memory.text, *(text for c in changes for text in (c.old, c.text))))]
         if memory.kind == "fact":
-            words = list_stems(memory.text) - {"user"}
-            own = [s for s in sentences if len(words & list_stems(s)) >= _OWN_SHARE * max(len(words), 1)]
-            return [memory.text, *own]
-        passage = Redactor([memory.text])
-        return [s for s in sentences if passage.says(s) or Redactor([s]).says(memory.text)] or [memory.text]
+            words = [list_stems(text) - {"user"} for text in texts]
+            own = [s for s in sentences if any(len(w & list_stems(s)) >= _OWN_SHARE * max(len(w), 1) for w in words)]
+            return [*texts, *own]
+        passage = Redactor(texts)
+        own = [s for s in sentences if passage.says(s) or any(map(Redactor([s]).says, texts))]
+        return [*own, *(text for text in texts if len(texts) > 1 or not own)]
 
     async def find(self, orders: Sequence[Order]) -> Findings:
         """Return what would go. Raises StoreError, MemoryUnavailable."""
@@ -367,7 +374,8 @@ class Eraser:
             await self.store.delete_files(session_id, change.files)
             if change.state is not None:
                 await self.store.save_state(session_id, change.state)
-            await self.store.rewrite_log(session_id, [_requeue(entry) for entry in change.entries])
+            entries = sorted((*change.entries, *change.memory_changes), key=lambda entry: entry.seq)
+            await self.store.rewrite_log(session_id, [_requeue(entry) for entry in entries])
             if change.title is not None:
                 await self.store.rename_session(session_id, redactor.redact_title(await self._read_title(session_id)))
             if session_id not in deleted.sessions:
@@ -382,9 +390,12 @@ class Eraser:
     ) -> _SessionChange:
         """Return what is to be changed in a session. asides: see Order."""
         log = LogRedactor(redactor, {turn: Redactor(sentences) for turn, sentences in (asides or {}).items()})
+        memory_changes: list[LogEntry] = []
         async for page in read_log_pages(self.store, session_id, with_trimmed=True):
             for entry in page:
                 log.add(entry)
+                if json.loads(entry.payload)["type"] == "memory_changed":
+                    memory_changes.append(entry)
         log.close()
         copy = await self.store.export_session(session_id)
         if copy is None:
@@ -392,8 +403,15 @@ class Eraser:
         files = [name for name in copy.files if name in log.files or await self._is_in_file(session_id, name, redactor)]
         state, values = _redact_state(copy.state, redactor)
         title = redactor.redact_title(copy.session.title)
+        changed = {entry.seq for entry in log.changed}
         return _SessionChange(
-            session_id, log.changed, files, state, values, None if title == copy.session.title else title
+            session_id,
+            log.changed,
+            files,
+            state,
+            values,
+            None if title == copy.session.title else title,
+            [entry for entry in memory_changes if entry.seq not in changed],
         )
 
     async def _is_in_file(self, session_id: str, name: str, redactor: Redactor) -> bool:

@@ -40,7 +40,7 @@ from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner, SessionRecord, SessionState, TurnRecord
 from massmem.memory.persistent import Selection
-from massmem.recording.forgetting import forget_everywhere
+from massmem.recording.forgetting import forget_memories
 from massmem.session.history import AgentContext, History
 from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
@@ -539,7 +539,7 @@ async def undo_last_turn(team: Team, session_id: str) -> TurnRecord:
         raise InputError("there is no turn to undo", "ask a question first")
     selection = Selection(session_id=session_id, turn=turn.turn)
     async with team.open_durable_memory() as memory:
-        await forget_everywhere(team.store, memory, selection, team.config.memory, team.home)
+        await forget_memories(team.store, memory, selection, team.config.memory, team.home)
         state = await _remove_turn_values(team.store, turn)
         await team.store.append(session_id, turn.turn, [TurnUndone(session_id=session_id, turn=turn.turn)], state=state)
         # A recorder may have taken something out of the queue before.
