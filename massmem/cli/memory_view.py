@@ -13,12 +13,13 @@ from massmem.core.records import MessageRecord, RecordingCounts
 from massmem.core.text import make_printable, one_line
 from massmem.memory.ledger import Chain
 from massmem.memory.origins import AGENT
-from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats
+from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult
 from massmem.render.text import pluralize
 
 _WHO_WIDTH = 12
 _MAX_WIDTH = 120
 _NARROWEST = 40
+_BEYOND = "-- agents are shown what is above; this bears less on it:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +51,70 @@ class Stats:
         return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of a search."""
+
+    recalled: RecallResult
+    unavailable: str = ""
+    """Why the index was not used; "": it was."""
+    beyond: Sequence[Memory] | None = None
+    """What an agent would not be shown, best first; None: nobody asked for it."""
+
+
 def explain_list(unavailable: str) -> str:
     """Return what to say of a list of memories. unavailable: why the index was not used; "": it was."""
     return unavailable and f"{unavailable}: this is what was said, newest first; facts are in the index alone"
 
 
-def explain_search(unavailable: str) -> str:
-    """Return what to say of the result of a search. unavailable: as for `explain_list`."""
-    return unavailable and f"{unavailable}: the log was searched by words instead"
-
-
-def print_memories(
-    memories: Sequence[Memory], notice: str = "", *, is_search: bool = False, beyond: Sequence[Memory] | None = None
-) -> None:
-    """Write a line per memory, cut to the width of the terminal.
-
-    notice: what the user should know of them. is_search: they have a relevance. beyond: those that an agent would not
-    be shown, below a line that says so; None: nobody asked for them.
-    """
+def print_memories(memories: Sequence[Memory], notice: str = "") -> None:
+    """Write a line per memory, cut to the width of the terminal. notice: what the user should know of them."""
     if notice:
         notify(notice)
-    if not (memories or beyond):
+    write_out(_format_table([_list_cells(memory) for memory in memories]))
+    if not memories:
         notify("no memory matches")
-        return
-    rows = [_list_cells(memory, is_search=is_search) for memory in (*memories, *(beyond or ()))]
+
+
+def print_hits(found: Found, memories: Sequence[Memory]) -> None:
+    """Write what a search found, a line per memory with its relevance; pinned ones have none.
+
+    memories: what an agent would be shown beside them.
+    """
+    if found.unavailable:
+        notify(f"{found.unavailable}: the log was searched by words instead")
+    shown = [*(_list_cells(memory, "pinned") for memory in found.recalled.pinned), *map(_list_hit, memories)]
+    rows = [*shown, *map(_list_hit, found.beyond or ())]
+    lines = _format_table(rows).splitlines(keepends=True)
+    if found.beyond:
+        lines.insert(len(shown), f"{_BEYOND}\n")
+    write_out("".join(lines))
+    if reason := found.recalled.decision.reason if not memories else "":
+        notify(reason)
+    if found.recalled.silenced and found.beyond is None:
+        notify("--all shows what was found all the same")
+    if not rows:
+        notify("no memory matches")
+
+
+def _list_hit(memory: Memory) -> tuple[str, ...]:
+    return _list_cells(memory, f"{memory.relevance:.2f}")
+
+
+def _format_table(rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return ""
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     room = _measure_width() - sum(widths) - 2 * len(widths)
-    lines = [_format_row(row, widths, room) for row in rows]
-    if beyond is not None:
-        rule = "── an agent is shown what is above; the rest bears less on it "
-        lines.insert(len(memories), rule[: _measure_width()])
-    write_out("".join(f"{line}\n" for line in lines))
+    return "".join(f"{_format_row(row, widths, room)}\n" for row in rows)
 
 
 def _measure_width() -> int:
     return max(min(shutil.get_terminal_size().columns, _MAX_WIDTH), _NARROWEST)
 
 
-def _list_cells(memory: Memory, *, is_search: bool) -> tuple[str, ...]:
+def _list_cells(memory: Memory, *score: str) -> tuple[str, ...]:
     who = one_line(memory.agent_id, _WHO_WIDTH)
-    score = (f"{memory.score:.2f}",) if is_search else ()
     notes = "; ".join(_list_notes(memory))
     text = one_line(f"({notes}) {memory.text}" if notes else memory.text, _MAX_WIDTH)
     return memory.short_id, _format_day(memory.created_at), who, *score, text

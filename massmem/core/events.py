@@ -25,8 +25,8 @@ Agents that a limit or `answer_now_requested` cuts off have no result in their r
 
 `notice`, `answer_now_requested`, `context_measured` and a `tool_returned` from outside a turn may stand anywhere. So
 may `context_compressed`, also after the end of the turn, when the next one is prepared. `message_added`, `note_added`,
-`memory_changed` and `history_cleared` stand outside of turns; `turn_undone` follows the end of its turn. Events are on disk before they
-are yielded to a caller.
+`memory_changed` and `history_cleared` stand outside of turns; `turn_undone` follows the end of its turn. Events are on
+disk before they are yielded to a caller.
 """
 
 from datetime import UTC, datetime

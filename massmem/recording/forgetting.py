@@ -60,7 +60,9 @@ async def open_durable_memory(
 
 
 @asynccontextmanager
-async def open_session_eraser(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> AsyncGenerator[EraseSessions]:
+async def open_session_eraser(
+    config: MemoryConfig, home: Path, environ: Mapping[str, str]
+) -> AsyncGenerator[EraseSessions]:
     """Open all memory there is, so that no other process writes to it, and yield a function that erases sessions.
 
     Embedded: the indexes of all embedders that were ever used, and copies of damaged ones. Server: the collection of

@@ -52,13 +52,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where something stands."""
+class Near:
+    """What may say a statement in other words."""
 
     session_id: str
     turn: int
-    memory_id: str | None = None
+    memory_id: str | None
     """None: it is in the log alone."""
+    agent_id: str
+    text: str = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -121,11 +123,14 @@ class Receipt:
     """Sentences that were looked for."""
     deleted: Deletions
     checks: Checks
-    near: Sequence[Place] = ()
-    """What may say the same in other words, and stays."""
+    near: Sequence[Near] = ()
+    """What may say the same in other words, and stays; each place once."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"complete": self.checks.is_clean, **asdict(self), "forgotten_at": self.forgotten_at.isoformat()}
+        """Return it as JSON, without what was said."""
+        near = [{"session_id": n.session_id, "turn": n.turn, "memory_id": n.memory_id} for n in self.near]
+        values = asdict(self) | {"forgotten_at": self.forgotten_at.isoformat(), "near": near}
+        return {"complete": self.checks.is_clean, **values}
 
 
 _MARK_FILE = "forgetting"
@@ -160,15 +165,6 @@ class Order:
     """Those that were named."""
     asides: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])
     """Short sentences of theirs, by turn, that say too little to be looked for elsewhere: "Yes, please." """
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """What may say a statement in other words."""
-
-    place: Place
-    agent_id: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +275,7 @@ class Eraser:
         paraphrases = [paraphrase for finder in finders for paraphrase in finder.list_best(_MOST_NEAR)]
         near = [await self._locate(paraphrase) for paraphrase in paraphrases]
         near += await self._find_near_memories(redactor)
-        unique = {(one.place.session_id, one.place.turn, one.text): one for one in reversed(near)}
+        unique = {(one.session_id, one.turn, one.text): one for one in reversed(near)}
         return Findings(sorted(redactor.removed), sessions, memories, [*reversed(unique.values())][:_MOST_NEAR], count)
 
     async def _locate(self, paraphrase: Paraphrase) -> Near:
@@ -287,8 +283,7 @@ class Eraser:
         message = paraphrase.message
         passages = await self.memory.list(Selection(message.session_id, message_ids=(message.id,)), _NEAREST)
         memory_id = next((m.id for m in passages if paraphrase.sentence in m.text), None)
-        place = Place(message.session_id, message.turn, memory_id)
-        return Near(place, message.agent_id or USER, paraphrase.sentence)
+        return Near(message.session_id, message.turn, memory_id, message.agent_id or USER, paraphrase.sentence)
 
     async def _find_near_memories(self, redactor: Redactor) -> list[Near]:
         """Return memories that are near in meaning, and facts that share words with a statement."""
@@ -299,8 +294,7 @@ class Eraser:
                 shared = len(statement.stems & list_stems(memory.text)) / max(len(statement.stems), 1)
                 is_near = memory.score >= _LEAST_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
                 if is_near and not redactor.mentions(memory.text):
-                    place = Place(memory.session_id, memory.turn, memory.id)
-                    near.append(Near(place, memory.agent_id, memory.text))
+                    near.append(Near(memory.session_id, memory.turn, memory.id, memory.agent_id, memory.text))
         return near
 
     async def erase(self, orders: Sequence[Order]) -> Receipt:
@@ -339,7 +333,7 @@ class Eraser:
             len(everything.statements),
             deleted,
             await self._check(everything, rest, erased=erased),
-            list(dict.fromkeys(near.place for near in rest.near)),
+            [*{(near.session_id, near.turn, near.memory_id): near for near in rest.near}.values()],
         )
         if receipt.checks.is_clean:
             self._mark_path.unlink(missing_ok=True)

@@ -98,14 +98,14 @@ class Memories:
         return cls(team.config, team.home, team.store, team.open_durable_memory, owner, agents)
 
     async def search(
-        self, query: str, view: View, limit: int | None = None, max_tokens: int | None = None
+        self, query: str, view: View, limit: int | None = None, max_tokens: int | None = None, *, abstain: bool = True
     ) -> tuple[RecallResult, str]:
         """Return what an agent recalls, and "" or why the index was not used, and the log was searched by words.
 
-        limit, max_tokens: None: as configured.
+        limit, max_tokens: None: as configured. abstain: see RecallOptions.
         """
         settings, scope = self.config.memory.retrieval, await self._build_scope(view)
-        options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit)
+        options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit, abstain=abstain)
         try:
             async with self.open_index() as index:
                 return await index.recall(query, scope, options), ""

@@ -363,7 +363,7 @@ def _show_receipt(receipt: Receipt, caller: Caller) -> dict[str, Any]:
     if not caller.is_operator:
         left = checks.files_found and not checks.elsewhere
         checks = replace(checks, files_found=["a file of the service"] if left else [], elsewhere=False)
-    near = [replace(place, session_id=public_session_id(place.session_id)) for place in receipt.near]
+    near = [replace(near, session_id=public_session_id(near.session_id)) for near in receipt.near]
     return replace(receipt, deleted=replace(deleted, sessions=sessions), checks=checks, near=near).to_dict()
 
 
