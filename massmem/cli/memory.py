@@ -146,6 +146,7 @@ def list_command(
     agent: Agent = None,
     turn: Turn = None,
     facts: Annotated[bool, typer.Option("--facts", help="Facts only, without verbatim passages.")] = False,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Pinned ones only.")] = False,
     origin: FromOrigin = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Most memories.")] = 20,
     owner: OwnerName = None,
@@ -154,7 +155,9 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List memories, newest first."""
-    selection = Selection(session_id, agent, turn, "fact" if facts else None, origin=check_origin(origin))
+    selection = Selection(
+        session_id, agent, turn, "fact" if facts else None, origin=check_origin(origin), is_pinned=pinned
+    )
     setup = load_setup(config, owner, all_owners=all_owners)
     memories, unavailable = asyncio.run(list_memories_or_conversations(setup, selection, limit))
     if as_json:

@@ -19,6 +19,7 @@ from massmem.render.text import pluralize
 _WHO_WIDTH = 12
 _MAX_WIDTH = 120
 _NARROWEST = 40
+_COLUMNS = ("ID", "DATE", "WHO", "TEXT")
 _BEYOND = "-- agents are shown what is above; this bears less on it:"
 
 
@@ -71,8 +72,9 @@ def print_memories(memories: Sequence[Memory], notice: str = "") -> None:
     """Write a line per memory, cut to the width of the terminal. notice: what the user should know of them."""
     if notice:
         notify(notice)
-    write_out(_format_table([_list_cells(memory) for memory in memories]))
-    if not memories:
+    if memories:
+        write_out("".join(_format_table([_COLUMNS, *map(_list_cells, memories)])))
+    else:
         notify("no memory matches")
 
 
@@ -85,10 +87,11 @@ def print_hits(found: Found, memories: Sequence[Memory]) -> None:
         notify(f"{found.unavailable}: the log was searched by words instead")
     shown = [*(_list_cells(memory, "pinned") for memory in found.recalled.pinned), *map(_list_hit, memories)]
     rows = [*shown, *map(_list_hit, found.beyond or ())]
-    lines = _format_table(rows).splitlines(keepends=True)
-    if found.beyond:
-        lines.insert(len(shown), f"{_BEYOND}\n")
-    write_out("".join(lines))
+    if rows:
+        lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
+        if found.beyond:
+            lines.insert(len(shown) + 1, f"{_BEYOND}\n")
+        write_out("".join(lines))
     if reason := found.recalled.decision.reason if not memories else "":
         notify(reason)
     if found.recalled.silenced and found.beyond is None:
@@ -98,15 +101,14 @@ def print_hits(found: Found, memories: Sequence[Memory]) -> None:
 
 
 def _list_hit(memory: Memory) -> tuple[str, ...]:
-    return _list_cells(memory, f"{memory.relevance:.2f}")
+    return _list_cells(memory, f"{max(memory.relevance, 0):.2f}")
 
 
-def _format_table(rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return ""
+def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line per row, the last column cut to the width of the terminal."""
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     room = _measure_width() - sum(widths) - 2 * len(widths)
-    return "".join(f"{_format_row(row, widths, room)}\n" for row in rows)
+    return [f"{_format_row(row, widths, room)}\n" for row in rows]
 
 
 def _measure_width() -> int:

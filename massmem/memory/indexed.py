@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from massmem.memory.persistent import (
     Selection,
 )
 from massmem.memory.points import CountTokens, StatementQuery, find_by_words, find_statements, message_number, to_memory
+from massmem.memory.retrieval.pinned import read_pinned
 from massmem.memory.retrieval.retriever import Retriever, Vector
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class IndexedMemory:
         self.note = note
         self._scratch = scratch
         self._index = index
+        self._count = count
         self._embedder = embedder
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
@@ -147,7 +150,17 @@ class IndexedMemory:
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         with suppress(EmbeddingError):
             self._writer.copy_outside()
-        return self._retriever.recall(query, self._embed_query(query), scope, options)
+        pinned = read_pinned(self._index, scope, options, self._count)
+        exclude = options.exclude.union(memory.id for memory in pinned.memories)
+        rest = replace(options, max_tokens=options.max_tokens - pinned.tokens, exclude=exclude)
+        result = self._retriever.recall(query, self._embed_query(query), scope, rest)
+        return replace(
+            result,
+            text="\n".join(filter(None, (pinned.text, result.text))),
+            tokens=pinned.tokens + result.tokens,
+            pinned=pinned.memories,
+            pins_left_out=pinned.left_out,
+        )
 
     def _find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":
         near = {point_id: (payload, 0.0) for point_id, payload in find_by_words(self._index, text, selection, limit)}

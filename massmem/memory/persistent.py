@@ -169,6 +169,8 @@ class Selection:
     """As in Memory; `tool` and `tool:NAME` also mean what rests on a tool's words."""
     message_ids: tuple[str, ...] = ()
     """Memories that came from any of these messages."""
+    is_pinned: bool = False
+    """Pinned ones only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,7 @@ class RecallOptions:
     limit: int | None = None
     """Most messages and facts; None for no limit."""
     exclude: frozenset[str] = frozenset()
-    """Ids of messages to leave out, because the prompt shows them verbatim."""
+    """Ids of messages to leave out, because the prompt shows them verbatim; or of memories."""
     abstain: bool = True
     """Show nothing without evidence that it matters for the question; False: show the best there is."""
 
@@ -233,7 +235,7 @@ class RecallResult:
     lexical_only: bool = False
     """No vectors were searched, only words."""
     pinned: tuple[Memory, ...] = ()
-    """The pinned memories in the text, newest pin first; they are not among `memories`."""
+    """The pinned memories at the beginning of the text; they are not among `memories`."""
     pins_left_out: int = 0
     """Pinned memories for which there was no room."""
     silenced: tuple[Memory, ...] = ()

@@ -25,7 +25,7 @@ from typing import Any
 
 from massmem.memory.access import reader_keys
 from massmem.memory.claims import find_topic
-from massmem.memory.index import ALL_POINTS, Index, Payloads, matching, second_of
+from massmem.memory.index import ALL_POINTS, PINNED, Index, Payloads, matching, second_of
 from massmem.memory.origins import AGENT, OUTSIDE, TOOL
 from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory, MemoryChange, Selection
 from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, quote_text
@@ -42,9 +42,6 @@ USER_ID = "massmem"
 
 ASKS, HAS_TIME, PRIVATE = 1, 2, 4
 """Flags: the text is a question, it names a time, only its own agent may see it."""
-
-PINNED = "yes"
-"""In `pin` of what agents are always shown."""
 
 CountTokens = Callable[[str], int]
 

@@ -31,6 +31,8 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
+from massmem.memory.retrieval.pinned import PINNED_TOKENS
+from massmem.memory.tokens import estimate_tokens
 from massmem.recording.changes import read_change
 from massmem.recording.forgetting import forget_memories, resolve_ids, unknown_memory
 from massmem.recording.worker import Recorder
@@ -195,6 +197,11 @@ class Memories:
             new = _check_text(text) if action == "edit" else memory.text
             if action == "edit" and new == memory.text:
                 raise InputError("the memory has this text already", "nothing was changed")
+            if action == "pin" and estimate_tokens(new) > PINNED_TOKENS:
+                raise InputError(
+                    f"the memory is too long to be pinned: agents are shown {PINNED_TOKENS} tokens of all pinned ones",
+                    "add what counts as a memory of its own, and pin that",
+                )
             await self._require_session(memory.session_id)
             event = MemoryChanged(
                 action=action,
