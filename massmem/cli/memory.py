@@ -53,9 +53,6 @@ from massmem.store.ports import SessionStore
 _ALL = 1_000_000
 _MOST_LISTED = 20
 """Memories that are listed before they are forgotten."""
-_MOST_BEYOND = 50
-"""Memories that --all shows, unless --limit says otherwise."""
-
 app = typer.Typer(no_args_is_help=True, help="Search, show, correct, pin, forget and rebuild memories.")
 
 Agent = Annotated[
@@ -469,11 +466,8 @@ async def search_memories(
     async with setup.open_memories() as memories:
         view = await _resolve_view(setup, memories, view)
         recalled, unavailable = await memories.search(query, view, *limits)
-        if not beyond:
-            return Found(recalled, unavailable)
-        everything, _ = await memories.search(query, view, limits[0] or _MOST_BEYOND, _ALL, abstain=False)
-        shown = {memory.id for memory in (*recalled.memories, *recalled.pinned)}
-        return Found(recalled, unavailable, tuple(m for m in everything.memories if m.id not in shown))
+        more = await memories.search_beyond(query, view, recalled, limits[0]) if beyond else None
+        return Found(recalled, unavailable, more)
 
 
 async def add_memory(setup: Setup, text: str, session_name: str | None) -> tuple[Memory | None, str]:

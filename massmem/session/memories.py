@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 MAX_MEMORY_LENGTH = 2_000
 """Characters of what a user writes as a memory."""
+_MOST_BEYOND, _BEYOND_TOKENS = 50, 100_000
+"""Of what was found and an agent would not be shown."""
 _NOTES = "notes"
 """Id of the session for notes."""
 _MOST_SESSIONS = 1_000
@@ -113,6 +115,14 @@ class Memories:
                 return await index.recall(query, scope, options), ""
         except MemoryUnavailable as e:
             return await recall_by_words(self.store, query, scope, options), e.message
+
+    async def search_beyond(
+        self, query: str, view: View, recalled: RecallResult, limit: int | None = None
+    ) -> Sequence[Memory]:
+        """Return what was found and an agent would not be shown, best first. recalled: what it would be."""
+        everything, _ = await self.search(query, view, limit or _MOST_BEYOND, _BEYOND_TOKENS, abstain=False)
+        shown = {memory.id for memory in (*recalled.memories, *recalled.pinned)}
+        return [memory for memory in everything.memories if memory.id not in shown]
 
     async def read_history(self, query: str, view: View) -> Sequence[Chain]:
         """Return the values of what the query names, by topic, the best first. Raise MemoryUnavailable."""
