@@ -293,12 +293,8 @@ def forget_command(
     if (everywhere or text) and (selection != Selection(ids=selection.ids) or not everywhere):
         raise InputError("--everywhere takes ids and --text only", "massmem memory forget --everywhere ID...")
     if selection == Selection() and not texts:
-        hint = (
-            "name ids of memories, or a statement: --text TEXT"
-            if everywhere
-            else "name ids, --session-id, --agent or --turn"
-        )
-        raise InputError("no memory was named", hint)
+        others = "a statement: --text TEXT" if everywhere else "--session-id, --agent or --turn"
+        raise InputError("no memory was named", f"name ids, or {others}")
     if not yes and not sys.stdin.isatty():
         raise InputError("forgetting cannot be undone, and there is no terminal to confirm it", "add --yes")
     setup = load_setup(config, owner)

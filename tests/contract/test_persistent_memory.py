@@ -274,12 +274,12 @@ async def test_pinned_memory_is_shown_whatever_the_question(memory: PersistentMe
 
 
 async def test_of_many_pins_the_first_are_shown_within_their_room(memory: PersistentMemory, s: str):
-    texts = [f"Rule {n}: {'always answer in metric units ' * 9}" for n in range(6)]
+    texts = [f"Rule {n}: {'always answer in metric units ' * 4}" for n in range(10)]
     await memory.record([make_episode(text, n, session=s) for n, text in enumerate(texts)])
     for n, text in enumerate(texts):
         (one,) = await memory.list(Selection(s, message_ids=(f"{s}-{n}",)))
         await memory.change(one.id, change(s, "pin", text, number=n))
     result = await memory.recall("Hello?", asks(session=s), ROOM)
-    assert 0 < len(result.pinned) < 6
+    assert 0 < len(result.pinned) < 10
     assert [m.text[:6] for m in result.pinned] == [f"Rule {n}" for n in range(len(result.pinned))]
-    assert result.pins_left_out == 6 - len(result.pinned)
+    assert result.pins_left_out == 10 - len(result.pinned)

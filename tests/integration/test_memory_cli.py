@@ -383,7 +383,7 @@ def test_on_a_terminal_it_asks(memory: Command, reply: str, left: int) -> None:
     line = ["-m", "massmem", "memory", "forget", "--agent", "user", "--config", "team.yaml"]
     spawn: Any = pexpect.spawn  # its annotations are incomplete
     child = spawn(sys.executable, line, encoding="utf-8", timeout=60)
-    child.expect_exact("Memories to forget for good: 1. Continue? [y/N]: ")
+    child.expect_exact("Forget 1 memory for good? [y/N]: ")
     child.sendline(reply)
     child.expect(pexpect.EOF)
     child.close()
