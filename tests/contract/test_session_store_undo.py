@@ -110,4 +110,5 @@ async def test_change_of_a_memory_is_a_message_and_queued_as_of_its_turn(two: Se
     (job,) = [job for job in await queue(two) if job.message_id == message.id]
     assert (job.kind, job.agent_id, job.turn, job.message_id, job.status) == ("episode", None, 1, message.id, "pending")
     await two.forget_recordings(Selection(ID, turn=1))
-    assert message.id not in {job.message_id for job in await queue(two) if job.status == "pending"}, "it goes with the memories of its turn"
+    pending = {job.message_id for job in await queue(two) if job.status == "pending"}
+    assert message.id not in pending, "it goes with the memories of its turn"

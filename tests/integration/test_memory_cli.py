@@ -142,7 +142,10 @@ def test_memory_is_corrected_and_says_what_it_was(memory: Command, monkeypatch: 
     assert "  edited by user, " in out
     assert "before:\n    Blue light scatters more.\n" in out
     assert f"{short}  2025-10-28  bob" in memory("list")[0]
-    assert "(edited) Violet light" in memory("search", "violet", "--agent", "bob", "--session-id", "session_a")[0]
+    assert (
+        "(edited; not chosen) Violet light"
+        in memory("search", "violet", "--agent", "bob", "--session-id", "session_a")[0]
+    )
     assert memory.json("rebuild")["recordings"]["failed"] == 0
     assert memory.ids()["Violet light scatters most."] == point
     assert "Blue light scatters more." not in memory.ids()
