@@ -35,7 +35,7 @@ from massmem.config.models import MemoryConfig
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.core.events import MemoryAction
 from massmem.core.ids import SESSION_ID
-from massmem.core.records import Owner, RecordingCounts
+from massmem.core.records import EVERYBODY, RecordingCounts
 from massmem.core.text import make_printable, one_line
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
@@ -183,7 +183,7 @@ async def _load_memory(setup: Setup, name: str) -> MemoryDetails:
     async with setup.open_memories() as memories:
         messages = await memories.store.get_messages([name])
         session = await memories.store.get_session(messages[0].session_id) if messages else None
-        is_own = session is not None and setup.owner in (None, Owner(session.user_id))
+        is_own = session is not None and setup.owner in (EVERYBODY, session.owner)
         if is_own and (spoken := await to_memories(memories.store, [name])):
             return MemoryDetails(spoken[0], messages)
         memory = await memories.find(name)

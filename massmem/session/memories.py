@@ -19,7 +19,7 @@ from massmem.core.errors import (
 )
 from massmem.core.events import MemoryAction, MemoryChanged, NoteAdded, now
 from massmem.core.messages import clean_text
-from massmem.core.records import COMMAND_LINE_USER, MessageRecord, Owner, SessionRecord
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner, SessionRecord
 from massmem.memory.ledger import Chain
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
@@ -39,9 +39,9 @@ from massmem.recording.worker import Recorder
 from massmem.session.erasure import Eraser
 from massmem.session.owners import (
     find_pinned_session,
+    hash_user,
     list_own_sessions,
     memory_group,
-    owner_hash,
     restrict_selection,
     restrict_to_owner,
     to_stored_id,
@@ -90,7 +90,7 @@ class Memories:
     store: SessionStore
     open_index: Callable[[], AbstractAsyncContextManager["IndexedMemory"]]
     """Raises MemoryUnavailable: another process has it, or its server is away."""
-    owner: Owner | None
+    owner: Owner | Everybody
     """None: everybody."""
     agents: Sequence[AgentConfig] = ()
     """Those that recall from other sessions than the one of a view as their settings say; the others from that one."""
@@ -98,7 +98,7 @@ class Memories:
     @classmethod
     def of(cls, team: Team, owner: Owner) -> Self:
         """Return the memories of an owner on an open team."""
-        agents = restrict_to_owner(team.agents, owner.user_id)
+        agents = restrict_to_owner(team.agents, owner)
         return cls(team.config, team.home, team.store, team.open_durable_memory, owner, agents)
 
     async def search(
@@ -144,9 +144,9 @@ class Memories:
             last = await self.store.get_last_turn(session_id)
             turn = 1 if last is None else last.turn + 1
         agent = next((agent for agent in self.agents if agent.id == agent_id), None)
-        if agent is None or self.owner is None:
+        if agent is None or self.owner is EVERYBODY:
             return Scope(session_id, agent_id or USER, turn)
-        pinned = await find_pinned_session(self.store, agent, self.owner.user_id)
+        pinned = await find_pinned_session(self.store, agent, self.owner)
         return build_scope(agent, session_id, turn, pinned)
 
     async def list_from_index(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
@@ -221,7 +221,7 @@ class Memories:
                 sources=tuple(map(read_seq, memory.message_ids)),
                 old=memory.text,
                 text=new,
-                by=USER if self.owner is None else self.owner.user_id or USER,
+                by=self._user.user_id or USER,
             )
             await self.store.append(memory.session_id, 0, [event])
             await self._record(index, memory.session_id)
@@ -249,6 +249,11 @@ class Memories:
         except MemoryUnavailable:
             return session_id, None
 
+    @property
+    def _user(self) -> Owner:
+        """Who writes."""
+        return COMMAND_LINE_USER if isinstance(self.owner, Everybody) else self.owner
+
     async def _open_notes(self) -> str:
         """Return the id of the owner's session for notes, which is created when it is missing."""
         settings = self.config.memory.persistent_memory
@@ -257,12 +262,11 @@ class Memories:
                 "this team remembers each conversation by itself",
                 "name the one that is meant: --session-id ID; or set memory.persistent_memory.session_name: null",
             )
-        user_id = COMMAND_LINE_USER.user_id if self.owner is None else self.owner.user_id
-        group, time = memory_group(self.config, user_id), now()
-        name = f"{_NOTES}_{owner_hash(group)[:8]}" if settings.session_name else _NOTES
+        group, time = memory_group(self.config, self._user), now()
+        name = f"{_NOTES}_{hash_user(group)[:8]}" if settings.session_name else _NOTES
         notes = SessionRecord(
-            session_id=to_stored_id(user_id, name),
-            user_id=user_id,
+            session_id=to_stored_id(self._user, name),
+            user_id=self._user.user_id,
             title="Notes",
             status="completed",
             memory_group=group,
@@ -276,7 +280,7 @@ class Memories:
 
     async def _require_session(self, session_id: str) -> None:
         session = await self.store.get_session(session_id)
-        if session is None or session.status == "deleting" or self.owner not in (None, Owner(session.user_id)):
+        if session is None or session.status == "deleting" or self.owner not in (EVERYBODY, session.owner):
             raise InputError(
                 "the conversation of this memory is not in the store, which notes what is changed",
                 "forget it, and add what is right: massmem memory add TEXT",
