@@ -105,17 +105,17 @@ def search_command(
     """
     setup = load_setup(config, owner)
     view = View(agent, session_id, as_of=parse_as_of(as_of), origin=check_origin(origin))
-    found = asyncio.run(search_memories(setup, query, view, (limit, tokens), beyond=everything))
-    recalled = found.recalled
+    hits = asyncio.run(search_memories(setup, query, view, (limit, tokens), beyond=everything))
+    recalled = hits.recalled
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
-        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, found.beyond or ())]
-        notes = {"lexical_only": recalled.lexical_only, "unavailable": found.unavailable or None}
+        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, hits.beyond or ())]
+        notes = {"lexical_only": recalled.lexical_only, "unavailable": hits.unavailable or None}
         notes |= {"beyond": more} if everything else {}
         pinned = [memory_to_dict(memory) for memory in recalled.pinned]
         write_json({"query": query, "pinned": pinned, "memories": rows, "tokens": recalled.tokens} | notes)
         return
-    print_hits(found, memories)
+    print_hits(hits, memories)
 
 
 @app.command("history")

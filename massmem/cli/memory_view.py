@@ -78,23 +78,23 @@ def print_memories(memories: Sequence[Memory], notice: str = "") -> None:
         notify("no memory matches")
 
 
-def print_hits(found: Found, memories: Sequence[Memory]) -> None:
+def print_hits(hits: Found, memories: Sequence[Memory]) -> None:
     """Write what a search found, a line per memory with its relevance; pinned ones have none.
 
     memories: what an agent would be shown beside them.
     """
-    if found.unavailable:
-        notify(f"{found.unavailable}: the log was searched by words instead")
-    shown = [*(_list_cells(memory, "pinned") for memory in found.recalled.pinned), *map(_list_hit, memories)]
-    rows = [*shown, *map(_list_hit, found.beyond or ())]
+    if hits.unavailable:
+        notify(f"{hits.unavailable}: the log was searched by words instead")
+    shown = [*(_list_cells(memory, "pinned") for memory in hits.recalled.pinned), *map(_list_hit, memories)]
+    rows = [*shown, *map(_list_hit, hits.beyond or ())]
     if rows:
         lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
-        if found.beyond:
+        if hits.beyond:
             lines.insert(len(shown) + 1, f"{_BEYOND}\n")
         write_out("".join(lines))
-    if reason := found.recalled.decision.reason if not memories else "":
+    if reason := hits.recalled.decision.reason if not memories else "":
         notify(reason)
-    if found.recalled.silenced and found.beyond is None:
+    if hits.recalled.silenced and hits.beyond is None:
         notify("--all shows what was found all the same")
     if not rows:
         notify("no memory matches")
@@ -168,7 +168,7 @@ def details_to_dict(details: MemoryDetails) -> dict[str, Any]:
     keys = {"id", "session_id", "seq", "turn", "round", "kind", "agent_id", "content", "created_at"}
     messages = [message.model_dump(mode="json", include=keys) for message in details.messages]
     changes = [
-        {"action": c.action, "by": c.by, "at": c.created_at.isoformat(), "old": c.old, "text": c.text}
+        {"action": c.action, "by": c.by, "changed_at": c.created_at.isoformat(), "old": c.old, "text": c.text}
         for c in details.changes
     ]
     return memory_to_dict(details.memory) | {"changes": changes, "messages": messages}

@@ -31,8 +31,8 @@ def find_ids(short: str, ids: Iterable[int]) -> list[str]:
     """Return those of the ids whose long form begins so, as texts."""
     short = short.lower()
     width = 5 * len(short)
-    wanted = int(short.translate(str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")), 32)
-    return [str(i) for i in ids if _mix(i) >> (_BITS - width) == wanted]
+    beginning = int(short.translate(str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")), 32)
+    return [str(i) for i in ids if _mix(i) >> (_BITS - width) == beginning]
 
 
 def _mix(number: int) -> int:

@@ -219,11 +219,11 @@ class Eraser:
         for text in texts:
             if not any(list_stems(sentence) or not sentence.isascii() for sentence in list_sentences(text)):
                 raise InputError("the text has no word to recognise it by", "write the whole statement: --text TEXT")
-        among, begun = await self._select(), self._read_begun() or ()
-        memory_ids = await resolve_ids(self.memory, memory_ids, among, begun)
+        among, earlier = await self._select(), self._read_begun() or ()
+        memory_ids = await resolve_ids(self.memory, memory_ids, among, earlier)
         selection = replace(among, ids=memory_ids)
         memories: Sequence[Memory] = await self.memory.list(selection, len(memory_ids)) if memory_ids else ()
-        known = {memory.id for memory in memories} | set(begun)
+        known = {memory.id for memory in memories} | set(earlier)
         for missing in set(memory_ids) - known:
             raise unknown_memory(missing)
         orders = [Order(tuple(texts))] if texts else []

@@ -170,8 +170,8 @@ def test_note_is_added_pinned_and_recalled_whatever_is_asked(memory: Command) ->
     assert "pinned" in memory("show", added["memory"]["short_id"])[0]
     assert "no longer pinned" in memory("unpin", point)[1]
     assert memory.json("list", "--pinned")["memories"] == []
-    long = memory.json("add", "word " * 300, "--session-id", "session_a")["memory"]["id"]
-    assert "too long to be pinned" in memory("pin", long, code=2)[1]
+    memory("edit", point, "word " * 300)
+    assert "too long to be pinned" in memory("pin", point, code=2)[1]
 
 
 def test_note_of_all_conversations_is_in_one_of_its_own(memory: Command, tmp_path: Path, home: Path) -> None:

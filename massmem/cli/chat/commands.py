@@ -298,8 +298,8 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 
 
 async def _search(state: ChatState, words: str, view: View) -> None:
-    found = await search_memories(state.setup, words, view, (_MAX_MEMORIES, None))
-    print_hits(found, found.recalled.memories[:_MAX_MEMORIES])
+    hits = await search_memories(state.setup, words, view, (_MAX_MEMORIES, None))
+    print_hits(hits, hits.recalled.memories[:_MAX_MEMORIES])
 
 
 async def _show_newest(state: ChatState) -> None:

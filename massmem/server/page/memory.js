@@ -225,7 +225,7 @@ function MemoryCard({ memory, about, colours, onChanged, isSearch }) {
         <button type="button" class="plain danger-text" onClick=${() => setAsking("everywhere")}>Forget everywhere</button></footer>
       <${Trouble} problem=${problem} />
       ${editing && html`<${TextDialog} title="Correct this memory" text=${memory.text} verb="Save" onSave=${(text) => change("", { method: "PATCH", body: { text } })} onClose=${() => setEditing(false)} />`}
-      ${open && details && html`<ul class="sources">${details.changes.map((c) => html`<li><strong>${DONE[c.action]}</strong> <time class="dim" datetime=${c.at}>${exactly(c.at)}</time>${c.action === "edit" && html`<pre tabindex="0">${c.old}</pre>`}</li>`)}${details.sources.map((source) => html`<li><strong>${source.agent || "You"}</strong> <span class="dim">in turn ${source.turn}</span><pre tabindex="0">${source.text}</pre></li>`)}
+      ${open && details && html`<ul class="sources">${details.changes.map((c) => html`<li><strong>${DONE[c.action]}</strong> <time class="dim" datetime=${c.changed_at}>${exactly(c.changed_at)}</time>${c.action === "edit" && html`<pre tabindex="0">${c.old}</pre>`}</li>`)}${details.sources.map((source) => html`<li><strong>${source.agent || "You"}</strong> <span class="dim">in turn ${source.turn}</span><pre tabindex="0">${source.text}</pre></li>`)}
         ${details.sources.length === 0 && html`<li class="dim">Its messages are gone.</li>`}</ul>`}
       ${asking && html`<${Confirm} title=${asking === "everywhere" ? "Forget this everywhere?" : "Forget this?"} text=${WARNINGS[asking]} verb="Forget" onConfirm=${forget} onClose=${() => setAsking("")} />`}
     </li>`;

@@ -163,7 +163,7 @@ class Change(Body):
     """edit: its text; pin, unpin: whether agents are always shown it."""
     by: str
     """Who: user, or the subject of a token."""
-    at: datetime
+    changed_at: datetime
     """When."""
     old: str
     """Its text before."""
@@ -374,7 +374,7 @@ async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetai
         if is_remembered(message)
     ]
     changes = [
-        Change(action=change.action, by=change.by, at=change.created_at, old=change.old, text=change.text)
+        Change(action=change.action, by=change.by, changed_at=change.created_at, old=change.old, text=change.text)
         for change in await _open(caller).read_changes(record)
     ]
     return MemoryDetails(memory=_show_memory(record), changes=changes, sources=sources)
