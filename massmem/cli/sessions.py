@@ -358,7 +358,7 @@ def _require_confirmation(yes: bool) -> None:
 
 def _confirm_deletion(sessions: Sequence[SessionRecord]) -> bool:
     for session in sessions:
-        title = f'"{one_line(session.title, 60)}", ' if session.title else ""
+        title = f'"{one_line(session.display_title, 60)}", ' if session.title else ""
         messages = pluralize(session.message_count, "message")
         notify(f"{session.session_id}: {title}{messages}, last used {format_time(session.updated_at)}")
     target = "this session" if len(sessions) == 1 else f"these {len(sessions):,} sessions"
@@ -646,4 +646,4 @@ def _session_to_dict(session: SessionRecord) -> dict[str, Any]:
 
 def _hit_to_dict(hit: SearchHit) -> dict[str, Any]:
     keys = {"id", "session_id", "turn", "round", "kind", "agent_id", "content", "final", "created_at"}
-    return hit.message.model_dump(mode="json", include=keys) | {"title": hit.session.title}
+    return hit.message.model_dump(mode="json", include=keys) | {"title": hit.session.display_title}

@@ -36,8 +36,15 @@ from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Select
 from massmem.memory.points import StatementQuery
 from massmem.recording.changes import read_change
 from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
-from massmem.recording.paraphrases import Paraphrase, ParaphraseFinder
-from massmem.recording.redaction import LogRedactor, Redactor, Statement, has_only_marks, list_sentences
+from massmem.recording.redaction import (
+    LogRedactor,
+    Paraphrase,
+    ParaphraseFinder,
+    Redactor,
+    Statement,
+    has_only_marks,
+    list_sentences,
+)
 from massmem.recording.worker import Recorder
 from massmem.session.catalogue import TraceCounts, Traces, find_database, has_any
 from massmem.session.lease import ProcessLock, hold_lease
