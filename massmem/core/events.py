@@ -24,9 +24,9 @@ in which they end, then by the next reply. A call that is in the log is never ru
 Agents that a limit or `answer_now_requested` cuts off have no result in their round.
 
 `notice`, `answer_now_requested`, `context_measured` and a `tool_returned` from outside a turn may stand anywhere. So
-may `context_compressed`, also after the end of the turn, when the next one is prepared. `message_added`, `note_added`
-and `history_cleared` stand outside of turns; `turn_undone` follows the end of its turn. Events are on disk before they
-are yielded to a caller.
+may `context_compressed`, also after the end of the turn, when the next one is prepared. `message_added`, `note_added`,
+`memory_changed` and `history_cleared` stand outside of turns; `turn_undone` follows the end of its turn. Events are on
+disk before they are yielded to a caller.
 """
 
 from datetime import UTC, datetime
@@ -44,6 +44,7 @@ Channel = Literal["text", "reasoning"]
 TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
+MemoryAction = Literal["edit", "pin", "unpin"]
 Limit = Literal["timeout", "cost", "tokens"]
 NoVote = Literal["one_round", "timeout", "cost", "tokens", "failed", "no_choice"]
 WorkCut = Literal["tool_rounds", "standstill", "time", "cost", "tokens"]
@@ -501,6 +502,28 @@ class NoteAdded(EventBase):
     """No other session recalls it."""
 
 
+class MemoryChanged(EventBase):
+    """The user changed a memory of this session, outside of any turn. The messages that it came from stay."""
+
+    type: Literal["memory_changed"] = "memory_changed"
+    action: MemoryAction
+    """edit: it has another text; pin: agents are always shown it; unpin: no longer."""
+    kind: Literal["episode", "fact"]
+    """episode: a passage of a message, word for word; fact: extracted from messages."""
+    agent_id: str
+    """Whose memory it is; `user` for the user's."""
+    turn: int
+    """The turn that the memory is from."""
+    sources: tuple[int, ...]
+    """Numbers in the log of the messages that it came from."""
+    old: str
+    """Its text before."""
+    text: str
+    """Its text from now on."""
+    by: str
+    """Who changed it: `user`, or a user of the HTTP service."""
+
+
 class HistoryCleared(EventBase):
     """Agents no longer see the conversation before this. The log keeps it, and its memories stay."""
 
@@ -549,6 +572,7 @@ Event = Annotated[
     | TurnAbandoned
     | MessageAdded
     | NoteAdded
+    | MemoryChanged
     | HistoryCleared
     | TurnUndone
     | ContextMeasured

@@ -62,6 +62,7 @@ _INDEXES: dict[str, models.PayloadSchemaType | models.IntegerIndexParams] = {
     "topics": models.PayloadSchemaType.KEYWORD,
     "stated_in": models.PayloadSchemaType.KEYWORD,
     "origin": models.PayloadSchemaType.KEYWORD,
+    "pin": models.PayloadSchemaType.KEYWORD,
 }
 
 

@@ -18,11 +18,12 @@ from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
 from massmem.memory.languages import guess_language
 from massmem.memory.origins import AGENT, TOOL, ToolText, ToolWords, choose_origin, find_tool_name, name_tool_origin
-from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Memory, Scope, Selection
+from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Memory, MemoryChange, Scope, Selection
 from massmem.memory.plain_statements import read_claims
 from massmem.memory.points import (
     MOST_PASSAGES,
     CountTokens,
+    apply_change,
     base_of,
     copy_outside,
     fact_id,
@@ -354,6 +355,21 @@ class IndexWriter:
             ]
             self._store([*changed], words, payloads)
         return len(by_id) - len(stored)
+
+    def change(self, point_id: int, change: MemoryChange) -> None:
+        """Carry out what the user changed of a memory. See PersistentMemory."""
+        with self._lock:
+            payload = self._index.read_payloads([point_id]).get(point_id)
+            if payload is None or change.id in payload.get("changes", ()):
+                return
+            forms = extract_forms(change.text, guess_language(change.text))
+            is_users = payload["kind"] == "episode" and payload["agent_id"] == USER and self.reads_claims
+            claims = read_claims(change.text, change.text) if is_users else ()
+            new = apply_change(payload, change, len(forms), self._count, claims)
+            if new["data"] != payload["data"]:
+                self._store([point_id], [forms], [new])
+            else:
+                self._index.set_payload([point_id], new)
 
     def copy_outside(self) -> None:
         """Store as facts what other programs wrote into the index since the last time."""

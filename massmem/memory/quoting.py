@@ -108,6 +108,12 @@ def list_tool_lines(text: str) -> list[tuple[str, str]]:
     return [(match[1] or match[2] or "", match[3]) for match in matches if match]
 
 
+def _describe(memory: Memory) -> str:
+    """Return the note of a memory, and that its words are not those of then."""
+    edited = memory.edited_at and f"edited {write_date(memory.edited_at.date())}"
+    return "; ".join(filter(None, (memory.note, edited)))
+
+
 def render(quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_NAMES) -> str:
     """Return a date line per session and day, a line per message, " … " where something of a message is left out.
 
@@ -124,11 +130,12 @@ def render(quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_N
             place, message = here, None
         source = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
         mark = mark_source(memory.rests_on, memory.call)
-        this = (*source, memory.note, mark)
+        note = _describe(memory)
+        this = (*source, note, mark)
         if this == message:
             lines[-1] += f"{' ' if quote.follows else ' … '}{quote_text(memory.text, memory.kind)}"
         else:
-            label = format_label(find_author(memory, reader, names), memory.turn, reader, memory.note, mark)
+            label = format_label(find_author(memory, reader, names), memory.turn, reader, note, mark)
             lines.append(f"{label} {quote_text(memory.text, memory.kind)}")
         message = this
     return "\n".join(lines)

@@ -32,6 +32,7 @@ from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.origins import IMPORT
 from massmem.memory.persistent import CompletedTurn, PersistentMemory
+from massmem.recording.changes import carry_out, is_change
 from massmem.recording.forgetting import is_forgotten
 from massmem.recording.rules import (
     Conversation,
@@ -198,9 +199,13 @@ class EpisodeWriter:
         if not rows:
             return
         to_record = await self._store.get_messages_to_record([row.message_id for row in rows])
+        changes = [entry for entry in to_record if is_change(entry.message)]
+        to_record = [entry for entry in to_record if not is_change(entry.message)]
         turns = await self._read_turns(rows, {entry.message.id: entry.message for entry in to_record})
         if episodes := make_episodes(rows, to_record, turns):
             await self._memory.record(episodes)
+        for change in changes:
+            await carry_out(self._store, self._memory, change)
 
     async def _read_turns(self, rows: Sequence[RecordingJob], messages: Mapping[str, MessageRecord]) -> Turns:
         """Return what tools gave back in the turns of what agents wrote and called."""

@@ -34,7 +34,8 @@ from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
-from massmem.recording.forgetting import fingerprint_fact, list_stems, unknown_memory
+from massmem.recording.changes import read_change
+from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
 from massmem.recording.redaction import (
     LogRedactor,
     Paraphrase,
@@ -60,13 +61,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where something stands."""
+class Near:
+    """What may say a statement in other words."""
 
     session_id: str
     turn: int
-    memory_id: str | None = None
+    memory_id: str | None
     """None: it is in the log alone."""
+    agent_id: str
+    text: str = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -129,11 +132,14 @@ class Receipt:
     """Sentences that were looked for."""
     deleted: Deletions
     checks: Checks
-    near: Sequence[Place] = ()
-    """What may say the same in other words, and stays."""
+    near: Sequence[Near] = ()
+    """What may say the same in other words, and stays; each place once."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"complete": self.checks.is_clean, **asdict(self), "forgotten_at": self.forgotten_at.isoformat()}
+        """Return it as JSON, without what was said."""
+        near = [{"session_id": n.session_id, "turn": n.turn, "memory_id": n.memory_id} for n in self.near]
+        values = asdict(self) | {"forgotten_at": self.forgotten_at.isoformat(), "near": near}
+        return {"complete": self.checks.is_clean, **values}
 
 
 _MARK_FILE = "forgetting"
@@ -171,15 +177,6 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
-    """What may say a statement in other words."""
-
-    place: Place
-    agent_id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Findings:
     """What would go, and what may say the same in other words."""
 
@@ -200,6 +197,8 @@ class _SessionChange:
     state: SessionState | None = None
     values: int = 0
     title: str | None = None
+    memory_changes: Sequence[LogEntry] = ()
+    """What the user changed of memories, and stays: it is carried out again on what is recorded again."""
 
     @property
     def is_empty(self) -> bool:
@@ -227,10 +226,11 @@ class Eraser:
         for text in texts:
             if not any(list_stems(sentence) or not sentence.isascii() for sentence in list_sentences(text)):
                 raise InputError("the text has no word to recognise it by", "write the whole statement: --text TEXT")
-        among = await self._select()
-        selection = replace(among, ids=tuple(memory_ids))
+        among, earlier = await self._select(), self._read_begun() or ()
+        memory_ids = await resolve_ids(self.memory, memory_ids, among, earlier)
+        selection = replace(among, ids=memory_ids)
         memories: Sequence[Memory] = await self.memory.list(selection, len(memory_ids)) if memory_ids else ()
-        known = {memory.id for memory in memories} | set(self._read_begun() or ())
+        known = {memory.id for memory in memories} | set(earlier)
         for missing in set(memory_ids) - known:
             raise unknown_memory(missing)
         orders = [Order(tuple(texts))] if texts else []
@@ -255,12 +255,15 @@ class Eraser:
         """Return what a memory says, in the words of the messages that it came from where these are known."""
         messages = await self.store.get_messages(memory.message_ids)
         sentences = [sentence for message in messages for sentence in list_sentences(message.content)]
+        changes = [read_change(message) for message in await self.store.get_messages(memory.changes)]
+        texts = [*dict.fromkeys((memory.text, *(text for c in changes for text in (c.old, c.text))))]
         if memory.kind == "fact":
-            words = list_stems(memory.text) - {"user"}
-            own = [s for s in sentences if len(words & list_stems(s)) >= _OWN_SHARE * max(len(words), 1)]
-            return [memory.text, *own]
-        passage = Redactor([memory.text])
-        return [s for s in sentences if passage.says(s) or Redactor([s]).says(memory.text)] or [memory.text]
+            words = [list_stems(text) - {"user"} for text in texts]
+            own = [s for s in sentences if any(len(w & list_stems(s)) >= _OWN_SHARE * max(len(w), 1) for w in words)]
+            return [*texts, *own]
+        passage = Redactor(texts)
+        own = [s for s in sentences if passage.says(s) or any(map(Redactor([s]).says, texts))]
+        return [*own, *(text for text in texts if len(texts) > 1 or not own)]
 
     async def find(self, orders: Sequence[Order]) -> Findings:
         """Return what would go. Raises StoreError, MemoryUnavailable."""
@@ -279,7 +282,7 @@ class Eraser:
         paraphrases = [paraphrase for finder in finders for paraphrase in finder.list_best(_MAX_NEAR)]
         near = [await self._locate(paraphrase) for paraphrase in paraphrases]
         near += await self._find_near_memories(redactor)
-        unique = {(one.place.session_id, one.place.turn, one.text): one for one in reversed(near)}
+        unique = {(one.session_id, one.turn, one.text): one for one in reversed(near)}
         return Findings(sorted(redactor.removed), sessions, memories, [*reversed(unique.values())][:_MAX_NEAR], count)
 
     async def _locate(self, paraphrase: Paraphrase) -> Near:
@@ -287,8 +290,7 @@ class Eraser:
         message = paraphrase.message
         passages = await self.memory.list(Selection(message.session_id, message_ids=(message.id,)), _NEAREST)
         memory_id = next((m.id for m in passages if paraphrase.sentence in m.text), None)
-        place = Place(message.session_id, message.turn, memory_id)
-        return Near(place, message.agent_id or USER, paraphrase.sentence)
+        return Near(message.session_id, message.turn, memory_id, message.agent_id or USER, paraphrase.sentence)
 
     async def _find_near_memories(self, redactor: Redactor) -> list[Near]:
         """Return memories that are near in meaning, and facts that share words with a statement."""
@@ -299,8 +301,7 @@ class Eraser:
                 shared = len(statement.stems & list_stems(memory.text)) / max(len(statement.stems), 1)
                 is_near = memory.score >= _MIN_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
                 if is_near and not redactor.mentions(memory.text):
-                    place = Place(memory.session_id, memory.turn, memory.id)
-                    near.append(Near(place, memory.agent_id, memory.text))
+                    near.append(Near(memory.session_id, memory.turn, memory.id, memory.agent_id, memory.text))
         return near
 
     async def erase(self, orders: Sequence[Order]) -> Receipt:
@@ -339,7 +340,7 @@ class Eraser:
             len(everything.statements),
             deleted,
             await self._check(everything, rest, erased=erased),
-            list(dict.fromkeys(near.place for near in rest.near)),
+            [*{(near.session_id, near.turn, near.memory_id): near for near in rest.near}.values()],
         )
         if receipt.checks.is_clean:
             self._mark_path.unlink(missing_ok=True)
@@ -376,7 +377,8 @@ class Eraser:
             await self.store.delete_files(session_id, change.files)
             if change.state is not None:
                 await self.store.save_state(session_id, change.state)
-            await self.store.rewrite_log(session_id, [_requeue(entry) for entry in change.entries])
+            entries = sorted((*change.entries, *change.memory_changes), key=lambda entry: entry.seq)
+            await self.store.rewrite_log(session_id, [_requeue(entry) for entry in entries])
             if change.title is not None:
                 await self.store.rename_session(session_id, redactor.redact_title(await self._read_title(session_id)))
             if session_id not in deleted.sessions:
@@ -391,9 +393,12 @@ class Eraser:
     ) -> _SessionChange:
         """Return what is to be changed in a session. short_sentences: see Order."""
         log = LogRedactor(redactor, {turn: Redactor(sentences) for turn, sentences in (short_sentences or {}).items()})
+        memory_changes: list[LogEntry] = []
         async for page in read_log_pages(self.store, session_id, with_trimmed=True):
             for entry in page:
                 log.add(entry)
+                if json.loads(entry.payload)["type"] == "memory_changed":
+                    memory_changes.append(entry)
         log.close()
         copy = await self.store.export_session(session_id)
         if copy is None:
@@ -401,8 +406,15 @@ class Eraser:
         files = [name for name in copy.files if name in log.files or await self._is_in_file(session_id, name, redactor)]
         state, values = _redact_state(copy.state, redactor)
         title = redactor.redact_title(copy.session.title)
+        changed = {entry.seq for entry in log.changed}
         return _SessionChange(
-            session_id, log.changed, files, state, values, None if title == copy.session.title else title
+            session_id,
+            log.changed,
+            files,
+            state,
+            values,
+            None if title == copy.session.title else title,
+            [entry for entry in memory_changes if entry.seq not in changed],
         )
 
     async def _is_in_file(self, session_id: str, name: str, redactor: Redactor) -> bool:

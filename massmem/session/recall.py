@@ -20,6 +20,7 @@ from massmem.memory.extraction.extractor import Extractor, failing_extractor, op
 from massmem.memory.origins import AGENT, find_tool_name, is_from, name_tool_origin
 from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
 from massmem.memory.quoting import NOT_CHOSEN, Quote, render
+from massmem.memory.retrieval.pinned import PINNED_TOKENS
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.pauses import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
@@ -118,6 +119,11 @@ class SessionMemory:
             memory = await asyncio.shield(self._opening)
             options = await self._build_options(agent.memory.retrieval, message_ids, max_tokens)
             result = await self._search(memory, question, scope, options)
+            if result.pins_left_out:
+                self._notify(
+                    f"agents are shown {PINNED_TOKENS} tokens of pinned memories, those that were pinned first; "
+                    f"{result.pins_left_out} more are left out: see `massmem memory list --pinned`, and unpin some"
+                )
             with suppress(MemoryUnavailable):  # it is for statistics
                 if memory is not None:
                     await memory.note_use(result.memories)
@@ -337,7 +343,7 @@ async def list_conversations(
             conversation = await store.read_conversation(session.session_id, None, limit)
             memories += await to_memories(store, [message.id for message in conversation])
         memories = [m for m in memories if selection.agent_id in (None, m.agent_id)]
-        memories = [m for m in memories if selection.turn in (None, m.turn)]
+        memories = [m for m in memories if selection.turn in (None, m.turn) and not selection.is_pinned]
         memories = [m for m in memories if selection.origin is None or is_from(m.origin, m.rests_on, selection.origin)]
         memories = sorted(memories, key=lambda m: (m.created_at, m.id), reverse=True)[:limit]
     return memories

@@ -93,7 +93,7 @@ _AgentEvent = (
     ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed | ev.ParamRequested | ev.WinnerDecided
 )
 _ContextEvent = ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed
-_SessionEvent = ev.UserReplied | ev.MessageAdded | ev.NoteAdded | ev.HistoryCleared
+_SessionEvent = ev.UserReplied | ev.MessageAdded | ev.NoteAdded | ev.MemoryChanged | ev.HistoryCleared
 _SilentEvent = (
     ev.AgentStarted
     | ev.AgentDelta
@@ -170,6 +170,11 @@ def make_message_id(session_id: str, seq: int) -> str:
     return f"{sha256(session_id.encode()).hexdigest()[:16]}{seq:016x}"
 
 
+def read_seq(message_id: str) -> int:
+    """Return the number in its session's log of the message with this id."""
+    return int(message_id[16:], 16)
+
+
 def _project_turn(position: LogPosition, event: _TurnEvent) -> list[Change]:
     match event:
         case ev.TurnStarted():
@@ -225,11 +230,22 @@ def _project_session(position: LogPosition, event: _SessionEvent) -> list[Change
             metadata = {"note": True, **({"session_only": True} if event.session_only else {})}
             note = _message(position, "user", event.text, metadata=metadata)
             return [note, _recording(position, "episode", None)]
+        case ev.MemoryChanged():
+            return _change_memory(position, event)
         case ev.HistoryCleared(until=until):
             # Every agent's history begins after it: `get_latest_summary` finds it under the agent "".
             text, last = (HISTORY_CLEARED, position.seq) if until is None else (HISTORY_PRUNED, until)
             metadata = {"cleared": True, "until": last}
             return [_message(position, "injection", text, agent=("", 0), metadata=metadata)]
+
+
+def _change_memory(position: LogPosition, event: ev.MemoryChanged) -> list[Change]:
+    """The change becomes a message, and a job as of its memory: what forgets that forgets the change, too."""
+    change = event.model_dump(include={"action", "kind", "agent_id", "turn", "old", "by"})
+    change["message_ids"] = [make_message_id(position.session_id, seq) for seq in event.sources]
+    job = _recording(position, "episode", None if event.agent_id == "user" else event.agent_id)
+    job.row["turn"] = event.turn
+    return [_message(position, "system", event.text, metadata={"memory_change": change}), job]
 
 
 def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:

@@ -541,6 +541,33 @@ def test_context_memory_and_figures_are_shown(open_page: Open, service: Service)
     assert page.evaluate(f"async () => {others}") == {"user": 7, "ann": 0, "old": 1, "older": 2}
 
 
+def test_memory_is_corrected_and_pinned_by_keyboard(open_page: Open, service: Service) -> None:
+    page = open_page("keeper")
+    ask(page, "Why is the sky blue?")
+    expect(final_answer(page)).to_be_visible()
+    wait_for_memories(service, "keeper")
+    page.evaluate("location.hash = '/memory/all'")
+    memory = page.locator(".memory", has_text="Why is the sky blue?")
+    memory.get_by_role("button", name="Correct").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("What agents are to know")).to_be_focused()
+    check_view(page, "the text of a memory")
+    page.get_by_label("What agents are to know").fill("Why is the sea green?")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    memory = page.locator(".memory", has_text="Why is the sea green?")
+    expect(memory).to_contain_text("edited")
+    memory.get_by_role("button", name="Pin").press("Enter")
+    expect(memory.get_by_role("button", name="Unpin")).to_be_visible()
+    memory.get_by_role("button", name="Where it comes from").click()
+    expect(memory.locator(".sources")).to_contain_text("corrected")
+    expect(memory.locator(".sources pre").first).to_have_text("Why is the sky blue?")
+    check_view(page, "a memory with its changes")
+    page.get_by_label("Pinned").check()
+    expect(page.locator(".memory")).to_have_count(1)
+
+
 def test_others_conversations_do_not_exist(open_page: Open) -> None:
     owner = open_page("owner")
     ask(owner, "A secret?")

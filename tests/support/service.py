@@ -155,6 +155,12 @@ class Client:
     def delete(self, path: str, **options: Any) -> requests.Response:
         return self._session.delete(self.url + path, timeout=60, **options)
 
+    def put(self, path: str) -> requests.Response:
+        return self._session.put(self.url + path, timeout=60)
+
+    def patch(self, path: str, body: object) -> requests.Response:
+        return self._session.patch(self.url + path, json=body, timeout=60)
+
     def post(self, path: str, body: object, key: str | None = None, **options: Any) -> requests.Response:
         """key: the Idempotency-Key."""
         headers = {**({} if key is None else {"Idempotency-Key": key}), **options.pop("headers", {})}

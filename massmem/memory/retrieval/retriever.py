@@ -290,10 +290,15 @@ def _neighbours(ids: Iterable[int]) -> set[int]:
 def _says_nothing_new(question: Question, c: Candidates, in_prompt: frozenset[str]) -> Flags:
     """Return which candidates stand in the prompt, under this or another id, or only ask the question once more.
 
-    in_prompt: ids of messages.
+    in_prompt: ids of messages and of memories. The prompt has the old words of what the user has edited.
     """
     flags: Flags = np.array(
-        [memory.kind == "episode" and not in_prompt.isdisjoint(memory.message_ids) for memory in c.memories], np.bool_
+        [
+            memory.id in in_prompt
+            or (memory.kind == "episode" and memory.edited_at is None and not in_prompt.isdisjoint(memory.message_ids))
+            for memory in c.memories
+        ],
+        np.bool_,
     )
     texts = {_normalise(c.memories[i].text) for i in np.flatnonzero(flags).tolist()}
     terms = question.terms
