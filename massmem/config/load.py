@@ -397,7 +397,7 @@ def _check_store(url: Any, report: Report) -> None:
         # What follows :// may hold a password.
         shown = report.describe_value(("store", "url"), f"{scheme}://" if colon else url)
         supported = ", ".join(f"{name}://" for name in STORE_SCHEMES)
-        hint = suggest(scheme.split("+")[0], STORE_SCHEMES)
+        hint = suggest(scheme, STORE_SCHEMES) if colon else "; a file is written as sqlite:///PATH"
         report.add(("store", "url"), f"{shown} is no supported store; supported: {supported}{hint}")
 
 
@@ -416,7 +416,10 @@ def _check_memory(memory: _Mapping, path: KeyPath, report: Report, *, needs_prov
         report.add((*path, "llm", "provider"), "is missing")
     for section in ("llm", "embedding"):
         _check_address(_section(persistent, section).get("base_url"), (*path, section, "base_url"), report)
-    _check_address(_section(persistent, "qdrant").get("url"), (*path, "qdrant", "url"), report)
+    qdrant = _section(persistent, "qdrant")
+    _check_address(qdrant.get("url"), (*path, "qdrant", "url"), report)
+    if "/" in str(qdrant.get("host", "")):
+        report.add((*path, "qdrant", "host"), "must be the name of a machine; an address is given as url instead")
 
 
 def _check_agent_id(value: Any, path: KeyPath, ids: dict[str, KeyPath], report: Report) -> None:

@@ -210,7 +210,7 @@ _PROBLEMS: dict[str, tuple[type[StoreError], str, str]] = {
     "42501": (
         StoreError,
         "the user of {name} may not do that: {reason}",
-        "let its owner run: GRANT CREATE, USAGE ON SCHEMA public TO the user",
+        "let its owner run: GRANT CONNECT ON DATABASE, and GRANT CREATE, USAGE ON SCHEMA public, TO the user",
     ),
     "28": (StoreError, "{name} refuses the login: {reason}", _CHECK_LOGIN),
     "3D": (StoreError, "{name} does not exist", "create it with: createdb DATABASE"),
@@ -226,6 +226,7 @@ _PROBLEMS: dict[str, tuple[type[StoreError], str, str]] = {
 _REFUSALS = (
     ("password authentication failed|no password supplied|no pg_hba.conf entry|role .* does not exist", "28"),
     ("database .* does not exist", "3D"),
+    ("permission denied", "42501"),
     ("too many clients|remaining connection slots", "53300"),
     ("Connection refused|No such file or directory|could not translate|timeout expired|unreachable|No route", "08001"),
     ("starting up|shutting down|in recovery mode|not yet accepting", "57P"),
@@ -261,15 +262,18 @@ def parse_url(url: str) -> sa.URL:
     Raises:
         InputError: that is no such URL. The message shows nothing of it, since it may hold a password.
     """
+    special = InputError(
+        "store.url: a special character of the password must be written as its code",
+        "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
+    )
     try:
         address = sa.make_url(url)
     except (exc.ArgumentError, ValueError) as e:
+        if url.count("@") > 1:
+            raise special from e
         raise InputError("store.url is no URL of a PostgreSQL database", f"write it as {_EXAMPLE_URL}") from e
     if "@" in f"{address.host}{address.database}":
-        raise InputError(
-            "store.url: a special character of the password must be written as its code",
-            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
-        )
+        raise special
     query = dict(address.query)
     if ssl := query.pop("ssl", None):  # of asyncpg
         query.setdefault("sslmode", {"true": "require", "false": "disable"}.get(str(ssl).lower(), ssl))
