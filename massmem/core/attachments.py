@@ -163,8 +163,8 @@ def add_text(question: str, name: str, text: str) -> str:
 def _find_open_fence(text: str) -> str:
     """Return the fence of the block of code that has no end, "" when there is none."""
     fence = ""
-    for found in _FENCE.finditer(text):
-        mark, rest = found.groups()
+    for line in _FENCE.finditer(text):
+        mark, rest = line.groups()
         if not fence:
             fence = mark if "`" not in rest else ""
         elif mark.startswith(fence) and not rest.strip():

@@ -262,18 +262,16 @@ def parse_url(url: str) -> sa.URL:
     Raises:
         InputError: that is no such URL. The message shows nothing of it, since it may hold a password.
     """
-    special = InputError(
-        "store.url: a special character of the password must be written as its code",
-        "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
-    )
+    login, _, rest = url.partition("://")[2].partition("@")
+    if ":" in login and "@" in rest:  # the rest of a password would be taken for a host or a database, and shown
+        raise InputError(
+            "store.url: a special character of the password must be written as its code",
+            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
+        )
     try:
         address = sa.make_url(url)
     except (exc.ArgumentError, ValueError) as e:
-        if url.count("@") > 1:
-            raise special from e
         raise InputError("store.url is no URL of a PostgreSQL database", f"write it as {_EXAMPLE_URL}") from e
-    if "@" in f"{address.host}{address.database}":
-        raise special
     query = dict(address.query)
     if ssl := query.pop("ssl", None):  # of asyncpg
         query.setdefault("sslmode", {"true": "require", "false": "disable"}.get(str(ssl).lower(), ssl))

@@ -72,12 +72,12 @@ def _run(name: str, suffix: str, command: list[str], data: bytes) -> str:
         return target.read(_MAX_OUTPUT).decode(errors="replace")
 
 
-def _explain_failure(name: str, suffix: str, said: str, code: int) -> InputError:
-    if code in (251, 252) or "MemoryError" in said or "memory allocation" in said or code < 0:
+def _explain_failure(name: str, suffix: str, errors: str, code: int) -> InputError:
+    if code in (251, 252) or "MemoryError" in errors or "memory allocation" in errors or code < 0:
         return InputError(f"{name} needs too much memory to read", "save the part that matters as a file of its own")
-    if "nknown input format" in said:  # of Pandoc before 3.8.3
+    if "nknown input format" in errors:  # of Pandoc before 3.8.3
         return InputError(f"the program pandoc is too old to read {suffix} files such as {name}", _INSTALL)
-    if "assword" in said:
+    if "assword" in errors:
         return InputError(f"{name} is encrypted with a password", "save a copy without a password")
     return InputError(f"{name} is damaged: it cannot be read as {suffix}", "open it in its program and save it again")
 

@@ -65,8 +65,7 @@ def _decode(name: str, data: bytes) -> tuple[str, str]:
         return data.decode(), ""
     except UnicodeDecodeError:
         pass
-    declared = next((found.decode() for found in _find_declared(data) if found), "")
-    text = _try(data, declared) if declared else ""
+    text = _try(data, _find_declared(data))
     return (text, "") if text else _decode_unnamed(name, data)
 
 
@@ -92,9 +91,10 @@ def _decode_unnamed(name: str, data: bytes) -> tuple[str, str]:
     )
 
 
-def _find_declared(data: bytes) -> tuple[bytes, ...]:
-    found = _DECLARED.search(data[:2_000])
-    return tuple(part or b"" for part in found.groups()) if found else ()
+def _find_declared(data: bytes) -> str:
+    """Return the encoding that the text names, "" for none."""
+    match = _DECLARED.search(data[:2_000])
+    return next(name.decode() for name in match.groups() if name) if match else ""
 
 
 def _try(data: bytes, encoding: str) -> str:

@@ -120,8 +120,8 @@ def can_read(kind: str) -> bool:
 
 def get_suffix(name: str) -> str:
     """Return the suffix of a file's name, in lower case and with its dot; "" for none."""
-    found = re.search(r"[^/\\](\.[A-Za-z0-9]{1,8})$", name)
-    return found[1].lower() if found else ""
+    suffix = re.search(r"[^/\\](\.[A-Za-z0-9]{1,8})$", name)
+    return suffix[1].lower() if suffix else ""
 
 
 def list_unreadable() -> dict[str, str]:

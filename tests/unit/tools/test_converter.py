@@ -170,5 +170,5 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     assert ".html" not in list_unreadable()
 
 
-def test_what_can_be_read_is_not_in_the_list_of_what_cannot():
+def test_readable_suffixes_are_not_listed_as_unreadable():
     assert not {".docx", ".xlsx", ".pptx", ".epub", ".ipynb", ".html", ".txt", ".pdf"} & list_unreadable().keys()

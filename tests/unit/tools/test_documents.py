@@ -116,7 +116,7 @@ def test_compressed_text_does_not_fill_the_memory():
     ids=["zip", "7z", "doc", "heic", "bmp", "sqlite"],
 )
 @pytest.mark.parametrize("read", [read_document, read_picture])
-def test_what_cannot_be_read_is_named(data: bytes, what: str, read: Callable[[str, bytes], object]):
+def test_unreadable_file_is_named(data: bytes, what: str, read: Callable[[str, bytes], object]):
     with pytest.raises(InputError, match=f"x is {what}, which cannot be read") as caught:
         read("x", data)
     assert caught.value.hint

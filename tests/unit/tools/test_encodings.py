@@ -61,8 +61,8 @@ def test_text_that_might_be_read_wrongly_is_refused_with_a_command(text: str, en
     ],
 )
 def test_damage_is_kept_and_said(data: bytes, note: str):
-    text, said = decode_text("a.log", data)
-    assert said == note
+    text, remark = decode_text("a.log", data)
+    assert remark == note
     assert "\0" not in text
 
 
