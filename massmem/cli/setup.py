@@ -23,7 +23,7 @@ from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendTyp
 from massmem.config.yaml import decode_settings
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.ids import PREFIX, check_session_name
-from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord
+from massmem.core.records import EVERYBODY, Everybody, Owner, SessionRecord
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 from massmem.session.registry import Registry
 
@@ -58,10 +58,10 @@ class Setup:
     config: TeamConfig
     home: Path
     """massmem's own folder, which may not exist yet."""
+    owner: Owner | Everybody
+    """Whose sessions the command sees."""
     team: "Team | None" = None
     """The open team, whose store and memory are used; None outside of a conversation."""
-    owner: Owner | None = COMMAND_LINE_USER
-    """Whose sessions the command sees; None: everybody's."""
 
     @asynccontextmanager
     async def open_store(self, *, fallback: bool = False) -> AsyncGenerator["SessionStore"]:
@@ -129,7 +129,7 @@ def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool
         raise InputError("--owner and --all-owners exclude each other", "leave one of them out")
     home = massmem_home()
     read_environment()
-    return Setup(load_team(config, home, warn=warn), home, owner=None if all_owners else Owner(owner))
+    return Setup(load_team(config, home, warn=warn), home, EVERYBODY if all_owners else Owner(owner))
 
 
 def load_team(
