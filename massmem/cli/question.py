@@ -18,11 +18,11 @@ from urllib.parse import unquote
 from massmem.cli.streams import notify
 from massmem.config.home import expand_home
 from massmem.config.models import FilesConfig
-from massmem.core.attachments import Attachment, add_text
+from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.tools.answer_schema import check_schema
-from massmem.tools.documents import read_document, read_picture
+from massmem.tools.documents import Document, add_document, read_document, read_picture
 
 MAX_CHARACTERS = 1_000_000
 """Of a question, with the texts that are added to it."""
@@ -82,19 +82,23 @@ def attach_files(question: Question, files: Sequence[str], pictures: Sequence[st
         InputError: a file cannot be read or is none of its kind, or they are too large together.
     """
     for name in files:
-        content = read_document(name, read_file(name, settings.max_size))
-        if isinstance(content, str):
-            question = replace(question, text=check_question(add_text(question.text, name, content)))
-        else:
-            question = replace(question, attachments=(*question.attachments, content))
-    seen = [read_picture(name, read_file(name, settings.max_size)) for name in pictures]
-    question = replace(question, attachments=(*question.attachments, *seen))
+        question = _add_document(question, name, read_document(name, read_file(name, settings.max_size)))
+    for name in pictures:
+        question = _add_document(question, name, read_picture(name, read_file(name, settings.max_size)))
     if sum(attachment.file.size for attachment in question.attachments) > settings.max_size:
         raise InputError(
             f"the files are larger than {settings.max_size:,} bytes together",
             "ask about fewer of them, or raise files.max_size in the configuration",
         )
     return question
+
+
+def _add_document(question: Question, name: str, document: Document) -> Question:
+    """Return the question with what was read of a file, and tell how it was read. Raises InputError: it is too long."""
+    if document.note:
+        notify(document.note)
+    text = check_question(add_document(question.text, name, document))
+    return replace(question, text=text, attachments=(*question.attachments, *document.attachments))
 
 
 def attach_mentioned_files(text: str, settings: FilesConfig) -> Question:
@@ -148,10 +152,10 @@ def _exists(name: str) -> bool:
 
 
 def _read_text(path: Path) -> str:
-    content = read_document(str(path), read_file(path, MAX_CHARACTERS))
-    if isinstance(content, Attachment):
+    document = read_document(str(path), read_file(path, MAX_CHARACTERS))
+    if document.attachments:
         raise InputError(f"{path} is no text", "write the schema as JSON")
-    return content
+    return document.text
 
 
 def _read_beside_argument(*, quiet: bool) -> str:

@@ -20,6 +20,7 @@ from massmem.cli.streams import notify
 from massmem.config.home import massmem_home
 from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_named
 from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
+from massmem.config.yaml import decode_settings
 from massmem.core.errors import InputError, MassmemError, UnknownSessionError
 from massmem.core.ids import PREFIX, check_session_name
 from massmem.core.messages import clean_text
@@ -303,7 +304,7 @@ def read_dotenv(path: Path) -> None:
         return
     logging.getLogger("dotenv").setLevel(logging.ERROR)  # it names neither the file nor what is wrong
     try:
-        text = path.read_text(encoding="utf-8")
+        text = decode_settings(path.read_bytes())
         mistakes = [binding.original.line for binding in parse_stream(StringIO(text)) if binding.error]
         dotenv.load_dotenv(stream=StringIO(text), override=False)
     except (OSError, ValueError) as e:

@@ -20,7 +20,7 @@ from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import Setup, load_setup, load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.home import expand_home, massmem_home
-from massmem.config.models import StoreConfig
+from massmem.config.models import StoreConfig, clean_store_url
 from massmem.core.errors import InputError, StoreError
 from massmem.core.records import COMMAND_LINE_USER
 from massmem.render.text import pluralize
@@ -157,7 +157,7 @@ def _expand_variables(url: str) -> str:
     expanded = os.path.expandvars(url)
     if "$" in expanded:
         raise InputError("a variable in the URL is not set", "set it, or write %24 for a literal $")
-    return expanded
+    return clean_store_url(expanded)
 
 
 def _report_migration(results: Sequence[MoveResult], *, as_json: bool, advice: str) -> int:

@@ -14,7 +14,7 @@ from fastapi import Depends, Header, Path, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
-from massmem.core.attachments import Attachment, add_text, clean_name, name_attachments
+from massmem.core.attachments import Attachment, clean_name, name_attachments
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner
@@ -24,7 +24,7 @@ from massmem.server.schemas import MAX_MESSAGE_LENGTH, ContentPart, FilePart, Im
 from massmem.server.service import Service
 from massmem.server.turns import Question
 from massmem.session.owners import to_stored_id
-from massmem.tools.documents import read_document, read_picture
+from massmem.tools.documents import add_document, read_document, read_picture
 
 MAX_KEY_LENGTH = 255
 
@@ -72,7 +72,7 @@ class Caller:
             if isinstance(content, str)
             else await asyncio.to_thread(read_content, content, self.service.settings.config.files.max_size)
         )
-        text = name_attachments(text, [attachment.file for attachment in attachments])
+        text = name_attachments(text, attachments)
         return Question(self.owner, to_stored_id(self.owner, session_id), text, request_id, team, attachments)
 
 
@@ -171,10 +171,8 @@ def read_content(parts: Sequence[ContentPart], most: int) -> tuple[str, tuple[At
             case FilePart(file=file):
                 name = clean_name(file.filename)
                 document = read_document(name, _decode(name, file.file_data, most))
-        if isinstance(document, str):
-            text = add_text(text, name, document)
-        else:
-            attachments.append(document)
+        text = add_document(text, name, document)
+        attachments += document.attachments
     _check(text, attachments, most)
     return clean_text(text), tuple(attachments)
 

@@ -466,7 +466,10 @@ def _became(question: Question, event: Event) -> bool:
     """Whether the event is of this very question."""
     match event:
         case TurnStarted():
-            return question.content == (remove_description(event.question, event.description), event.attachments)
+            # What is optional is in the text: the turn went without it when a model does not see.
+            required = {attachment.file for attachment in question.attachments if not attachment.optional}
+            is_same_text = question.text == remove_description(event.question, event.description)
+            return is_same_text and required <= {*event.attachments} <= {a.file for a in question.attachments}
         case TurnResumed(question=text) | UserReplied(text=text):
             return text == question.text
         case _:

@@ -423,7 +423,7 @@ class Eraser:
         texts = [data.decode("utf-8", "replace")]
         with suppress(InputError):
             document = await asyncio.to_thread(read_document, name, data)
-            texts += [document] if isinstance(document, str) else []
+            texts.append(document.text)
         return any(redactor.mentions(text) for text in texts)
 
     async def _read_title(self, session_id: str) -> str:

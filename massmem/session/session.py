@@ -51,7 +51,7 @@ from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.store.lookup import find_own_session, read_turns_backwards, require_session, resolve_session
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
-from massmem.turn.vision import check_vision
+from massmem.turn.vision import choose_visible
 
 log = logging.getLogger(__name__)
 
@@ -215,8 +215,9 @@ class Session:
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         schema = None if answer_schema is None else check_schema(answer_schema)
         if attachments:
-            check_vision(self._config, {agent.id: self._team.chat[agent.id].abilities for agent in self._agents})
-            question = name_attachments(question, [attachment.file for attachment in attachments])
+            abilities = {agent.id: self._team.chat[agent.id].abilities for agent in self._agents}
+            attachments = choose_visible(self._config, abilities, attachments)
+            question = name_attachments(question, attachments)
         async with (
             self._create_if_new(),
             self._hold_lease() as lease,

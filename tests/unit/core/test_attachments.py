@@ -55,13 +55,15 @@ def test_name_is_one_short_line_that_names_nothing_else(name: str, clean: str):
 
 def test_question_names_its_files_once():
     files = [
-        make_attachment("a.png", "image/png", b"a").file,
-        make_attachment("b.pdf", "application/pdf", b"b", 3).file,
+        make_attachment("a.png", "image/png", b"a"),
+        make_attachment("b.pdf", "application/pdf", b"b", 3),
     ]
     named = name_attachments("What is it?", files)
     assert named == "What is it?\n\n[attached: a.png]\n[attached: b.pdf]"
     assert name_attachments(named, files) == named
     assert name_attachments("Why?", ()) == "Why?"
+    hidden = make_attachment("n.ipynb picture 1", "image/png", b"c", optional=True)
+    assert name_attachments("Why?", [hidden]) == "Why?"
 
 
 def test_description_is_added_and_removed():
@@ -100,7 +102,8 @@ WEBP = b"RIFF\x0c\x00\x00\x00WEBPVP8 1234"
         ("image/jpeg", HEAD[:8], False),
         ("image/webp", WEBP, True),
         ("image/webp", WEBP[:-1], False),
-        ("image/gif", b"GIF89a", True),
+        ("image/gif", b"GIF89a...\0;", True),
+        ("image/gif", b"GIF89a...", False),
     ],
 )
 def test_picture_that_is_cut_off_has_no_end(media_type: str, data: bytes, whole: bool):

@@ -169,7 +169,8 @@ async def test_alembic_is_not_loaded_when_the_schema_is_the_newest(
     [
         ("postgresql://u:p%40ss@h:5433/d?sslmode=require", "postgresql://u@h:5433/d"),
         ("postgres://h/d", "postgresql://h/d"),
-        ("postgresql:///d?host=/run/postgresql&password=x", "postgresql:///d"),
+        ("postgresql:///d?host=/run/postgresql&password=x", "postgresql:///d?host=/run/postgresql"),
+        ("postgresql://u:x@%2Frun%2Fpg:5433/d", "postgresql://u@/d?host=/run/pg"),
         ("postgresql://u@/d", "postgresql://u@/d"),
     ],
 )
@@ -178,10 +179,27 @@ def test_display_name_has_no_password(url: str, name: str) -> None:
     assert parse_url(url).drivername == "postgresql+psycopg"
 
 
+def test_options_of_other_drivers_are_libpqs() -> None:
+    assert parse_url("postgresql://h/d?ssl=true").query == {"sslmode": "require"}
+    assert parse_url("postgresql://h/d?ssl=disable&sslmode=verify-full").query == {"sslmode": "verify-full"}
+    assert parse_url("postgresql://%2Frun%2Fpg:5433/d").query == {"host": "/run/pg", "port": "5433"}
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+async def test_database_that_cannot_hold_every_text_is_refused(
+    postgres: PostgresServer, home: Path, encoding: str
+) -> None:
+    name = postgres.new_database(f"TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'")
+    with pytest.raises(InputError, match=f"holds text as {encoding}") as caught:
+        await open_store(postgres.url(name), home)
+    assert "createdb --encoding UTF8" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "url",
     [
         "postgresql://u:s3cr@t@h/d",
+        "postgresql://u:s3cr@t/#?@h/d",
         "postgresql://u:s3cret@h:port/d",
         "postgresql:s3cret",
     ],
@@ -241,13 +259,6 @@ async def test_missing_server_is_reported(home: Path) -> None:
     assert "postgresql://u@127.0.0.1:1/d" in error.message
     assert "server runs" in error.hint
     assert "secret" not in error.message
-
-
-async def test_database_that_cannot_hold_every_text_is_refused(postgres: PostgresServer, home: Path) -> None:
-    database = postgres.new_database("ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
-    error = await open_and_fail(postgres.url(database), home)
-    assert isinstance(error, InputError)
-    assert "LATIN1" in error.message
 
 
 @pytest.mark.parametrize("table", ["events", "alembic_version"])
