@@ -24,7 +24,15 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
-from massmem.memory.points import CountTokens, StatementQuery, find_by_words, find_statements, message_number, to_memory
+from massmem.memory.points import (
+    CountTokens,
+    StatementQuery,
+    find_by_words,
+    find_statements,
+    is_ballot,
+    message_number,
+    to_memory,
+)
 from massmem.memory.retrieval.retriever import Retriever, Vector
 
 if TYPE_CHECKING:
@@ -96,7 +104,8 @@ class IndexedMemory:
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
-        return [to_memory(point_id, payload) for point_id, payload in page]
+        is_named = selection.ids or selection.message_ids  # to forget it
+        return [to_memory(point_id, payload) for point_id, payload in page if is_named or not is_ballot(payload)]
 
     async def erase_deleted(self) -> None:
         """Leave nothing on the disk of what was forgotten before, when that was cut off."""

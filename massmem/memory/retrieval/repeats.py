@@ -1,0 +1,101 @@
+"""What is no memory: what the prompt shows word for word, and what another memory says in nearly these words. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from massmem.memory.persistent import USER, Memory, RecallOptions
+from massmem.memory.words import split_words
+
+_ROW = 3
+"""Words that stand in a row in both texts."""
+_NEARLY = 0.8
+"""Share of its rows that a text has in common with one that says the same with small changes."""
+_LEAST_WORDS = 4
+"""A shorter text may stand by chance in another one that means something else."""
+
+
+def normalise(text: str) -> str:
+    """Return the text as it is compared: without case, line breaks and the mark at its end."""
+    return " ".join(text.casefold().split()).rstrip(".!?")
+
+
+@dataclass(frozen=True)
+class Wording:
+    """A text, to be held against others."""
+
+    text: str
+
+    @cached_property
+    def _folded(self) -> str:
+        return normalise(self.text)
+
+    @cached_property
+    def words(self) -> list[str]:
+        return split_words(self.text)
+
+    @cached_property
+    def _rows(self) -> frozenset[tuple[str, ...]]:
+        return frozenset(tuple(self.words[i : i + _ROW]) for i in range(max(1, len(self.words) - _ROW + 1)))
+
+    def has(self, other: "Wording") -> bool:
+        """Return whether the other text stands in this one, word for word."""
+        if len(other.words) < _LEAST_WORDS:
+            return other._folded == self._folded
+        return other._folded in self._folded
+
+    def nearly_has(self, other: "Wording") -> bool:
+        """Return whether this text has the other one with small changes, of which none is to a number."""
+        if self.has(other):
+            return True
+        if len(other.words) < 2 * _ROW or len(other._rows & self._rows) < _NEARLY * len(other._rows):
+            return False
+        return all(word in self.words for word in other.words if any(map(str.isdigit, word)))
+
+
+@dataclass(frozen=True)
+class PromptTexts:
+    """What the prompt of the agent that recalls has."""
+
+    options: RecallOptions
+    session_id: str
+    _wordings: list[Wording] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_wordings", [*map(Wording, self.options.verbatim)])
+
+    def have(self, memory: Memory) -> bool:
+        """Return whether the memory says nothing that does not stand in the prompt.
+
+        What an agent wrote in another session may be what is asked about, also when the question quotes it.
+        """
+        if memory.kind != "episode":
+            return False
+        if not self.options.exclude.isdisjoint(memory.message_ids):
+            return True
+        wording = Wording(memory.text)
+        if memory.agent_id == USER:
+            return any(text.has(wording) for text in self._wordings)
+        is_here = memory.session_id == self.session_id and not memory.call
+        return is_here and any(text.nearly_has(wording) for text in self._wordings)
+
+
+def find_revised(memories: Mapping[int, Memory]) -> set[int]:
+    """Return the keys of passages that their agent wrote again in the same turn, with small changes at most.
+
+    A final answer is mostly the answer that won, and the last wording is the one that the user saw.
+    """
+    turns: dict[tuple[str, int, str], list[int]] = {}
+    for key, memory in memories.items():
+        if memory.kind == "episode" and memory.agent_id != USER and not memory.call:
+            turns.setdefault((memory.session_id, memory.turn, memory.agent_id), []).append(key)
+    revised: set[int] = set()
+    for keys in turns.values():
+        later: list[tuple[Memory, Wording]] = []
+        for key in sorted(keys, key=lambda key: (memories[key].created_at, key), reverse=True):
+            memory, wording = memories[key], Wording(memories[key].text)
+            if any(m.message_ids != memory.message_ids and text.nearly_has(wording) for m, text in later):
+                revised.add(key)
+            else:
+                later.append((memory, wording))
+    return revised
