@@ -90,8 +90,8 @@ def format_label(agent_id: str, turn: int, reader: str, note: str = "", source: 
 def format_plain_label(agent_id: str, turn: int, reader: str, note: str = "", source: str = "") -> str:
     """Return who said it as the user tells a small model, which takes a frame with rules for its task."""
     note = "; ".join(filter(None, (source, note)))
-    who = "I wrote" if agent_id == USER else "you answered" if agent_id == reader else f"{agent_id} answered"
-    return f"Earlier {who.replace(':', '')}{note and f' ({note})'}:"
+    who = {USER: "I", reader: "you"}.get(agent_id, agent_id.replace(":", ""))
+    return f"Earlier {who} said{note and f' ({note})'}:"
 
 
 def find_author(memory: Memory, reader: str, names: Mapping[str, str] = NO_NAMES) -> str:

@@ -111,6 +111,9 @@ class SessionMemory:
                 log.debug("No relevant memories found (agent=%s): this is the first turn", agent.id)
                 return ""
             memory = await asyncio.shield(self._opening)
+            # An answer that was presented as it is stands in the log a second time, under another id.
+            repeated = await self._store.find_repeated_answers([*options.exclude])
+            options = replace(options, exclude=options.exclude.union(repeated))
             result = await self._search(memory, question, scope, options)
             with suppress(MemoryUnavailable):  # it is for statistics
                 if memory is not None:
