@@ -79,9 +79,8 @@ async def test_visible_message_is_not_recalled_under_another_id(memory: IndexedM
 async def test_an_agent_is_not_shown_its_answer_beside_the_candidates(memory: IndexedMemory):
     own = "Red kites nest in tall trees, mostly in oaks near open land."
     await memory.record([make_episode(own, 0, by="a", turn=9), make_episode("Kites eat voles.", 1, by="a", turn=8)])
-    options = RecallOptions(
-        1000, verbatim=("Where do kites nest?", own.replace("mostly in oaks", "mostly in old oaks"))
-    )
+    shown = ("Where do kites nest?", own.replace("mostly in oaks", "mostly in old oaks"))
+    options = RecallOptions(1000, verbatim=shown)
     recalled = await memory.recall("Where do kites nest?", asks(), options)
     assert [m.text for m in recalled.memories] == ["Kites eat voles."]
 
