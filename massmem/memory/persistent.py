@@ -96,6 +96,10 @@ class Memory:
     message_ids: tuple[str, ...]
     created_at: datetime
     score: float = 0.0
+    """Its rank among what one recall found; of another question's it says nothing."""
+    relevance: float = 0.0
+    """Evidence that it matters for the question, whatever else is stored: the cosine of its meaning, without vectors
+    the share of the question's words that it has."""
     group: str = ""
     claims: tuple[Claim, ...] = ()
     """What it says holds."""
@@ -167,11 +171,25 @@ class RecallOptions:
     """Texts that the prompt shows, whatever their ids: what says the same is left out."""
     plain: bool = False
     """For a small model: a plain sentence for each memory, without dates and labels."""
+    abstain: bool = True
+    """Show nothing without evidence that it matters for the question; False: show the best there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether anything that was found matters for the question."""
+
+    score: float = 0.0
+    """Relevance of the best memory."""
+    threshold: float = 0.0
+    """The least that is shown."""
+    reason: str = ""
+    """In plain words, "silent: ..." or "shown: ..."; "" when nothing was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """What a model is shown."""
+    """What a model is shown, and what was found and left out."""
 
     text: str = ""
     """One line per memory, in time order."""
@@ -180,6 +198,9 @@ class RecallResult:
     tokens: int = 0
     lexical_only: bool = False
     """No vectors were searched, only words."""
+    silenced: tuple[Memory, ...] = ()
+    """The best of what would have been shown without `RecallOptions.abstain`, best first."""
+    decision: Decision = Decision()
 
 
 @dataclass(frozen=True, slots=True)

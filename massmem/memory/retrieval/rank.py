@@ -117,6 +117,11 @@ class Candidates:
         }
         return replace(self, **columns, memories=tuple(self.memories[i] for i in positions))
 
+    def with_relevance(self, relevance: Floats) -> "Candidates":
+        """Return the candidates with the evidence that each matters for the question."""
+        pairs = zip(self.memories, relevance.tolist(), strict=True)
+        return replace(self, memories=tuple(replace(memory, relevance=value) for memory, value in pairs))
+
 
 def build_candidates(
     memories: Sequence[Memory],

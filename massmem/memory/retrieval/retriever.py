@@ -127,7 +127,9 @@ class Retriever:
             rest, rest_scores = rest.take(best), rest_scores[best]
         c, scores = rest, rest_scores
         if vector is not None and len(scores):
-            scores = add_meaning(scores, self._cosines(vector, c), is_multilingual=self._is_multilingual)
+            cosines = self._cosines(vector, c)
+            scores = add_meaning(scores, cosines, is_multilingual=self._is_multilingual)
+            c = c.with_relevance(cosines)
         c, scores = settle(question, c, scores, pool.chains, self._count)
         return self._pack(question, c, scores, options, scope, lexical_only=vector is None)
 

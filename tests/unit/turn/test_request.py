@@ -160,7 +160,7 @@ async def test_answers_that_are_too_long_take_the_memories_from_no_vote_and_too_
 
     async def recall(question: str, options: RecallOptions) -> str:
         asked.append(question)
-        return "User: the port is 8042."
+        return f"User: the port is 8042.{' It opens the north gate.' * 8}"
 
     agent, provider = await agent_with(8_000, believed=1_000, recall=recall)
     shown: list[bool] = []
