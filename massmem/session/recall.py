@@ -20,7 +20,8 @@ from massmem.memory.extraction.extractor import Extractor, failing_extractor, op
 from massmem.memory.origins import AGENT, find_tool_name, is_from, name_tool_origin
 from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
 from massmem.memory.quoting import NOT_CHOSEN, Quote, render
-from massmem.memory.retrieval.repeats import PromptTexts
+from massmem.memory.retrieval.repeats import PromptTexts, is_echo
+from massmem.memory.text_analysis import extract_query_terms, is_question
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.pauses import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
@@ -284,6 +285,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     origins = await _find_origins(store, messages)
     chosen: list[Memory] = []
     room, prompt = options.max_tokens, PromptTexts(options, scope.session_id)
+    terms = frozenset(extract_query_terms(query))
     for message in messages:
         if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
             continue
@@ -292,7 +294,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         shared = winner == memory.agent_id
         if is_lost(message, winner):
             memory = replace(memory, note=NOT_CHOSEN)
-        allowed = may_see(scope, memory, won=shared)
+        allowed = may_see(scope, memory, won=shared) and not (is_question(memory.text) and is_echo(memory.text, terms))
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
         if not allowed or prompt.have(memory) or cost > room:
             continue

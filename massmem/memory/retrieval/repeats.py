@@ -5,14 +5,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from massmem.memory.persistent import USER, Memory, RecallOptions
+from massmem.memory.text_analysis import extract_query_terms
 from massmem.memory.words import split_words
 
+SAME_SHARE = 0.8
+"""Share of its words that a fact, or a question, has in common with one that says the same."""
 _ROW = 3
 """Words that stand in a row in both texts."""
 _NEARLY = 0.7
 """Share of its rows that a text has in common with one that says the same with small changes: one word in ten."""
 _LEAST_WORDS = 4
 """A shorter text may stand by chance in another one that means something else."""
+
+
+def is_echo(text: str, terms: frozenset[str]) -> bool:
+    """Return whether a question is the one with these terms, as far as its words tell."""
+    own = set(extract_query_terms(text))
+    return bool(own) and len(own & terms) >= SAME_SHARE * len(own | terms)
 
 
 def normalise(text: str) -> str:

@@ -29,8 +29,8 @@ from massmem.memory.retrieval.rank import (
     score,
     shortlist,
 )
-from massmem.memory.retrieval.repeats import PromptTexts, find_revised, normalise
-from massmem.memory.text_analysis import build_query_vector, extract_query_terms, extract_terms
+from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, find_revised, is_echo, normalise
+from massmem.memory.text_analysis import build_query_vector, extract_terms
 
 Vector = Sequence[float]
 
@@ -51,8 +51,6 @@ _BY_MEANING = 60
 and "of" in its language."""
 _COVERING = 40
 """Candidates that stay for their own words, whatever the other signals say."""
-_SAME_SHARE = 0.8
-"""Share of a fact's words that stands in a passage of its own message: beside that the fact says nothing new."""
 _MOST_CLAIMS = 400
 """Claims that a recall reads at once, see _Pool."""
 _MOST_ROUNDS = 4
@@ -109,7 +107,7 @@ class Retriever:
         c = self._find_candidates(question, vector, pool)
         asked = question.terms
         texts = [memory.text for memory in c.memories]
-        if spellings := find_spellings(self._index, question, scope, texts, lambda text: _is_echo(text, asked)):
+        if spellings := find_spellings(self._index, question, scope, texts, lambda text: is_echo(text, asked)):
             question = replace(question, forms=(*question.forms, *((term,) for term in spellings)))
             c = self._find_candidates(question, vector, pool)
         ids: set[int] = {*c.key.tolist()}
@@ -289,14 +287,11 @@ def _neighbours(ids: Iterable[int]) -> set[int]:
 
 def _says_nothing_new(question: Question, c: Candidates, prompt: PromptTexts) -> Flags:
     """Return which candidates stand in the prompt, under this or another id, or only ask the question once more."""
-    is_echo = (bool(asks) and _is_echo(m.text, question.terms) for asks, m in zip(c.asks, c.memories, strict=True))
-    return np.array([echo or prompt.have(m) for echo, m in zip(is_echo, c.memories, strict=True)], np.bool_)
-
-
-def _is_echo(text: str, terms: frozenset[str]) -> bool:
-    """Return whether a question is the one with these terms, as far as its words tell."""
-    own = set(extract_query_terms(text))
-    return bool(own) and len(own & terms) >= _SAME_SHARE * len(own | terms)
+    flags = (
+        (bool(c.asks[i]) and is_echo(memory.text, question.terms)) or prompt.have(memory)
+        for i, memory in enumerate(c.memories)
+    )
+    return np.fromiter(flags, np.bool_, len(c.memories))
 
 
 def _take_best(hits: Sequence[tuple[int, float]], limit: int) -> list[int]:
@@ -350,7 +345,7 @@ def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> 
 def _is_repeat(fact: Memory, others: Iterable[Memory]) -> bool:
     """Return whether one of the others says the same, as far as its words tell."""
     words = set(extract_terms(fact.text))
-    return any(len(words.intersection(extract_terms(other.text))) >= _SAME_SHARE * len(words) for other in others)
+    return any(len(words.intersection(extract_terms(other.text))) >= SAME_SHARE * len(words) for other in others)
 
 
 def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, scope: Scope, *, plain: bool) -> str:
