@@ -9,6 +9,7 @@ from datetime import date
 from massmem.core.text import defuse, one_line
 from massmem.memory.origins import mark_source
 from massmem.memory.persistent import USER, Kind, Memory
+from massmem.memory.text_analysis import is_question, split_sentences
 
 LONGEST_FACT = 500
 """Characters of a fact that are shown: one sentence or two; more is a mistake of the extraction, or an attack."""
@@ -32,8 +33,8 @@ _TOOL_LINE = re.compile(
     r"|(?:You|Earlier [^:]*?) \((?:tool|quoting) ?([\w.-]*)[^)]*\):) (.*)"
 )
 
-_LONGEST_PLAIN = 240
-"""Characters of a memory in plain words."""
+_LONGEST_PLAIN = 160
+"""Characters of a memory in plain words: a small model repeats what is longer instead of answering."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,13 @@ def format_plain_label(agent_id: str, turn: int, reader: str, note: str = "", so
     return f"Earlier {who} said{note and f' ({note})'}:"
 
 
+def _quote_plainly(text: str) -> str:
+    """Return a quoted text in short, without its questions: a small model would answer them."""
+    statements = " ".join(sentence for sentence in split_sentences(text) if not is_question(sentence))
+    short = one_line(statements or text, _LONGEST_PLAIN).replace('"', "'")
+    return f'"{short}"'
+
+
 def find_author(memory: Memory, reader: str, names: Mapping[str, str] = NO_NAMES) -> str:
     """Return under whose name a memory is shown: the reader's own when it got the same result of a tool.
 
@@ -147,6 +155,5 @@ def render(quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_N
             lines.append((form(author, memory.turn, reader, memory.note, mark), text))
         message = this
     if plain:
-        short = ((label, one_line(text, _LONGEST_PLAIN).replace('"', "'")) for label, text in lines)
-        lines = [(label, f'"{text}"') for label, text in short]
+        lines = [(label, _quote_plainly(text)) for label, text in lines]
     return "\n".join(f"{label} {text}".rstrip() for label, text in lines)
