@@ -16,7 +16,7 @@ from massmem.render.text import pluralize
 from massmem.session.erasure import Findings, Near, Receipt
 
 _EXCERPT = 160
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,12 @@ async def _erase(setup: Setup, request: ForgetRequest) -> Receipt:
 
 
 def _list_findings(findings: Findings) -> None:
-    """Write what would go."""
     sessions = pluralize(len(findings.sessions), "session")
     notify(f"this goes from {sessions}, and {_count_memories(len(findings.memories))}:")
-    for sentence in findings.sentences[:_MOST_LISTED]:
+    for sentence in findings.sentences[:_MAX_LISTED]:
         write_out(f"  {one_line(make_printable(sentence), _EXCERPT)}\n")
-    if len(findings.sentences) > _MOST_LISTED:
-        write_out(f"  and {len(findings.sentences) - _MOST_LISTED} more\n")
+    if len(findings.sentences) > _MAX_LISTED:
+        write_out(f"  and {len(findings.sentences) - _MAX_LISTED} more\n")
 
 
 def _choose_near(near: Sequence[Near]) -> list[Near]:
@@ -95,7 +94,6 @@ def _format_place(near: Near) -> str:
 
 
 def _report(receipt: Receipt) -> None:
-    """Say what went, and what did not."""
     deleted, checks = receipt.deleted, receipt.checks
     events = f"{pluralize(deleted.events, 'event')} of {pluralize(len(deleted.sessions), 'session')}"
     notify(f"forgotten: {_count_memories(deleted.memories)}, {events}, {pluralize(deleted.files, 'file')}")

@@ -20,7 +20,7 @@ from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.core.ids import SESSION_ID
-from massmem.core.records import MessageRecord, Owner, RecordingCounts
+from massmem.core.records import EVERYBODY, MessageRecord, RecordingCounts
 from massmem.core.text import make_printable, one_line
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
@@ -167,7 +167,7 @@ async def _load_memory(setup: Setup, memory_id: str) -> tuple[Memory, Sequence[M
     async with setup.open_memories() as memories:
         messages = await memories.store.get_messages([memory_id])
         session = await memories.store.get_session(messages[0].session_id) if messages else None
-        is_own = session is not None and setup.owner in (None, Owner(session.user_id))
+        is_own = session is not None and setup.owner in (EVERYBODY, session.owner)
         if is_own and (spoken := await to_memories(memories.store, [memory_id])):
             return spoken[0], messages
         memory = await memories.find(memory_id)

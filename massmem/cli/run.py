@@ -30,6 +30,7 @@ from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
 from massmem.core.outcome import TurnEnd
+from massmem.core.records import Owner
 from massmem.core.text import make_printable
 from massmem.render.json_output import turn_to_dict
 from massmem.render.text import describe_limit, pluralize
@@ -156,7 +157,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                 invocation.config,
                 home=invocation.home,
                 session_id=options.session_id,
-                owner=options.owner,
+                owner=Owner(options.owner),
                 debug=invocation.debug_folder,
             )
         try:

@@ -142,7 +142,6 @@ def _format_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column but the last."""
     return [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
 
 

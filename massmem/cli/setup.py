@@ -22,7 +22,7 @@ from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path,
 from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.ids import PREFIX, check_session_name
-from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord
+from massmem.core.records import EVERYBODY, Everybody, Owner, SessionRecord
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 from massmem.session.registry import Registry
 
@@ -57,10 +57,10 @@ class Setup:
     config: TeamConfig
     home: Path
     """massmem's own folder, which may not exist yet."""
+    owner: Owner | Everybody
+    """Whose sessions the command sees."""
     team: "Team | None" = None
     """The open team, whose store and memory are used; None outside of a conversation."""
-    owner: Owner | None = COMMAND_LINE_USER
-    """Whose sessions the command sees; None: everybody's."""
 
     @asynccontextmanager
     async def open_store(self, *, fallback: bool = False) -> AsyncGenerator["SessionStore"]:
@@ -128,7 +128,7 @@ def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool
         raise InputError("--owner and --all-owners exclude each other", "leave one of them out")
     home = massmem_home()
     read_environment()
-    return Setup(load_team(config, home, warn=warn), home, owner=None if all_owners else Owner(owner))
+    return Setup(load_team(config, home, warn=warn), home, EVERYBODY if all_owners else Owner(owner))
 
 
 def load_team(

@@ -22,6 +22,7 @@ from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.home import expand_home, massmem_home
 from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.render.text import pluralize
 from massmem.session.imports import (
     ImportedConversation,
@@ -240,7 +241,9 @@ async def _import(
     results: list[ImportResult] = []
     async with setup.open_store() as store:
         with closing(ProcessLock(setup.home)) as process:
-            target = ImportTarget(store, process, group=memory_group(setup.config, None), facts=facts)
+            target = ImportTarget(
+                store, process, COMMAND_LINE_USER, memory_group(setup.config, COMMAND_LINE_USER), facts=facts
+            )
             for conversation in conversations:
                 results.append(await import_conversation(target, conversation))
                 progress(len(results), len(conversations))

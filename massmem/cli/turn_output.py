@@ -228,7 +228,6 @@ def write_dissent(view: TurnView, show: Show) -> None:
 
 
 def _write_position(position: Position, view: TurnView) -> None:
-    """Write what an agent answered, and its vote."""
     write_err("", f"{view.name(position.agent_id)}:")
     write_err(*make_printable(position.answer or "(no answer)").splitlines(), indent="  ")
     if position.choice:

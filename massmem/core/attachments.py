@@ -8,7 +8,7 @@ from typing import Any
 
 PDF = "application/pdf"
 
-_MOST_NAMED = 200
+_MAX_NAMED = 200
 """Characters of a name."""
 
 _BEGINNINGS = {
@@ -105,7 +105,7 @@ def clean_name(name: str) -> str:
     """Return the name of a file without its folder, as one short line of printable text that names nothing else."""
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     line = " ".join(last.replace("[", "(").replace("]", ")").split())
-    return "".join(filter(str.isprintable, line))[:_MOST_NAMED] or "file"
+    return "".join(filter(str.isprintable, line))[:_MAX_NAMED] or "file"
 
 
 def read_attached_files(metadata: Mapping[str, Any]) -> tuple[AttachedFile, ...]:

@@ -20,7 +20,6 @@ _FRAME_TAG = re.compile(r"(?P<mark><\s*/?)(?=\s*(?:answer|notes|journal|given|me
 
 
 def _quote(text: str) -> str:
-    """Return `text` with every tag of a frame made harmless."""
     return replace_marks(text, _FRAME_TAG, lambda mark: f"{mark} ") if has_tag_bracket(text) else text
 
 

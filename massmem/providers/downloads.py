@@ -44,7 +44,7 @@ HUB = "https://huggingface.co"
 
 _BLOCK = 1 << 20
 _PIP_SECONDS = 900
-_MOST_CUTS = 5
+_MAX_CUTS = 5
 """Connections that may end early; one that brings nothing ends the download at once."""
 
 Notify = Callable[[str], None]
@@ -218,13 +218,13 @@ def _download(source: FromUrl, partial: Path, size: int | None, progress: Progre
     """Download the rest. A connection that is cut is opened again, as long as each brings something."""
     # Redirects lead to the hub's storage; httpx2 sends a password in the URL to the first host only.
     with httpx2.Client(follow_redirects=True, timeout=source.timeout) as client:
-        for attempt in range(_MOST_CUTS):
+        for attempt in range(_MAX_CUTS):
             before = _length(partial)
             try:
                 _download_once(client, source, partial, size, progress)
                 return
             except (httpx2.HTTPError, httpx2.InvalidURL) as e:
-                if attempt == _MOST_CUTS - 1 or _length(partial) <= before:
+                if attempt == _MAX_CUTS - 1 or _length(partial) <= before:
                     raise SourceError(f"{strip_secrets(source.url)}: {_explain(e, source)}") from e
 
 
@@ -347,7 +347,6 @@ def _append(blocks: Iterator[bytes], out: IO[bytes], total: int | None, progress
 
 
 def _discard(partial: Path) -> None:
-    """Remove a partial file and what is stored beside it."""
     partial.unlink(missing_ok=True)
     beside(partial, "etag").unlink(missing_ok=True)
     for folder in partial.parent.glob(_wheel_prefix(partial) + "*"):

@@ -58,7 +58,7 @@ _RENEWAL = 15.0
 LARGE = 5_000
 """Bytes above which the result of a tool is summarised."""
 
-_LONGEST_CUT = 3_000
+_MAX_CUT = 3_000
 """Characters of a large result that are read when it cannot be summarised."""
 
 
@@ -234,7 +234,7 @@ async def summarize_results(
         if message.id in known:
             text = f"[Summary of a result of {len(message.content):,} characters]\n{known[message.id]}"
         else:
-            text = cut_middle(message.content, _LONGEST_CUT, f", not summarised: {reason}")
+            text = cut_middle(message.content, _MAX_CUT, f", not summarised: {reason}")
         messages.append(message.model_copy(update={"content": text}))
     return messages, f"a tool result was cut and not summarised: {problem}" if problem else ""
 

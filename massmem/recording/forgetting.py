@@ -59,7 +59,9 @@ async def open_durable_memory(
 
 
 @asynccontextmanager
-async def open_eraser(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> AsyncGenerator[EraseSessions]:
+async def open_session_eraser(
+    config: MemoryConfig, home: Path, environ: Mapping[str, str]
+) -> AsyncGenerator[EraseSessions]:
     """Open all memory there is, so that no other process writes to it, and yield a function that erases sessions.
 
     Embedded: the indexes of all embedders that were ever used, and copies of damaged ones. Server: the collection of
@@ -84,7 +86,7 @@ async def open_eraser(config: MemoryConfig, home: Path, environ: Mapping[str, st
         await asyncio.to_thread(indexes.close)
 
 
-async def forget_everywhere(
+async def forget_memories(
     store: SessionStore, memory: "IndexedMemory", selection: Selection, config: MemoryConfig, home: Path
 ) -> int:
     """Delete what is selected from every index, and never record it again; return how many memories that were.

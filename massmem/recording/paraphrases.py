@@ -9,9 +9,9 @@ from massmem.core.records import MessageRecord
 from massmem.recording.forgetting import list_stems
 from massmem.recording.redaction import list_sentences
 
-_LEAST_SHARE = 0.35
+_MIN_SHARE = 0.35
 """Of the weight of a statement's words: with less in common a sentence is about something else."""
-_MOST_OF_A_KIND = 50
+_MAX_OF_A_KIND = 50
 """Sentences with the same words of a statement that are kept."""
 
 
@@ -45,7 +45,7 @@ class ParaphraseFinder:
         for sentence in list_sentences(message.content) if shared else ():
             same = self._stems & list_stems(sentence)
             similar = self._sentences.setdefault(same, [])
-            if same and len(similar) < _MOST_OF_A_KIND and not self._says(sentence):
+            if same and len(similar) < _MAX_OF_A_KIND and not self._says(sentence):
                 similar.append((message, sentence))
 
     def list_best(self, limit: int) -> Sequence[Paraphrase]:
@@ -57,5 +57,5 @@ class ParaphraseFinder:
             for same, sentences in self._sentences.items()
             for message, sentence in sentences
         ]
-        near = [paraphrase for paraphrase in paraphrases if paraphrase.share >= _LEAST_SHARE]
+        near = [paraphrase for paraphrase in paraphrases if paraphrase.share >= _MIN_SHARE]
         return sorted(near, key=lambda paraphrase: -paraphrase.share)[:limit]

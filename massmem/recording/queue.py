@@ -26,7 +26,7 @@ ROW_ERRORS = (MassmemError, ValueError, TypeError, LookupError, ArithmeticError,
 """What a row that cannot be recorded may raise; anything else is a bug and shows as one."""
 
 _FIRST_DELAY = 30.0
-_LONGEST_DELAY = 3600.0
+_MAX_DELAY = 3600.0
 _REASON_LENGTH = 300
 
 
@@ -48,7 +48,7 @@ class DrainCounts:
 
 def retry_delay(attempt: int) -> timedelta:
     """Return how long to wait before this repetition, counted from 1."""
-    return timedelta(seconds=min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (attempt - 1)))
+    return timedelta(seconds=min(_MAX_DELAY, _FIRST_DELAY * 2 ** (attempt - 1)))
 
 
 async def finish(

@@ -34,7 +34,7 @@ _SHORTEST = 3
 _EVERYBODY = frozenset({"user"})
 """What extracted facts say for "I": it tells nothing."""
 
-_SHORTEST_BEGINNING = 10
+_MIN_BEGINNING = 10
 """Characters of a sentence that is cut: fewer could begin any other."""
 
 _BETWEEN = r"[\s.,;:!?…\"'`´‘’“”„«»()\[\]{}*_。、！？]+"
@@ -126,7 +126,7 @@ class Redactor:
         text = self.redact(title)
         for start, end in reversed(find_sentences(text)):
             beginning = _fold(text[start:end].strip().removesuffix("(fork)").strip())
-            if len(beginning) >= _SHORTEST_BEGINNING and any(_fold(s).startswith(beginning) for s in self.removed):
+            if len(beginning) >= _MIN_BEGINNING and any(_fold(s).startswith(beginning) for s in self.removed):
                 text = text[:start] + MARK + text[end:]
         return text
 
@@ -142,7 +142,6 @@ class Redactor:
         return "".join([*parts, text[last:]])
 
     def _redact_lines(self, text: str, statements: Iterable[Statement]) -> str:
-        """Take out what is broken into several lines."""
 
         def remove(match: re.Match[str]) -> str:
             self.removed.add(match[0])
@@ -161,7 +160,7 @@ class LogRedactor:
     """
 
     redactor: Redactor
-    asides: Mapping[int, Redactor] = field(default_factory=dict[int, Redactor])
+    short_sentences: Mapping[int, Redactor] = field(default_factory=dict[int, Redactor])
     """What is to be taken out of single turns, too, by their numbers."""
     changed: list[LogEntry] = field(default_factory=list[LogEntry])
     """Entries with something taken out, as they are to be."""
@@ -177,8 +176,8 @@ class LogRedactor:
             return
         self._end_streams(lambda key: key[0] == event.get("agent_id"))
         new = self._redact_event(event, self.redactor)
-        if entry.turn in self.asides:
-            new = self._redact_event(new, self.asides[entry.turn])
+        if entry.turn in self.short_sentences:
+            new = self._redact_event(new, self.short_sentences[entry.turn])
         self._change(entry, event, new)
         if new.get("description") != event.get("description"):
             self.files.update(file["hash"] for file in event["attachments"])
@@ -199,8 +198,8 @@ class LogRedactor:
             events = [json.loads(entry.payload) for entry in entries]
             whole = "".join(event["text"] for event in events)
             text = self.redactor.redact(whole)
-            if entries[0].turn in self.asides:
-                text = self.asides[entries[0].turn].redact(text)
+            if entries[0].turn in self.short_sentences:
+                text = self.short_sentences[entries[0].turn].redact(text)
             if text == whole:
                 continue
             for number, (entry, event) in enumerate(zip(entries, events, strict=True)):
@@ -243,7 +242,6 @@ def _list_strings(value: Any) -> Iterator[str]:
 
 
 def _parse_json(text: str) -> Any:
-    """Return the object or list that a text is; None for any other text."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:

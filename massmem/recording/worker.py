@@ -149,7 +149,6 @@ class Recorder:
                 return
 
     async def _list_due(self, session_id: str | None) -> tuple[list[RecordingJob], bool]:
-        """Return rows to be written now, and whether there may be more of them."""
         has_extractor = self._facts is not None or self._leaves_facts
         kinds = _VERBATIM if has_extractor else (*_VERBATIM, "extract")
         batches = await asyncio.gather(*(self._store.list_due_recordings(kind, BATCH, session_id) for kind in kinds))

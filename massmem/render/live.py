@@ -301,7 +301,6 @@ def _fold_tail(text: str, width: int) -> str:
 
 
 def _fit(text: str, width: int) -> str:
-    """Return `text` in exactly `width` cells."""
     if width <= 0:
         return ""
     if cell_len(text) <= width:

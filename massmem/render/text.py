@@ -335,7 +335,6 @@ def _describe_tool(event: ToolCalled | ToolReturned, view: TurnView) -> str:
 
 
 def _format_effort(event: AnswerSubmitted | BallotCast | ParamRequested, view: TurnView) -> str:
-    """Return ` (3.2s, 250 tokens, $0.01)`."""
     agent = view.agents[event.agent_id]
     cost = f", {format_dollars(agent.usage.cost)}" if agent.usage.cost else ""
     return f" ({format_duration(agent.seconds(event.at))}, {format_count(agent.tokens)} tokens{cost})"

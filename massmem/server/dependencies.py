@@ -17,6 +17,7 @@ from fastapi.security.base import SecurityBase
 from massmem.core.attachments import Attachment, add_text, clean_name, name_attachments
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
+from massmem.core.records import Owner
 from massmem.server.auth import User, Visitors, read_cookie
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
 from massmem.server.schemas import MAX_MESSAGE_LENGTH, ContentPart, FilePart, ImagePart, TextPart
@@ -38,6 +39,10 @@ class Caller:
     @property
     def sub(self) -> str | None:
         return self.user.sub
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.user.sub)
 
     @property
     def is_local(self) -> bool:
@@ -68,7 +73,7 @@ class Caller:
             else await asyncio.to_thread(read_content, content, self.service.settings.config.files.max_size)
         )
         text = name_attachments(text, [attachment.file for attachment in attachments])
-        return Question(self.sub, to_stored_id(self.sub, session_id), text, request_id, team, attachments)
+        return Question(self.owner, to_stored_id(self.owner, session_id), text, request_id, team, attachments)
 
 
 def get_service(request: Request) -> Service:

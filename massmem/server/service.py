@@ -93,7 +93,7 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
         await team.start()
         teams = {DEFAULT_TEAM: team}
         for name, other in settings.teams.items():
-            teams[name] = team.beside(other)
+            teams[name] = team.with_config(other)
             stack.push_async_callback(teams[name].close)
             await teams[name].start()
         turns = Turns(teams, limits, metrics)

@@ -30,7 +30,7 @@ from massmem.core.events import (
     now,
 )
 from massmem.core.outcome import was_cut_off
-from massmem.core.records import SessionFilter, SessionRecord, TurnRecord
+from massmem.core.records import EVERYBODY, Owner, SessionFilter, SessionRecord, TurnRecord
 from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
@@ -75,8 +75,7 @@ _ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
 class Question:
     """A question to a session."""
 
-    owner: str | None
-    """The user, as tokens name them; None: this machine's user."""
+    owner: Owner
     session_id: str
     """The id under which the session is stored."""
     text: str
@@ -102,7 +101,7 @@ class Question:
 class RunningTurn:
     """A turn that runs in this process, and its events so far."""
 
-    def __init__(self, session_id: str, owner: str | None, question: Question | None = None) -> None:
+    def __init__(self, session_id: str, owner: Owner, question: Question | None = None) -> None:
         """question: None resumes the session's interrupted turn."""
         self.session_id = session_id
         self.owner = owner
@@ -288,12 +287,12 @@ class Turns:
         if turn is not None and turn.question is question:
             turn.stop("user")
 
-    def resume(self, session_id: str, owner: str | None) -> None:
+    def resume(self, session_id: str, owner: Owner) -> None:
         """Resume the session's interrupted turn in the background, unless this process runs a turn of it."""
         if not self.stopping and session_id not in self._running:
             self._start(RunningTurn(session_id, owner))
 
-    async def continue_turn(self, session_id: str, owner: str | None) -> None:
+    async def continue_turn(self, session_id: str, owner: Owner) -> None:
         """Resume, in the background, the session's last turn, which its user stopped, or which has failed.
 
         Returns when the turn is under way, or has ended. Raises as `ask`, and InputError: no turn is unfinished.
@@ -311,7 +310,7 @@ class Turns:
 
     async def resume_cut_off(self) -> None:
         """Resume, in the background, turns that killed processes left behind. Raise StoreError."""
-        cut_off = SessionFilter(cut_off=True, before=now() - timedelta(seconds=_SETTLE_SECONDS))
+        cut_off = SessionFilter(owner=EVERYBODY, cut_off=True, before=now() - timedelta(seconds=_SETTLE_SECONDS))
         sessions = [listed.session for listed in await self._store.find_sessions(cut_off, _MAX_RESUMED)]
         self._stopped = {s.session_id: s.updated_at for s in sessions if self._was_stopped(s)}
         for session in sessions:
@@ -320,7 +319,7 @@ class Turns:
             last = await self._store.get_last_turn(session.session_id)
             if last is not None and await self._was_cut_off(last):
                 assert session.user_id is not None  # the filter finds sessions with an owner
-                self.resume(session.session_id, session.user_id)
+                self.resume(session.session_id, session.owner)
             else:
                 self._stopped[session.session_id] = session.updated_at
 
@@ -409,7 +408,7 @@ class Turns:
         """Count the turn while the block runs. Raise RetryLater when there are too many."""
         if self.stopping:
             raise RetryLater(503, _ENDING)
-        return nullcontext() if turn.question is None else self._limits.hold_turn(turn.owner)
+        return nullcontext() if turn.question is None else self._limits.hold_turn(turn.owner.user_id)
 
     async def _open_session(self, turn: RunningTurn) -> Session:
         if (closing := self._closing.get(turn.session_id)) is not None:
@@ -419,10 +418,9 @@ class Turns:
             raise InputError("there is no such team", "name one of server.teams")
         team = await self._find_team(turn.session_id) if name is None else self._teams[name]
         instructions = "" if turn.question is None else turn.question.instructions
-        return await Session.of(team, turn.session_id, turn.owner, instructions)
+        return await Session.get_or_create(team, turn.session_id, turn.owner, instructions)
 
     async def _find_team(self, session_id: str) -> Team:
-        """Return the team that the session has had so far."""
         record = await self._store.get_session(session_id) if len(self._teams) > 1 else None
         return self._teams[DEFAULT_TEAM] if record is None else find_team(self._teams, record)
 

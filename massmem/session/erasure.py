@@ -22,6 +22,8 @@ from massmem.core.errors import InputError
 from massmem.core.events import EVENT, now
 from massmem.core.records import (
     COMMAND_LINE_USER,
+    EVERYBODY,
+    Everybody,
     LogEntry,
     Owner,
     RecordingJob,
@@ -129,17 +131,17 @@ class Receipt:
 
 _MARK_FILE = "forgetting"
 """File in the home with the ids of memories that are being forgotten."""
-_MOST_NEAR = 20
+_MAX_NEAR = 20
 """Near paraphrases that are named."""
 _NEAREST = 20
 """Memories that are looked at for each statement, by words and by meaning."""
-_LEAST_COSINE = 0.6
+_MIN_COSINE = 0.6
 """Of a memory that may say the same in other words."""
 _OWN_SHARE = 0.5
 """A sentence that a fact came from has this part of the fact's words."""
-_LEAST_TELLING = 2
+_MIN_TELLING = 2
 """Telling words of a sentence that is looked for everywhere, when its memory has others that say more."""
-_MOST_TOKENS = 4_000
+_MAX_TOKENS = 4_000
 """Of what is recalled for a question."""
 _LEASE_WAIT = 2.0
 """Seconds to wait for a turn that is under way."""
@@ -157,7 +159,7 @@ class Order:
     """Where it came from; None: the user has written it."""
     memories: tuple[Memory, ...] = ()
     """Those that were named."""
-    asides: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])
+    short_sentences: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])
     """Short sentences of theirs, by turn, that say too little to be looked for elsewhere: "Yes, please." """
 
 
@@ -185,8 +187,6 @@ class Findings:
 
 @dataclass(slots=True)
 class _SessionChange:
-    """What changes in one session."""
-
     session_id: str
     entries: Sequence[LogEntry]
     files: Sequence[str]
@@ -209,8 +209,7 @@ class Eraser:
     """The working directory, in which debug files may be."""
     store: SessionStore
     memory: "IndexedMemory"
-    owner: Owner | None = COMMAND_LINE_USER
-    """None: everybody's sessions."""
+    owner: Owner | Everybody
 
     async def read_orders(self, memory_ids: Sequence[str], texts: Sequence[str]) -> list[Order]:
         """Return what the memories with these ids say, and the texts, as orders to be carried out one by one.
@@ -234,15 +233,16 @@ class Eraser:
         return orders
 
     async def _order(self, session_id: str, memories: Sequence[Memory]) -> Order:
-        """Return the order to forget memories of one session."""
         statements: list[str] = []
-        asides: dict[int, list[str]] = {}
+        short_sentences: dict[int, list[str]] = {}
         for memory in memories:
             sentences = await self._read_statements(memory)
-            telling = [sentence for sentence in sentences if len(list_stems(sentence)) >= _LEAST_TELLING] or sentences
+            telling = [sentence for sentence in sentences if len(list_stems(sentence)) >= _MIN_TELLING] or sentences
             statements += telling
-            asides.setdefault(memory.turn, []).extend(sentence for sentence in sentences if sentence not in telling)
-        return Order(tuple(dict.fromkeys(statements)), session_id, tuple(memories), asides)
+            short_sentences.setdefault(memory.turn, []).extend(
+                sentence for sentence in sentences if sentence not in telling
+            )
+        return Order(tuple(dict.fromkeys(statements)), session_id, tuple(memories), short_sentences)
 
     async def _read_statements(self, memory: Memory) -> Sequence[str]:
         """Return what a memory says, in the words of the messages that it came from where these are known."""
@@ -269,11 +269,11 @@ class Eraser:
                 for finder in finders:
                     finder.add(message)
         memories = await self.memory.find_statements(await self._query(redactor))
-        paraphrases = [paraphrase for finder in finders for paraphrase in finder.list_best(_MOST_NEAR)]
+        paraphrases = [paraphrase for finder in finders for paraphrase in finder.list_best(_MAX_NEAR)]
         near = [await self._locate(paraphrase) for paraphrase in paraphrases]
         near += await self._find_near_memories(redactor)
         unique = {(one.place.session_id, one.place.turn, one.text): one for one in reversed(near)}
-        return Findings(sorted(redactor.removed), sessions, memories, [*reversed(unique.values())][:_MOST_NEAR], count)
+        return Findings(sorted(redactor.removed), sessions, memories, [*reversed(unique.values())][:_MAX_NEAR], count)
 
     async def _locate(self, paraphrase: Paraphrase) -> Near:
         """Return where a sentence stands, with the memory that has it."""
@@ -290,7 +290,7 @@ class Eraser:
         for statement in redactor.statements:
             for memory in await self.memory.find_near(statement.text, selection, _NEAREST):
                 shared = len(statement.stems & list_stems(memory.text)) / max(len(statement.stems), 1)
-                is_near = memory.score >= _LEAST_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
+                is_near = memory.score >= _MIN_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
                 if is_near and not redactor.mentions(memory.text):
                     place = Place(memory.session_id, memory.turn, memory.id)
                     near.append(Near(place, memory.agent_id, memory.text))
@@ -318,7 +318,7 @@ class Eraser:
             self._begin(orders)
             traces = Traces(self.config, self.home, self.folder)
             deleted.traces = await asyncio.to_thread(
-                traces.delete, encode_texts(everything), with_backups=self.owner in (None, COMMAND_LINE_USER)
+                traces.delete, encode_texts(everything), with_backups=self.owner in (EVERYBODY, COMMAND_LINE_USER)
             )
             for order in orders:
                 await self._rewrite(order, sessions, deleted)
@@ -361,7 +361,9 @@ class Eraser:
         """Take the statements of an order out of the sessions, out of the one that it came from last."""
         redactor = Redactor(order.statements)
         for session_id in sorted(session_ids, key=lambda name: (name == order.session_id, name)):
-            change = await self._plan(session_id, redactor, order.asides if session_id == order.session_id else None)
+            change = await self._plan(
+                session_id, redactor, order.short_sentences if session_id == order.session_id else None
+            )
             if change.is_empty:
                 continue
             await self.store.delete_files(session_id, change.files)
@@ -378,10 +380,10 @@ class Eraser:
             deleted.names += change.title is not None
 
     async def _plan(
-        self, session_id: str, redactor: Redactor, asides: Mapping[int, Sequence[str]] | None = None
+        self, session_id: str, redactor: Redactor, short_sentences: Mapping[int, Sequence[str]] | None = None
     ) -> _SessionChange:
-        """Return what is to be changed in a session. asides: see Order."""
-        log = LogRedactor(redactor, {turn: Redactor(sentences) for turn, sentences in (asides or {}).items()})
+        """Return what is to be changed in a session. short_sentences: see Order."""
+        log = LogRedactor(redactor, {turn: Redactor(sentences) for turn, sentences in (short_sentences or {}).items()})
         async for page in read_log_pages(self.store, session_id, with_trimmed=True):
             for entry in page:
                 log.add(entry)
@@ -464,7 +466,6 @@ class Eraser:
         return StatementQuery(texts, redactor.mentions, await self._select())
 
     async def _select(self) -> Selection:
-        """Return the selection of the owner's memories."""
         return await restrict_selection(self.store, Selection(), self.owner)
 
     async def _list_sessions(self) -> tuple[str, ...]:
@@ -484,9 +485,9 @@ class Eraser:
     async def _ask(self, redactor: Redactor, checks: Checks) -> None:
         """Ask questions in the words of the statements, as each agent recalls, without the rule, and of the log."""
         selection, sessions = await self._select(), await self._list_sessions()
-        options = RecallOptions(_MOST_TOKENS)
+        options = RecallOptions(_MAX_TOKENS)
         readers = [USER, *(agent.id for agent in self.config.agents)]
-        scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is None) for reader in readers]
+        scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is EVERYBODY) for reader in readers]
         for question in [q for statement in redactor.statements for q in write_questions(statement)]:
             replies = [(await self.memory.recall(question, scope, options)).text for scope in scopes]
             replies += [memory.text for memory in await self.memory.find_near(question, selection, _NEAREST)]
@@ -507,7 +508,7 @@ class Eraser:
     async def _is_elsewhere(self, redactor: Redactor) -> bool:
         """Return whether a conversation of another owner says one of the statements."""
         own = set(await self._list_sessions())
-        for listed in await self.store.find_sessions(SessionFilter()):
+        for listed in await self.store.find_sessions(SessionFilter(owner=EVERYBODY)):
             session_id = listed.session.session_id
             if session_id not in own and not (await self._plan(session_id, redactor)).is_empty:
                 return True

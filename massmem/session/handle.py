@@ -10,7 +10,7 @@ from massmem.core.errors import InputError
 from massmem.core.events import ContextMeasured, Event, HistoryCleared, MessageAdded, ParamCleared, now
 from massmem.core.ids import check_session_id
 from massmem.core.outcome import read_waiting
-from massmem.core.records import MessageKind, MessageRecord, SessionFilter, SessionRecord, SessionState
+from massmem.core.records import EVERYBODY, MessageKind, MessageRecord, SessionFilter, SessionRecord, SessionState
 from massmem.memory import tokens
 from massmem.memory.tokens import TokenCounter
 from massmem.render.text import is_near_limit, report_context
@@ -131,7 +131,7 @@ class ConversationMemory:
     async def get_conversation_summary(self, session_id: str) -> dict[str, Any]:
         """Return `message_count`, and `last_activity` and `session_started` as ISO 8601; {} for an unknown session."""
         check_session_id(session_id)
-        listed = await self._store.find_sessions(SessionFilter(prefix=session_id))
+        listed = await self._store.find_sessions(SessionFilter(owner=EVERYBODY, prefix=session_id))
         entry = next((entry for entry in listed if entry.session.session_id == session_id), None)
         if entry is None:
             return {}

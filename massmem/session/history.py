@@ -11,7 +11,7 @@ from massmem.config.models import AgentConfig
 from massmem.core.attachments import AttachedFile, Attachment
 from massmem.core.errors import StoreError
 from massmem.core.events import ContextCompressed, ContextMeasured
-from massmem.core.records import MessageRecord
+from massmem.core.records import MessageRecord, Owner
 from massmem.memory import tokens
 from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWindow, history_budget
 from massmem.memory.persistent import RecallOptions
@@ -57,10 +57,10 @@ class History:
         agents: Sequence[AgentConfig],
         windows: Windows,
         *,
-        owner: str | None = None,
+        owner: Owner,
         max_attached: int = 0,
     ) -> None:
-        """owner: of the session; None: this machine's user. max_attached: bytes of earlier pictures in a request."""
+        """max_attached: bytes of earlier pictures in a request."""
         self.without: frozenset[str] = frozenset()
         """Ids of memories that no agent recalls."""
         self.as_of: datetime | None = None
@@ -282,7 +282,7 @@ class History:
         def belongs(record: MessageRecord) -> bool:
             return start < record.seq < oldest and (record.kind == "user" or record.final)
 
-        hits = await self._store.search_messages(question, [session_id], _MAX_HITS)
+        hits = await self._store.search_messages(question, [session_id], _MAX_HITS, owner=self._owner)
         turns = dict.fromkeys(hit.turn for hit in hits if belongs(hit) and not _is_note(hit))
         chosen: list[MessageRecord] = []
         room = window.budget.tokens // _RELEVANT_SHARE
@@ -309,7 +309,6 @@ class History:
 
 
 def _last_covered(summary: MessageRecord) -> int:
-    """Return the seq of the last message that the summary stands for."""
     return int(summary.metadata.get("until", 0))
 
 

@@ -30,7 +30,7 @@ from massmem.core.events import (
 )
 from massmem.core.ids import MAX_NAME_LENGTH, SESSION_ID
 from massmem.core.messages import Usage, clean_text
-from massmem.core.records import SessionRecord
+from massmem.core.records import Owner, SessionRecord
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.owners import public_session_id, to_stored_id
 from massmem.store.ports import SessionStore
@@ -124,8 +124,8 @@ class ImportTarget:
     store: SessionStore
     process: ProcessLock
     """Of the process that imports."""
-    owner: str | None = None
-    """The user of the service whose sessions they become; None: this machine's user."""
+    owner: Owner
+    """Whose sessions they become."""
     group: str = ""
     """As `SessionRecord.memory_group`."""
     facts: bool = False
@@ -164,11 +164,11 @@ async def _create_session(target: ImportTarget, conversation: ImportedConversati
     """Create the session unless it is there. Return whether it can be added to: it is the owner's, and stays."""
     store = target.store
     if await store.get_session(session_id) is None:
-        changes = {"session_id": session_id, "user_id": target.owner, "memory_group": target.group}
+        changes = {"session_id": session_id, "user_id": target.owner.user_id, "memory_group": target.group}
         with suppress(SessionExistsError):  # another import was faster
             await store.create_session(_make_record(conversation).model_copy(update=changes))
     session = await store.get_session(session_id)
-    return session is not None and session.user_id == target.owner and session.status != "deleting"
+    return session is not None and session.owner == target.owner and session.status != "deleting"
 
 
 def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Event]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Self
 from massmem.config.home import measure_disk_usage
 from massmem.config.models import AgentConfig, TeamConfig
 from massmem.core.errors import IndexDamaged, MemoryUnavailable
-from massmem.core.records import COMMAND_LINE_USER, MessageRecord, Owner
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner
 from massmem.memory.ledger import Chain
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, RecallResult, Scope, Selection
-from massmem.recording.forgetting import forget_everywhere
+from massmem.recording.forgetting import forget_memories
 from massmem.session.erasure import Eraser
 from massmem.session.owners import find_pinned_session, list_own_sessions, restrict_selection, restrict_to_owner
 from massmem.session.recall import build_scope, list_conversations, recall_by_words
@@ -54,7 +54,7 @@ class Memories:
     store: SessionStore
     open_index: Callable[[], AbstractAsyncContextManager["IndexedMemory"]]
     """Raises MemoryUnavailable: another process has it, or its server is away."""
-    owner: Owner | None
+    owner: Owner | Everybody
     """None: everybody."""
     agents: Sequence[AgentConfig] = ()
     """Those that recall from other sessions than the one of a view as their settings say; the others from that one."""
@@ -62,7 +62,7 @@ class Memories:
     @classmethod
     def of(cls, team: Team, owner: Owner) -> Self:
         """Return the memories of an owner on an open team."""
-        agents = restrict_to_owner(team.agents, owner.user_id)
+        agents = restrict_to_owner(team.agents, owner)
         return cls(team.config, team.home, team.store, team.open_durable_memory, owner, agents)
 
     async def search(
@@ -100,9 +100,9 @@ class Memories:
             last = await self.store.get_last_turn(session_id)
             turn = 1 if last is None else last.turn + 1
         agent = next((agent for agent in self.agents if agent.id == agent_id), None)
-        if agent is None or self.owner is None:
+        if agent is None or self.owner is EVERYBODY:
             return Scope(session_id, agent_id or USER, turn)
-        pinned = await find_pinned_session(self.store, agent, self.owner.user_id)
+        pinned = await find_pinned_session(self.store, agent, self.owner)
         return build_scope(agent, session_id, turn, pinned)
 
     async def list_from_index(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
@@ -130,10 +130,10 @@ class Memories:
         return await self.store.get_messages(memory.message_ids)
 
     async def forget(self, selection: Selection) -> int:
-        """Delete memories of the owner for good; return how many entries those were. Raise as `forget_everywhere`."""
+        """Delete memories of the owner for good; return how many entries those were. Raise as `forget_memories`."""
         selection = await self._restrict(selection)
         async with self.open_index() as index:
-            return await forget_everywhere(self.store, index, selection, self.config.memory, self.home)
+            return await forget_memories(self.store, index, selection, self.config.memory, self.home)
 
     @asynccontextmanager
     async def open_eraser(self) -> AsyncGenerator[Eraser]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, MemoryConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable, StoreError
-from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, is_remembered
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter, is_remembered
 from massmem.memory import open_memory
 from massmem.memory.access import HERE, may_see
 from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
@@ -278,7 +278,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     """
     sessions = None if scope.all_sessions else [scope.session_id, *scope.others]
     # Only the user of the command line searches all sessions: those of HTTP users are not among them.
-    owner = COMMAND_LINE_USER if scope.all_sessions else None
+    owner = COMMAND_LINE_USER if scope.all_sessions else EVERYBODY
     hits = [message.id for message in await store.search_messages(query, sessions, _MAX_HITS, owner=owner)]
     by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
     messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
@@ -308,11 +308,11 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
 
 
 async def list_conversations(
-    store: "SessionStore", selection: Selection, owner: Owner | None, limit: int
+    store: "SessionStore", selection: Selection, owner: Owner | Everybody, limit: int
 ) -> Sequence[Memory]:
     """Return what was said in the selected sessions, newest first, when the index cannot be used.
 
-    Facts, and what agents said to one another, are in the index alone. owner None: everybody.
+    Facts, and what agents said to one another, are in the index alone.
 
     Raises:
         StoreError: the log cannot be read.

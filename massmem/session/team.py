@@ -109,7 +109,7 @@ class Team:
         pauses = await asyncio.to_thread(open_pauses, config.server.limits.counted_in)
         return cls(config, home, store, SessionMemory(memory, home, store, agents, debug, records=records), pauses)
 
-    def beside(self, config: TeamConfig, store: SessionStore | None = None) -> Self:
+    def with_config(self, config: TeamConfig, store: SessionStore | None = None) -> Self:
         """Return another team on this team's memory, and on this team's store or another one; close it before this one.
 
         The settings of `config` for store and memory do not count.

@@ -39,9 +39,9 @@ from massmem.turn.budget import Budget
 from massmem.turn.confirmation import Confirmations
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
-from massmem.turn.sight import Description, describe, find_describer
 from massmem.turn.stream import Checkpoint
 from massmem.turn.tool_loop import AgentTools
+from massmem.turn.vision import Description, describe, find_describer
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,6 @@ class Stop:
 
 @dataclass(slots=True)
 class _Message:
-    """The user's message to a session with an unfinished turn."""
-
     text: str
     attachments: tuple[AttachedFile, ...] = ()
     consumed: bool = False

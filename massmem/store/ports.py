@@ -12,6 +12,7 @@ from massmem.core.errors import SessionBusyError, StoreError
 from massmem.core.events import Event
 from massmem.core.records import (
     ApiKey,
+    Everybody,
     ListedSession,
     LogEntry,
     MessageRecord,
@@ -141,11 +142,11 @@ class SessionLog(Protocol):
         session_ids: Sequence[str] | None = None,
         limit: int = 20,
         *,
-        owner: Owner | None = None,
+        owner: Owner | Everybody,
     ) -> list[MessageRecord]:
         """Return messages with words of the query, best first, without reasoning.
 
-        session_ids: only of these sessions; None: of all. owner: only of this owner's sessions; None: of everybody's.
+        session_ids: only of these sessions; None: of all of the owner.
         """
         ...
 

@@ -13,6 +13,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR, Insert, insert
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
+from massmem.core.records import EVERYBODY
 from massmem.store.encoding import split_query, split_words
 from massmem.store.ports import SEARCHED_KINDS, StoreInfo
 from massmem.store.schema import (
@@ -124,7 +125,7 @@ def build_search(
     if scope.session_ids is not None:
         conditions.append(_OF_SESSIONS)
         binds.append(sa.bindparam("sessions", list(scope.session_ids), type_=texts))
-    if scope.owner is not None:
+    if scope.owner is not EVERYBODY:
         conditions.append(_OF_OWNER)
         binds.append(sa.bindparam("owner", scope.owner.user_id, type_=CleanText))
     statement = sa.text(_BEST.format(conditions=" ".join(conditions)))

@@ -103,7 +103,6 @@ def _is_native(schema: object) -> bool:
 
 
 def _list_references(schema: object) -> list[str]:
-    """Return what all `$ref` of the schema name."""
     if isinstance(schema, list):
         return [ref for part in cast("list[object]", schema) for ref in _list_references(part)]
     if not isinstance(schema, dict):

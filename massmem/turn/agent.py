@@ -90,8 +90,6 @@ class Presentation:
 
 @dataclass(frozen=True, slots=True)
 class _Unusable:
-    """A reply that is no action."""
-
     problem: str
     """What is wrong, for the log."""
     repair: str
@@ -457,7 +455,6 @@ class Agent:
         return _Unusable(f"{name} is known", prompts.build_known_value_prompt(name, known[name]))
 
     def _add_param_values(self, question: str) -> str:
-        """Return the question with the values that the user has given."""
         return prompts.add_param_values(question, self._ask_context.known, sorted(self._ask_context.given_up))
 
     def _to_event(self, action: Action, step: Step) -> Result:

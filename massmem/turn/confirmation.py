@@ -19,7 +19,7 @@ from massmem.tools.ask_user import AskUser
 from massmem.tools.json_calls import parse_object
 from massmem.turn.prompt_builder import Prompt
 
-_LONGEST_ARGUMENTS = 300
+_MAX_ARGUMENTS = 300
 """Characters of the arguments in the question to the user."""
 _DEEPEST = 20
 
@@ -79,12 +79,11 @@ def name_confirmation(call: ToolCall) -> str:
 
 
 def _write_question(call: ToolCall, tool: str) -> str:
-    arguments = one_line(call.arguments, _LONGEST_ARGUMENTS)
+    arguments = one_line(call.arguments, _MAX_ARGUMENTS)
     return f"May {call.name} be called with {arguments}? Part of that is from the tool {tool} alone. (yes or no)"
 
 
 def _list_texts(value: object, depth: int = 0) -> Iterator[str]:
-    """Yield the texts and numbers in arguments."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)
     elif isinstance(value, Mapping) and depth < _DEEPEST:

@@ -230,7 +230,6 @@ class ParamDialog:
         return event.model_copy(update=texts)
 
     def _get_requested_param(self) -> tuple[str, ParamSpec]:
-        """Return the param that the user is asked for. The turn waits."""
         name = self.waiting.params[0]
         return name, self._spec(name)
 

@@ -46,7 +46,7 @@ _RESULT_SHARE, _PART_SHARE = 4, 8
 _GAP_LINES, _GAP_TOKENS = 3, 200
 """Lines of the left out part of a result that carry words of the question, and the tokens that are kept for them."""
 
-_SHORTEST_TARGET = 60
+_MIN_TARGET = 60
 """Tokens of a result to which an equal one points; a shorter one is shown again."""
 
 _MAX_REPEATS = 3
@@ -348,7 +348,7 @@ class ToolLoop:
     def _find_equal(self, call: ToolCalled, returned: ToolReturned) -> ToolCalled | None:
         """Return the call whose result is the same and stands in the prompt whole."""
         whole = {call_id for m in self._step.prompt.work if not m.same_as for call_id in m.calls} - self._cut_results
-        if not (self._native and whole) or self._count(returned.content) < _SHORTEST_TARGET:
+        if not (self._native and whole) or self._count(returned.content) < _MIN_TARGET:
             return None
         for batch in self._batches:
             for other in batch.calls:
@@ -368,7 +368,6 @@ class ToolLoop:
         return idle
 
     def _explain_cut(self) -> tuple[str, str]:
-        """Return why the work was ended, and what the user can do."""
         match self.cut:
             case "tool_rounds":
                 why = f"the limit of {self._tools.max_rounds} rounds of calls is reached"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from massmem.core.errors import SessionBusyError, SessionExistsError, StoreError
 from massmem.core.events import AgentDelta, Event, now
 from massmem.core.messages import clean_text
-from massmem.core.records import MessageRecord, RecordingJob, SessionRecord, SessionState
+from massmem.core.records import EVERYBODY, MessageRecord, RecordingJob, SessionRecord, SessionState
 from massmem.memory.persistent import USER, Selection
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -576,15 +576,17 @@ async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
     thought = answer(1, "ann", "Rust ownership").model_copy(update={"reasoning": "hidden lifetimes"})
     await store.append("a", 1, [begin("ann", question="What is ownership in Rust?"), thought, done(text="Borrowing.")])
     await store.append("b", 1, [begin("ann", question="Café ownership, by law")])
-    assert [m.content for m in await store.search_messages("rust ownership")][:2] == [
+    assert [m.content for m in await store.search_messages("rust ownership", owner=EVERYBODY)][:2] == [
         "Rust ownership",
         "What is ownership in Rust?",
     ]
-    assert [m.content for m in await store.search_messages("OWNERSHIP", ["b"])] == ["Café ownership, by law"]
-    assert [m.content for m in await store.search_messages("cafe")] == ["Café ownership, by law"]
-    assert len(await store.search_messages("ownership", limit=1)) == 1
+    assert [m.content for m in await store.search_messages("OWNERSHIP", ["b"], owner=EVERYBODY)] == [
+        "Café ownership, by law"
+    ]
+    assert [m.content for m in await store.search_messages("cafe", owner=EVERYBODY)] == ["Café ownership, by law"]
+    assert len(await store.search_messages("ownership", limit=1, owner=EVERYBODY)) == 1
     for nothing in ("lifetimes", "", "?!", "missing", "ownership -rust"):
-        hits = await store.search_messages(nothing, ["c"] if nothing.startswith("own") else None)
+        hits = await store.search_messages(nothing, ["c"] if nothing.startswith("own") else None, owner=EVERYBODY)
         assert hits == [], nothing
 
 
@@ -594,7 +596,7 @@ async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
 async def test_any_query_is_words(store: SessionStore, query: str) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, [begin("ann")])
-    assert isinstance(await store.search_messages(query), list)
+    assert isinstance(await store.search_messages(query, owner=EVERYBODY), list)
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

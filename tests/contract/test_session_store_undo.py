@@ -3,7 +3,7 @@
 import pytest
 
 from massmem.core.events import Event, HistoryCleared, NoteAdded, TurnUndone
-from massmem.core.records import SessionState
+from massmem.core.records import EVERYBODY, SessionState
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, queue, session, store
 from tests.support.sample_turn import answer, begin, compression
@@ -32,11 +32,11 @@ async def list_contents(store: SessionStore) -> list[str]:
 
 
 async def test_an_undone_turn_is_in_the_log_and_nowhere_else(two: SessionStore) -> None:
-    assert {m.turn for m in await two.search_messages("windmill lighthouse")} == {1, 2}
+    assert {m.turn for m in await two.search_messages("windmill lighthouse", owner=EVERYBODY)} == {1, 2}
     await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
     assert await list_contents(two) == ["The lighthouse is there.", "Where is the lighthouse?"]
-    assert {m.turn for m in await two.search_messages("windmill lighthouse")} == {1}
-    assert await two.search_messages("windmill", [ID]) == []
+    assert {m.turn for m in await two.search_messages("windmill lighthouse", owner=EVERYBODY)} == {1}
+    assert await two.search_messages("windmill", [ID], owner=EVERYBODY) == []
     assert await two.get_winner_names([ID]) == {(ID, 1): "ann"}
     last = await two.get_last_turn(ID)
     assert last is not None
@@ -49,7 +49,7 @@ async def test_undone_matches_leave_room_for_others(two: SessionStore) -> None:
     question = "Where is the windmill lighthouse windmill lighthouse?"
     await two.append(ID, 3, [begin("ann", question=question), done(6, "windmill lighthouse windmill")])
     await two.append(ID, 3, [TurnUndone(session_id=ID, turn=3)])
-    assert len(await two.search_messages("windmill lighthouse", [ID], 2)) == 2
+    assert len(await two.search_messages("windmill lighthouse", [ID], 2, owner=EVERYBODY)) == 2
 
 
 async def test_a_summary_of_an_undone_turn_gives_way_to_the_one_before(two: SessionStore) -> None:
@@ -87,4 +87,4 @@ async def test_a_note_is_what_the_user_said_and_is_queued(store: SessionStore) -
     (note,) = await store.read_messages(ID)
     assert (note.kind, note.agent_id, note.turn, note.metadata) == ("user", None, 0, {"note": True})
     assert [(r.kind, r.agent_id, r.turn, r.position) for r in await queue(store)] == [("episode", None, 0, 0)]
-    assert [m.content for m in await store.search_messages("tabs")] == ["Use tabs."]
+    assert [m.content for m in await store.search_messages("tabs", owner=EVERYBODY)] == ["Use tabs."]

@@ -14,7 +14,7 @@ import pytest
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
 from massmem.memory.persistent import Fact
-from massmem.session.owners import owner_hash
+from massmem.session.owners import hash_user
 from massmem.store import open_store
 from tests.contract.test_session_store import everything, session
 from tests.support.cli import massmem
@@ -79,15 +79,15 @@ async def test_search_of_an_owner_reaches_sessions_with_a_session_name_of_their_
 ) -> None:
     store = await open_store(f"sqlite:///{database}", database.parent)
     for owner in ("alice", "bob"):
-        group = f"{owner_hash(owner)}:zoo"
-        one = session(f"{owner_hash(owner)}.sky").model_copy(update={"user_id": owner, "memory_group": group})
+        group = f"{hash_user(owner)}:zoo"
+        one = session(f"{hash_user(owner)}.sky").model_copy(update={"user_id": owner, "memory_group": group})
         await store.create_session(one)
         await store.append(one.session_id, 1, turn_without_restart())
     await store.close()
     memory = Command(capsys)
     await asyncio.to_thread(memory, "record")
     hits = await asyncio.to_thread(memory.json, "search", "Rayleigh", "--owner", "alice")
-    assert {m["session_id"] for m in hits["memories"]} == {f"{owner_hash('alice')}.sky"}
+    assert {m["session_id"] for m in hits["memories"]} == {f"{hash_user('alice')}.sky"}
 
 
 def test_search_shows_what_the_agent_may_see(memory: Command) -> None:

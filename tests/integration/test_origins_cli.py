@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.session.imports import ImportTarget, import_conversation, parse_conversations
 from massmem.session.lease import ProcessLock
 from tests.integration.test_laundering import end, question, read_page
@@ -27,7 +28,7 @@ async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         second = [question("session_a", 2, "Thank you for that."), *end(2, "You are welcome.")]
         await store.append("session_a", 2, second)
         (conversation,) = parse_conversations(EXPORT, "storks", "storks.json")
-        await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+        await import_conversation(ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER), conversation)
     return database_of(home)
 
 

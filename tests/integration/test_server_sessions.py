@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 import requests
 
+from massmem.core.records import Owner
 from massmem.session.owners import to_stored_id
 from tests.support.service import Client, Service, StartService, make_agent, make_config, read_events, wait_until
 
@@ -225,7 +226,7 @@ def test_imports_of_others_are_apart(alice: Client, bob: Client, user: str) -> N
     list_outcomes(bob, EXPORT)
     assert alice.read_history("mine")[0] == ("user", "A secret")
     assert bob.read_history("mine") == [("user", "Why?"), ("assistant", "Because.")]
-    foreign = {"session": {"session_id": to_stored_id(user, "mine")}, "turns": EXPORT[1]["turns"]}
+    foreign = {"session": {"session_id": to_stored_id(Owner(user), "mine")}, "turns": EXPORT[1]["turns"]}
     assert list_outcomes(bob, foreign) == [("mine", 0, False)], "a stored id of alice is a name like any other"
     assert len(alice.read_history("mine")) == 2
     assert alice.list_sessions() == ["mine"]

@@ -344,7 +344,7 @@ def _select_memories(state: ChatState, words: list[str]) -> Selection:
 
 
 async def _list_sessions(state: ChatState, rest: str) -> None:
-    page = await list_sessions(state.setup, SessionFilter(text=rest), _MAX_SESSIONS)
+    page = await list_sessions(state.setup, SessionFilter(owner=state.setup.owner, text=rest), _MAX_SESSIONS)
     if page.sessions:
         write_out(view.format_table(page.sessions))
     else:

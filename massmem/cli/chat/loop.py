@@ -18,6 +18,7 @@ from massmem.cli.turn_output import ABANDONED, TurnEvents, show_turn, write_answ
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
+from massmem.core.records import Owner
 from massmem.core.text import one_line
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
@@ -73,7 +74,7 @@ async def _open_session(invocation: Invocation) -> tuple[Team, Session]:
         invocation.config, home=invocation.home, debug=invocation.debug_folder, fallback=name is None
     )
     try:
-        session = await Session.on(team, name, owner=options.owner)
+        session = await Session.find(team, name, owner=Owner(options.owner))
         await team.start()
     except BaseException:
         await team.close()

@@ -32,7 +32,7 @@ _INSTRUCTIONS = (
 GetAccess = Callable[[Any], Access]
 """Returns what the sender of a request may use; it is given the HTTP request, None over stdio."""
 
-_MOST_RESOURCES = 200
+_MAX_RESOURCES = 200
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
 SessionId = Annotated[str, Field(max_length=128, description="The conversation, as list_sessions names it.")]
@@ -182,7 +182,7 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
     async def list_resources(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method != "resources/list":
             return await call_next(ctx)
-        listed = await _list_sessions(get_access(ctx.request), _MOST_RESOURCES)
+        listed = await _list_sessions(get_access(ctx.request), _MAX_RESOURCES)
         resources = [
             Resource(
                 name=entry.session_id,

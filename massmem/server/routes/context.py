@@ -88,9 +88,9 @@ class ContextView(Body):
 @router.post("/sessions/{session_id}/context")
 async def context(session_id: SessionPath, body: ContextQuestion, caller: Authorized) -> ContextView:
     """What each agent would be sent with the next question. Nothing is asked and nothing is stored."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
+    record = await caller.service.conversations.find(caller.owner, session_id)
     team = find_team(caller.service.teams, record)
-    session = Session(team, record, owner=caller.sub)
+    session = Session(team, record, owner=caller.owner)
     try:
         contexts = await session.preview(body.question)
     finally:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.exceptions import HTTPException
 
 from massmem.core.events import now
-from massmem.core.records import Owner, is_remembered
+from massmem.core.records import is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.memory.quoting import find_author
 from massmem.server.dependencies import Authorized, Caller
@@ -345,7 +345,7 @@ async def forget(
 
 
 def _open(caller: Caller) -> Memories:
-    return Memories.of(caller.service.team, Owner(caller.sub))
+    return Memories.of(caller.service.team, caller.owner)
 
 
 def _explain(unavailable: str) -> str:
@@ -371,7 +371,7 @@ async def _find_session(caller: Caller, session_id: str | None) -> str | None:
     """Return the id under which the store knows the session. Raise UnknownSessionError."""
     if session_id is None:
         return None
-    return (await caller.service.conversations.find(caller.sub, session_id)).session_id
+    return (await caller.service.conversations.find(caller.owner, session_id)).session_id
 
 
 async def _find(caller: Caller, memory_id: str) -> Memory:

@@ -196,7 +196,7 @@ async def _begin(caller: Caller, target: _Target, conversation: Conversation, fo
     service, named = caller.service, _read_session_id(target)
     # Other names are those of chats that the client does not keep: "local:...".
     chat = target.naming.chat if is_session_id(target.naming.chat or "") else None
-    target_session = await find_session(service.team.store, caller.sub, conversation.history, named=named, chat=chat)
+    target_session = await find_session(service.team.store, caller.owner, conversation.history, named=named, chat=chat)
     public_id = public_session_id(target_session.id)
     question = replace(
         await caller.make_question(conversation.content, public_id, model.team_name, None),
@@ -317,7 +317,7 @@ async def _find_previous(caller: Caller, response_id: str) -> str:
     """Return the session of a response. Raise InvalidField: there is none, or the conversation has gone on since."""
     match = _RESPONSE_ID.fullmatch(response_id)
     try:
-        session = await caller.service.conversations.find(caller.sub, match[2] if match else "")
+        session = await caller.service.conversations.find(caller.owner, match[2] if match else "")
     except UnknownSessionError as e:
         raise InvalidField(
             "there is no such response", "previous_response_id", status=404, code="previous_response_not_found"

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
 from massmem.core.insights import Figures
-from massmem.core.records import ListedSession, Owner, SessionFilter
+from massmem.core.records import ListedSession, SessionFilter
 from massmem.core.transcript import TurnTranscript
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import PROBLEMS, Forbidden
@@ -96,7 +96,7 @@ async def figures(
 ) -> FiguresView:
     """Tokens, cost, time and wins of the user's turns, by day and agent."""
     store, since = caller.service.team.store, now() - timedelta(days=days)
-    criteria = SessionFilter(owner=Owner(caller.sub), since=since, has_messages=True)
+    criteria = SessionFilter(owner=caller.owner, since=since, has_messages=True)
     listed = await store.find_sessions(criteria, MOST_SESSIONS + 1)
     result = Figures()
     for entry in listed[:MOST_SESSIONS]:

@@ -17,7 +17,7 @@ from massmem.core.attachments import read_attached_files
 from massmem.core.errors import InputError
 from massmem.core.events import hide_reply_text
 from massmem.core.ids import MAX_NAME_LENGTH
-from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.records import ListedSession, MessageRecord, SessionFilter, SessionRecord, TurnRecord
 from massmem.core.text import cut_excerpt
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
@@ -326,7 +326,7 @@ async def sessions(
 ) -> SessionList:
     """The user's sessions, the last used first."""
     store, conversations = caller.service.team.store, caller.service.conversations
-    criteria = SessionFilter(owner=Owner(caller.sub), has_messages=True, text=text)
+    criteria = SessionFilter(owner=caller.owner, has_messages=True, text=text)
     page = await store.find_sessions(criteria, limit, offset)
     total = (await store.count_sessions(criteria)).sessions
     shown = [
@@ -351,7 +351,7 @@ async def import_sessions(
     """
     with caller.service.limits.hold_turn(caller.sub):
         conversations = await asyncio.to_thread(_read_export, await request.body(), name)
-        results = await caller.service.conversations.import_conversations(caller.sub, conversations)
+        results = await caller.service.conversations.import_conversations(caller.owner, conversations)
     return ImportedSessions(sessions=[ImportedSession(**asdict(result)) for result in results])
 
 
@@ -371,7 +371,7 @@ async def session(
 ) -> SessionPart:
     """A session, and a part of its messages."""
     conversations = caller.service.conversations
-    record = await conversations.mark_interrupted(await conversations.find(caller.sub, session_id))
+    record = await conversations.mark_interrupted(await conversations.find(caller.owner, session_id))
     part = await conversations.read_part(record, before, limit)
     return SessionPart(
         session=_show_session(await conversations.describe(record)),
@@ -389,7 +389,7 @@ async def turn(
     caller: Authorized,
 ) -> TurnDetails:
     """What happened in a turn."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
+    record = await caller.service.conversations.find(caller.owner, session_id)
     store = caller.service.team.store
     try:
         turn_record = await require_turn(store, record.session_id, turn)
@@ -410,7 +410,7 @@ async def message(
     caller: Authorized,
 ) -> Response:
     """The whole text of a question or a final answer."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
+    record = await caller.service.conversations.find(caller.owner, session_id)
     messages = await caller.service.team.store.read_conversation(record.session_id, seq + 1, 1)
     if not messages or messages[0].seq != seq:
         raise HTTPException(404, "There is no such message")
@@ -426,7 +426,7 @@ async def file(
     caller: Authorized,
 ) -> Response:
     """What a question came with."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
+    record = await caller.service.conversations.find(caller.owner, session_id)
     files = await caller.service.team.store.load_files(record.session_id, [file_hash])
     if file_hash not in files:
         raise HTTPException(404, "There is no such file")
@@ -438,7 +438,7 @@ async def file(
 async def rename(session_id: SessionPath, body: NewTitle, caller: Authorized) -> SessionEntry:
     """Give a session a name, which no other session of the user has."""
     conversations = caller.service.conversations
-    record = await conversations.rename(await conversations.find(caller.sub, session_id), body.title)
+    record = await conversations.rename(await conversations.find(caller.owner, session_id), body.title)
     return _show_session(await conversations.describe(record))
 
 
@@ -449,7 +449,7 @@ async def fork(session_id: SessionPath, body: ForkRequest, caller: Authorized) -
     A turn that had not ended at that event is unfinished in the new session, and can be continued.
     """
     conversations = caller.service.conversations
-    record = await conversations.find(caller.sub, session_id)
+    record = await conversations.find(caller.owner, session_id)
     record = await conversations.fork(record, body.turn, before=body.before, event=body.event)
     return _show_session(await conversations.describe(record))
 
@@ -462,7 +462,7 @@ async def export(
     detailed: Annotated[bool, Query(description="With rounds and reasoning; json always has them.")] = False,
 ) -> StreamingResponse:
     """The conversation as a file, without secrets."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
+    record = await caller.service.conversations.find(caller.owner, session_id)
     form = FORMATS[format]
     shown = record.model_copy(update={"session_id": session_id})
     if not caller.is_local:
@@ -482,7 +482,7 @@ async def export(
 async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchHits:
     """Find messages in all sessions of the user by their words."""
     store = caller.service.team.store
-    messages = await store.search_messages(query, None, limit, owner=Owner(caller.sub))
+    messages = await store.search_messages(query, None, limit, owner=caller.owner)
     sessions = {session_id: await store.get_session(session_id) for session_id in {m.session_id for m in messages}}
     words = query.split()
     hits: list[SearchHit] = []

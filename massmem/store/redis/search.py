@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from massmem.core.messages import clean_text
-from massmem.core.records import MessageRecord, Owner, SessionFilter, SessionRecord
+from massmem.core.records import EVERYBODY, Everybody, MessageRecord, Owner, SessionFilter, SessionRecord
 from massmem.store.encoding import quote_words
 from massmem.store.ports import SEARCHED_KINDS
 
@@ -44,6 +44,6 @@ def matches(session: SessionRecord, criteria: SessionFilter) -> bool:
     )
 
 
-def is_owned_by(session: SessionRecord, owner: Owner | None) -> bool:
-    """Return whether the session is that of `owner`; None: everybody."""
-    return owner is None or session.user_id == (owner.user_id and clean_text(owner.user_id))
+def is_owned_by(session: SessionRecord, owner: Owner | Everybody) -> bool:
+    """Return whether the session is one of `owner`."""
+    return owner is EVERYBODY or session.user_id == (owner.user_id and clean_text(owner.user_id))

@@ -26,7 +26,7 @@ _CONNECT_SECONDS, _REPLY_SECONDS = 5.0, 30.0
 _RETRY = Retry(ExponentialBackoff(cap=0.4, base=0.05), 3, (exceptions.ConnectionError,))
 """Within a second: nobody notices a server that restarts quickly."""
 
-_MOST_ATTEMPT_SECONDS, _MAX_PAUSE = 30.0, 0.02
+_MAX_ATTEMPT_SECONDS, _MAX_PAUSE = 30.0, 0.02
 _REWRITE_POLLS, _REWRITE_POLL_SECONDS = 1_200, 0.05
 _REWRITE_FIELDS = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
 
@@ -140,7 +140,7 @@ class Server:
         """
         with self._translate_errors():
             try:
-                async with asyncio.timeout(_MOST_ATTEMPT_SECONDS):
+                async with asyncio.timeout(_MAX_ATTEMPT_SECONDS):
                     pause = random.uniform(0, _MAX_PAUSE)
                     return await self._redis.transaction(attempt, *watched, value_from_callable=True, watch_delay=pause)
             except TimeoutError as e:

@@ -28,6 +28,8 @@ from massmem.core.events import (
 )
 from massmem.core.messages import clean_text
 from massmem.core.records import (
+    EVERYBODY,
+    Everybody,
     ListedSession,
     LogEntry,
     MessageRecord,
@@ -213,7 +215,7 @@ class RedisStore(RedisKeyTable):
         session_ids: Sequence[str] | None = None,
         limit: int = 20,
         *,
-        owner: Owner | None = None,
+        owner: Owner | Everybody,
     ) -> list[MessageRecord]:
         names = await self._server.run("ZRANGE", USED, 0, -1) if session_ids is None else dict.fromkeys(session_ids)
         sessions = [stored.session for stored in await self._load_sessions(names) if stored is not None]
@@ -394,7 +396,9 @@ class RedisStore(RedisKeyTable):
         return stored.session if stored else None
 
     async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
-        sessions = [s.session async for s in self._find(SessionFilter()) if s.session.status != "deleting"]
+        sessions = [
+            s.session async for s in self._find(SessionFilter(owner=EVERYBODY)) if s.session.status != "deleting"
+        ]
         sessions.sort(key=lambda session: (session.created_at, session.session_id), reverse=True)
         return sessions[offset : None if limit is None else offset + limit]
 
@@ -492,7 +496,6 @@ class RedisStore(RedisKeyTable):
         return (await self._load_sessions([session_id]))[0]
 
     async def _load_all(self, session_ids: Iterable[str]) -> AsyncGenerator[Record]:
-        """Yield those sessions that exist."""
         names = list(session_ids)
         for start in range(0, len(names), _RECORDS_AT_ONCE):
             part = names[start : start + _RECORDS_AT_ONCE]
@@ -523,7 +526,6 @@ class RedisStore(RedisKeyTable):
                     yield stored
 
     async def _find_messages(self, message_ids: Sequence[str]) -> list[tuple[Record, MessageRecord]]:
-        """Return those messages that exist, with their sessions."""
         names = await self._choose(None) if message_ids else []
         prefixes = {message_id[:16] for message_id in message_ids}
         chosen = [name for name in names if make_message_id(name, 0)[:16] in prefixes]
@@ -540,7 +542,6 @@ class RedisStore(RedisKeyTable):
         return [session_id] if session_id is not None else await self._server.run("ZRANGE", USED, 0, -1)
 
     async def _read_time(self) -> int:
-        """Return the server's time in milliseconds."""
         seconds, microseconds = await self._server.run("TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000
 

@@ -10,6 +10,7 @@ from sqlalchemy import exc
 from massmem.core.errors import SessionExistsError
 from massmem.core.messages import clean_text
 from massmem.core.records import (
+    EVERYBODY,
     ApiKey,
     ListedSession,
     LogEntry,
@@ -278,7 +279,7 @@ def _conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] | sa.Tex
 
 def _client_conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] | sa.TextClause]:
     where: list[sa.ColumnElement[bool] | sa.TextClause] = []
-    if criteria.owner is not None:
+    if criteria.owner is not EVERYBODY:
         where.append(is_owned_by(criteria.owner))
     if criteria.history_hash:
         where.extend((sa.text(HAS_HISTORY), _s.history_hash == criteria.history_hash))

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MassmemError
+from massmem.core.records import Owner
 from massmem.server.app import create_app
 from massmem.server.metrics import JsonFormatter
 from massmem.server.service import Settings
@@ -183,7 +184,7 @@ def test_log_hides_keys_in_messages() -> None:
 
 
 def test_log_hides_session_ids_in_messages() -> None:
-    record = logging.makeLogRecord({"msg": f"{to_stored_id('alice', 'my-divorce')} turn 2 not recorded"})
+    record = logging.makeLogRecord({"msg": f"{to_stored_id(Owner('alice'), 'my-divorce')} turn 2 not recorded"})
     line = json.loads(JsonFormatter().format(record))
     assert line["message"] == f"{hash_name('my-divorce')} turn 2 not recorded"
 

@@ -11,6 +11,7 @@ import pytest
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import TurnCompleted, TurnStarted
+from massmem.core.records import Owner
 from massmem.server.conversations import Conversations
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
@@ -28,7 +29,7 @@ class Service:
 
     async def ask_until(self, kind: type) -> None:
         """Ask in the session s, and return at the first event of this kind: the turn goes on alone."""
-        async with aclosing(self.turns.ask(Question("alice", "s", "Why?"))) as events:
+        async with aclosing(self.turns.ask(Question(Owner("alice"), "s", "Why?"))) as events:
             async for _, event in events:
                 if isinstance(event, kind):
                     return

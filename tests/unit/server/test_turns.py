@@ -10,6 +10,7 @@ import pytest
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import AgentDelta, TurnCompleted, TurnInterrupted, TurnResumed, TurnStarted
+from massmem.core.records import Owner
 from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
@@ -30,7 +31,7 @@ async def session(tmp_path: Path) -> AsyncIterator[Session]:
 
 @pytest.fixture
 def turn() -> RunningTurn:
-    return RunningTurn("s", "alice", Question("alice", "s", "Why?"))
+    return RunningTurn("s", Owner("alice"), Question(Owner("alice"), "s", "Why?"))
 
 
 async def follow(turn: RunningTurn) -> list[NumberedEvent]:
@@ -97,11 +98,11 @@ async def turns(tmp_path: Path) -> AsyncIterator[Turns]:
 
 
 async def test_next_question_is_taken_as_soon_as_the_answer_is_seen(turns: Turns) -> None:
-    async with aclosing(turns.ask(Question("alice", "s", "Why?"))) as first:
+    async with aclosing(turns.ask(Question(Owner("alice"), "s", "Why?"))) as first:
         async for _, event in first:
             if isinstance(event, TurnCompleted):
                 break
-        async with aclosing(turns.ask(Question("alice", "s", "How?"))) as second:
+        async with aclosing(turns.ask(Question(Owner("alice"), "s", "How?"))) as second:
             events = [event async for _, event in second]
     assert isinstance(events[0], TurnStarted)
     assert (events[0].turn, events[0].question) == (2, "How?")
@@ -109,13 +110,13 @@ async def test_next_question_is_taken_as_soon_as_the_answer_is_seen(turns: Turns
 
 
 async def test_turn_is_continued_as_soon_as_its_end_is_seen(turns: Turns) -> None:
-    async with aclosing(turns.ask(Question("alice", "s", "Why?"))) as stopped:
+    async with aclosing(turns.ask(Question(Owner("alice"), "s", "Why?"))) as stopped:
         async for _, event in stopped:
             if isinstance(event, AgentDelta):
                 await turns.stop_turn("s")
             if isinstance(event, TurnInterrupted):
                 break
-        await turns.continue_turn("s", "alice")
+        await turns.continue_turn("s", Owner("alice"))
     async with aclosing(turns.follow("s", 0)) as log:
         events = [event async for _, event in log]
     assert any(isinstance(event, TurnResumed) for event in events)

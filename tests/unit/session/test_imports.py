@@ -10,12 +10,17 @@ import pytest
 
 from massmem.core.errors import InputError
 from massmem.core.events import TurnStarted
+from massmem.core.records import COMMAND_LINE_USER, Owner
 from massmem.session.imports import ImportedConversation, ImportTarget, import_conversation, read_conversations
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.owners import to_stored_id
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import session
+
+
+def own_target(store: SessionStore) -> ImportTarget:
+    return ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER)
 
 
 def node(node_id: str, parent: str | None, role: str, text: str, kind: str = "text") -> dict[str, Any]:
@@ -145,8 +150,8 @@ async def test_odd_texts_and_times_are_stored(text: str, lines: bool, store: Ses
     conversations = read(tmp_path, written)
     assert len(conversations) == 2
     for conversation in conversations:
-        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 1
-        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 0
+        assert (await import_conversation(own_target(store), conversation)).added == 1
+        assert (await import_conversation(own_target(store), conversation)).added == 0
 
 
 def test_branch_that_loops_has_an_end(tmp_path: Path):
@@ -157,7 +162,7 @@ def test_branch_that_loops_has_an_end(tmp_path: Path):
 
 async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["chatgpt"])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+    result = await import_conversation(own_target(store), conversation)
     assert (result.added, result.turns, result.conflict) == (2, 2, False)
     turns = await store.list_turns(result.session_id)
     assert [(turn.question, turn.answer, turn.winner, turn.status) for turn in turns] == [
@@ -172,7 +177,7 @@ async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path:
 @pytest.mark.parametrize("facts", [False, True])
 async def test_messages_become_memories_and_facts_only_on_request(store: SessionStore, tmp_path: Path, facts: bool):
     (conversation,) = read(tmp_path, EXPORTS["claude"])
-    await import_conversation(ImportTarget(store, ProcessLock(None), facts=facts), conversation)
+    await import_conversation(ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER, facts=facts), conversation)
     assert len(await store.list_due_recordings("episode", 99)) == 4
     assert len(await store.list_due_recordings("extract", 99)) == (2 if facts else 0)
 
@@ -181,7 +186,7 @@ async def test_messages_become_memories_and_facts_only_on_request(store: Session
 async def test_export_of_every_kind_is_imported_once(text: str, store: SessionStore, tmp_path: Path):
     for added in (2, 0):
         (conversation,) = read(tmp_path, text)
-        result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+        result = await import_conversation(own_target(store), conversation)
         assert (result.added, result.turns, result.conflict) == (added, 2, False)
     assert len(await store.list_sessions()) == 1
     assert len(await store.list_turns(result.session_id)) == 2
@@ -191,33 +196,33 @@ async def test_export_of_every_kind_is_imported_once(text: str, store: SessionSt
 async def test_another_import_adds_what_is_new_and_nothing_twice(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), first)).added == 1
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), whole)).added == 1
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), whole)).added == 0
+    assert (await import_conversation(own_target(store), first)).added == 1
+    assert (await import_conversation(own_target(store), whole)).added == 1
+    assert (await import_conversation(own_target(store), whole)).added == 0
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_session_that_went_on_here_is_left_alone(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    await import_conversation(ImportTarget(store, ProcessLock(None)), first)
+    await import_conversation(own_target(store), first)
     started = TurnStarted(session_id=whole.session_id, turn=2, question="Is it new?", agents=("ann",), seed=0)
     await store.append(whole.session_id, 2, [started])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), whole)
+    result = await import_conversation(own_target(store), whole)
     assert (result.added, result.conflict) == (0, True)
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_export_of_a_session_comes_back_under_its_id(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["massmem"])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+    result = await import_conversation(own_target(store), conversation)
     assert result.session_id == "session_20260102_030405"
     assert [turn.winner for turn in await store.list_turns(result.session_id)] == ["ann", "ann"]
 
 
 async def test_session_that_is_in_use_is_left_alone(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["messages"])
-    target, other = ImportTarget(store, ProcessLock(tmp_path / "a")), ProcessLock(tmp_path / "b")
+    target, other = ImportTarget(store, ProcessLock(tmp_path / "a"), COMMAND_LINE_USER), ProcessLock(tmp_path / "b")
     await store.create_session(session(conversation.session_id))
     async with hold_lease(store, other, conversation.session_id):
         result = await import_conversation(target, conversation)
@@ -231,23 +236,23 @@ async def test_owners_have_sessions_of_their_own(store: SessionStore, tmp_path: 
     (conversation,) = read(tmp_path, EXPORTS["massmem"])
     process = ProcessLock(None)
     for owner in ("alice", "bob", None):
-        result = await import_conversation(ImportTarget(store, process, owner, "group"), conversation)
+        result = await import_conversation(ImportTarget(store, process, Owner(owner), "group"), conversation)
         assert (result.session_id, result.added) == ("session_20260102_030405", 2)
-        stored = await store.get_session(to_stored_id(owner, result.session_id))
+        stored = await store.get_session(to_stored_id(Owner(owner), result.session_id))
         assert stored is not None
         assert (stored.user_id, stored.memory_group) == (owner, "group")
 
 
 async def test_export_of_somebody_else_becomes_a_session_of_whoever_imports_it(store: SessionStore, tmp_path: Path):
-    process, stored_id = ProcessLock(None), to_stored_id("alice", "s")
+    process, stored_id = ProcessLock(None), to_stored_id(Owner("alice"), "s")
     export = {**MASSMEM, "session": {"session_id": stored_id}}
     (conversation,) = read(tmp_path, json.dumps(export))
     assert conversation.session_id == "s"
-    await import_conversation(ImportTarget(store, process), conversation)
+    await import_conversation(ImportTarget(store, process, COMMAND_LINE_USER), conversation)
     assert await store.get_session(stored_id) is None
     stranger = ImportedConversation(stored_id, "", conversation.turns)
     await store.create_session(session(stored_id).model_copy(update={"user_id": "alice"}))
-    assert (await import_conversation(ImportTarget(store, process), stranger)).conflict
+    assert (await import_conversation(ImportTarget(store, process, COMMAND_LINE_USER), stranger)).conflict
     assert await store.list_turns(stored_id) == []
 
 
@@ -300,10 +305,10 @@ def test_sessions_of_massgen_are_read_from_any_of_their_folders(folder: str, mas
 async def test_session_of_massgen_is_imported_once_with_its_winners(massgen: Path, store: SessionStore):
     for added in (11, 0):
         (conversation,) = read_conversations(massgen)
-        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == added
+        assert (await import_conversation(own_target(store), conversation)).added == added
     write_massgen_turn(massgen.parent / "moved", 1, "Question 1?", "Answer 1.\n", "agent_1")
     (conversation,) = read_conversations(massgen.parent / "moved" / MASSGEN_ID)
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 0
+    assert (await import_conversation(own_target(store), conversation)).added == 0
     turns = await store.list_turns(conversation.session_id)
     assert [turn.winner for turn in turns] == [f"agent_{number % 2}" for number in range(1, 12)]
 

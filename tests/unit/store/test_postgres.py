@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreVersionError
 from massmem.core.messages import clean_text
+from massmem.core.records import EVERYBODY
 from massmem.store import open_store
 from massmem.store.encoding import MAX_QUERY_WORDS
 from massmem.store.postgres import build_tsqueries, build_tsvector, display_name, parse_url, to_store_error
@@ -311,9 +312,9 @@ async def test_long_message_with_many_words_is_found(store_with_messages: SqlSes
     await store_with_messages.append(
         "session_a", 1, [answer(1, "ann", f"firstly {words} " + "x" * 5_000_000), done(text="ok")]
     )
-    (found,) = await store_with_messages.search_messages("firstly")
+    (found,) = await store_with_messages.search_messages("firstly", owner=EVERYBODY)
     assert found.content.startswith("firstly word0 ")
-    assert await store_with_messages.search_messages("x" * 5_000_000) == []
+    assert await store_with_messages.search_messages("x" * 5_000_000, owner=EVERYBODY) == []
 
 
 async def test_same_words_are_found_as_in_sqlite(store_with_messages: SqlSessionStore, tmp_path: Path) -> None:
@@ -348,8 +349,8 @@ async def test_same_words_are_found_as_in_sqlite(store_with_messages: SqlSession
         "- _ -",
     )
     for query in queries:
-        ours = {m.content for m in await store_with_messages.search_messages(query)}
-        assert ours == {m.content for m in await lite.search_messages(query)}, query
+        ours = {m.content for m in await store_with_messages.search_messages(query, owner=EVERYBODY)}
+        assert ours == {m.content for m in await lite.search_messages(query, owner=EVERYBODY)}, query
         assert ours or not set(query) & {"\u0301", "\u0308", "\u030a"}, (
             query
         )  # accents of their own, as macOS writes them
@@ -378,7 +379,9 @@ def test_query_has_at_most_so_many_words() -> None:
 async def test_rare_words_count_for_more(store_with_messages: SqlSessionStore) -> None:
     texts = [f"what did we decide about the plan number {n}" for n in range(30)] + ["Kubernetes it is"]
     await store_with_messages.append("session_a", 1, [answer(1, "ann", text) for text in texts])
-    messages = await store_with_messages.search_messages("what did we decide about Kubernetes", limit=3)
+    messages = await store_with_messages.search_messages(
+        "what did we decide about Kubernetes", limit=3, owner=EVERYBODY
+    )
     assert messages[0].content == "Kubernetes it is"
     assert len(messages) == 3
 
@@ -400,7 +403,7 @@ async def test_rarer_words_choose_among_very_many_matches(
     )
     postgres.execute(MANY, database)
     postgres.execute("ANALYZE", database)
-    messages = await store_with_messages.search_messages("common seldom")
+    messages = await store_with_messages.search_messages("common seldom", owner=EVERYBODY)
     assert {m.content for m in messages} == {"common and seldom", "only seldom"}
-    assert len(await store_with_messages.search_messages("common word", ["session_a"], limit=50)) == 50
-    assert await store_with_messages.search_messages("common", ["session_b"]) == []
+    assert len(await store_with_messages.search_messages("common word", ["session_a"], limit=50, owner=EVERYBODY)) == 50
+    assert await store_with_messages.search_messages("common", ["session_b"], owner=EVERYBODY) == []

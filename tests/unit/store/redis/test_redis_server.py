@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable
-from massmem.core.records import SessionFilter
+from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.store.ports import Retention
 from massmem.store.redis.server import check_url, name_server, translate_error
 from massmem.store.redis.store import open_redis
@@ -114,7 +114,7 @@ async def test_password_comes_from_the_url_or_the_environment(
     await store.close()
     monkeypatch.setenv("REDIS_PASSWORD", "hush/hush@")
     store = await open_redis(f"redis://{address}", Retention())
-    assert await store.find_sessions(SessionFilter()) == []
+    assert await store.find_sessions(SessionFilter(owner=EVERYBODY)) == []
     await store.close()
 
 

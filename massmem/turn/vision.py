@@ -23,7 +23,7 @@ class Description:
     """Of the request for it."""
 
 
-def check_sight(config: TeamConfig, abilities: Mapping[str, Abilities]) -> None:
+def check_vision(config: TeamConfig, abilities: Mapping[str, Abilities]) -> None:
     """Check, before anything is paid, that every agent can be shown pictures, or that another describes them to it.
 
     abilities: of the models, by agent id.
