@@ -348,13 +348,10 @@ async def test_a_turn_queues_what_is_to_be_remembered(store: SessionStore) -> No
         (None, "user"),
         ("ann", "assistant"),
         ("bob", "assistant"),
-        ("bob", "tool_call"),
         ("ann", "assistant"),
-        ("ann", "tool_call"),
-        ("bob", "tool_call"),
         ("ann", "assistant"),
     ]
-    assert [e.position for e in episodes] == list(range(8))
+    assert [e.position for e in episodes] == list(range(5))
     assert {(e.status, e.attempts, e.turn) for e in episodes} == {("pending", 0, 1)}
     (complete,) = await store.list_due_recordings("complete", 100)
     assert (complete.turn, complete.agent_id) == (1, "ann")
@@ -447,12 +444,12 @@ async def test_forgotten_message_is_never_recorded_again(store: SessionStore) ->
     await store.forget_recordings(Selection(), [question.message_id])
     await store.forget_recordings(Selection(session_id="a", turn=1, agent_id="ann", kind="fact"))
     left = await queue(store, "a")
-    assert [row.kind for row in left] == ["episode"] * 4 + ["complete"]
+    assert [row.kind for row in left] == ["episode"] * 3 + ["complete"]
     await store.forget_recordings(Selection(agent_id=USER))
     assert await queue(store, "a") == left
     assert None not in [row.agent_id for row in await queue(store, "b")]
     await store.append("a", 2, [begin("ann", at=30, question="One more question")])
-    assert (await queue(store, "a"))[-2].position == 8
+    assert (await queue(store, "a"))[-2].position == 5
 
 
 async def test_a_row_is_claimed_by_one_alone(store: SessionStore) -> None:
@@ -492,7 +489,7 @@ async def test_recording_in_a_memory_that_does_not_last_waits_for_one_that_does(
     await store.finish_recordings(rows[:2], "for one run only", lasting=False)
     assert rows[0] not in await store.list_due_recordings("episode", 99)
     counts = await store.count_recordings()
-    assert (counts.done, counts.pending, counts.reason) == (0, 13, "for one run only")
+    assert (counts.done, counts.pending, counts.reason) == (0, 10, "for one run only")
     await store.fail_recording(rows[2], "later", now() + timedelta(hours=1))
     assert await store.release_held_recordings() == 2
     assert (await store.list_due_recordings("episode", 99))[:2] == rows[:2]

@@ -11,6 +11,7 @@ from massmem.config.models import TeamConfig
 from massmem.core import prompts
 from massmem.core.errors import MissingModelError
 from massmem.core.events import TurnCompleted
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.providers.weights import require_weights
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -75,7 +76,8 @@ async def answer_all(home: Path, questions: Mapping[str, str], *, remembers: boo
     try:
         await team.start()
         for number, question in enumerate(questions):
-            session = await Session.of(team, f"session_20260601_{len(questions):03}{number:03}", None)
+            name = f"session_20260601_{remembers:d}{len(questions):02}{number:03}"
+            session = await Session.get_or_create(team, name, COMMAND_LINE_USER)
             (end,) = only(await collect(session.ask(question)), TurnCompleted)
             answers[question] = end.answer
     finally:
