@@ -1,7 +1,7 @@
 """What is no memory: what the prompt shows word for word, and what another memory says in nearly these words. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from massmem.memory.persistent import USER, Memory, RecallOptions
@@ -36,7 +36,7 @@ class Wording:
     text: str
 
     @cached_property
-    def _folded(self) -> str:
+    def folded(self) -> str:
         return normalise(self.text)
 
     @cached_property
@@ -44,34 +44,38 @@ class Wording:
         return split_words(self.text)
 
     @cached_property
-    def _rows(self) -> frozenset[tuple[str, ...]]:
+    def rows(self) -> frozenset[tuple[str, ...]]:
         return frozenset(tuple(self.words[i : i + _ROW]) for i in range(max(1, len(self.words) - _ROW + 1)))
 
     def has(self, other: "Wording") -> bool:
         """Return whether the other text stands in this one, word for word."""
         if len(other.words) < _LEAST_WORDS:
-            return other._folded == self._folded
-        return other._folded in self._folded
+            return other.folded == self.folded
+        return other.folded in self.folded
 
     def nearly_has(self, other: "Wording") -> bool:
         """Return whether this text has the other one with small changes, of which none is to a number."""
         if self.has(other):
             return True
-        if len(other.words) < 2 * _ROW or len(other._rows & self._rows) < _NEARLY * len(other._rows):
+        if not other.has_most_rows_in(self.rows):
             return False
-        return all(word in self.words for word in other.words if any(map(str.isdigit, word)))
+        return {word for word in other.words if any(map(str.isdigit, word))}.issubset(self.words)
+
+    def has_most_rows_in(self, rows: frozenset[tuple[str, ...]]) -> bool:
+        return len(self.words) >= 2 * _ROW and len(self.rows & rows) >= _NEARLY * len(self.rows)
 
 
-@dataclass(frozen=True)
 class PromptTexts:
     """What the prompt of the agent that recalls has."""
 
-    options: RecallOptions
-    session_id: str
-    _wordings: list[Wording] = field(init=False)
+    def __init__(self, options: RecallOptions, session_id: str) -> None:
+        self._exclude, self._session_id = options.exclude, session_id
+        self._texts = [*map(Wording, options.verbatim)]
+        self._whole = "\n".join(text.folded for text in self._texts)  # no folded text has a line break
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_wordings", [*map(Wording, self.options.verbatim)])
+    @cached_property
+    def _rows(self) -> frozenset[tuple[str, ...]]:
+        return frozenset(row for text in self._texts for row in text.rows)
 
     def have(self, memory: Memory) -> bool:
         """Return whether the memory says nothing that does not stand in the prompt.
@@ -80,13 +84,16 @@ class PromptTexts:
         """
         if memory.kind != "episode":
             return False
-        if not self.options.exclude.isdisjoint(memory.message_ids):
+        if not self._exclude.isdisjoint(memory.message_ids):
             return True
         wording = Wording(memory.text)
-        if memory.agent_id == USER:
-            return any(text.has(wording) for text in self._wordings)
-        is_here = memory.session_id == self.session_id and not memory.call
-        return is_here and any(text.nearly_has(wording) for text in self._wordings)
+        is_own = memory.session_id == self._session_id and not memory.call
+        if memory.agent_id == USER or is_own:
+            if wording.folded in self._whole and any(text.has(wording) for text in self._texts):
+                return True
+            if memory.agent_id != USER and wording.has_most_rows_in(self._rows):
+                return any(text.nearly_has(wording) for text in self._texts)
+        return False
 
 
 def find_revised(memories: Mapping[int, Memory]) -> set[int]:
