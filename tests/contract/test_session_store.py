@@ -408,22 +408,22 @@ async def test_rows_are_done_retried_or_given_up(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
     rows = await store.list_due_recordings("episode", 100)
-    await store.finish_recordings(rows[:3])
-    await store.fail_recording(rows[3], "the model is away", START)
-    await store.fail_recording(rows[4], "later", now() + timedelta(hours=1))
-    await store.fail_recording(rows[5], "never \x00 again", None)
+    await store.finish_recordings(rows[:1])
+    await store.fail_recording(rows[1], "the model is away", START)
+    await store.fail_recording(rows[2], "later", now() + timedelta(hours=1))
+    await store.fail_recording(rows[3], "never \x00 again", None)
     due = await store.list_due_recordings("episode", 100)
-    assert [row.seq for row in due] == [row.seq for row in (rows[3], *rows[6:])]
+    assert [row.seq for row in due] == [row.seq for row in (rows[1], *rows[4:])]
     assert (due[0].attempts, due[0].reason) == (1, "the model is away")
     counts = await store.count_recordings("session_a")
-    assert (counts.done, counts.failed) == (3, 1)
+    assert (counts.done, counts.failed) == (1, 1)
     assert counts.pending == len(await queue(store)) + 1
     assert counts.reason in ("the model is away", "later", "never \ufffd again")
     assert (await store.count_recordings("session_b")).pending == 0
     assert await store.requeue_recordings("session_b", done=True) == 0
     assert await store.requeue_recordings("session_a", done=False) == counts.pending + 1
     again = await store.list_due_recordings("episode", 100)
-    assert [row.seq for row in again] == [row.seq for row in rows[3:]]
+    assert [row.seq for row in again] == [row.seq for row in rows[1:]]
     assert {(row.attempts, row.reason, row.next_attempt_at) for row in again} == {(0, None, None)}
     await store.requeue_recordings(done=True)
     assert await store.list_due_recordings("episode", 100) == rows
