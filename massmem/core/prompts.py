@@ -487,13 +487,13 @@ _FRAME_WORDS = re.compile(
 _FRAME_BLOCK = re.compile(r"<(memories|notes|journal)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 
 
-def quotes_frame(answer: str, memories: str, given: str) -> bool:
+def quotes_frame(answer: str, memories: str, source: str) -> bool:
     """Return whether an answer has words of a frame, or a line of the memories with its label.
 
-    memories: lines that the prompt had. given: what the user and tools wrote, which may be quoted.
+    memories: lines that the prompt had. source: what the user and tools wrote, which may be quoted.
     """
     words = (match[0] for match in _FRAME_WORDS.finditer(answer))
-    return any(text.casefold() not in given.casefold() for text in (*words, *_list_quoted(answer, memories)))
+    return any(text.casefold() not in source.casefold() for text in (*words, *_list_quoted(answer, memories)))
 
 
 def cut_frame(answer: str, memories: str) -> str:

@@ -516,9 +516,9 @@ def _remove_frame(answer: str, prompt: Prompt, *, repaired: bool) -> str | _Unus
 
     Raises NotAnActionError when it has nothing else.
     """
-    given = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]
-    given += [message.content for message in prompt.work if message.calls]
-    if not prompts.quotes_frame(answer, prompt.memories, "\n".join(given)):
+    sources = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]
+    sources += [message.content for message in prompt.work if message.calls]
+    if not prompts.quotes_frame(answer, prompt.memories, "\n".join(sources)):
         return answer
     if not repaired:
         return _Unusable("it quotes notes of the prompt", prompts.build_frame_repair_prompt())

@@ -36,7 +36,7 @@ class Wording:
     text: str
 
     @cached_property
-    def folded(self) -> str:
+    def normal_form(self) -> str:
         return normalise(self.text)
 
     @cached_property
@@ -50,8 +50,8 @@ class Wording:
     def has(self, other: "Wording") -> bool:
         """Return whether the other text stands in this one, word for word."""
         if len(other.words) < _LEAST_WORDS:
-            return other.folded == self.folded
-        return other.folded in self.folded
+            return other.normal_form == self.normal_form
+        return other.normal_form in self.normal_form
 
     def nearly_has(self, other: "Wording") -> bool:
         """Return whether this text has the other one with small changes, of which none is to a number."""
@@ -71,7 +71,7 @@ class PromptTexts:
     def __init__(self, options: RecallOptions, session_id: str) -> None:
         self._exclude, self._session_id = options.exclude, session_id
         self._texts = [*map(Wording, options.verbatim)]
-        self._whole = "\n".join(text.folded for text in self._texts)  # no folded text has a line break
+        self._whole = "\n".join(text.normal_form for text in self._texts)  # no NORMAL text has a line break
 
     @cached_property
     def _rows(self) -> frozenset[tuple[str, ...]]:
@@ -89,7 +89,7 @@ class PromptTexts:
         wording = Wording(memory.text)
         is_own = memory.session_id == self._session_id and not memory.call
         if memory.agent_id == USER or is_own:
-            if wording.folded in self._whole and any(text.has(wording) for text in self._texts):
+            if wording.normal_form in self._whole and any(text.has(wording) for text in self._texts):
                 return True
             if memory.agent_id != USER and wording.has_most_rows_in(self._rows):
                 return any(text.nearly_has(wording) for text in self._texts)

@@ -69,6 +69,6 @@ async def test_better_answer_and_final_answer_have_no_frame():
     assert (end.answer, end.presented) == ("It is Canberra, again.", True)
 
 
-def test_what_the_user_or_a_tool_wrote_may_be_quoted():
+def test_words_of_the_user_or_of_a_tool_may_be_quoted():
     assert prompts.quotes_frame(FRAME, LINES, "")
     assert not prompts.quotes_frame(FRAME, LINES, f"What does this mean? {FRAME}")

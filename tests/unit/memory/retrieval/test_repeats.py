@@ -28,7 +28,7 @@ def test_an_answer_that_the_prompt_shows_is_no_memory_also_under_another_id_and_
     assert not stands(OF_ANN, FINAL.replace("20", "30"))
 
 
-def test_what_the_question_quotes_of_another_session_or_of_a_fact_is_still_looked_for():
+def test_words_of_another_session_that_the_question_quotes_are_still_looked_for():
     question = f"Who said this: {ANSWER}"
     assert not stands(replace(OF_ANN, session_id="t"), question)
     assert not stands(replace(OF_ANN, kind="fact"), question)
