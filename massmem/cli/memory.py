@@ -30,7 +30,7 @@ from massmem.memory.opening import index_root, remove_damaged_copies, set_index_
 from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallResult, Selection
 from massmem.recording.forgetting import unknown_memory
-from massmem.recording.queue import DrainCounts
+from massmem.recording.jobs import DrainCounts
 from massmem.session.memories import Memories, View
 from massmem.session.recall import create_recorder, to_memories
 from massmem.store.ports import SessionStore

@@ -35,8 +35,8 @@ from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import Event, hide_reply_text, now
-from massmem.core.ids import check_session_name
 from massmem.core.insights import Insights
+from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.text import one_line
 from massmem.core.transcript import TurnTranscript
@@ -336,7 +336,7 @@ async def _find_deletable(setup: Setup, names: Sequence[str]) -> list[SessionRec
     async with setup.open_store() as store:
         sessions: dict[str, SessionRecord] = {}
         for name in names:
-            exact = await store.get_session(check_session_name(name))
+            exact = await store.get_session(clean_text(name))
             if exact is not None and setup.owner not in (EVERYBODY, exact.owner):
                 exact = None
             if exact is None and name in list_begun_deletions(setup.home):
@@ -358,7 +358,7 @@ def _require_confirmation(yes: bool) -> None:
 
 def _confirm_deletion(sessions: Sequence[SessionRecord]) -> bool:
     for session in sessions:
-        title = f'"{one_line(session.title, 60)}", ' if session.title else ""
+        title = f'"{one_line(session.display_title, 60)}", ' if session.title else ""
         messages = pluralize(session.message_count, "message")
         notify(f"{session.session_id}: {title}{messages}, last used {format_time(session.updated_at)}")
     target = "this session" if len(sessions) == 1 else f"these {len(sessions):,} sessions"
@@ -646,4 +646,4 @@ def _session_to_dict(session: SessionRecord) -> dict[str, Any]:
 
 def _hit_to_dict(hit: SearchHit) -> dict[str, Any]:
     keys = {"id", "session_id", "turn", "round", "kind", "agent_id", "content", "final", "created_at"}
-    return hit.message.model_dump(mode="json", include=keys) | {"title": hit.session.title}
+    return hit.message.model_dump(mode="json", include=keys) | {"title": hit.session.display_title}

@@ -20,8 +20,9 @@ from massmem.cli.streams import notify
 from massmem.config.home import massmem_home
 from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_named
 from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
-from massmem.core.errors import InputError, MassmemError
+from massmem.core.errors import InputError, MassmemError, UnknownSessionError
 from massmem.core.ids import PREFIX, check_session_name
+from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY, Everybody, Owner, SessionRecord
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 from massmem.session.registry import Registry
@@ -107,10 +108,17 @@ class Setup:
         return open_durable_memory(self.config.memory, self.home, on_damage)
 
     async def find_session(self, store: "SessionStore", name: str) -> SessionRecord:
-        """Return the session that the user means. Raises InputError, and as `massmem.store.lookup.find_session`."""
+        """Return the session that the user means; the title of an imported one may be no name that a user can give.
+
+        Raises InputError, and as `massmem.store.lookup.find_session`.
+        """
         from massmem.store.lookup import find_session
 
-        return await find_session(store, check_session_name(name), self.owner)
+        try:
+            return await find_session(store, clean_text(name) if name.strip() else check_session_name(name), self.owner)
+        except UnknownSessionError:
+            check_session_name(name)
+            raise
 
 
 def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool = False, warn: bool = True) -> Setup:

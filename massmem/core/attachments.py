@@ -23,6 +23,9 @@ _BEGINNINGS = {
 _NAME_LINE = re.compile(r"^--- (.+) ---$", re.MULTILINE)
 """Stands above the text of a file."""
 
+_NAME_IN_TITLE = re.compile(r" --- .+? ---(?: |$)| --- [^ ]+\.\w{1,5}$| \[attached: .*$")
+"""The same within one line, which may end early."""
+
 TOKENS_PER_PAGE = 1_600
 """Of a picture, or of a page of a document.
 
@@ -129,6 +132,24 @@ def split_texts(question: str) -> list[tuple[str, str]]:
     """Return the question itself, with the name "", and the texts that `add_text` put below it, with their names."""
     parts = _NAME_LINE.split(question)
     return [*zip(["", *parts[1::2]], parts[::2], strict=True)]
+
+
+def split_question(question: str, files: Sequence[AttachedFile] = ()) -> tuple[str, list[tuple[str, str]], str]:
+    """Return a question as it was asked, the texts of files below it with their names, and the description below these.
+
+    files: the pictures and documents that it names.
+    """
+    names = "\n\n" + "\n".join(f"[attached: {file.name}]" for file in files)
+    before, separator, description = question.rpartition(names) if files else (question, "", "")
+    if not separator:
+        before, description = question, ""
+    (_, asked), *texts = split_texts(before)
+    return asked.rstrip("\n"), [(name, text.strip("\n")) for name, text in texts], description.strip("\n")
+
+
+def cut_title(title: str) -> str:
+    """Return a title without the texts of files: earlier releases made it of all that a question came with."""
+    return _NAME_IN_TITLE.split(title, 1)[0] or title
 
 
 def add_description(question: str, description: str) -> str:

@@ -45,6 +45,7 @@ TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Limit = Literal["timeout", "cost", "tokens"]
+NoVote = Literal["one_round", "timeout", "cost", "tokens", "failed", "no_choice"]
 WorkCut = Literal["tool_rounds", "standstill", "time", "cost", "tokens"]
 _FORMER_DECISIONS = {"no_votes_earliest": "no_vote", "tie_earliest": "tie", "earliest": "no_vote_held"}
 """What earlier versions stored, when the earliest answer won where the votes did not decide."""
@@ -276,11 +277,15 @@ class WinnerDecided(EventBase):
     """How the winner was decided. early_stop: the ballots of `not_asked` could not change it. answer_now: the user did
     not wait for more answers and ballots. tie_support: of the answers with most votes, more agents gave this one;
     tie: of equal answers that are not cut off the team lists the agent of this one first. unanimous: all answers are
-    the same, majority: those of more than half of the agents; no vote was needed. no_vote: everybody who was asked to
-    vote failed to; no_vote_held: nobody was asked. In both cases nobody has confirmed the answer.
+    the same, majority: those of more than half of the agents; no vote was needed. no_vote: agents were asked to vote,
+    and no vote stands; no_vote_held: nobody was asked. In both cases nobody has confirmed the answer.
     """
     not_asked: tuple[str, ...] = ()
     """Agents of the last round that were not asked for a ballot."""
+    no_vote: NoVote | None = None
+    """Why there are no votes, with `by` no_vote or no_vote_held. one_round: coordination.max_rounds is 1; timeout, cost
+    and tokens: that limit was reached before; failed: everybody who was asked failed to vote; no_choice: no vote could
+    have changed the winner."""
 
 
 class TurnCompleted(SourceEvent):
@@ -300,6 +305,8 @@ class TurnCompleted(SourceEvent):
     confidence: float | None = None
     """How far the council stands behind the answer, 0 to 1 (massmem.core.voting); null for an agent alone and without
     votes."""
+    agreement: str = ""
+    """What is known of how far the agents agree, one sentence for people; empty for an agent alone."""
     escalated: bool = False
     """The confidence is below coordination.escalate_below: a person should look at the answer."""
     truncated: bool = False

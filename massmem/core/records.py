@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from massmem.core.attachments import cut_title
 from massmem.core.errors import InputError
 from massmem.core.redact import redact
 
@@ -67,6 +68,11 @@ class SessionRecord(_Record):
     """Of the conversation as a client of the HTTP service resends it (see openai_api/resent.py); empty: none does."""
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def display_title(self) -> str:
+        """The title without texts of files, of which earlier releases made it, too; what people are shown."""
+        return cut_title(self.title)
 
     @property
     def owner(self) -> Owner:
@@ -151,6 +157,11 @@ class MessageRecord(_Record):
     def agent_name(self) -> str:
         """What people are shown for its agent: the name, as far as the message says it, or the id; "" for the user."""
         return str(self.metadata.get("agent_type") or self.agent_id or "")
+
+    @property
+    def agreement(self) -> str:
+        """Of a final answer: what is known of how far the agents agree, one sentence; "" where nothing is."""
+        return str(self.metadata.get("agreement") or "")
 
     @property
     def public_text(self) -> str:

@@ -12,9 +12,7 @@ from massmem.core.errors import MemoryUnavailable, StoreError
 from massmem.core.records import RecordingJob, RecordingKind
 from massmem.memory.extraction.extractor import Extractor
 from massmem.memory.persistent import PersistentMemory
-from massmem.recording.episodes import EpisodeWriter
-from massmem.recording.facts import FactWriter
-from massmem.recording.queue import OUTAGE, DrainCounts
+from massmem.recording.jobs import OUTAGE, DrainCounts, EpisodeWriter, FactWriter
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore

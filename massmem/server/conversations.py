@@ -25,8 +25,10 @@ from massmem.server.schemas import is_session_id
 from massmem.server.turns import Turns
 from massmem.session.catalogue import SessionDeleter, delete_contents, rename_session
 from massmem.session.fork import fork_session
-from massmem.session.imports import ImportedConversation, ImportResult, ImportTarget, import_conversation
+from massmem.session.imports import ImportResult, ImportTarget, import_conversation
+from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.lease import hold_lease, mark_interrupted
+from massmem.session.memories import Memories
 from massmem.session.owners import memory_group, public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
@@ -180,7 +182,8 @@ class Conversations:
     ) -> list[ImportResult]:
         """Make sessions of the user of what other programs export, or add to them what is new. Raise StoreError."""
         team = self._team
-        target = ImportTarget(self._store, team.process, owner, memory_group(team.config, owner))
+        memories = Memories.of(team, owner)
+        target = ImportTarget(self._store, team.process, owner, memory_group(team.config, owner), memories=memories)
         results = [await import_conversation(target, conversation) for conversation in conversations]
         ids = [to_stored_id(owner, result.session_id) for result in results if not result.conflict]
         await self._register(*filter(None, [await self._store.get_session(session_id) for session_id in ids]))

@@ -35,7 +35,7 @@ from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.session.session import Session
-from massmem.session.team import DEFAULT_TEAM, Team, find_team
+from massmem.session.team import DEFAULT_TEAM, Team, Teams
 from massmem.session.turn_runner import StopReason
 
 log = logging.getLogger(__name__)
@@ -192,10 +192,9 @@ class RunningTurn:
 class Turns:
     """Starts, resumes, follows and hands over turns, one at a time in each session."""
 
-    def __init__(self, teams: Mapping[str, Team], limits: Limits, metrics: Metrics) -> None:
-        """teams: by name; all share the store of `DEFAULT_TEAM`."""
+    def __init__(self, teams: Teams, limits: Limits, metrics: Metrics) -> None:
         self._teams = teams
-        self._store = teams[DEFAULT_TEAM].store
+        self._store = teams.store
         self._limits = limits
         self._metrics = metrics
         self._running: dict[str, RunningTurn] = {}
@@ -414,15 +413,22 @@ class Turns:
         if (closing := self._closing.get(turn.session_id)) is not None:
             await asyncio.wait({closing})
         name = None if turn.question is None else turn.question.team
-        if name is not None and name not in self._teams:
+        if name is not None and name not in self._teams.named:
             raise InputError("there is no such team", "name one of server.teams")
-        team = await self._find_team(turn.session_id) if name is None else self._teams[name]
+        team = await self._find_team(turn.session_id, name)
         instructions = "" if turn.question is None else turn.question.instructions
         return await Session.get_or_create(team, turn.session_id, turn.owner, instructions)
 
-    async def _find_team(self, session_id: str) -> Team:
-        record = await self._store.get_session(session_id) if len(self._teams) > 1 else None
-        return self._teams[DEFAULT_TEAM] if record is None else find_team(self._teams, record)
+    async def _find_team(self, session_id: str, name: str | None) -> Team:
+        """Return the team with this name, for None the one that the session has had so far; it keeps that team."""
+        record = await self._store.get_session(session_id)
+        if name is not None or record is None:
+            team = self._teams.named[name or DEFAULT_TEAM]
+        else:
+            team = await self._teams.find(record)
+        if record is not None and record.config_path != team.config.path:
+            await self._store.set_config_path(session_id, team.config.path)
+        return team
 
     async def _close_session(self, session: Session) -> None:
         """Finish what is prepared for the next turn; that one waits for it."""

@@ -76,7 +76,7 @@ class BackgroundWork:
             if self._seen.get(session.session_id) == session.updated_at:
                 continue
             self._seen[session.session_id] = session.updated_at
-            own = Session(find_team(self._teams, session), session, owner=session.owner)
+            own = Session(find_team(self._teams, session.config_path) or self._team, session, owner=session.owner)
             try:
                 for event in await own.compress_ahead():
                     fields = {"agent": event.agent_id, "before": event.before, "after": event.after}

@@ -35,8 +35,15 @@ from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
 from massmem.recording.forgetting import fingerprint_fact, list_stems, unknown_memory
-from massmem.recording.paraphrases import Paraphrase, ParaphraseFinder
-from massmem.recording.redaction import LogRedactor, Redactor, Statement, has_only_marks, list_sentences
+from massmem.recording.redaction import (
+    LogRedactor,
+    Paraphrase,
+    ParaphraseFinder,
+    Redactor,
+    Statement,
+    has_only_marks,
+    list_sentences,
+)
 from massmem.recording.worker import Recorder
 from massmem.session.catalogue import TraceCounts, Traces, find_database, has_any
 from massmem.session.lease import ProcessLock, hold_lease

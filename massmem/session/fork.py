@@ -257,7 +257,7 @@ async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_
     created_at = now()
     changes = {
         "session_id": fork_id,
-        "title": "" if end.last is None else source.title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
+        "title": "" if end.last is None else source.display_title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
         "last_message": one_line(newest, LAST_MESSAGE_LENGTH),
         "message_count": count,
         "active": True,

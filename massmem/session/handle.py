@@ -156,7 +156,11 @@ class SessionHandle:
 
     async def history(self) -> list[Message]:
         """Return the messages of the user, the agents and the tools, oldest first, without reasoning."""
-        return [_to_message(record) for record in await self._read_records() if record.kind in _ROLES]
+        return [
+            Message(_ROLES[record.kind], record.content, record.created_at, record.metadata)
+            for record in await self._read_records()
+            if record.kind in _ROLES
+        ]
 
     async def append(self, message: Message) -> None:
         """Add a message at the end of the log."""
@@ -256,10 +260,6 @@ class SessionHandle:
         if await self._store.get_session(self._id) is None:
             moment = now()
             await self._store.create_session(SessionRecord(session_id=self._id, created_at=moment, updated_at=moment))
-
-
-def _to_message(record: MessageRecord) -> Message:
-    return Message(_ROLES[record.kind], record.content, record.created_at, record.metadata)
 
 
 async def _find_last_hidden(store: "SessionStore", session_id: str) -> int:

@@ -13,7 +13,7 @@ from massmem.config.models import AgentConfig, TeamConfig
 from massmem.core.errors import IndexDamaged, MemoryUnavailable
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner
 from massmem.memory.ledger import Chain
-from massmem.memory.opening import index_root
+from massmem.memory.opening import erase_in_other_indexes, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, RecallResult, Scope, Selection
 from massmem.recording.forgetting import forget_memories
 from massmem.session.erasure import Eraser
@@ -134,6 +134,15 @@ class Memories:
         selection = await self._restrict(selection)
         async with self.open_index() as index:
             return await forget_memories(self.store, index, selection, self.config.memory, self.home)
+
+    async def withdraw(self, index: "IndexedMemory", selection: Selection) -> None:
+        """Delete the memories of turns that leave the log, from every index. The queue stays: it leaves with the log.
+
+        Raises MemoryUnavailable.
+        """
+        await index.forget(selection)
+        root = index_root(self.config.memory, self.home)
+        await erase_in_other_indexes(root, index.folder, selection, ())
 
     @asynccontextmanager
     async def open_eraser(self) -> AsyncGenerator[Eraser]:

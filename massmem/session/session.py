@@ -142,7 +142,8 @@ class Session:
         """
         record = await resolve_session(team.store, session_id, owner, newest=newest)
         session = cls(team, record, owner=owner)
-        await session._load_unfinished()
+        last = await session._last_turn()
+        session.unfinished = last if last is not None and last.is_unfinished else None
         return session
 
     @classmethod
@@ -406,10 +407,6 @@ class Session:
         await self._history.close()
         if self._owns_team:
             await self._team.close()
-
-    async def _load_unfinished(self) -> None:
-        last = await self._last_turn()
-        self.unfinished = last if last is not None and last.is_unfinished else None
 
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.get_last_turn(self.id)

@@ -209,7 +209,7 @@ def _refuse_deleted(session: SessionRecord) -> SessionRecord:
 
 def _ambiguous_error(name: str, sessions: Sequence[ListedSession]) -> InputError:
     has_more = len(sessions) >= _CANDIDATES
-    lines = [f"  {s.session.session_id}  {s.session.title[:60]}".rstrip() for s in sessions[: _CANDIDATES - 1]]
+    lines = [f"  {s.session.session_id}  {s.session.display_title[:60]}".rstrip() for s in sessions[: _CANDIDATES - 1]]
     return InputError(
         f"{clean_text(name)!r} may be any of {'several' if has_more else len(sessions)} sessions",
         "\n".join(["give more of the id of the one you mean:", *lines, *(["  ..."] if has_more else [])]),

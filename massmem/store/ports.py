@@ -297,6 +297,10 @@ class SessionCatalogue(Protocol):
         """Store the hash of the history; nothing happens when the session is unknown."""
         ...
 
+    async def set_config_path(self, session_id: str, config_path: str) -> None:
+        """Store which team goes on with the session; nothing happens when the session is unknown."""
+        ...
+
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         """Delete the oldest part of a session, `limit` events at most, and mark the rest as being deleted.
 

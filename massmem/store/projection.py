@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from massmem.core import events as ev
+from massmem.core.attachments import split_question
 from massmem.core.messages import Usage
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 from massmem.core.redact import redact
@@ -240,15 +241,15 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
         "seed": event.seed,
         "started_at": position.time,
     }
+    asked, texts, _ = split_question(event.question, event.attachments)
+    asked = asked or ", ".join(name for name, _ in texts)
     return [
         _message(position, "user", event.question, metadata=_describe_question(event)),
         *_episode(position, None, event.question),
         InsertRow("turns", row),
         *_request(position, event.request),
         UpdateSession(
-            title=_one_line(event.question, TITLE_LENGTH),
-            last_message=_one_line(event.question, LAST_MESSAGE_LENGTH),
-            status="active",
+            title=_one_line(asked, TITLE_LENGTH), last_message=_one_line(asked, LAST_MESSAGE_LENGTH), status="active"
         ),
     ]
 
@@ -275,7 +276,7 @@ def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]
 def _complete_turn(position: LogPosition, event: ev.TurnCompleted) -> list[Change]:
     agent = (event.winner, 0)
     metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _usage(event.usage)}
-    metadata |= _name_agent(event.winner_name)
+    metadata |= _name_agent(event.winner_name) | ({"agreement": event.agreement} if event.agreement else {})
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
     ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.time}

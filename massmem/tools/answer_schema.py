@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from massmem.core.errors import InputError
 from massmem.core.messages import WRAPPER
-from massmem.tools.json_calls import simplify_schema
+from massmem.tools.actions import simplify_schema
 
 MAX_CHARACTERS = 100_000
 """Of a schema as JSON: it is part of a prompt."""

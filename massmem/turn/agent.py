@@ -32,31 +32,32 @@ from massmem.core.messages import (
 )
 from massmem.core.voting import FIRST_RESTART
 from massmem.providers.base import ChatProvider
-from massmem.tools.answer_schema import FormError, native_schema, read_value
-from massmem.tools.ask_user import NAME as ASK_USER
-from massmem.tools.ask_user import AskContext, AskError, AskUser, build_ask_tool, find_ask_request
-from massmem.tools.json_calls import (
-    build_call_schemas,
-    build_decision_schema,
-    describe_tools,
-    parse_object,
-    write_calls,
-)
-from massmem.tools.workflow import (
+from massmem.tools.actions import (
     ACTIONS,
+    ASK_USER,
     NEW_ANSWER,
     Action,
     ActionError,
+    AskContext,
+    AskError,
+    AskUser,
     NewAnswer,
     Vote,
+    build_ask_tool,
+    build_call_schemas,
+    build_decision_schema,
     build_vote_schema,
     build_vote_tools,
+    describe_tools,
+    find_ask_request,
     find_written_call,
+    parse_object,
     read_action,
+    write_calls,
 )
-from massmem.turn.compressor import Compressor
+from massmem.tools.answer_schema import FormError, native_schema, read_value
+from massmem.turn.compressor import Compressor, Reading, read_question
 from massmem.turn.journal import Journal
-from massmem.turn.long_question import Reading, read_question
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import Progress, RequestSender, Step, StepCost
 from massmem.turn.stream import Checkpoint
@@ -296,7 +297,8 @@ class Agent:
                     async for item in items:
                         yield item
                 continue
-            if _is_decision(step.prompt):
+            if step.prompt.purpose == "answer" and step.prompt.schema is not None:
+                # A model without tool calls was asked if it needs a tool: an answer itself has no schema.
                 tools.close()
                 continue
             action = _clean_answer(read(step.reply), step.prompt, repaired=repaired)
@@ -523,11 +525,6 @@ def _remove_frame(answer: str, prompt: Prompt, *, repaired: bool) -> str | _Unus
     if not repaired:
         return _Unusable("it quotes notes of the prompt", prompts.build_frame_repair_prompt())
     return _require_text(Reply(prompts.cut_frame(answer, prompt.memories)))
-
-
-def _is_decision(prompt: Prompt) -> bool:
-    """Whether a model without tool calls is asked if it needs a tool to answer: an answer itself has no schema."""
-    return prompt.purpose == "answer" and prompt.schema is not None
 
 
 def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:

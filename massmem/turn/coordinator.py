@@ -45,7 +45,7 @@ from massmem.core.events import (
 from massmem.core.messages import Candidate, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
-from massmem.core.voting import Tally, compute_confidence
+from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agreement
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Presentation, Result, Work
 from massmem.turn.budget import Budget
@@ -59,7 +59,7 @@ _StepItem = AgentStarted | Work | Result | Presentation | AgentFailed | AnswerNo
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
-_NO_VOTE = "nobody could vote: the answer of {0} is shown, and no other agent has confirmed it"
+_NO_VOTE = "{1}: the answer of {0} is shown, and no other agent has confirmed it"
 
 _CUT_ANSWER = (
     "the answer is cut off: {0} reached the limit of tokens for a reply; raise its backend.max_tokens and ask again"
@@ -366,7 +366,7 @@ class _TurnRun:
             yield self._build_failed()
             return
         if tally.winner is None:
-            yield tally.decide_winner()
+            yield tally.decide_winner(self.limit, self.settings.max_rounds)
         winner = tally.winner
         assert winner is not None  # the event just yielded was applied to the tally
         async with aclosing(self._conclude(winner)) as items:
@@ -393,7 +393,7 @@ class _TurnRun:
             )
         completed = self._build_completed(winner, presentation)
         for flaw in self._list_flaws(winner, completed):
-            yield Notice(message=flaw.format(self._name(winner.agent_id)))
+            yield Notice(message=flaw.format(self._name(winner.agent_id), NO_VOTE[winner.no_vote or "failed"]))
         yield completed
 
     def _list_flaws(self, winner: WinnerDecided, completed: TurnCompleted) -> list[str]:
@@ -469,6 +469,13 @@ class _TurnRun:
             usage=usage if presentation is None else usage + presentation.usage,
             limit=self.limit,
             confidence=confidence,
+            agreement=describe_agreement(
+                winner,
+                tally.find_dissent(winner.agent_id),
+                len(tally.agents),
+                self._name(winner.agent_id),
+                presented=presentation is not None and not tally.has_one_answer,
+            ),
             escalated=bound is not None and (winner.by == "no_vote" or (confidence is not None and confidence < bound)),
             truncated=answer.truncated if presentation is None else presentation.truncated,
             data=None if presentation is None else presentation.data,

@@ -21,7 +21,7 @@ from massmem.core.text import one_line
 from massmem.memory.compression import Count, cut_line, is_said_in, list_stems, rate_line, select_lines, weigh
 from massmem.memory.text_analysis import split_sentences
 from massmem.memory.tokens import estimate_tokens
-from massmem.tools.json_calls import parse_object
+from massmem.tools.actions import parse_object
 
 READ_EARLIER = ToolSpec(
     "read_earlier",

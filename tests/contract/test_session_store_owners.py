@@ -114,3 +114,13 @@ async def test_session_is_found_by_the_history_that_its_client_resends(store: Se
     assert await ids(store, owner=Owner("alice"), history_hash="1" * 64) == []
     assert await ids(store, owner=Owner("alice"), history_hash="2" * 64) == ["b", "a"]
     await store.set_history_hash("nobody", "1" * 64)
+    assert await store.get_session("nobody") is None
+
+
+async def test_session_goes_on_with_another_team(store: SessionStore) -> None:
+    await create_owned(store, "a", "alice")
+    await store.set_config_path("a", "/teams/support.yaml")
+    await store.set_config_path("nobody", "/teams/support.yaml")
+    session = await store.get_session("a")
+    assert session is not None
+    assert session.config_path == "/teams/support.yaml"

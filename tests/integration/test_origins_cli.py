@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from massmem.core.records import COMMAND_LINE_USER
-from massmem.session.imports import ImportTarget, import_conversation, parse_conversations
+from massmem.session.imports import ImportTarget, import_conversation
+from massmem.session.imports.files import parse_export
 from massmem.session.lease import ProcessLock
 from tests.integration.test_laundering import end, question, read_page
 from tests.integration.test_memory_ledger_cli import CONFIG, Command, memory  # noqa: F401 - a fixture
@@ -27,7 +28,7 @@ async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         await store.append("session_a", 1, first)
         second = [question("session_a", 2, "Thank you for that."), *end(2, "You are welcome.")]
         await store.append("session_a", 2, second)
-        (conversation,) = parse_conversations(EXPORT, "storks", "storks.json")
+        (conversation,) = parse_export(EXPORT.encode(), "storks.json", "storks.json").conversations
         await import_conversation(ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER), conversation)
     return database_of(home)
 

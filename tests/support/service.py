@@ -160,6 +160,9 @@ class Client:
         headers = {**({} if key is None else {"Idempotency-Key": key}), **options.pop("headers", {})}
         return self._session.post(self.url + path, json=body, timeout=60, headers=headers, **options)
 
+    def post_bytes(self, path: str, data: bytes) -> requests.Response:
+        return self._session.post(self.url + path, data=data, timeout=60)
+
     def chat(self, message: str, session_id: str | None = None, key: str | None = None) -> requests.Response:
         body = {"message": message} | ({} if session_id is None else {"session_id": session_id})
         return self.post("/api/v1/chat", body, key)

@@ -385,6 +385,14 @@ async def show_last_turn(state: ChatState) -> None:
         write_out(view.format_turn(await read_turn_transcript(store, session_id, last.turn), detailed=False))
 
 
+async def _show_turn(state: ChatState, rest: str) -> None:
+    _require_session(state)
+    store, session_id = state.team.store, state.session.id
+    last = await store.get_last_turn(session_id)
+    number = _read_turn(rest) if rest or last is None else last.turn
+    write_out(view.format_turn(await read_turn_transcript(store, session_id, number), detailed=True))
+
+
 async def _rename(state: ChatState, rest: str) -> None:
     _require_session(state)
     if not rest:
@@ -463,6 +471,7 @@ COMMANDS: dict[str, Command] = {
         Command("solo", "Ask one agent alone, by default the first.", _ask_alone, "[AGENT] QUESTION", _complete_agent),
         Command("continue", "Finish the turn that was stopped or failed.", _finish_turn),
         Command("now", "The same, at once: with the answers so far, or the first one.", _answer_now),
+        Command("show", "Show every answer and vote of the last turn, or of turn N.", _show_turn, "[N]"),
         Command("retry", "Undo the last turn and ask again, with another model if named.", _retry, "[[TYPE/]MODEL]"),
         Command("edit", "Write the next question in your editor.", _edit, "[TEXT]"),
         Command("copy", "Copy the last answer to the clipboard.", _copy),

@@ -52,6 +52,8 @@ class CouncilAnswer(BaseModel):
     """Whose answer won."""
     confidence: float | None = None
     """The share of the agents that stand behind the answer, 0 to 1."""
+    agreement: str = ""
+    """What is known of how far the agents agree, one sentence."""
 
 
 class FoundMemory(BaseModel):
@@ -201,7 +203,7 @@ async def _list_sessions(access: Access, limit: int) -> SessionList:
     entries = [
         SessionEntry(
             session_id=access.to_public_id(listed.session.session_id),
-            title=listed.session.title,
+            title=listed.session.display_title,
             status=listed.session.status,
             turns=listed.turns,
             last_used=listed.session.updated_at,
@@ -249,6 +251,7 @@ def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
         status=status,
         agent=None if outcome.agent_id is None else outcome.name(outcome.agent_id),
         confidence=outcome.confidence,
+        agreement=outcome.agreement,
     )
 
 

@@ -50,7 +50,7 @@ async def conversations(
     sessions = [
         ListedConversation(
             session_id=public_session_id(listed.session.session_id),
-            query=listed.session.title,
+            query=listed.session.display_title,
             created_at=listed.session.created_at,
             last_activity=listed.session.updated_at,
             message_count=listed.conversation_length,

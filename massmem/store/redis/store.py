@@ -50,11 +50,9 @@ from massmem.memory.persistent import USER, Selection
 from massmem.store.encoding import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.projection import make_message_id
-from massmem.store.redis.api_keys import RedisKeyTable
-from massmem.store.redis.files import FileTable, files_key, remove_files
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, is_conversation
-from massmem.store.redis.search import is_owned_by, matches, search
 from massmem.store.redis.server import Server, read_warnings, rewrite_files
+from massmem.store.redis.tables import FileTable, RedisKeyTable, files_key, is_owned_by, matches, remove_files, search
 
 T = TypeVar("T")
 
@@ -435,10 +433,10 @@ class RedisStore(RedisKeyTable):
         await self._change(session_id, rename, is_whole=False)
 
     async def set_history_hash(self, session_id: str, history_hash: str) -> None:
-        def set_hash(record: Record) -> None:
-            record.stored.update(history_hash=history_hash)
+        await self._change_if_present(session_id, lambda r: r.stored.update(history_hash=history_hash), is_whole=False)
 
-        await self._change_if_present(session_id, set_hash, is_whole=False)
+    async def set_config_path(self, session_id: str, config_path: str) -> None:
+        await self._change_if_present(session_id, lambda r: r.stored.update(config_path=config_path), is_whole=False)
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         def delete(record: Record) -> int | None:

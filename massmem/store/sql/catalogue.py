@@ -144,6 +144,9 @@ class SqlSessionCatalogue:
     async def set_history_hash(self, session_id: str, history_hash: str) -> None:
         await self._database.execute(_UPDATE.values(history_hash=history_hash), {"of_session": session_id})
 
+    async def set_config_path(self, session_id: str, config_path: str) -> None:
+        await self._database.execute(_UPDATE.values(config_path=config_path), {"of_session": session_id})
+
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         return await self._database.write(lambda connection: self._delete_part(connection, session_id, limit))
 

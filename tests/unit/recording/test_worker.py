@@ -17,9 +17,9 @@ from massmem.core.records import RecordingCounts
 from massmem.memory.extraction.extractor import Extractor as MemoryExtractor
 from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import Fact, Selection
-from massmem.recording import facts
+from massmem.recording import jobs
 from massmem.recording.forgetting import fingerprint_fact
-from massmem.recording.queue import MAX_ATTEMPTS, DrainCounts, retry_delay
+from massmem.recording.jobs import MAX_ATTEMPTS, DrainCounts, retry_delay
 from massmem.recording.rules import is_ballot, write_out
 from massmem.recording.worker import Recorder
 from massmem.store import open_store
@@ -316,7 +316,7 @@ async def test_whoever_gives_up_lets_go_of_its_row(store: SessionStore) -> None:
 async def test_claim_lasts_a_minute_and_is_renewed_while_its_process_lives(
     store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "_RENEWAL", 0.01)
+    monkeypatch.setattr(jobs, "_RENEWAL", 0.01)
     await store.append("session_a", 1, turn_without_restart())
 
     def list_claims() -> set[datetime]:

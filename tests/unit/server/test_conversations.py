@@ -17,7 +17,7 @@ from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Question, Turns
 from massmem.session.lease import ProcessLock, hold_lease
-from massmem.session.team import DEFAULT_TEAM, Team
+from massmem.session.team import DEFAULT_TEAM, Team, Teams
 from tests.support.sessions import team
 
 
@@ -44,7 +44,7 @@ class Service:
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     opened = await Team.open(team({"ann": {"latency": 0.2}}), home=tmp_path)
     await opened.start()
-    turns = Turns({DEFAULT_TEAM: opened}, Limits(LimitsConfig()), Metrics())
+    turns = Turns(Teams({DEFAULT_TEAM: opened}), Limits(LimitsConfig()), Metrics())
     yield Service(opened, turns, Conversations(opened, turns))
     await turns.stop(0)
     await opened.close()

@@ -16,7 +16,7 @@ from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import NumberedEvent, Question, RunningTurn, Turns
 from massmem.session.session import Session
-from massmem.session.team import Team
+from massmem.session.team import Team, Teams
 from tests.support.sessions import team
 
 SCRIPT = {"answer": ["It is blue."], "latency": 0, "chunk_size": 2, "chunk_delay": 0.001}
@@ -91,7 +91,7 @@ async def test_turn_that_is_stopped_before_it_begins_asks_nothing(session: Sessi
 async def turns(tmp_path: Path) -> AsyncIterator[Turns]:
     opened = await Team.open(team({"ann": {**SCRIPT, "answer": ["It is blue. " * 50]}}), home=tmp_path)
     await opened.start()
-    turns = Turns({"": opened}, Limits(LimitsConfig.model_validate({"turns_per_user": 1})), Metrics())
+    turns = Turns(Teams({"": opened}), Limits(LimitsConfig.model_validate({"turns_per_user": 1})), Metrics())
     yield turns
     await turns.stop(0)
     await opened.close()

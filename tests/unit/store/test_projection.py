@@ -168,6 +168,14 @@ def test_a_long_question_makes_a_short_title() -> None:
     assert session.title.startswith("word word")
 
 
+def test_title_has_no_texts_of_files() -> None:
+    asked = "What is wrong?\n\n--- server.log ---\n12:00 worker started"
+    (session,) = [o for o in project("s", 1, 1, begin("ann", question=asked)) if isinstance(o, UpdateSession)]
+    assert (session.title, session.last_message) == ("What is wrong?", "What is wrong?")
+    (session,) = [o for o in project("s", 1, 1, begin("ann", question=asked[16:])) if isinstance(o, UpdateSession)]
+    assert session.title == "server.log"
+
+
 def test_title_and_last_message_hold_no_secret() -> None:
     events = [begin("ann", question="my password is hunter\nand what now?"), whole_turn()[-1]]
     completed = events[1].model_copy(update={"answer": "curl -u admin:hunter https://host/"})
