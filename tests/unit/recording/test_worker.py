@@ -279,7 +279,7 @@ async def test_a_memory_of_one_run_leaves_everything_for_one_that_lasts(store: S
         "nor paid for in the next"
     )
     state = await store.count_recordings()
-    assert (state.pending, state.done) == (11, 0)
+    assert (state.pending, state.done) == (8, 0)
     assert "on_disk is false" in (state.reason or "")
     lasting = PlainMemory()
     assert (await Recorder(store, lasting, extract.port).drain()).episodes == 5
