@@ -28,7 +28,6 @@ from massmem.memory.points import (
     copy_outside,
     fact_id,
     fact_payload,
-    is_private,
     message_number,
     name_winner,
     passage_payload,
@@ -448,21 +447,20 @@ class IndexWriter:
             self._index.upsert([Point(i, vector, _weigh(forms), payload) for i, vector, forms, payload in points])
 
     def _mark_won(self, turn: CompletedTurn) -> None:
-        """Make visible to all what the winner said in its turn, except its ballots; mark what others said."""
+        """Make visible to all what the winner said in its turn; mark what others said."""
         session_id, number, winner = turn
         ids: dict[str, list[int]] = {}
         for page in self._index.read_pages(only_author_sees(session_id, number, winner)):
             for point_id, payload in page:
-                if not is_private(payload):
-                    fields = name_winner(payload, winner)
-                    fields["seen"] = reader_keys({**payload, **fields})
-                    ids.setdefault(json.dumps(fields), []).append(point_id)
+                fields = name_winner(payload, winner)
+                fields["seen"] = reader_keys({**payload, **fields})
+                ids.setdefault(json.dumps(fields), []).append(point_id)
         for fields, point_ids in ids.items():
             self._index.set_payload(point_ids, json.loads(fields))
             self._ids.note_won(session_id, frozenset(point_ids))
         of_turn = (OneOf("run_id", (session_id,)), Span("turn", number, number), OneOf("kind", ("episode",)))
         others = All(of_turn, (OneOf("agent_id", (winner, USER)),))
-        lost = [i for page in self._index.read_pages(others) for i, p in page if not (p.get("call") or is_private(p))]
+        lost = [i for page in self._index.read_pages(others) for i, p in page if not p.get("call")]
         if lost:
             self._index.set_payload(lost, {"lost": True})
 

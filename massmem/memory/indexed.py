@@ -26,7 +26,15 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
-from massmem.memory.points import CountTokens, StatementQuery, find_by_words, find_statements, message_number, to_memory
+from massmem.memory.points import (
+    CountTokens,
+    StatementQuery,
+    find_by_words,
+    find_statements,
+    is_ballot,
+    message_number,
+    to_memory,
+)
 from massmem.memory.retrieval.pinned import read_pinned
 from massmem.memory.retrieval.retriever import Retriever, Vector
 
@@ -103,7 +111,8 @@ class IndexedMemory:
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
-        return [to_memory(point_id, payload) for point_id, payload in page]
+        is_named = selection.ids or selection.message_ids  # to forget it
+        return [to_memory(point_id, payload) for point_id, payload in page if is_named or not is_ballot(payload)]
 
     async def list_ids(self, selection: Selection) -> Sequence[int]:
         """Return the ids of all memories that are selected, in any order."""

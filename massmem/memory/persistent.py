@@ -46,8 +46,6 @@ class Episode:
     """The turn is complete and this agent won it. `complete_turns` sets it later when the turn is still open."""
     group: str = ""
     """The configured session_name, under which other sessions find it; "" for none."""
-    private: bool = False
-    """Only its own agent ever sees it, whoever wins the turn."""
     origin: str = ""
     """Who said it, see massmem.memory.origins; "": its author."""
     rests_on: str = ""
@@ -207,6 +205,10 @@ class RecallOptions:
     """Most messages and facts; None for no limit."""
     exclude: frozenset[str] = frozenset()
     """Ids of messages to leave out, because the prompt shows them verbatim; or of memories."""
+    verbatim: tuple[str, ...] = ()
+    """Texts that the prompt shows, whatever their ids: what says the same is left out."""
+    plain: bool = False
+    """For a small model: a plain sentence for each memory, without dates and labels."""
     abstain: bool = True
     """Show nothing without evidence that it matters for the question; False: show the best there is."""
 

@@ -40,7 +40,7 @@ FIRST_FACT = 1 << 62
 USER_ID = "massmem"
 """mem0 wants a user; here sessions and agents tell memories apart."""
 
-ASKS, HAS_TIME, PRIVATE = 1, 2, 4
+ASKS, HAS_TIME, BALLOT = 1, 2, 4
 """Flags: the text is a question, it names a time, only its own agent may see it."""
 
 CountTokens = Callable[[str], int]
@@ -86,7 +86,6 @@ def passage_payload(
 ) -> dict[str, Any]:
     """Return the payload of a passage. word_count: content words. position: among the passages of the session."""
     flags, *counts = _numbers(text, word_count, "episode", count)
-    flags |= PRIVATE if episode.private else 0
     numbers = [position, episode.position, flags, *counts, episode.created_at.toordinal()]
     return {
         "kind": "episode",
@@ -164,8 +163,6 @@ def apply_change(
         new.pop(name, None)
     position, message, _, _, _, day = payload["f"]
     flags, *counts = _numbers(change.text, word_count, payload["kind"], count)
-    if is_private(payload):
-        flags |= PRIVATE
     new |= {"f": [position, message, flags, *counts, day], "origin": [USER]}
     return new | _text_fields(change.text) | _claim_fields(claims)
 
@@ -236,9 +233,9 @@ def read_origin(payload: Mapping[str, Any]) -> tuple[str, str]:
     return origins[0], origins[-1] if TOOL in origins else ""
 
 
-def is_private(payload: Mapping[str, Any]) -> bool:
-    """Return whether only its own agent ever sees it, whoever wins the turn."""
-    return payload["f"][2] & PRIVATE > 0
+def is_ballot(payload: Mapping[str, Any]) -> bool:
+    """Return whether it is a ballot, which earlier versions stored: it is no memory."""
+    return payload["f"][2] & BALLOT > 0
 
 
 def _number(bits: int, *parts: str) -> int:

@@ -108,6 +108,10 @@ def find_known_weights(name: str) -> Weights | None:
     return next((weights for weights in KNOWN if weights.name.casefold() == name.casefold()), None)
 
 
+FEW_WEIGHTS = 3_000_000_000
+"""Bytes of a file: smaller ones have up to four thousand million parameters, at four bits each."""
+
+
 def is_url(text: str) -> bool:
     return text.lower().startswith(("http://", "https://"))
 
@@ -174,6 +178,14 @@ def require_weights(model: str) -> Path:
             raise MissingModelError(f"the weights of {weights.name} are not on this machine", f"run: {command}")
         case "unverified":
             raise MissingModelError(f"{path} was never checked, or has changed since", f"run: {command}")
+
+
+def has_few_weights(model: str) -> bool:
+    """Return whether `backend.model` is a small model, as far as its file tells; it may not be there yet."""
+    try:
+        return require_weights(model).stat().st_size < FEW_WEIGHTS
+    except (MissingModelError, OSError):
+        return not model
 
 
 def record_verified(path: Path, weights: Weights, sha256: str) -> None:

@@ -14,6 +14,7 @@ from massmem.core.events import ContextCompressed, ContextMeasured
 from massmem.core.records import MessageRecord, Owner
 from massmem.memory import tokens
 from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWindow, history_budget
+from massmem.memory.persistent import RecallOptions
 from massmem.providers.base import ChatProvider
 from massmem.session.owners import find_pinned_session
 from massmem.session.recall import SessionMemory, build_scope
@@ -216,8 +217,8 @@ class History:
         scope = build_scope(agent, session_id, turn, pinned)
         scope = replace(scope, without=self.without, as_of=self.as_of, names=names)
 
-        async def recall(question: str, message_ids: frozenset[str], max_tokens: int) -> str:
-            return await self._memory.recall(agent, question, scope, message_ids, max_tokens)
+        async def recall(question: str, options: RecallOptions) -> str:
+            return await self._memory.recall(agent, question, scope, options)
 
         return recall
 

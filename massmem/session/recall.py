@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
+from massmem.config.models import AgentConfig, MemoryConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable, StoreError
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter, is_remembered
 from massmem.memory import open_memory
@@ -21,6 +21,8 @@ from massmem.memory.origins import AGENT, find_tool_name, is_from, name_tool_ori
 from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
 from massmem.memory.quoting import NOT_CHOSEN, Quote, render
 from massmem.memory.retrieval.pinned import PINNED_TOKENS
+from massmem.memory.retrieval.repeats import PromptTexts, is_echo
+from massmem.memory.text_analysis import extract_query_terms, is_question
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.pauses import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
@@ -100,24 +102,20 @@ class SessionMemory:
         if self._recorder is not None:
             self._recorder.wake()
 
-    async def recall(
-        self, agent: AgentConfig, question: str, scope: Scope, message_ids: frozenset[str], max_tokens: int
-    ) -> str:
-        """Return the lines that this agent's memory has on the question, "" for none.
-
-        scope: see build_scope. message_ids: of messages that the agent is sent verbatim. max_tokens: of the lines.
-        """
+    async def recall(self, agent: AgentConfig, question: str, scope: Scope, options: RecallOptions) -> str:
+        """Return the lines that this agent's memory has on the question, "" for none. scope: see build_scope."""
         if self._opening is None or not remembers(agent.memory):
             return ""
-        limit = agent.memory.retrieval.limit
-        where = (agent.id, scope.session_id, scope.turn, limit)
+        where = (agent.id, scope.session_id, scope.turn, options.limit)
         log.debug("Searching memories (agent=%s, session=%s, turn=%d, limit=%s)", *where)
         try:
             if await self._is_empty(scope):
                 log.debug("No relevant memories found (agent=%s): this is the first turn", agent.id)
                 return ""
             memory = await asyncio.shield(self._opening)
-            options = await self._build_options(agent.memory.retrieval, message_ids, max_tokens)
+            # An answer that was presented as it is stands in the log a second time, under another id.
+            repeated = await self._store.find_repeated_answers([*options.exclude])
+            options = replace(options, exclude=options.exclude.union(repeated))
             result = await self._search(memory, question, scope, options)
             if result.pins_left_out:
                 self._notify(
@@ -211,15 +209,6 @@ class SessionMemory:
         first = await self._store.read_messages(scope.session_id, limit=2)
         return not first or (len(first) == 1 and first[0].turn == scope.turn)
 
-    async def _build_options(
-        self, settings: RetrievalConfig, message_ids: frozenset[str], max_tokens: int
-    ) -> RecallOptions:
-        exclude: frozenset[str] = frozenset()
-        if settings.exclude_recent and message_ids:
-            # An answer that was presented as it is stands in the log a second time, under another id.
-            exclude = message_ids.union(await self._store.find_repeated_answers([*message_ids]))
-        return RecallOptions(min(settings.max_tokens, max_tokens), settings.limit, exclude)
-
     async def _search(
         self, memory: PersistentMemory | None, question: str, scope: Scope, options: RecallOptions
     ) -> RecallResult:
@@ -301,7 +290,8 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
     origins = await _find_origins(store, messages)
     chosen: list[Memory] = []
-    room = options.max_tokens
+    room, prompt = options.max_tokens, PromptTexts(options, scope.session_id)
+    terms = frozenset(extract_query_terms(query))
     for message in messages:
         if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
             continue
@@ -310,16 +300,16 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         shared = winner == memory.agent_id
         if is_lost(message, winner):
             memory = replace(memory, note=NOT_CHOSEN)
-        allowed = may_see(scope, memory, won=shared)
-        cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names))
-        if not allowed or message.id in options.exclude or cost > room:
+        allowed = may_see(scope, memory, won=shared) and not (is_question(memory.text) and is_echo(memory.text, terms))
+        cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
+        if not allowed or prompt.have(memory) or cost > room:
             continue
         chosen.append(memory)
         room -= cost
         if len(chosen) == options.limit:
             break
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
-    text = render([Quote(m) for m in in_order], scope.agent_id, scope.names)
+    text = render([Quote(m) for m in in_order], scope.agent_id, scope.names, plain=options.plain)
     return RecallResult(text, tuple(chosen), options.max_tokens - room, lexical_only=True)
 
 

@@ -22,6 +22,7 @@ from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
 from massmem.providers.pauses import LocalPauses, Pauses
 from massmem.providers.presets import resolve
+from massmem.providers.weights import has_few_weights
 from massmem.providers.windows import ContextWindow, find_window
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.lease import ProcessLock
@@ -355,7 +356,9 @@ class Windows:
                 self._learnt.remember_window(resolve(backend, os.environ), size)
 
         buffer = Buffer(tokens.counter_for(backend))
-        return TokenMeter(window.tokens, buffer, assumed=window.source == "assumed", remember=remember)
+        few_weights = backend.type == "local" and has_few_weights(backend.model)
+        assumed = window.source == "assumed"
+        return TokenMeter(window.tokens, buffer, assumed=assumed, few_weights=few_weights, remember=remember)
 
 
 def _model_key(backend: BackendConfig) -> tuple[object, ...]:

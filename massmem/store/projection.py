@@ -339,7 +339,6 @@ def _cast_ballot(position: LogPosition, event: ev.BallotCast) -> list[Change]:
     return [
         *_reasoning(position, agent, event.reasoning),
         _message(position, "tool_call", call, agent=agent, metadata={"usage": _usage(event.usage)}),
-        *_episode(position, event.agent_id, event.reason),
         InsertRow("ballots", _action(position, *agent) | {"choice": event.choice, "void": False}),
     ]
 

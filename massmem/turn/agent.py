@@ -213,16 +213,21 @@ class Agent:
                     yield event
             answer, data = _require_text(_read_submitted(step.reply)), None
             if schema is None:
-                break
-            try:
-                data = read_value(answer, schema)
-                answer = json.dumps(data, ensure_ascii=False, indent=2)
-                break
-            except FormError as e:
-                if repaired:
-                    raise NotAnActionError(f"{self.id} wrote something else: {e}", partial=step.reply.text) from e
-                repair = _build_repair(step.reply, prompts.build_form_repair_prompt(str(e)))
-                step.prompt, repaired = step.prompt.add_work(repair), True
+                written = _remove_frame(answer, step.prompt, repaired=repaired)
+                if isinstance(written, str):
+                    answer = written
+                    break
+                repair = written.repair
+            else:
+                try:
+                    data = read_value(answer, schema)
+                    answer = json.dumps(data, ensure_ascii=False, indent=2)
+                    break
+                except FormError as e:
+                    if repaired:
+                        raise NotAnActionError(f"{self.id} wrote something else: {e}", partial=step.reply.text) from e
+                    repair = prompts.build_form_repair_prompt(str(e))
+            step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, repair)), True
         yield Presentation(answer, step.reply.reasoning, cost.usage, step.reply.is_truncated, data)
 
     async def _start(
@@ -296,7 +301,7 @@ class Agent:
                 # A model without tool calls was asked if it needs a tool: an answer itself has no schema.
                 tools.close()
                 continue
-            action = read(step.reply)
+            action = _clean_answer(read(step.reply), step.prompt, repaired=repaired)
             if not isinstance(action, _Unusable):
                 break
             if repaired:
@@ -498,6 +503,28 @@ def _read_submitted(reply: Reply) -> Reply:
     answers = (parse_object(call.arguments) or {} for call in calls if call.name == NEW_ANSWER)
     text = next((content for answer in answers if isinstance(content := answer.get("content"), str)), "")
     return replace(reply, text=text, tool_calls=calls)
+
+
+def _clean_answer(action: Action | _Unusable, prompt: Prompt, *, repaired: bool) -> Action | _Unusable:
+    """Return the action; an answer as `_remove_frame` leaves it."""
+    if not isinstance(action, NewAnswer):
+        return action
+    content = _remove_frame(action.content, prompt, repaired=repaired)
+    return NewAnswer(content) if isinstance(content, str) else content
+
+
+def _remove_frame(answer: str, prompt: Prompt, *, repaired: bool) -> str | _Unusable:
+    """Return an answer that quotes the frame of the prompt as unusable, and after a repair without it.
+
+    Raises NotAnActionError when it has nothing else.
+    """
+    sources = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]
+    sources += [message.content for message in prompt.work if message.calls]
+    if not prompts.quotes_frame(answer, prompt.memories, "\n".join(sources)):
+        return answer
+    if not repaired:
+        return _Unusable("it quotes notes of the prompt", prompts.build_frame_repair_prompt())
+    return _require_text(Reply(prompts.cut_frame(answer, prompt.memories)))
 
 
 def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:

@@ -26,6 +26,7 @@ from massmem.memory.compression import (
     to_utterances,
 )
 from massmem.memory.conversation import MAX_MESSAGES
+from massmem.memory.persistent import RecallOptions
 from massmem.memory.tokens import Buffer
 from massmem.providers.base import ChatProvider, ask
 from massmem.turn.journal import Journal
@@ -41,11 +42,8 @@ from massmem.turn.prompt_builder import (
 
 log = logging.getLogger(__name__)
 
-Recall = Callable[[str, frozenset[str], int], Awaitable[str]]
-"""Returns the lines that an agent's memory has on a question, "" for none; it never fails.
-
-Its arguments: the question, the ids of messages that are sent anyway, and the most tokens of the lines.
-"""
+Recall = Callable[[str, RecallOptions], Awaitable[str]]
+"""Returns the lines that an agent's memory has on a question, "" for none; it never fails."""
 
 MIN_SUMMARY, MAX_SUMMARY = 48, 2_000
 """Tokens of a summary."""
@@ -64,7 +62,10 @@ _RESULTS_SHARE, LISTS_SHARE = 6, 6
 stay in the prompt up to so much."""
 
 SMALL_WINDOW = 4_000
-"""Tokens; a model with a smaller window has no room to write a summary."""
+"""Tokens; a model with a smaller window has no room to write a summary, nor for more than a few memories."""
+
+_PLAIN_MEMORIES, _PLAIN_TOKENS = 2, 120
+"""Most memories of a small model, and their tokens: with more it answers them instead of the question."""
 
 _MIN_WINDOW = 512
 """Tokens that every model reads."""
@@ -86,8 +87,15 @@ class TokenMeter:
     buffer: Buffer
     assumed: bool = False
     """Nobody has said how large the window is."""
+    few_weights: bool = False
+    """The model is known to be small, whatever its window."""
     remember: Callable[[int], None] | None = None
     """Takes a window that the server named when it refused a prompt, for later processes."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the model can use a few memories in plain words at most."""
+        return self.few_weights or self.window < SMALL_WINDOW
 
     def learn(self, estimated: int, overflow: ContextOverflow) -> None:
         """Take in that the server refused a prompt that we counted as `estimated` tokens."""
@@ -188,8 +196,15 @@ class Compressor:
         most = self.budget.memories if max_tokens is None else max_tokens
         if self._recall is None or most < MIN_TOKENS:
             return replace(prompt, memories="")
-        ids = frozenset(message.id for message in prompt.history if message.id)
-        return replace(prompt, memories=await self._recall(prompt.question, ids, most))
+        settings, plain = self.config.memory.retrieval, self.meter.is_small
+        limit = settings.limit
+        if plain:
+            most, limit = min(most, _PLAIN_TOKENS), min(_PLAIN_MEMORIES, _PLAIN_MEMORIES if limit is None else limit)
+        history = prompt.history if settings.exclude_recent else ()
+        texts = (prompt.question, *(c.content for c in prompt.candidates), *(m.message.content for m in history))
+        ids = frozenset(message.id for message in history if message.id)
+        options = RecallOptions(most, limit, exclude=ids, verbatim=texts, plain=plain)
+        return replace(prompt, memories=await self._recall(prompt.question, options), plain=plain)
 
     def has_room_for(self, prompt: Prompt, question: str, answer: str) -> bool:
         """Return whether the next turn needs no compression, when it asks as much as this one did.

@@ -44,10 +44,10 @@ def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: Count
     shown: list[Memory] = []
     room = min(PINNED_TOKENS, options.max_tokens // 2)
     for *_, memory in sorted(pins, key=lambda pin: pin[:2]):
-        cost = count(render([Quote(memory)], scope.agent_id, scope.names))
+        cost = count(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
         if cost <= room:
             shown.append(memory)
             room -= cost
     in_order = sorted(shown, key=lambda memory: (memory.created_at, memory.id))
-    text = render(map(Quote, in_order), scope.agent_id, scope.names)
+    text = render(map(Quote, in_order), scope.agent_id, scope.names, plain=options.plain)
     return PinnedPart(text, tuple(shown), count(text) if text else 0, len(pins) - len(shown))

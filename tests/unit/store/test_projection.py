@@ -147,7 +147,6 @@ def test_recording_jobs_follow_from_the_event_alone() -> None:
     assert {name: [row["kind"] for row in found] for name, found in queued.items() if found} == {
         "turn_started": ["episode"],
         "answer_submitted": ["episode"],
-        "ballot_cast": ["episode"],
         "turn_completed": ["episode", "complete"],
     }
     ends = {e.type for e in [*whole_turn(), *other_ends()] if QueueExtraction(5, e.at) in project("s", 1, 5, e)}

@@ -152,9 +152,10 @@ async def test_trimmed_messages_can_be_read_until_they_are_recorded(
     await append_turns(store, 2, 30)
     assert messages[0].id not in [m.id for m in await everything(store)]
     episodes = [job.message_id for job in jobs if job.kind == "episode"]
-    assert await store.get_messages(episodes) == messages
+    to_record = [message for message in messages if message.kind != "tool_call"]
+    assert await store.get_messages(episodes) == to_record
     assert await store.read_turn_messages("session_a", 1) == messages
-    assert [each.message for each in await store.get_messages_to_record(episodes)] == messages
+    assert [each.message for each in await store.get_messages_to_record(episodes)] == to_record
     assert await store.search_messages("scatters", owner=EVERYBODY) == []
     assert [job for job in await queue(store) if job.turn == 1] == jobs
     assert await store.find_repeated_answers([messages[-1].id]) == []
