@@ -23,6 +23,7 @@ from massmem.core.errors import HomeError, InputError
 from massmem.core.events import now
 from massmem.core.records import ApiKey, make_api_key
 from massmem.core.text import one_line
+from massmem.render.text import format_columns
 
 key_app = typer.Typer(
     no_args_is_help=True,
@@ -68,10 +69,8 @@ def list_command(config: Config = None, as_json: AsJson = False) -> None:
     if as_json:
         write_json([key.model_dump(mode="json", include=_SHOWN_FIELDS) for key in keys])
         return
-    rows = [_format_cells(key) for key in keys]
-    widths = [max(len(row[i]) for row in rows) for i in range(5)] if rows else []
-    for row in rows:
-        write_out("  ".join([*map(str.ljust, row, widths), row[5]]).rstrip() + "\n")
+    for line in format_columns([_format_cells(key) for key in keys]):
+        write_out(f"{line}\n")
     if not keys:
         notify("there is no key; create one with: massmem key create --sub USER")
 

@@ -21,6 +21,7 @@ from massmem.config.yaml import format_path
 from massmem.core.text import make_printable
 from massmem.memory.opening import index_root
 from massmem.providers.weights import models_folder
+from massmem.render.text import format_columns
 from massmem.session.registry import without_password
 
 _MAX_WIDTH = 60
@@ -124,8 +125,7 @@ def paths_command(config: Config = None, as_json: AsJson = False) -> None:
     if as_json:
         write_json(paths)
         return
-    width = max(map(len, paths))
-    write_out("".join(make_printable(f"{name:<{width}}  {path}") + "\n" for name, path in paths.items()))
+    write_out("".join(f"{line}\n" for line in format_columns([(n, make_printable(p)) for n, p in paths.items()])))
 
 
 def _find_paths(setup: Setup) -> dict[str, str]:

@@ -6,19 +6,16 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
-
 from massmem.cli.streams import MB, notify, write_out
 from massmem.core.records import MessageRecord, RecordingCounts
 from massmem.core.text import make_printable, one_line
 from massmem.memory.ledger import Chain
 from massmem.memory.origins import AGENT
 from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult
-from massmem.render.text import pluralize
+from massmem.render.text import format_columns, pluralize
 
 _WHO_WIDTH = 12
 _MAX_WIDTH = 120
-_NARROWEST = 40
 _COLUMNS = ("ID", "DATE", "WHO", "TEXT")
 _BEYOND = "-- agents are shown what is above; this bears less on it:"
 
@@ -106,13 +103,7 @@ def _list_hit(memory: Memory) -> tuple[str, ...]:
 
 def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a line per row, the last column cut to the width of the terminal."""
-    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    room = _measure_width() - sum(widths) - 2 * len(widths)
-    return [f"{_format_row(row, widths, room)}\n" for row in rows]
-
-
-def _measure_width() -> int:
-    return max(min(shutil.get_terminal_size().columns, _MAX_WIDTH), _NARROWEST)
+    return [f"{line}\n" for line in format_columns(rows, min(shutil.get_terminal_size().columns, _MAX_WIDTH))]
 
 
 def _list_cells(memory: Memory, *score: str) -> tuple[str, ...]:
@@ -133,14 +124,6 @@ def _list_notes(memory: Memory) -> list[str]:
     elif memory.origin not in (memory.agent_id, AGENT, USER):
         notes.append(f"from {memory.origin or 'unknown'}")
     return [*notes, memory.note] if memory.note else notes
-
-
-def _format_row(row: Sequence[str], widths: Sequence[int], room: int) -> str:
-    """Return the cells in columns; the last one is cut to the room that is left."""
-    cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False)]
-    text = row[-1]
-    cells.append(text if cell_len(text) <= room else f"{set_cell_size(text, room - 1).rstrip()}…")
-    return "  ".join(cells).rstrip()
 
 
 def print_memory(details: MemoryDetails) -> None:

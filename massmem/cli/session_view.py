@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
 from massmem.cli.options import format_time
 from massmem.core.calls import shorten_tool_name
@@ -19,9 +19,16 @@ from massmem.core.records import ListedSession, MessageRecord, SessionRecord
 from massmem.core.text import cut_excerpt, format_dollars, make_printable, match_any, one_line
 from massmem.core.transcript import TurnTranscript, parse_ballot
 from massmem.export import agent_steps, describe_decision, name_speaker, title_turn
-from massmem.render.text import format_cached, format_count, format_duration, format_percent, pluralize
+from massmem.render.text import (
+    MIN_LAST_COLUMN,
+    format_cached,
+    format_columns,
+    format_count,
+    format_duration,
+    format_percent,
+    pluralize,
+)
 
-_MIN_TITLE_WIDTH = 16
 _INDENT = "  "
 _EVENT_TEXTS = ("question", "answer", "content", "reason", "prompt", "param", "summary", "name", "message")
 """Fields that say what an event is about, the first one that it has."""
@@ -37,9 +44,10 @@ class SearchHit:
 def format_table(sessions: Sequence[ListedSession]) -> str:
     """Return a line per session, cut to the width of the terminal; a narrow one has fewer columns."""
     rows = [("ID", "STATUS", "TURNS", "LAST USED", "AGREE", "TITLE"), *map(_list_cells, sessions)]
-    if _on_terminal() and _measure_room(_measure_columns(rows)) < _MIN_TITLE_WIDTH:
+    width = max(map(cell_len, format_columns([row[:-1] for row in rows])))
+    if _on_terminal() and width + 2 + MIN_LAST_COLUMN > _terminal_width():
         rows = [(id_, status, used, title) for id_, status, _, used, _, title in rows]
-    return _format_columns(rows)
+    return _format_with_head(rows)
 
 
 def format_heading(session: SessionRecord) -> str:
@@ -53,7 +61,7 @@ def format_heading(session: SessionRecord) -> str:
 
 def format_events(log: Iterable[tuple[int, Event]]) -> str:
     """Return a line per event: its number in the log, type, round, agent, and the beginning of its text."""
-    return _format_columns([("NUMBER", "EVENT", "ROUND", "AGENT", "TEXT"), *(_list_event(*row) for row in log)])
+    return _format_with_head([("NUMBER", "EVENT", "ROUND", "AGENT", "TEXT"), *(_list_event(*row) for row in log)])
 
 
 def format_turn(turn: TurnTranscript, *, detailed: bool) -> str:
@@ -133,30 +141,10 @@ def _list_event(number: int, event: Event) -> tuple[str, ...]:
     return str(number), event.type, str(values.get("round", "")), make_printable(agent), vote + one_line(text, 80)
 
 
-def _format_columns(rows: Sequence[Sequence[str]]) -> str:
+def _format_with_head(rows: Sequence[Sequence[str]]) -> str:
     """Return a line per row, cut to the width of the terminal. rows: the first one is the heading."""
-    widths = _measure_columns(rows)
-    last_width = max(_measure_room(widths), _MIN_TITLE_WIDTH) if _on_terminal() else None
-    lines = [_format_row(row, widths, last_width) for row in rows]
-    return "".join(f"{line}\n" for line in [_style(lines[0], _BOLD), *lines[1:]])
-
-
-def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-
-
-def _measure_room(widths: Sequence[int]) -> int:
-    """Return how many columns of the terminal are left of these."""
-    return _terminal_width() - sum(widths) - 2 * len(widths)
-
-
-def _format_row(row: Sequence[str], widths: Sequence[int], last_width: int | None = None) -> str:
-    """Return the cells in columns; the last cell is cut to `last_width`."""
-    cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False)]
-    for last in row[len(widths) :]:
-        is_long = last_width is not None and cell_len(last) > last_width
-        cells.append(set_cell_size(last, (last_width or 0) - 1) + "…" if is_long else last)
-    return "  ".join(cells).rstrip()
+    head, *lines = format_columns(rows, _terminal_width() if _on_terminal() else None)
+    return "".join(f"{line}\n" for line in (_style(head, _BOLD), *lines))
 
 
 def _format_rows(*rows: tuple[str, str]) -> str:
@@ -250,11 +238,7 @@ def _format_agents(agents: dict[str, dict[str, Any]]) -> str:
         rate = "" if agent["win_rate"] is None else format_percent(agent["win_rate"])
         cost = "not known" if agent["cost"] is None else format_dollars(agent["cost"])
         rows.append((one_line(agent["name"], 40), *numbers, rate, format_count(agent["tokens"]), cost))
-    if len(rows) == 1:
-        return ""
-    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [_format_row(row, widths) for row in rows]
-    return "\n" + "\n".join([_style(lines[0], _BOLD), *lines[1:]]) + "\n"
+    return "\n" + _format_with_head(rows) if agents else ""
 
 
 def _style(text: str, code: str) -> str:

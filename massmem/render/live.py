@@ -9,7 +9,7 @@ from threading import Event as ThreadEvent
 from threading import Lock, Thread
 from typing import TextIO
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
@@ -29,6 +29,7 @@ from massmem.render import Renderer
 from massmem.render.text import (
     describe_event,
     describe_work,
+    fit,
     format_count,
     format_duration,
     format_percent,
@@ -149,7 +150,7 @@ def _headline(view: TurnView, now: datetime, width: int) -> Text:
     hint = _ANSWER_NOW if width >= _VERY_WIDE and len(view.agents) > 1 and view.outcome.answered else ""
     right = f"{hint}{_format_effort(view) if width >= _WIDE else ''}{format_duration(view.seconds(now))}"
     left = f"turn {view.outcome.turn} · {title} · {one_line(view.outcome.question, width)}"
-    return Text(_fit(left, width - len(right) - 2) + "  " + right, style="bold")
+    return Text(fit(left, width - len(right) - 2) + "  " + right, style="bold")
 
 
 def _format_effort(view: TurnView) -> str:
@@ -175,11 +176,11 @@ def _agent_lines(view: TurnView, now: datetime, width: int, room: int) -> list[T
 def _count_hidden(hidden: Sequence[AgentView], width: int) -> Text:
     phases = Counter(agent.phase for agent in hidden)
     states = ", ".join(f"{number} {phase}" for phase, number in phases.items())
-    return Text(_fit(f"  and {pluralize(len(hidden), 'more agent')}: {states}", width), style="dim")
+    return Text(fit(f"  and {pluralize(len(hidden), 'more agent')}: {states}", width), style="dim")
 
 
 def _agent_line(agent: AgentView, view: TurnView, now: datetime, width: int, name_width: int) -> Text:
-    left = f"{_mark(agent, now)} {_fit(view.name(agent.id), name_width)}  {_fit(_state(agent), 9)}"
+    left = f"{_mark(agent, now)} {fit(view.name(agent.id), name_width)}  {fit(_state(agent), 9)}"
     work = f" {format_duration(agent.seconds(now)):>6} {format_count(agent.tokens):>5} tok"
     window = _cost_column(agent, view) + _window_column(agent, view)
     text_width = width - cell_len(left) - len(work) - len(window) - 2
@@ -301,14 +302,6 @@ def _fold_tail(text: str, width: int) -> str:
     while cell_len(folded) >= width:
         folded = folded[1:]
     return "…" + folded
-
-
-def _fit(text: str, width: int) -> str:
-    if width <= 0:
-        return ""
-    if cell_len(text) <= width:
-        return set_cell_size(text, width)
-    return set_cell_size(text, width - 1) + "…"
 
 
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"

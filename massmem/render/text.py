@@ -1,9 +1,11 @@
 """Numbers and events as short English text; a turn as lines of it, and as lines of the log."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TextIO, assert_never
+
+from rich.cells import cell_len, set_cell_size
 
 from massmem.core.calls import describe_call, shorten_tool_name
 from massmem.core.events import (
@@ -61,6 +63,25 @@ _WORK_CUTS: Mapping[WorkCut, str] = {
     "tokens": "token limit reached",
 }
 _APPROACHING = " - Approaching limit!"
+
+MIN_LAST_COLUMN = 16
+"""Columns of the terminal that the last column of a table has at least."""
+
+
+def fit(text: str, width: int) -> str:
+    """Return the text in exactly so many columns of the terminal: filled up with blanks, or cut."""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(text, width - 1) + "…" if width > 0 else ""
+
+
+def format_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """Return a line per row, its cells in columns. width: of the terminal, to which the last cells are cut."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    if width is not None:
+        room = width - sum(widths[:-1]) - 2 * len(widths[:-1])
+        widths[-1] = min(widths[-1], max(room, MIN_LAST_COLUMN))
+    return ["  ".join(map(fit, row, widths)).rstrip() for row in rows]
 
 
 def format_duration(seconds: float) -> str:

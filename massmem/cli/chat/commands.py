@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from rich.cells import cell_len, set_cell_size
-
 from massmem.cli import session_view as view
 from massmem.cli.chat.state import ChatState
 from massmem.cli.memory import (
@@ -51,7 +49,7 @@ from massmem.core.records import SessionFilter, TurnRecord
 from massmem.core.text import format_dollars, one_line
 from massmem.export import FORMATS
 from massmem.memory.persistent import USER, Selection
-from massmem.render.text import format_tokens, format_window_share, report_context
+from massmem.render.text import format_columns, format_tokens, format_window_share, report_context
 from massmem.session.memories import View
 from massmem.store.lookup import read_transcript, read_turn_transcript
 
@@ -132,15 +130,14 @@ def format_help() -> str:
 
 async def _show_agents(state: ChatState, _rest: str) -> None:
     meters = await state.team.windows.create_meters()
-    names = {agent.id: f"{agent.id} ({agent.name})" if agent.name else agent.id for agent in state.team.agents}
-    width = max(map(cell_len, names.values()))
+    rows: list[tuple[str, str]] = []
     for agent in state.team.agents:
         meter = meters[agent.id]
         window = f"reads {'about ' if meter.assumed else ''}{meter.window:,} tokens"
         role = one_line(agent.system_message, _ROLE_WIDTH)
-        write_out(
-            f"{set_cell_size(names[agent.id], width)}  {agent.backend.label}, {window}{f'  {role}' if role else ''}\n"
-        )
+        name = f"{agent.id} ({agent.name})" if agent.name else agent.id
+        rows.append((name, f"{agent.backend.label}, {window}{f'  {role}' if role else ''}"))
+    write_out("".join(f"{line}\n" for line in format_columns(rows)))
 
 
 async def _change_model(state: ChatState, rest: str) -> None:
@@ -216,10 +213,11 @@ async def _show_cost(state: ChatState, _rest: str) -> None:
     if not turns:
         write_err("No turn yet.")
         return
-    width = max(cell_len(name) for name in (*agents, "last turn"))
-    for name, usage in (*agents.items(), ("last turn", last), ("session", total)):
-        tokens = format_tokens(usage, "" if usage.reported else "about ")
-        write_out(f"{set_cell_size(name, width)}  {tokens}, {format_dollars(usage.cost)}\n")
+    rows = [
+        (name, f"{format_tokens(usage, '' if usage.reported else 'about ')}, {format_dollars(usage.cost)}")
+        for name, usage in (*agents.items(), ("last turn", last), ("session", total))
+    ]
+    write_out("".join(f"{line}\n" for line in format_columns(rows)))
 
 
 async def _compact(state: ChatState, _rest: str) -> None:
