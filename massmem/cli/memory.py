@@ -3,33 +3,35 @@
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from massmem.cli.forgetting import ForgetRequest, forget_statements
 from massmem.cli.memory_view import (
     Found,
     MemoryDetails,
     Stats,
+    choose_near,
     count_memories,
     details_to_dict,
     explain_list,
     memory_to_dict,
+    print_findings,
     print_history,
     print_hits,
     print_memories,
     print_memory,
+    print_receipt,
     print_stats,
 )
 from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes, offer_agents
 from massmem.cli.setup import Setup, load_setup
-from massmem.cli.streams import Progress, notify, show_progress, write_json, write_out
+from massmem.cli.streams import Progress, notify, show_activity, show_progress, write_json, write_out
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
@@ -46,9 +48,12 @@ from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.jobs import DrainCounts
+from massmem.session.erasure import Eraser, Order
 from massmem.session.memories import Memories, View
 from massmem.session.recall import create_recorder, to_memories
 from massmem.store.ports import SessionStore
+
+T = TypeVar("T")
 
 _ALL = 1_000_000
 _MOST_LISTED = 20
@@ -299,7 +304,7 @@ def forget_command(
         raise InputError("forgetting cannot be undone, and there is no terminal to confirm it", "add --yes")
     setup = load_setup(config, owner)
     if everywhere:
-        return forget_statements(setup, ForgetRequest(selection.ids, texts, yes=yes, as_json=as_json))
+        return _forget_everywhere(setup, selection.ids, texts, yes=yes, as_json=as_json)
     if not yes:
         memories = asyncio.run(list_memories(setup, selection))
         print_memories(memories[:_MOST_LISTED])
@@ -312,6 +317,32 @@ def forget_command(
     else:
         notify(f"forgotten: {count}; the log of the session keeps its messages (forget --everywhere: there, too)")
     return 0
+
+
+def _forget_everywhere(setup: Setup, ids: Sequence[str], texts: Sequence[str], *, yes: bool, as_json: bool) -> int:
+    """Return exit code 1 when something is left. yes: near paraphrases stay. Raises what Eraser raises."""
+    if not yes:
+        with show_activity("looking for it"):
+            findings = asyncio.run(_use_eraser(setup, ids, texts, Eraser.find))
+        print_findings(findings)
+        near = choose_near(findings.near) if findings.near else []
+        if not typer.confirm("Forget this for good?", err=True):
+            notify("nothing was forgotten")
+            return 0
+        texts = [*texts, *(one.text for one in near)]
+    with show_activity("forgetting it, and checking that nothing is left"):
+        receipt = asyncio.run(_use_eraser(setup, ids, texts, Eraser.erase))
+    if as_json:
+        write_json(receipt.to_dict())
+    print_receipt(receipt)
+    return 0 if receipt.checks.is_clean else 1
+
+
+async def _use_eraser(
+    setup: Setup, ids: Sequence[str], texts: Sequence[str], use: Callable[[Eraser, Sequence[Order]], Awaitable[T]]
+) -> T:
+    async with setup.open_memories() as memories, memories.open_eraser() as eraser:
+        return await use(eraser, await eraser.read_orders(ids, texts))
 
 
 @app.command("stats")

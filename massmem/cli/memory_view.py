@@ -1,10 +1,13 @@
 """Memories as text on a terminal and as JSON: lists, one in full, the ledger, figures."""
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
+
+import typer
 
 from massmem.cli.streams import MB, notify, write_out
 from massmem.core.records import MessageRecord, RecordingCounts
@@ -12,10 +15,14 @@ from massmem.core.text import make_printable, one_line
 from massmem.memory.ledger import Chain
 from massmem.memory.origins import AGENT
 from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult
+from massmem.memory.short_ids import shorten_id
 from massmem.render.text import format_columns, pluralize
+from massmem.session.erasure import Findings, Near, Receipt
 
 _WHO_WIDTH = 12
 _MAX_WIDTH = 120
+_EXCERPT = 160
+_MAX_LISTED = 20
 _COLUMNS = ("ID", "DATE", "WHO", "TEXT")
 _BEYOND = "-- agents are shown what is above; this bears less on it:"
 
@@ -213,6 +220,59 @@ def print_stats(stats: Stats) -> None:
         notify(stats.note)
     if stats.unavailable:
         notify(f"{stats.unavailable}: memories cannot be counted now")
+
+
+def print_findings(findings: Findings) -> None:
+    """Write what would be forgotten everywhere."""
+    sessions = pluralize(len(findings.sessions), "session")
+    notify(f"this goes from {sessions}, and {count_memories(len(findings.memories))}:")
+    for sentence in findings.sentences[:_MAX_LISTED]:
+        write_out(f"  {one_line(sentence, _EXCERPT)}\n")
+    if len(findings.sentences) > _MAX_LISTED:
+        write_out(f"  and {len(findings.sentences) - _MAX_LISTED} more\n")
+
+
+def choose_near(near: Sequence[Near]) -> list[Near]:
+    """Ask which of the near paraphrases go, too."""
+    notify("this may say the same in other words:")
+    for number, one in enumerate(near, 1):
+        place = make_printable(f"{_name_memory(one)}, {one.session_id} turn {one.turn}, {one.agent_id}")
+        write_out(f"  {number}. {place}\n     {one_line(one.text, _EXCERPT)}\n")
+    while True:
+        reply = typer.prompt("Which of them, too? (numbers, all, or none)", default="none", err=True).strip().lower()
+        if reply in ("all", "none"):
+            return [*near] if reply == "all" else []
+        numbers = [int(number) for number in re.findall(r"\d{1,6}", reply)]
+        if numbers and all(1 <= number <= len(near) for number in numbers):
+            return [near[number - 1] for number in numbers]
+        notify(f"write numbers from 1 to {len(near)}, all, or none")
+
+
+def _name_memory(near: Near) -> str:
+    return f"memory {shorten_id(near.memory_id)}" if near.memory_id else "in the log alone"
+
+
+def print_receipt(receipt: Receipt) -> None:
+    """Write what was forgotten everywhere, and whether something is left."""
+    deleted, checks = receipt.deleted, receipt.checks
+    events = f"{pluralize(deleted.events, 'event')} of {pluralize(len(deleted.sessions), 'session')}"
+    notify(f"forgotten: {count_memories(deleted.memories)}, {events}, {pluralize(deleted.files, 'file')}")
+    counts = (checks.messages, "message"), (checks.files, "file"), (checks.questions, "question")
+    checked = ", ".join(pluralize(number, noun) for number, noun in counts)
+    if checks.is_clean:
+        notify(f"checked: nothing of it is left in {checked}")
+    else:
+        sessions, memories = pluralize(checks.sessions_found, "session"), count_memories(checks.memories_found)
+        replies = pluralize(checks.questions_found, "reply", "replies")
+        notify(f"it is still in {sessions}, {memories}, {replies} of {checked}")
+        for path in checks.files_found:
+            notify(f"it is still in {path}")
+        if not checks.bytes_erased:
+            notify("parts of it may remain in the free space of the database, which is very large or read by a process")
+    for near in receipt.near:
+        notify(f"left, it may say the same in other words: {near.session_id} turn {near.turn}, {_name_memory(near)}")
+    if ids := [shorten_id(near.memory_id) for near in receipt.near if near.memory_id]:
+        notify(f"to forget that, too: massmem memory forget --everywhere {' '.join(ids)}")
 
 
 def count_memories(number: int) -> str:
