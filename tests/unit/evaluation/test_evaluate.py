@@ -6,8 +6,7 @@ import pytest
 
 from massmem.core.evaluation import PerQuestion, Presentation
 from massmem.core.messages import Usage
-from massmem.evaluation.items import Item
-from massmem.evaluation.report import (
+from massmem.evaluation.evaluate import (
     RULES,
     Answers,
     calibration_bins,
@@ -20,6 +19,7 @@ from massmem.evaluation.report import (
     report_entrant,
     wilson_interval,
 )
+from massmem.evaluation.items import Item
 from massmem.evaluation.runner import Result
 
 
