@@ -85,7 +85,7 @@ class Evaluator:
         by_rule = all(item.scorer != "judge" for item in items)
         report = EvaluationReport(
             questions=len(items),
-            teams=[report_entrant(one, grade_by_score if by_rule else None) for one in answers],
+            teams=[report_entrant(one, by_rule=by_rule) for one in answers],
             comparisons=[compare(first, second) for first, second in pairs],
             judging=judge.usage if judge else Usage(),
         )
@@ -261,17 +261,8 @@ def choose_most_common(values: Sequence[str]) -> str:
     return max(counts, key=counts.__getitem__) if (counts := Counter(filter(None, values))) else ""
 
 
-Grade = Callable[[Item, str], bool]
-"""Whether an answer is right."""
-
-
-def grade_by_score(item: Item, text: str) -> bool:
-    """Return whether the answer is right, for every scorer but `judge`."""
-    return score(item, text).right
-
-
-def report_entrant(answers: Answers, grade: Grade | None = grade_by_score) -> EvaluatedTeam:
-    """Return how a team did. grade: of the members' answers; None: they were not graded."""
+def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
+    """Return how a team did. by_rule: no question is judged by a model, so that the members' answers are scored, too."""
     results = answers.results
     groups: dict[str, list[bool]] = {}
     for item, is_right in zip(answers.items, answers.right, strict=True):
@@ -289,7 +280,7 @@ def report_entrant(answers: Answers, grade: Grade | None = grade_by_score) -> Ev
             requests=_mean([result.usage.requests for result in results]),
         ),
         cost=None if not costs or None in costs else sum(cost or 0.0 for cost in costs),
-        council=_report_council(answers, grade) if is_council and grade is not None else None,
+        council=_report_council(answers) if is_council and by_rule else None,
     )
 
 
@@ -315,7 +306,7 @@ def compare(first: Answers, second: Answers) -> TeamComparison:
     )
 
 
-def _report_council(answers: Answers, grade: Grade) -> Council:
+def _report_council(answers: Answers) -> Council:
     agents = list(dict.fromkeys(agent for result in answers.results for agent in result.members))
     member_grades: dict[str, list[bool]] = {agent: [] for agent in agents}
     agreement: list[float] = []
@@ -324,8 +315,9 @@ def _report_council(answers: Answers, grade: Grade) -> Council:
     rules: dict[str, list[bool]] = {name: [] for name in RULES}
     mended = spoiled = 0
     for item, result, is_final_right in zip(answers.items, answers.results, answers.right, strict=True):
-        graded = {agent: grade(item, text) for agent, text in result.members.items()}
-        values = {agent: score(item, text).value for agent, text in result.members.items()}
+        scores = {agent: score(item, text) for agent, text in result.members.items()}
+        graded = {agent: one.right for agent, one in scores.items()}
+        values = {agent: one.value for agent, one in scores.items()}
         right = {values[agent] for agent, is_right in graded.items() if is_right}
         for name, choose in RULES.items():
             rules[name].append(choose(values, result.ballots) in right)

@@ -14,12 +14,11 @@ from massmem.evaluation.evaluate import (
     choose_most_common,
     compare,
     difference_interval,
-    grade_by_score,
     mcnemar_p,
     report_entrant,
     wilson_interval,
 )
-from massmem.evaluation.items import Item
+from massmem.evaluation.items import Item, score
 from massmem.evaluation.runner import Result
 
 
@@ -131,7 +130,7 @@ def answer(item: Item, winner: str, final: str, **members: str) -> Result:
 
 
 def answers(name: str, results: Sequence[Result]) -> Answers:
-    right = [grade_by_score(item, result.answer) for item, result in zip(ITEMS, results, strict=True)]
+    right = [score(item, result.answer).right for item, result in zip(ITEMS, results, strict=True)]
     return Answers(name, ITEMS, results, right)
 
 
