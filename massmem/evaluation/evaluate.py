@@ -262,7 +262,7 @@ def choose_most_common(values: Sequence[str]) -> str:
 
 
 def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
-    """Return how a team did. by_rule: no question is judged by a model, so that the members' answers are scored, too."""
+    """Return how a team did. by_rule: no model judges a question, so that the members' answers are scored, too."""
     results = answers.results
     groups: dict[str, list[bool]] = {}
     for item, is_right in zip(answers.items, answers.right, strict=True):

@@ -180,7 +180,8 @@ def _count_hidden(hidden: Sequence[AgentView], width: int) -> Text:
 
 
 def _agent_line(agent: AgentView, view: TurnView, now: datetime, width: int, name_width: int) -> Text:
-    left = f"{_mark(agent, now)} {fit(view.name(agent.id), name_width)}  {fit(_state(agent), 9)}"
+    spinner = _SPINNER[int(now.timestamp() * _FRAMES_PER_SECOND) % len(_SPINNER)]
+    left = f"{_MARKS.get(agent.phase, spinner)} {fit(view.name(agent.id), name_width)}  {fit(_state(agent), 9)}"
     work = f" {format_duration(agent.seconds(now)):>6} {format_count(agent.tokens):>5} tok"
     window = _cost_column(agent, view) + _window_column(agent, view)
     text_width = width - cell_len(left) - len(work) - len(window) - 2
@@ -215,12 +216,6 @@ def _cost_column(agent: AgentView, view: TurnView) -> str:
     if not any(a.usage.cost for a in view.agents.values()):
         return ""
     return f" {format_dollars(agent.usage.cost) if agent.usage.cost else '':>8}"
-
-
-def _mark(agent: AgentView, now: datetime) -> str:
-    if agent.phase == "working":
-        return _SPINNER[int(now.timestamp() * _FRAMES_PER_SECOND) % len(_SPINNER)]
-    return _MARKS[agent.phase]
 
 
 def _state(agent: AgentView) -> str:

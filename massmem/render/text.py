@@ -190,10 +190,12 @@ def report_context(event: ContextMeasured | ContextCompressed, turn: int) -> lis
         case ContextMeasured():
             return [_report_measurement(event, turn)]
         case ContextCompressed():
+            number, freed = event.removed + event.removed_work, max(event.before - event.after, 0)
+            removal = f"Removed {pluralize(number, 'message')}" if number else "Shortened what is sent"
             return [
                 *_report_cause(event, turn),
                 f"Attempting compression ({event.before:,} → {event.after:,} tokens)",
-                f"Context compressed: {_describe_removal(event)} ({_freed_tokens(event):,} tokens).",
+                f"Context compressed: {removal} ({freed:,} tokens).",
                 f"Kept {pluralize(event.kept, 'recent message')} ({event.after:,} tokens).",
             ]
         case _:
@@ -236,15 +238,6 @@ def _format_share(tokens: int, window: int) -> str:
     return format_percent(tokens / window) if window > 0 else "?"
 
 
-def _describe_removal(event: ContextCompressed) -> str:
-    number = event.removed + event.removed_work
-    return f"Removed {pluralize(number, 'message')}" if number else "Shortened what is sent"
-
-
-def _freed_tokens(event: ContextCompressed) -> int:
-    return max(event.before - event.after, 0)
-
-
 _EXCERPT = 100
 _REDACTED_PREFIX = 2_000
 """Characters of a text that are searched for secrets before it is cut."""
@@ -274,8 +267,10 @@ def describe_event(event: Event, view: TurnView) -> str | None:
             return summarize_context(event, view)
         case ToolCalled() | ToolReturned():
             return _describe_tool(event, view)
-        case ParamProvided() | ParamCleared():
-            return _describe_param(event)
+        case ParamProvided():
+            return f"{event.param} received"  # without its value, which may be private
+        case ParamCleared(why="gave_up"):
+            return f"{event.param} not received; the agents go on without it"
         case _ if isinstance(event, AgentEvent):
             return _describe_agent(event, view)
         case _:
@@ -327,17 +322,6 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
         case _:
             assert_never(event)
     return line
-
-
-def _describe_param(event: ParamProvided | ParamCleared) -> str | None:
-    """Return the param's name only: its value may be private."""
-    match event:
-        case ParamProvided():
-            return f"{event.param} received"
-        case ParamCleared(why="gave_up"):
-            return f"{event.param} not received; the agents go on without it"
-        case _:
-            return None
 
 
 def _describe_tool(event: ToolCalled | ToolReturned, view: TurnView) -> str:
