@@ -5,10 +5,9 @@ import hashlib
 import json
 import random
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,18 +22,12 @@ from massmem.core.events import now
 from massmem.evaluation.evaluate import Evaluation, Evaluator
 from massmem.evaluation.items import Item, ScorerName, load_items
 from massmem.evaluation.output import format_html, format_text, list_answers
-from massmem.evaluation.runner import Entrant, Progress, Runner, Spending, open_results
+from massmem.evaluation.runner import Entrant, Runner, Spending, open_results
 
 app = typer.Typer()
 
 EXIT_BELOW = 1
-
-
-class _Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    JSONL = "jsonl"
-    HTML = "html"
+_Output = Literal["text", "json", "jsonl", "html"]
 
 
 @app.command("eval")
@@ -70,7 +63,7 @@ def eval_command(
         Path | None,
         typer.Option("--results", metavar="FILE", help="Where answers are kept; default: below ~/.massmem."),
     ] = None,
-    output: Annotated[_Output, typer.Option("--output", "-o", help="Form of the report on stdout.")] = _Output.TEXT,
+    output: Annotated[_Output, typer.Option("--output", "-o", help="Form of the report on stdout.")] = "text",
     fail_under: Annotated[
         float | None,
         typer.Option(
@@ -90,7 +83,7 @@ def eval_command(
     referee = None if judge is None else _load_judge(judge, home)
     with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
-        evaluator = Evaluator(runner, _show_nothing if quiet else show_progress, referee)
+        evaluator = Evaluator(runner, partial(show_progress, quiet=quiet), referee)
         evaluation = _run(evaluator, entrants, items, equal_budget=equal_budget)
     _write(evaluation, output, str(data))
     _save_report(evaluation, home, data, entrants, items, seed)
@@ -127,14 +120,14 @@ def _save_report(
 
 def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
     match output:
-        case _Output.TEXT:
+        case "text":
             write_out(format_text(evaluation.report))
-        case _Output.JSON:
+        case "json":
             write_json(evaluation.report.model_dump(mode="json"), indent=1)
-        case _Output.JSONL:
+        case "jsonl":
             for line in list_answers(evaluation):
                 write_out(line)
-        case _Output.HTML:
+        case "html":
             write_out(format_html(evaluation.report, title))
 
 
@@ -169,7 +162,3 @@ def _select(items: list[Item], limit: int | None, sample: int | None, seed: int)
 def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:8]
-
-
-def _show_nothing(_task: str) -> AbstractContextManager[Progress]:
-    return nullcontext(lambda _done, _total: None)

@@ -118,8 +118,6 @@ OwnerName = Annotated[
     str | None, typer.Option("--owner", metavar="USER", help="Of this user of the HTTP service instead of yours.")
 ]
 AllOwners = Annotated[bool, typer.Option("--all-owners", help="Yours and those of all users of the HTTP service.")]
-OldOutput = Annotated[Path | None, typer.Option("--output", hidden=True)]
-"""The former name of --to: elsewhere --output is a mode."""
 SessionName = Annotated[
     str,
     typer.Argument(metavar="SESSION", help="Its id, the start of its id, or its name.", autocompletion=offer_sessions),

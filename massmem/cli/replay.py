@@ -5,8 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,12 +20,6 @@ from massmem.core.outcome import TurnOutcome
 from massmem.core.text import make_printable, one_line
 from massmem.session.fork import ask_again
 from massmem.session.team import Team
-
-
-class OutputName(StrEnum):
-    PLAIN = "plain"
-    JSON = "json"
-
 
 app = typer.Typer(help="Ask the question of a turn again with something changed, and compare.")
 
@@ -50,7 +43,8 @@ def replay_command(
     owner: OwnerName = None,
     config: Config = None,
     output: Annotated[
-        OutputName | None, typer.Option("--output", "-o", metavar="FORMAT", help="plain or json. [default: plain]")
+        Literal["plain", "json"] | None,
+        typer.Option("--output", "-o", metavar="FORMAT", help="plain or json. [default: plain]"),
     ] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -59,7 +53,7 @@ def replay_command(
     All agents are asked again, which costs a turn: without a change it shows how far the turn was chance.
     """
     chosen = config or (find_session_config(check_session_name(name)) if owner is None else None)
-    is_json = as_json or output is OutputName.JSON
+    is_json = as_json or output == "json"
     setup = load_setup(chosen, owner)
     backends = _read_models(setup.config, agents or ())
     models = [f"{agent_id} with {backend.model or backend.type}" for agent_id, backend in backends.items()]

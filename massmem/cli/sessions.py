@@ -2,13 +2,12 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,7 +20,6 @@ from massmem.cli.options import (
     AsJson,
     Config,
     InSession,
-    OldOutput,
     OwnerName,
     SessionName,
     Yes,
@@ -41,7 +39,7 @@ from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, Sessio
 from massmem.core.text import one_line
 from massmem.core.transcript import TurnTranscript
 from massmem.core.voting import read_plan
-from massmem.export import FORMATS, Format, turn_to_dict
+from massmem.export import FORMATS, turn_to_dict
 from massmem.render.text import pluralize
 from massmem.session.catalogue import (
     DeletionResult,
@@ -61,23 +59,6 @@ from massmem.store.lookup import (
 )
 from massmem.store.ports import SessionStore
 
-
-class Status(StrEnum):
-    ACTIVE = "active"
-    WAITING = "waiting"
-    COMPLETED = "completed"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-    DELETING = "deleting"
-
-
-class FormatName(StrEnum):
-    JSON = "json"
-    MARKDOWN = "markdown"
-    TEXT = "text"
-    HTML = "html"
-
-
 app = typer.Typer(no_args_is_help=True, help="Find, read, rename, export and delete conversations.")
 
 _MAX_CHOICES = 20
@@ -90,7 +71,7 @@ Since = Annotated[
 @app.command("list")
 def list_command(
     status: Annotated[
-        Status | None,
+        SessionStatus | None,
         typer.Option(metavar="STATUS", help="Only active, waiting, completed, interrupted, failed or deleting ones."),
     ] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="With this in id, title or last message.")] = "",
@@ -108,7 +89,7 @@ def list_command(
     """
     setup = load_setup(config, owner, all_owners=all_owners)
     everything = SessionFilter(owner=setup.owner)
-    changes = {"status": status.value if status else None, "text": text, "since": _parse_since(since)}
+    changes = {"status": status, "text": text, "since": _parse_since(since)}
     criteria = everything.model_copy(update=changes)
     page = asyncio.run(list_sessions(setup, criteria, limit or None, offset))
     if as_json:
@@ -395,7 +376,7 @@ async def _delete_everywhere(setup: Setup, sessions: Sequence[SessionRecord], pr
 def export_command(
     name: SessionName,
     format_: Annotated[
-        FormatName | None,
+        Literal["json", "markdown", "text", "html"] | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
@@ -403,7 +384,6 @@ def export_command(
         ),
     ] = None,
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file. [default: stdout]")] = None,
-    output: OldOutput = None,
     detailed: Annotated[bool, typer.Option("--all", help="With rounds and reasoning; json always has them.")] = False,
     owner: OwnerName = None,
     config: Config = None,
@@ -412,11 +392,9 @@ def export_command(
 
     It has names and votes, as json, markdown, text or html.
     """
-    chosen = format_.value if format_ else None
-    setup, file = load_setup(config, owner), to or output
-    session = asyncio.run(export_named_session(setup, name, chosen, file, detailed=detailed))
-    if to or output:
-        notify(f"{session.session_id} was written to {to or output}")
+    session = asyncio.run(export_named_session(load_setup(config, owner), name, format_, to, detailed=detailed))
+    if to:
+        notify(f"{session.session_id} was written to {to}")
 
 
 @app.command("insights")
@@ -606,29 +584,16 @@ async def export_named_session(
         InputError: the file cannot be written.
         UnknownSessionError
     """
-    form = FORMATS[format_ or _guess_format(output)]
-    with open_output(output) as write:
-        if output is None:
-            return await _export(setup, name, form, write, lambda _done, _total: None, detailed=detailed)
-        with show_progress("exporting") as progress:
-            return await _export(setup, name, form, write, progress, detailed=detailed)
-
-
-async def _export(
-    setup: Setup, name: str, form: Format, write: Callable[[str], object], progress: Progress, *, detailed: bool
-) -> SessionRecord:
-    async with setup.open_store() as store:
-        session = await setup.find_session(store, name)
-        async with aclosing(export_session(store, session, form, detailed=detailed)) as pieces:
-            async for piece, done in pieces:
-                write(piece)
-                progress(done, max(done, session.message_count))
-        return session
-
-
-def _guess_format(output: Path | None) -> str:
     suffix = output.suffix.lower().lstrip(".") if output else ""
-    return next((name for name, form in FORMATS.items() if suffix in {form.suffix, name}), "json")
+    guess = next((key for key, form in FORMATS.items() if suffix in (form.suffix, key)), "json")
+    with open_output(output) as write, show_progress("exporting", quiet=output is None) as progress:
+        async with setup.open_store() as store:
+            session = await setup.find_session(store, name)
+            async with aclosing(export_session(store, session, FORMATS[format_ or guess], detailed=detailed)) as pieces:
+                async for piece, done in pieces:
+                    write(piece)
+                    progress(done, max(done, session.message_count))
+            return session
 
 
 def _parse_since(text: str | None) -> datetime | None:

@@ -154,8 +154,10 @@ LONG_PATIENCE = 5.0
 """Seconds after which an activity is shown by a line that stays."""
 
 
-def show_progress(task: str, *, in_bytes: bool = False) -> AbstractContextManager[Progress]:
+def show_progress(task: str, *, in_bytes: bool = False, quiet: bool = False) -> AbstractContextManager[Progress]:
     """Return what displays the progress of `task`, a word such as `recording` or the name of a download."""
+    if quiet:
+        return nullcontext(lambda _done, _total: None)
     return _show_bar(task, in_bytes) if sys.stderr.isatty() else nullcontext(_Lines(task, in_bytes))
 
 
