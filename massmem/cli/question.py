@@ -118,7 +118,10 @@ def attach_mentioned_files(text: str, settings: FilesConfig) -> Question:
 def read_schema(path: Path) -> dict[str, Any]:
     """Return the JSON Schema in a file. Raises InputError."""
     try:
-        return check_schema(json.loads(_read_text(path)))
+        document = read_document(str(path), read_file(path, MAX_CHARACTERS))
+        if document.attachments:
+            raise InputError(f"{path} is no text", "write the schema as JSON")
+        return check_schema(json.loads(document.text))
     except ValueError as e:
         raise InputError(f"{path} is not JSON: {e}", "write the schema as JSON") from e
     except RecursionError as e:
@@ -149,13 +152,6 @@ def _exists(name: str) -> bool:
         return Path(name).expanduser().exists()
     except (OSError, RuntimeError, ValueError):
         return False
-
-
-def _read_text(path: Path) -> str:
-    document = read_document(str(path), read_file(path, MAX_CHARACTERS))
-    if document.attachments:
-        raise InputError(f"{path} is no text", "write the schema as JSON")
-    return document.text
 
 
 def _read_beside_argument(*, quiet: bool) -> str:

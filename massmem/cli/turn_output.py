@@ -86,21 +86,18 @@ class TurnEvents:
             MassmemError: as `Session.ask`; SessionBusyError only without `wait`.
         """
         try:
-            async with aclosing(self._run()) as events:
-                async for event in events:
-                    self.started = True
-                    yield event
-            return
-        except SessionBusyError as e:
-            if self.started or not self._wait:
-                raise
-            write_err(f"{e.message}; waiting for it to end{self._wait_hint}")
-        self._session.wait = math.inf
-        try:
-            async with aclosing(self._run()) as events:
-                async for event in events:
-                    self.started = True
-                    yield event
+            while True:
+                try:
+                    async with aclosing(self._run()) as events:
+                        async for event in events:
+                            self.started = True
+                            yield event
+                    return
+                except SessionBusyError as e:
+                    if self.started or not self._wait or self._session.wait:
+                        raise
+                    write_err(f"{e.message}; waiting for it to end{self._wait_hint}")
+                    self._session.wait = math.inf
         finally:
             self._session.wait = 0.0
 

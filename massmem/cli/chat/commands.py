@@ -77,8 +77,16 @@ Complete = Callable[[ChatState, Sequence[str]], Awaitable[Sequence[str]]]
 """Returns what may follow these words."""
 
 
-async def _complete_nothing(_state: ChatState, _words: Sequence[str]) -> Sequence[str]:
-    return ()
+def _offer(*texts: str) -> Complete:
+    """Return what offers these as the only word of a command."""
+
+    async def complete(_state: ChatState, words: Sequence[str]) -> Sequence[str]:
+        return () if words else texts
+
+    return complete
+
+
+_OFFER_NOTHING = _offer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ class Command:
     run: Run
     usage: str = ""
     """What follows the name."""
-    complete: Complete = _complete_nothing
+    complete: Complete = _OFFER_NOTHING
 
 
 def translate_line(line: str) -> str:
@@ -290,7 +298,9 @@ async def _show_memory(state: ChatState, rest: str) -> None:
                 "the date or the words are missing", f"write it like this: /memory {_AS_OF} 2026-05-08 home"
             )
         case []:
-            await _show_newest(state)
+            print_stats(replace(await collect_stats(state.setup), unavailable=""))  # the list says it
+            memories, unavailable = await list_memories_or_conversations(state.setup, Selection(), _MAX_MEMORIES)
+            print_memories(memories, explain_list(unavailable))
         case _:
             await _search(state, rest, View())
 
@@ -298,12 +308,6 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 async def _search(state: ChatState, words: str, view: View) -> None:
     hits = await search_memories(state.setup, words, view, (_MAX_MEMORIES, None))
     print_hits(hits, hits.recalled.memories[:_MAX_MEMORIES])
-
-
-async def _show_newest(state: ChatState) -> None:
-    print_stats(replace(await collect_stats(state.setup), unavailable=""))  # the list says it
-    memories, unavailable = await list_memories_or_conversations(state.setup, Selection(), _MAX_MEMORIES)
-    print_memories(memories, explain_list(unavailable))
 
 
 async def _remember(state: ChatState, rest: str) -> None:
@@ -347,29 +351,23 @@ def _require_name(name: str) -> str:
 
 
 async def _forget(state: ChatState, rest: str) -> None:
-    selection = _select_memories(state, rest.split())
-    memories = await list_memories(state.setup, selection)
-    if not memories:
-        write_err("No memory matches.")
-        return
-    if (await state.ask(f"Forget {count_memories(len(memories))} for good? [y/N] ")).strip().lower() not in (
-        "y",
-        "yes",
-    ):
-        write_err("Nothing was forgotten.")
-        return
-    write_err(f"Forgotten: {await forget_memories(state.setup, selection)}. The log of the session keeps its messages.")
-
-
-def _select_memories(state: ChatState, words: list[str]) -> Selection:
-    match words:
+    match rest.split():
         case []:
             raise InputError("no memory was named", "name ids as /memory shows them, or: turn N")
         case ["turn", number]:
             _require_session(state)
-            return Selection(state.session.id, turn=_read_turn(number))
-        case _:
-            return Selection(ids=tuple(words))
+            selection = Selection(state.session.id, turn=_read_turn(number))
+        case ids:
+            selection = Selection(ids=tuple(ids))
+    memories = await list_memories(state.setup, selection)
+    if not memories:
+        write_err("No memory matches.")
+        return
+    reply = await state.ask(f"Forget {count_memories(len(memories))} for good? [y/N] ")
+    if reply.strip().lower() not in ("y", "yes"):
+        write_err("Nothing was forgotten.")
+        return
+    write_err(f"Forgotten: {await forget_memories(state.setup, selection)}. The log of the session keeps its messages.")
 
 
 # Sessions
@@ -436,13 +434,10 @@ async def _rename(state: ChatState, rest: str) -> None:
 async def _export(state: ChatState, rest: str) -> None:
     _require_session(state)
     format_ = rest if rest in FORMATS else None
-    output = _choose_file(rest if format_ is None else "", state.session.id, format_ or "markdown")
+    is_file = rest and format_ is None
+    output = expand_home(rest) if is_file else Path(f"{state.session.id}.{FORMATS[format_ or 'markdown'].suffix}")
     await export_named_session(state.setup, state.session.id, format_, output, detailed=False)
     write_err(f"Written to {output}")
-
-
-def _choose_file(name: str, session_id: str, format_: str) -> Path:
-    return expand_home(name) if name else Path(f"{session_id}.{FORMATS[format_].suffix}")
 
 
 def _read_turn(text: str) -> int:
@@ -463,10 +458,6 @@ async def _complete_session(state: ChatState, words: Sequence[str]) -> Sequence[
     return [*(s.title for s in sessions if s.title), *(s.session_id for s in sessions)]
 
 
-async def _complete_format(_state: ChatState, words: Sequence[str]) -> Sequence[str]:
-    return () if words else tuple(FORMATS)
-
-
 # Program
 
 
@@ -475,10 +466,6 @@ async def _debug(state: ChatState, rest: str) -> None:
         raise InputError(f"/debug is on or off, not {rest[:20]!r}", "write it like this: /debug on")
     await state.toggle_debug(on=rest == "on" if rest else state.debug_log is None)
     write_err(f"debug log: {state.debug_log}" if state.debug_log else "No debug log is written.")
-
-
-async def _complete_debug(_state: ChatState, words: Sequence[str]) -> Sequence[str]:
-    return () if words else ("on", "off")
 
 
 async def _show_help(_state: ChatState, _rest: str) -> None:
@@ -528,9 +515,9 @@ COMMANDS: dict[str, Command] = {
         Command("fork", "Go on in a copy of this session, or of its first N turns.", _fork, "[N]"),
         Command("rename", "Name this session.", _rename, "NAME"),
         Command(
-            "export", "Write this session to a file, without secrets.", _export, "[FILE | FORMAT]", _complete_format
+            "export", "Write this session to a file, without secrets.", _export, "[FILE | FORMAT]", _offer(*FORMATS)
         ),
-        Command("debug", "Start or stop a debug log and debug files.", _debug, "[on | off]", _complete_debug),
+        Command("debug", "Start or stop a debug log and debug files.", _debug, "[on | off]", _offer("on", "off")),
         Command("help", "Show these commands.", _show_help),
         Command("quit", "Leave; the session is saved.", _quit),
     )

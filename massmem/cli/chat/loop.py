@@ -97,7 +97,8 @@ class _Conversation:
         await self._greet()
         while not self.state.is_over and self._interrupts.exit_code is None:
             try:
-                line = await self._interrupts.run(self._read_line(), self._clear_line)
+                reading = self._reader.ask(_REPLY_PROMPT) if self._is_waiting() else self._reader.read()
+                line = await self._interrupts.run(reading, self._clear_line)
             except EOFError:
                 return
             if line is not None and line.strip():
@@ -129,9 +130,6 @@ class _Conversation:
         if unfinished is not None and unfinished.status != "waiting":
             state.finish_next = True
             await self._execute("")
-
-    async def _read_line(self) -> str:
-        return await (self._reader.ask(_REPLY_PROMPT) if self._is_waiting() else self._reader.read())
 
     def _is_waiting(self) -> bool:
         """Whether the last turn waits for a reply of the user."""

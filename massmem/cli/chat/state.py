@@ -42,7 +42,7 @@ class ChatState:
         self.debug_log: Path | None = None
         self._config = invocation.config
         self._base_team = team
-        self._team = team
+        self.team = team
         """The base team, or one with other models on the same store and memory."""
         self._stop_log: Callable[[], None] | None = None
 
@@ -53,18 +53,14 @@ class ChatState:
     @property
     def setup(self) -> Setup:
         """For functions of other commands."""
-        return Setup(self._config, self.invocation.home, self._owner, self._team)
-
-    @property
-    def team(self) -> Team:
-        return self._team
+        return Setup(self._config, self.invocation.home, self._owner, self.team)
 
     def find_agent(self, name: str) -> AgentConfig:
         """Return the agent with this id. Raises InputError when there is none."""
-        for agent in self._team.agents:
+        for agent in self.team.agents:
             if agent.id == name:
                 return agent
-        raise InputError(f"there is no agent {name!r}", f"agents: {', '.join(a.id for a in self._team.agents)}")
+        raise InputError(f"there is no agent {name!r}", f"agents: {', '.join(a.id for a in self.team.agents)}")
 
     async def resume(self, name: str) -> TurnRecord | None:
         """Switch to another session, with the team that it began with; return its unfinished turn.
@@ -72,7 +68,7 @@ class ChatState:
         Raises:
             ConfigError: its configuration has a mistake; nothing has changed then. Else as `Session.find`.
         """
-        session = await Session.find(self._team, name, owner=self._owner)
+        session = await Session.find(self.team, name, owner=self._owner)
         options, path = self.invocation.options, session.config_path
         if options.config is None and path and path != self._config.path:
             await session.close()
@@ -115,12 +111,12 @@ class ChatState:
         await self._close_teams()
         try:
             folder = None if debug_log is None else debug_log.parent
-            self._base_team = self._team = await Team.open(self._config, home=self.invocation.home, debug=folder)
+            self._base_team = self.team = await Team.open(self._config, home=self.invocation.home, debug=folder)
         except BaseException:
             self.is_over = True  # nothing is open any more
             raise
-        self.session = await Session.find(self._team, session_id or None, owner=self._owner)
-        await self._team.start()
+        self.session = await Session.find(self.team, session_id or None, owner=self._owner)
+        await self.team.start()
         self.start_log(debug_log)
 
     def start_log(self, debug_log: Path | None) -> None:
@@ -152,12 +148,12 @@ class ChatState:
         except BaseException:
             await team.close()
             raise
-        previous, self._team, self._config = self._team, team, config
+        previous, self.team, self._config = self.team, team, config
         await self._switch_session(session)
         if previous is not self._base_team:
             await previous.close()
 
     async def _close_teams(self) -> None:
-        if self._team is not self._base_team:
-            await self._team.close()
+        if self.team is not self._base_team:
+            await self.team.close()
         await self._base_team.close()
