@@ -37,7 +37,6 @@ from massmem.config.load import load_named
 from massmem.config.models import (
     BackendConfig,
     JwtConfig,
-    McpServerConfig,
     PersistentMemoryConfig,
     TeamConfig,
 )
@@ -185,18 +184,18 @@ async def check_packages(context: DoctorContext) -> Sequence[CheckResult]:
     requirements = list(read_requirements())
     if not requirements:
         return [fail("massmem is not installed as a package", "pip install massmem, or scripts/install in a clone")]
-    core = [requirement for requirement in requirements if not requirement.extra]
-    problems = [problem for requirement in core if (problem := requirement.find_problem())]
-    extras = dict.fromkeys(requirement.extra for requirement in requirements if requirement.extra)
-    details = [_describe_extra(extra, requirements) for extra in extras]
-    if problems:
-        return [fail("; ".join(problems), "install massmem again: pip install --upgrade massmem", *details)]
-    return [ok(f"all {len(core)} packages of the core are installed", *details)]
-
-
-def _describe_extra(extra: str, requirements: Sequence[Requirement]) -> str:
-    problems = [problem for r in requirements if r.extra == extra and (problem := r.find_problem())]
-    return f"{extra}: {'; '.join(problems)} (pip install 'massmem[{extra}]')" if problems else f"{extra}: installed"
+    problems: dict[str, list[str]] = {"": []}
+    for requirement in requirements:
+        problems.setdefault(requirement.extra, []).extend(filter(None, [requirement.find_problem()]))
+    core = "; ".join(problems.pop(""))
+    details = [
+        f"{extra}: {'; '.join(texts)} (pip install 'massmem[{extra}]')" if texts else f"{extra}: installed"
+        for extra, texts in problems.items()
+    ]
+    if core:
+        return [fail(core, "install massmem again: pip install --upgrade massmem", *details)]
+    number = sum(not requirement.extra for requirement in requirements)
+    return [ok(f"all {number} packages of the core are installed", *details)]
 
 
 def _parse_version(version: str) -> tuple[int, ...]:
@@ -353,16 +352,13 @@ async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
 
 async def _check_tool_server(agent: str, server: "McpServer") -> CheckResult:
     try:
-        tools = await server.start()
+        tools = [tool.name for tool in await server.start()]
     except ToolServerError as e:
         return fail(f"{agent}: {e.message}", e.hint)
     finally:
         await server.close()
-    return _check_tool_names(f"{agent}: {server.config.name}", server.config, [tool.name for tool in tools])
-
-
-def _check_tool_names(name: str, config: McpServerConfig, tools: Sequence[str]) -> CheckResult:
-    """Check that the names in allow and deny exist: a typo there would go unnoticed."""
+    name, config = f"{agent}: {server.config.name}", server.config
+    # A typo in allow and deny would go unnoticed.
     unknown = [tool for tool in (*(config.allow or ()), *config.deny) if tool not in tools]
     if unknown:
         fix = f"correct allow and deny under mcp_servers; it has: {', '.join(tools)}"

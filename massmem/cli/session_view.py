@@ -90,7 +90,8 @@ def format_hits(hits: Iterable[SearchHit], query: str) -> str:
 
 
 def format_insights(insights: dict[str, Any]) -> str:
-    tokens, confidence = insights["tokens"], insights["confidence"]
+    tokens, confidence, mean = insights["tokens"], insights["confidence"], insights["response_time"]
+    answers = "no answer yet" if mean is None else f"{format_duration(mean)} per answer"
     about = "" if tokens["reported"] else "about "
     cached = f" ({format_cached(tokens['cached'], insights['saved'])})" if tokens["cached"] else ""
     states = ", ".join(f"{number} {status}" for status, number in insights["turns_by_status"].items())
@@ -101,7 +102,7 @@ def format_insights(insights: dict[str, Any]) -> str:
         ("sessions", "" if is_one else f"{insights['sessions']:,}"),
         ("turns", f"{insights['turns']:,} ({states})" if states else "0"),
         ("messages", f"{insights['message_count']:,} in the log, {insights['user_messages']:,} from you"),
-        ("time", _format_times(insights)),
+        ("time", f"{format_duration(insights['duration'])} from first to last message, {answers}"),
         ("topics", ", ".join(map(make_printable, insights["topics"]))),
         ("agreement", "" if confidence is None else f"{format_percent(confidence)} on average{escalated}"),
         ("tools", _format_tools(insights["tools"])),
@@ -199,19 +200,12 @@ def _highlight(text: str, words: Sequence[str]) -> str:
     return pattern.sub(lambda match: _style(match.group(), _HIGHLIGHT), text) if pattern else text
 
 
-def _format_times(insights: dict[str, Any]) -> str:
-    mean = insights["response_time"]
-    answers = "no answer yet" if mean is None else f"{format_duration(mean)} per answer"
-    return f"{format_duration(insights['duration'])} from first to last message, {answers}"
-
-
 def _format_tools(tools: dict[str, dict[str, int]]) -> str:
     """Return `mcp__files__read 3 (1 failed), ...`."""
-    parts: list[str] = []
-    for name, calls in tools.items():
-        failed = f" ({calls['failed']:,} failed)" if calls["failed"] else ""
-        parts.append(f"{one_line(name, 64)} {calls['calls']:,}{failed}")
-    return ", ".join(parts)
+    return ", ".join(
+        f"{one_line(name, 64)} {calls['calls']:,}{f' ({n:,} failed)' if (n := calls['failed']) else ''}"
+        for name, calls in tools.items()
+    )
 
 
 def _format_sequences(sequences: Sequence[dict[str, Any]]) -> str:
