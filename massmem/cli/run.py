@@ -33,9 +33,8 @@ from massmem.core.ids import check_session_name
 from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.records import Owner
 from massmem.core.text import make_printable
-from massmem.render.json_output import turn_to_dict
 from massmem.render.text import describe_limit, pluralize
-from massmem.render.turn_view import TurnView
+from massmem.render.turn_view import TurnView, turn_to_dict
 from massmem.session.session import Session
 
 EXIT_WAITING = 6

@@ -30,8 +30,7 @@ from massmem.core.messages import clean_text
 from massmem.core.text import make_printable, one_line
 from massmem.core.voting import Position
 from massmem.render import Renderer
-from massmem.render.json_output import JsonlRenderer
-from massmem.render.text import LogRenderer, PlainRenderer
+from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 

@@ -1,7 +1,7 @@
-"""Numbers and events as short English text; a turn as lines of it, and as lines of the log."""
+"""Numbers and events as short English text; a turn as lines of it, of JSON, and of the log."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TextIO, assert_never
 
@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from massmem.core.calls import describe_call, shorten_tool_name
 from massmem.core.events import (
+    EVENT,
     AgentBusy,
     AgentDelta,
     AgentFailed,
@@ -33,6 +34,7 @@ from massmem.core.events import (
     TurnStarted,
     WinnerDecided,
     WorkCut,
+    hide_reply_text,
 )
 from massmem.core.messages import Usage
 from massmem.core.redact import redact
@@ -258,6 +260,17 @@ class PlainRenderer(Renderer):
         if text is not None:
             self._stream.write(f"{format_duration(self._view.seconds(event.at)):>6}  {text}\n")
             self._stream.flush()
+
+
+class JsonlRenderer(Renderer):
+    """Writes each event as one line of JSON, so that a reader gets it at once."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        """write: writes text and flushes it."""
+        self._write = write
+
+    def feed(self, event: Event) -> None:
+        self._write(EVENT.dump_json(hide_reply_text(event)).decode() + "\n")
 
 
 def describe_event(event: Event, view: TurnView) -> str | None:

@@ -8,9 +8,8 @@ from rich.console import Console
 
 from massmem.core.events import Event
 from massmem.render import Renderer
-from massmem.render.json_output import JsonlRenderer
 from massmem.render.live import LiveRenderer
-from massmem.render.text import PlainRenderer
+from massmem.render.text import JsonlRenderer, PlainRenderer
 from massmem.render.turn_view import TurnView
 from tests.support.sample_turn import (
     SECRET,
