@@ -131,10 +131,13 @@ class _RedactingFormatter(logging.Formatter):
         return redact(mask(super().format(record), self._read_params()))
 
 
-def log_to_file(path: Path, level: int, read_params: Callable[[], Mapping[str, object]] = dict) -> Callable[[], None]:
-    """Log massmem's messages of `level` and above, and warnings of libraries, to `path`, which gets mode 0600.
+def start_logging(
+    home: Path, debug_log: Path | None, read_params: Callable[[], Mapping[str, object]]
+) -> Callable[[], None]:
+    """Log massmem's messages, and warnings of libraries, to a file with mode 0600.
 
     Args:
+        debug_log: gets everything; None: warnings go to the log in massmem's home.
         read_params: returns the values, by name, that the log must not contain.
 
     Returns:
@@ -143,6 +146,7 @@ def log_to_file(path: Path, level: int, read_params: Callable[[], Mapping[str, o
     Raises:
         HomeError, StoreError: the file cannot be created.
     """
+    path = debug_log or home / "logs" / "massmem.log"
     make_folder(path.parent)
     make_file(path)
     logging.raiseExceptions = False
@@ -151,22 +155,13 @@ def log_to_file(path: Path, level: int, read_params: Callable[[], Mapping[str, o
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
-    logging.getLogger("massmem").setLevel(level)
+    logging.getLogger("massmem").setLevel(logging.DEBUG if debug_log else logging.WARNING)
 
     def stop() -> None:
         root.removeHandler(handler)
         handler.close()
 
     return stop
-
-
-def start_logging(
-    home: Path, debug_log: Path | None, read_params: Callable[[], Mapping[str, object]]
-) -> Callable[[], None]:
-    """Log everything to `debug_log`; without it, warnings to the log in massmem's home. As `log_to_file`."""
-    if debug_log is not None:
-        return log_to_file(debug_log, logging.DEBUG, read_params)
-    return log_to_file(home / "logs" / "massmem.log", logging.WARNING, read_params)
 
 
 def log_to_stderr(level: int) -> None:
@@ -181,7 +176,6 @@ def disable_logging() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
-def new_debug_log(folder: Path) -> Path:
-    """Return the path of a new debug log below the working directory `folder`."""
-    stamp = f"{datetime.now().astimezone():%Y%m%d_%H%M%S}"
-    return folder / DEBUG_LOGS / f"log_{stamp}" / "massmem.log"
+def new_debug_log() -> Path:
+    """Return the path of a new debug log."""
+    return DEBUG_LOGS.absolute() / f"log_{datetime.now().astimezone():%Y%m%d_%H%M%S}" / "massmem.log"

@@ -18,6 +18,7 @@ from massmem.core.events import AgentFailed, AnswerSubmitted, BallotCast, Event
 from massmem.core.ids import check_session_name
 from massmem.core.outcome import TurnOutcome
 from massmem.core.text import make_printable, one_line
+from massmem.render.text import format_columns
 from massmem.session.fork import ask_again
 from massmem.session.team import Team
 
@@ -131,13 +132,9 @@ def _format_table(original: Sequence[Event], replay: Sequence[Event]) -> list[st
     for number, agent_id in sorted({*before, *after}):
         first, second = (steps.get((number, agent_id), "(did not act)") for steps in (before, after))
         shown = "the same" if first == second else one_line(second, width)
-        rows.append((f"{agent_id} round {number}", one_line(first, width), shown))
+        rows.append((one_line(f"{agent_id} round {number}", _LABEL_WIDTH), one_line(first, width), shown))
     rows.append(("winner", _describe_winner(original), _describe_winner(replay)))
-    return [
-        f"{make_printable(label):<{_LABEL_WIDTH}.{_LABEL_WIDTH}}  {make_printable(first):<{width}}  "
-        f"{make_printable(second)}".rstrip()
-        for label, first, second in rows
-    ]
+    return format_columns(rows)
 
 
 def _describe_winner(events: Sequence[Event]) -> str:
@@ -145,7 +142,7 @@ def _describe_winner(events: Sequence[Event]) -> str:
     if winner is None:
         return "none"
     votes = winner.votes.get(winner.agent_id, 0)
-    return f"{winner.agent_id} ({winner.by}, {votes} of {sum(winner.votes.values())} votes)"
+    return make_printable(f"{winner.agent_id} ({winner.by}, {votes} of {sum(winner.votes.values())} votes)")
 
 
 def _conclude(original: Sequence[Event], replay: Sequence[Event], changes: Sequence[str]) -> list[str]:

@@ -125,7 +125,7 @@ def prepare_run(options: RunOptions) -> Invocation:
         question = attach_files(question, options.files, options.pictures, config.files)
     if schema is not None and question is None:
         raise InputError("--schema needs a question", 'ask like this: massmem --schema FILE "your question"')
-    debug_log = new_debug_log(Path.cwd()) if options.debug else None
+    debug_log = new_debug_log() if options.debug else None
     output = options.output or (Output.LIVE if has_cursor() else Output.PLAIN)
     return Invocation(options, output, config, home, question, schema, debug_log)
 

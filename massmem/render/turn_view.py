@@ -333,16 +333,8 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
 
 def usage_to_dict(usage: Usage) -> dict[str, Any]:
     """Return tokens, requests, and in US dollars `cost`, null when a price is not known, and what caching `saved`."""
-    return {
-        "prompt": usage.prompt,
-        "completion": usage.completion,
-        "cached": usage.cached,
-        "reasoning": usage.reasoning,
-        "requests": usage.requests,
-        "reported": usage.reported,
-        "cost": usage.cost,
-        "saved": usage.saved,
-    }
+    names = ("prompt", "completion", "cached", "reasoning", "requests", "reported", "cost", "saved")
+    return {name: getattr(usage, name) for name in names}
 
 
 def _agent_to_dict(agent: AgentView, name: str) -> dict[str, Any]:

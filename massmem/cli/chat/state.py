@@ -105,7 +105,7 @@ class ChatState:
             raise InputError("--no-store writes nothing, so there is no debug log", "start again without it")
         if not self.session.is_durable:
             raise InputError("this conversation is in memory only, and would be lost", "start again with --debug")
-        debug_log = new_debug_log(Path.cwd()) if on else None
+        debug_log = new_debug_log() if on else None
         session_id = self.session.id
         await self.session.close()
         await self._close_teams()

@@ -99,8 +99,8 @@ def test_log_file_is_private_and_redacted(tmp_path: Path):
     path = tmp_path / "logs" / "massmem.log"
     code = f"""
 import logging, pathlib
-from massmem.cli.errors import log_to_file
-log_to_file(pathlib.Path({str(path)!r}), logging.WARNING, lambda: {{"order_id": "O-98765"}})
+from massmem.cli.errors import start_logging
+start_logging(pathlib.Path({str(tmp_path)!r}), None, lambda: {{"order_id": "O-98765"}})
 try:
     1 / 0
 except ZeroDivisionError as e:
