@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,16 +25,12 @@ from massmem.session.registry import Registry
 _MAX_OFFERS = 50
 
 
-class Shell(StrEnum):
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
+Shell = Literal["bash", "zsh", "fish"]
 
 _HOW_TO_INSTALL = {
-    Shell.BASH: """add this line to ~/.bashrc: eval "$(massmem completion bash)\"""",
-    Shell.ZSH: """add this line to ~/.zshrc, after compinit: eval "$(massmem completion zsh)\"""",
-    Shell.FISH: "run once: massmem completion fish > ~/.config/fish/completions/massmem.fish",
+    "bash": """add this line to ~/.bashrc: eval "$(massmem completion bash)\"""",
+    "zsh": """add this line to ~/.zshrc, after compinit: eval "$(massmem completion zsh)\"""",
+    "fish": "run once: massmem completion fish > ~/.config/fish/completions/massmem.fish",
 }
 
 completion_app = typer.Typer(help="Print the script for shell completion.")
@@ -50,7 +45,7 @@ def completion_command(
 
     chosen = shell or _detect_shell()
     # Typer's protocol: with this variable set, a program prints its completion script.
-    os.environ["_MASSMEM_COMPLETE"] = f"source_{chosen.value}"
+    os.environ["_MASSMEM_COMPLETE"] = f"source_{chosen}"
     if os.isatty(1):
         notify(_HOW_TO_INSTALL[chosen])
     get_command(load_command(ASK)).main(args=[], prog_name="massmem", standalone_mode=False)
@@ -104,11 +99,11 @@ def offer_agents(context: typer.Context, incomplete: str) -> Iterator[str]:
             yield agent_id
 
 
-def _detect_shell() -> Shell:
+def _detect_shell() -> str:
     name = Path(os.environ.get("SHELL", "")).name
-    if name not in set(Shell):
+    if name not in _HOW_TO_INSTALL:
         raise InputError(f"there is no script for the shell {name!r}", "name one: massmem completion bash|zsh|fish")
-    return Shell(name)
+    return name
 
 
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
@@ -175,17 +170,8 @@ def format_time(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
-class Output(StrEnum):
-    LIVE = "live"
-    PLAIN = "plain"
-    JSONL = "jsonl"
-    JSON = "json"
-
-
-class Show(StrEnum):
-    ALL = "all"
-    DISSENT = "dissent"
-    ANSWER = "answer"
+Output = Literal["live", "plain", "jsonl", "json"]
+Show = Literal["all", "dissent", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +204,7 @@ class RunOptions:
     """Continue the session that was used last."""
     output: Output | None = None
     """None: what suits the terminal."""
-    show: Show = Show.ANSWER
+    show: Show = "answer"
     """What is shown of the council after the answer."""
     limits: Mapping[str, float] = field(default_factory=dict[str, float])
     """The limits of a turn that were given, by their names in `coordination`."""
@@ -363,7 +349,7 @@ def ask(
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
     as_json: JsonOutput = False,
     output: OutputMode = None,
-    show: ShowMode = Show.ANSWER,
+    show: ShowMode = "answer",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors and limits.")] = False,
     hides_reasoning: HidesReasoning = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when an agent failed or nobody could vote.")] = False,
@@ -384,7 +370,7 @@ def ask(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
         config=config, model=model, solo=solo, system=system, session_id=session_id, owner=owner,
         choose_session=choose_session, newest=newest, show=show, limits=_check_limits(timeout, max_cost, max_tokens),
-        output=output or (Output.JSON if as_json and not list_sessions else None), no_store=no_store,
+        output=output or ("json" if as_json and not list_sessions else None), no_store=no_store,
         list_sessions=list_sessions, is_single=is_single, as_json=as_json, debug=debug, quiet=quiet,
         hides_reasoning=hides_reasoning, strict=strict, wait=wait,
     )  # fmt: skip

@@ -64,7 +64,8 @@ def read_question(argument: str | None, *, has_files: bool, quiet: bool = False)
     """
     if argument is not None and argument != "-":
         question = check_question(clean_text(argument))
-        return Question(check_question(_append(question, _read_beside_argument(quiet=quiet))))
+        more = _read_beside_argument(quiet=quiet)
+        return Question(check_question(f"{question}\n\n{more.strip(chr(10))}" if more.strip() else question))
     text = "" if argument is None and sys.stdin.isatty() else _read_stdin()
     if argument is None and not text.strip():
         if has_files:
@@ -140,10 +141,6 @@ def check_question(text: str) -> str:
             "ask about a part of it, or name the file in the question and give the agents a tool that reads it",
         )
     return text
-
-
-def _append(question: str, text: str) -> str:
-    return f"{question}\n\n{text.strip(chr(10))}" if text.strip() else question
 
 
 def _exists(name: str) -> bool:

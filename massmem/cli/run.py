@@ -60,15 +60,15 @@ class Invocation:
         return (
             self.question is None
             and not self.options.is_single
-            and self.options.output not in (Output.JSON, Output.JSONL)
+            and self.options.output not in ("json", "jsonl")
             and sys.stdin.isatty()
             and sys.stderr.isatty()
         )
 
     def show_activity(self, task: str) -> AbstractContextManager[None]:
         """Show what is being done until the end of the block, unless a program reads the output."""
-        quiet = self.options.quiet or self.output in (Output.JSON, Output.JSONL)
-        return show_activity(task, quiet=quiet, animated=self.output is Output.LIVE)
+        quiet = self.options.quiet or self.output in ("json", "jsonl")
+        return show_activity(task, quiet=quiet, animated=self.output == "live")
 
     @property
     def debug_folder(self) -> Path | None:
@@ -126,7 +126,7 @@ def prepare_run(options: RunOptions) -> Invocation:
     if schema is not None and question is None:
         raise InputError("--schema needs a question", 'ask like this: massmem --schema FILE "your question"')
     debug_log = new_debug_log() if options.debug else None
-    output = options.output or (Output.LIVE if has_cursor() else Output.PLAIN)
+    output = options.output or ("live" if has_cursor() else "plain")
     return Invocation(options, output, config, home, question, schema, debug_log)
 
 
@@ -211,8 +211,8 @@ def open_writer(invocation: Invocation, config: TeamConfig, question: Question |
     On a terminal only `--output plain` shows it as it is written: else its Markdown is laid out.
     """
     options = invocation.options
-    is_text = invocation.output is Output.PLAIN or (invocation.output is Output.LIVE and not sys.stdout.isatty())
-    has_view = invocation.output is Output.LIVE and has_cursor() and not options.quiet
+    is_text = invocation.output == "plain" or (invocation.output == "live" and not sys.stdout.isatty())
+    has_view = invocation.output == "live" and has_cursor() and not options.quiet
     has_tools = any(agent.mcp_servers for agent in config.agents) or config.params or config.coordination.ask_user
     is_sure = not has_tools and invocation.answer_schema is None
     can_stream = question is not None and is_text and not has_view and is_sure
@@ -222,11 +222,11 @@ def open_writer(invocation: Invocation, config: TeamConfig, question: Question |
 def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written: str) -> int:
     """Write the answer and how to continue; return the exit code. written: what stands on stdout of the answer."""
     outcome = view.outcome
-    if invocation.output is Output.JSON:
+    if invocation.output == "json":
         write_json(turn_to_dict(view))
-    elif invocation.answer_schema is not None and outcome.answer is not None and invocation.output is not Output.JSONL:
+    elif invocation.answer_schema is not None and outcome.answer is not None and invocation.output != "jsonl":
         write_out(outcome.answer + "\n")  # for a program, also on a terminal
-    elif invocation.output is not Output.JSONL and (text := outcome.answer or outcome.prompt) is not None:
+    elif invocation.output != "jsonl" and (text := outcome.answer or outcome.prompt) is not None:
         write_answer(text, quiet=invocation.options.quiet, written=written)
         if not invocation.options.quiet:
             others = f"see every answer with: {invocation.show_command(outcome)}" if durable else ""
@@ -243,7 +243,7 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
 
 def _report_limit(invocation: Invocation, end: TurnEnd | None) -> None:
     """Write what cut the turn short to stderr, unless a line of progress has said it."""
-    was_shown = invocation.output in (Output.LIVE, Output.PLAIN) and not invocation.options.quiet
+    was_shown = invocation.output in ("live", "plain") and not invocation.options.quiet
     if isinstance(end, TurnCompleted) and not was_shown and (limit := describe_limit(end)):
         notify(limit)
 

@@ -240,7 +240,7 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
     others: how the user gets to see the answers that nobody has compared; "" where nothing is stored.
     """
     agreement, dissent = view.outcome.agreement, view.dissent
-    if show is Show.ANSWER:
+    if show == "answer":
         if dissent is not None and (dissent.others or len(view.votes) > 1):
             write_err(make_printable(dissent.summarize(agreement, view.name)))
             write_err(*([others] if others and dissent.uncompared else []))
@@ -248,7 +248,7 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
     if agreement:
         write_err(make_printable(agreement))
     if dissent is not None:
-        for position in (*(dissent.agreed if show is Show.ALL else ()), *dissent.others):
+        for position in (*(dissent.agreed if show == "all" else ()), *dissent.others):
             _write_position(position, view)
 
 
@@ -263,11 +263,11 @@ def _write_position(position: Position, view: TurnView) -> None:
 
 def _open_renderer(view: TurnView, output: Output, *, quiet: bool) -> "JsonlRenderer | PlainRenderer | LiveRenderer":
     match output:
-        case Output.JSONL:
+        case "jsonl":
             return JsonlRenderer(write_out)
-        case Output.JSON:
+        case "json":
             return PlainRenderer(view, sys.stderr, failures_only=True)
-        case Output.LIVE if not quiet and has_cursor():
+        case "live" if not quiet and has_cursor():
             from rich.console import Console
 
             from massmem.render.live import LiveRenderer

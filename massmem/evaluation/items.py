@@ -271,7 +271,11 @@ def score(item: Item, text: str) -> Score:
             hits = [match[0] for pattern in item.expected if (match := re.search(pattern, text.strip())) is not None]
             return Score(bool(hits), hits[0] if hits else normalise(text))
         case "schema":
-            return _score_form(item, text)
+            try:
+                value = read_value(text, item.schema or {})
+            except FormError:
+                return Score(False, normalise(text))
+            return Score(True, json.dumps(value, sort_keys=True, ensure_ascii=False))
         case "judge":
             return Score(False, normalise(text))
         case "number" | "choice" | "exact":
@@ -287,11 +291,3 @@ def _reduce(item: Item, text: str) -> str:
             return text if text in item.expected else read_choice(text, item.choices)
         case _:
             return normalise(text)
-
-
-def _score_form(item: Item, text: str) -> Score:
-    try:
-        value = read_value(text, item.schema or {})
-    except FormError:
-        return Score(False, normalise(text))
-    return Score(True, json.dumps(value, sort_keys=True, ensure_ascii=False))

@@ -7,7 +7,7 @@ import typer
 from typer.main import get_command
 
 from massmem.cli.commands import COMMANDS
-from massmem.cli.options import Output, RunOptions, app, format_time, parse_duration, parse_since
+from massmem.cli.options import RunOptions, app, format_time, parse_duration, parse_since
 from massmem.core.errors import InputError
 from tests.support.cli import call_massmem
 
@@ -74,12 +74,12 @@ def parse(*arguments: str) -> object:
             ["--max-cost", "0.5", "--max-tokens", "900", "--no-store", "x"],
             RunOptions("x", limits={"max_cost": 0.5, "max_tokens": 900}, no_store=True),
         ),
-        (["--output", "jsonl", "--strict", "x"], RunOptions("x", output=Output.JSONL, strict=True)),
+        (["--output", "jsonl", "--strict", "x"], RunOptions("x", output="jsonl", strict=True)),
         (["--continue", "and then?"], RunOptions("and then?", newest=True)),
         (["-c"], RunOptions(newest=True)),
         (["-f", "a.txt", "why?", "--file", "b.txt"], RunOptions("why?", ("a.txt", "b.txt"))),
         (["--list-sessions", "--json"], RunOptions(list_sessions=True, as_json=True)),
-        (["--json", "x"], RunOptions("x", output=Output.JSON, as_json=True)),
+        (["--json", "x"], RunOptions("x", output="json", as_json=True)),
         (
             ["-m", "gpt-5", "-s", "Be brief.", "-p", "x"],
             RunOptions("x", model="gpt-5", system="Be brief.", is_single=True),

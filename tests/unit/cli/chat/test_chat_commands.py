@@ -5,7 +5,7 @@ import pytest
 
 from massmem.cli.chat.commands import COMMANDS, find_command, format_help, translate_line
 from massmem.cli.chat.state import ChatState
-from massmem.cli.options import Output, RunOptions
+from massmem.cli.options import RunOptions
 from massmem.cli.run import Invocation
 from massmem.config.models import BackendConfig
 from massmem.core.errors import InputError
@@ -70,7 +70,7 @@ async def state(home: Path) -> AsyncIterator[ChatState]:
     await opened.start()
     session = await Session.find(opened, owner=COMMAND_LINE_USER)
     await collect(session.ask("Is it so?"))
-    invocation = Invocation(RunOptions(), Output.PLAIN, config, home / ".massmem", None, None, None)
+    invocation = Invocation(RunOptions(), "plain", config, home / ".massmem", None, None, None)
     conversation = ChatState(invocation, opened, session, refuse_to_reply)
     yield conversation
     await conversation.close()
