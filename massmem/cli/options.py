@@ -145,12 +145,14 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def parse_since(text: str, now: datetime) -> datetime:
-    """Parse a duration before `now`, or a date or time in ISO 8601 such as `2026-11-21`, in local time.
+def parse_since(text: str | None, now: datetime) -> datetime | None:
+    """Parse a duration before `now`, or a date or time in ISO 8601 such as `2026-11-21`, in local time; None is None.
 
     Raises:
         InputError
     """
+    if text is None:
+        return None
     if _DURATION.fullmatch(text.strip().lower()):
         return now - parse_duration(text)
     try:

@@ -89,7 +89,7 @@ def list_command(
     """
     setup = load_setup(config, owner, all_owners=all_owners)
     everything = SessionFilter(owner=setup.owner)
-    changes = {"status": status, "text": text, "since": _parse_since(since)}
+    changes = {"status": status, "text": text, "since": parse_since(since, now())}
     criteria = everything.model_copy(update=changes)
     page = asyncio.run(list_sessions(setup, criteria, limit or None, offset))
     if as_json:
@@ -412,7 +412,7 @@ def insights_command(
     """Show topics, wins, response times and costs."""
     setup = load_setup(config, owner, all_owners=all_owners)
     with show_progress("reading") as progress:
-        insights = asyncio.run(_collect_insights(setup, name, _parse_since(since), progress))
+        insights = asyncio.run(_collect_insights(setup, name, parse_since(since, now()), progress))
     if as_json:
         write_json(insights)
     else:
@@ -594,10 +594,6 @@ async def export_named_session(
                     write(piece)
                     progress(done, max(done, session.message_count))
             return session
-
-
-def _parse_since(text: str | None) -> datetime | None:
-    return None if text is None else parse_since(text, now())
 
 
 def _row_to_dict(listed: ListedSession) -> dict[str, Any]:

@@ -93,11 +93,8 @@ def _read_jsonl(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     if text.lstrip().startswith("["):
         listed = cast("list[object]", _parse_json(text, str(path)))
         return [(number, _require_object(row, f"{path}:{number}")) for number, row in enumerate(listed, start=1)]
-    rows: list[tuple[int, Mapping[str, Any]]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            rows.append((number, _require_object(_parse_json(line, f"{path}:{number}"), f"{path}:{number}")))
-    return rows
+    lines = [(number, f"{path}:{number}", line) for number, line in enumerate(text.split("\n"), start=1)]
+    return [(number, _require_object(_parse_json(line, at), at)) for number, at, line in lines if line.strip()]
 
 
 def _parse_json(text: str, where: str) -> object:

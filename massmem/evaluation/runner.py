@@ -196,14 +196,9 @@ class Spending:
     """US dollars; None: no limit."""
     usage: Usage = field(default_factory=Usage)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no further question may be asked."""
-        return self.max_cost is not None and (self.usage.cost or 0.0) >= self.max_cost
-
     def check(self) -> None:
         """Raise LimitReached when the limit is reached."""
-        if self.is_over:
+        if self.max_cost is not None and (self.usage.cost or 0.0) >= self.max_cost:
             raise LimitReached(
                 f"the evaluation has cost ${self.usage.cost or 0:.4f}, the most it may: {self.max_cost:g}",
                 "run the same command again with a larger --max-cost: it goes on where it stopped",
