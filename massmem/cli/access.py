@@ -3,7 +3,6 @@
 Keys for providers: `massmem keys`.
 """
 
-import asyncio
 import os
 import secrets
 import sys
@@ -35,7 +34,7 @@ _SHOWN_FIELDS = {"id", "sub", "name", "scope", "last_four", "created_at", "expir
 
 
 @key_app.command("create")
-def create_command(
+async def create_command(
     sub: Annotated[str, typer.Option(metavar="USER", help="The user of the key: a name or an id.")],
     ttl: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it is valid: 12h, 30d, 52w. [default: until revoked]")
@@ -54,7 +53,10 @@ def create_command(
     if expires_at == moment:
         raise InputError("a key must be valid for a second at least", "write --ttl as 12h, 30d or 52w")
     text, key = make_api_key(sub, moment, name=name, scope=scope, expires_at=expires_at)
-    asyncio.run(_store_key(config, key))
+    async with load_setup(config).open_store() as store:
+        if not store.info.durable:
+            raise InputError("the store is held in memory: the key would end with this command", "set store.url")
+        await store.add_key(key)
     if as_json:
         write_json({"key": text, **key.model_dump(mode="json", include=_SHOWN_FIELDS)})
         return
@@ -63,9 +65,10 @@ def create_command(
 
 
 @key_app.command("list")
-def list_command(config: Config = None, as_json: AsJson = False) -> None:
+async def list_command(config: Config = None, as_json: AsJson = False) -> None:
     """List the keys of all users by their last four characters."""
-    keys = asyncio.run(_list_keys(config))
+    async with load_setup(config).open_store() as store:
+        keys = await store.list_keys()
     if as_json:
         write_json([key.model_dump(mode="json", include=_SHOWN_FIELDS) for key in keys])
         return
@@ -76,30 +79,14 @@ def list_command(config: Config = None, as_json: AsJson = False) -> None:
 
 
 @key_app.command("revoke")
-def revoke_command(
+async def revoke_command(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="As `massmem key list` shows it.")], config: Config = None
 ) -> None:
     """Delete a key. It is refused from the next request on, by every process of the service."""
-    asyncio.run(_revoke_key(config, key_id))
-    notify(f"{key_id} is revoked")
-
-
-async def _store_key(config: str | None, key: ApiKey) -> None:
-    async with load_setup(config).open_store() as store:
-        if not store.info.durable:
-            raise InputError("the store is held in memory: the key would end with this command", "set store.url")
-        await store.add_key(key)
-
-
-async def _list_keys(config: str | None) -> list[ApiKey]:
-    async with load_setup(config).open_store() as store:
-        return await store.list_keys()
-
-
-async def _revoke_key(config: str | None, key_id: str) -> None:
     async with load_setup(config).open_store() as store:
         if not await store.delete_key(key_id):
             raise InputError(f"there is no key {one_line(key_id, 60)!r}", "see the keys with: massmem key list")
+    notify(f"{key_id} is revoked")
 
 
 def _format_cells(key: ApiKey) -> tuple[str, ...]:

@@ -628,7 +628,7 @@ app = typer.Typer(help="Check everything that a question needs, and say what to 
 
 
 @app.command()
-def doctor_command(
+async def doctor_command(
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The same as --config FILE.")] = None,
     config: Config = None,
     offline: Annotated[
@@ -641,7 +641,21 @@ def doctor_command(
     Keys are tried, with a list of models or a request of a few tokens. Exit code 1 when a check failed.
     """
     context = _build_context(choose_config(file, config), offline=offline)
-    return asyncio.run(_report_checks(context, as_json=as_json))
+    results: list[CheckResult] = []
+    for name, check in CHECKS.items():  # one after the other: two of them may need the same lock
+        results += (new := await run_check(name, check, context))
+        if not as_json:
+            write_out("".join(map(_format_result, new)))
+    failures = sum(result.status == "failed" for result in results)
+    if as_json:
+        rows = [asdict(result) | {"fix": result.fix or None} for result in results]
+        status = "failed" if failures else "ok"
+        write_json({"schema_version": SCHEMA_VERSION, "status": status, "checks": rows})
+    elif failures:
+        write_out(f"\n{failures} of {len(results)} checks failed\n")
+    else:
+        write_out(f"\n{len(results)} checks, none failed\n")
+    return 1 if failures else 0
 
 
 async def run_check(name: str, check: Check, context: DoctorContext) -> list[CheckResult]:
@@ -668,24 +682,6 @@ def _build_context(config: str | None, *, offline: bool) -> DoctorContext:
     except ConfigError as e:
         return DoctorContext(home, os.environ, config_error=e, offline=offline)
     return DoctorContext(home, os.environ, loaded.team, tuple(loaded.warnings), offline=offline)
-
-
-async def _report_checks(context: DoctorContext, *, as_json: bool) -> int:
-    results: list[CheckResult] = []
-    for name, check in CHECKS.items():  # one after the other: two of them may need the same lock
-        results += (new := await run_check(name, check, context))
-        if not as_json:
-            write_out("".join(map(_format_result, new)))
-    failures = sum(result.status == "failed" for result in results)
-    if as_json:
-        rows = [asdict(result) | {"fix": result.fix or None} for result in results]
-        status = "failed" if failures else "ok"
-        write_json({"schema_version": SCHEMA_VERSION, "status": status, "checks": rows})
-    elif failures:
-        write_out(f"\n{failures} of {len(results)} checks failed\n")
-    else:
-        write_out(f"\n{len(results)} checks, none failed\n")
-    return 1 if failures else 0
 
 
 def _format_result(result: CheckResult) -> str:

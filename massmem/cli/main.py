@@ -1,5 +1,6 @@
 """The entry point of the command line: chooses the command, runs it, and turns every error into text and exit code."""
 
+import inspect
 import os
 import shlex
 import sys
@@ -109,6 +110,7 @@ def _choose_session(options: "RunOptions") -> "RunOptions":
 def _invoke(app: "typer.Typer", arguments: list[str]) -> object:
     """Parse the arguments and call the command; return its result, or the exit code that it raised.
 
+    A command may be asynchronous unless it asks the user something: Ctrl-C would wait for the reply.
     Typer's own `main` is not used: it turns a closed pipe and Ctrl-C into exit codes of its own.
     """
     import typer
@@ -117,7 +119,12 @@ def _invoke(app: "typer.Typer", arguments: list[str]) -> object:
     command = get_command(app)
     try:
         with command.make_context("massmem", list(arguments)) as context:
-            return command.invoke(context)
+            result = command.invoke(context)
+            if inspect.iscoroutine(result):
+                import asyncio  # other commands start without it
+
+                return asyncio.run(result)
+            return result
     except typer.Exit as e:
         return e.exit_code
     except typer.Abort as e:

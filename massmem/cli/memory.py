@@ -198,7 +198,7 @@ async def _load_memory(setup: Setup, name: str) -> MemoryDetails:
 
 
 @app.command("add")
-def add_command(
+async def add_command(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be remembered; -: from standard input.")],
     session_id: InSession = None,
     owner: OwnerName = None,
@@ -209,7 +209,9 @@ def add_command(
 
     Where the team remembers across conversations it needs no conversation: it is in one called Notes.
     """
-    memory, place = asyncio.run(add_memory(load_setup(config, owner), _read_text(text), session_id))
+    setup, text = load_setup(config, owner), _read_text(text)
+    async with setup.open_memories() as memories:
+        place, memory = await memories.add(text, await _find_id(setup, memories.store, session_id))
     if as_json:
         write_json({"session_id": place, "memory": memory and memory_to_dict(memory)})
     elif memory is None:
@@ -495,13 +497,6 @@ async def search_memories(
         recalled, unavailable = await memories.search(query, view, *limits)
         more = await memories.search_beyond(query, view, recalled, limits[0]) if beyond else None
         return Found(recalled, unavailable, more)
-
-
-async def add_memory(setup: Setup, text: str, session_name: str | None) -> tuple[Memory | None, str]:
-    """Remember a text; return the memory, None: it becomes one later, and the id of its session."""
-    async with setup.open_memories() as memories:
-        session_id, memory = await memories.add(text, await _find_id(setup, memories.store, session_name))
-        return memory, session_id
 
 
 async def change_memory(setup: Setup, name: str, action: MemoryAction, text: str = "") -> Memory:

@@ -1,16 +1,15 @@
 """`massmem replay`: the question of a turn again, beside the original."""
 
-import asyncio
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
 
 from massmem.cli.options import MAX_TURN, AsJson, Config, OwnerName, SessionName
-from massmem.cli.setup import Setup, choose_backend, find_session_config, load_setup
+from massmem.cli.setup import choose_backend, find_session_config, load_setup
 from massmem.cli.streams import show_activity, write_json, write_out
 from massmem.config.models import BackendConfig, TeamConfig
 from massmem.core.errors import InputError
@@ -30,7 +29,7 @@ _WIDTH = 52
 
 
 @app.command()
-def replay_command(
+async def replay_command(
     name: SessionName,
     turn: Annotated[int, typer.Option("--turn", min=1, max=MAX_TURN, metavar="N", help="The turn.")],
     without: Annotated[
@@ -60,7 +59,13 @@ def replay_command(
     models = [f"{agent_id} with {backend.model or backend.type}" for agent_id, backend in backends.items()]
     changes = [*(f"without memory {memory}" for memory in without or ()), *models]
     with show_activity("asking again", quiet=is_json):
-        session_id, original, replay = asyncio.run(_replay(setup, name, turn, without or (), backends))
+        team = await Team.open(setup.config, home=setup.home, records=False)
+        try:
+            session = await setup.find_session(team.store, name)
+            original, replay = await ask_again(team, session, turn, without or (), backends)
+        finally:
+            await team.close()
+    session_id = session.session_id
     if is_json:
         first, second = _to_dict(original), _to_dict(replay)
         changed = {f"{key}_changed": first[key] != second[key] for key in ("winner", "answer")}
@@ -80,17 +85,6 @@ def _read_models(team: TeamConfig, options: Sequence[str]) -> dict[str, BackendC
             raise InputError(f"--agent {option!r} names no model", "write it as --agent ID=MODEL")
         backends[agent_id] = choose_backend(team, model)
     return backends
-
-
-async def _replay(
-    setup: Setup, name: str, turn: int, without: Sequence[str], backends: Mapping[str, BackendConfig]
-) -> tuple[str, list[Event], list[Event]]:
-    team = await Team.open(setup.config, home=setup.home, records=False)
-    try:
-        session = await setup.find_session(team.store, name)
-        return session.session_id, *await ask_again(team, session, turn, without, backends)
-    finally:
-        await team.close()
 
 
 def _to_dict(events: Sequence[Event]) -> dict[str, Any]:

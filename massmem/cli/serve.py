@@ -13,10 +13,9 @@ import secrets
 import signal
 import sys
 import webbrowser
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,10 +24,9 @@ import typer
 from massmem.cli.access import ensure_secret
 from massmem.cli.errors import log_to_stderr
 from massmem.cli.options import Config
-from massmem.cli.setup import Setup, load_server_teams, load_setup, require_extra
+from massmem.cli.setup import load_server_teams, load_setup, require_extra
 from massmem.cli.streams import discard_output, notify, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
-from massmem.config.models import TeamConfig
 
 if TYPE_CHECKING:
     from massmem.server.service import Settings
@@ -127,7 +125,7 @@ worker_app = typer.Typer(help="Record and compress for a service that leaves tha
 
 
 @worker_app.command()
-def worker_command(
+async def worker_command(
     config: Config = None,
     compress: Annotated[
         bool, typer.Option("--compress/--no-compress", help="Compress histories before the next question.")
@@ -139,22 +137,18 @@ def worker_command(
     compress. Nothing is lost when one is killed.
     """
     setup = load_setup(config)
-    teams = load_server_teams(setup.config, setup.home)
+    others = load_server_teams(setup.config, setup.home)
     with require_extra("server", "worker"):
         from massmem.server import metrics
-    metrics.log_to_stderr()
-    asyncio.run(_work(setup.config, setup.home, teams, compresses=compress))
-
-
-async def _work(config: TeamConfig, home: Path, others: Mapping[str, TeamConfig], *, compresses: bool) -> None:
     from massmem.session.background import BackgroundWork, log
     from massmem.session.team import DEFAULT_TEAM, Team
 
+    metrics.log_to_stderr()
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
-        team = await Team.open(config, home=home)
+        team = await Team.open(setup.config, home=setup.home)
         stack.push_async_callback(team.close)
         await team.start()
         teams = {DEFAULT_TEAM: team}
@@ -163,7 +157,7 @@ async def _work(config: TeamConfig, home: Path, others: Mapping[str, TeamConfig]
             stack.push_async_callback(teams[name].close)
             await teams[name].start()
         log.info("working")
-        await BackgroundWork(teams, compresses=compresses).run(stopping)
+        await BackgroundWork(teams, compresses=compress).run(stopping)
 
 
 _GRACE = 0.5
@@ -173,7 +167,7 @@ mcp_app = typer.Typer(help="Let other agents ask the team: an MCP server on stdi
 
 
 @mcp_app.command()
-def mcp_command(
+async def mcp_command(
     config: Config = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Write a line for each request to stderr.")] = False,
 ) -> None:
@@ -186,10 +180,6 @@ def mcp_command(
     setup = load_setup(config)
     with require_extra("mcp", "mcp"):
         import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    asyncio.run(_serve(setup))
-
-
-async def _serve(setup: Setup) -> None:
     from massmem.server.mcp.access import LocalAccess
     from massmem.server.mcp.tools import create_mcp_server
     from massmem.session.team import Team

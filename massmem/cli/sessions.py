@@ -94,7 +94,9 @@ def list_command(
     page = asyncio.run(list_sessions(setup, criteria, limit or None, offset))
     if as_json:
         counts = {"total": page.counts.sessions, "limit": limit, "offset": offset}
-        write_json({"sessions": [_row_to_dict(session) for session in page.sessions], **counts})
+        figures = {"turns", "confidence", "escalated"}
+        rows = [_session_to_dict(listed.session) | listed.model_dump(include=figures) for listed in page.sessions]
+        write_json({"sessions": rows, **counts})
         return
     if page.sessions:
         write_out(view.format_table(page.sessions))
@@ -177,7 +179,7 @@ async def _add_plan(store: SessionStore, transcript: TurnTranscript, status: Ses
 
 
 @app.command("search")
-def search_command(
+async def search_command(
     query: Annotated[str, typer.Argument(metavar="WORDS", help="Words to look for.")],
     session_id: InSession = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Most messages.")] = 20,
@@ -187,21 +189,18 @@ def search_command(
     as_json: AsJson = False,
 ) -> None:
     """Find messages by their words, best first."""
-    hits = asyncio.run(_search(load_setup(config, owner, all_owners=all_owners), query, session_id, limit))
+    setup = load_setup(config, owner, all_owners=all_owners)
+    async with setup.open_store() as store:
+        within = None if session_id is None else [(await setup.find_session(store, session_id)).session_id]
+        messages = await store.search_messages(query, within, limit, owner=setup.owner)
+        sessions = {i: await store.get_session(i) for i in {m.session_id for m in messages}}
+    hits = [SearchHit(m, session) for m in messages if (session := sessions[m.session_id]) is not None]
     if as_json:
         write_json({"query": query, "messages": [_hit_to_dict(hit) for hit in hits]})
     elif hits:
         write_out(view.format_hits(hits, query))
     else:
         notify("no message has any of these words")
-
-
-async def _search(setup: Setup, query: str, name: str | None, limit: int) -> list[SearchHit]:
-    async with setup.open_store() as store:
-        within = None if name is None else [(await setup.find_session(store, name)).session_id]
-        messages = await store.search_messages(query, within, limit, owner=setup.owner)
-        sessions = {i: await store.get_session(i) for i in {m.session_id for m in messages}}
-        return [SearchHit(m, session) for m in messages if (session := sessions[m.session_id]) is not None]
 
 
 @app.command("rename")
@@ -398,7 +397,7 @@ def export_command(
 
 
 @app.command("insights")
-def insights_command(
+async def insights_command(
     name: Annotated[
         str | None,
         typer.Argument(metavar="SESSION", help="This session. [default: all]", autocompletion=offer_sessions),
@@ -411,43 +410,36 @@ def insights_command(
 ) -> None:
     """Show topics, wins, response times and costs."""
     setup = load_setup(config, owner, all_owners=all_owners)
-    with show_progress("reading") as progress:
-        insights = asyncio.run(_collect_insights(setup, name, parse_since(since, now()), progress))
-    if as_json:
-        write_json(insights)
-    else:
-        write_out(view.format_insights(insights))
-
-
-async def _collect_insights(
-    setup: Setup, name: str | None, since: datetime | None, progress: Progress
-) -> dict[str, Any]:
-    """Return the insights of one session, or of all that were used since then."""
+    criteria = SessionFilter(owner=setup.owner, since=parse_since(since, now()))
     insights, done = Insights(), 0
     async with setup.open_store() as store:
         if name is not None:
             sessions = [await setup.find_session(store, name)]
         else:
-            criteria = SessionFilter(owner=setup.owner, since=since)
             sessions = [listed.session for listed in await store.find_sessions(criteria)]
         total = sum(session.message_count for session in sessions)
-        for session in sessions:
-            insights.add_session(session)
-            async with aclosing(read_transcript(store, session.session_id)) as turns:
-                async for transcript in turns:
-                    insights.add_turn(transcript)
-                    done += len(transcript.messages)
-                    progress(done, max(done, total))
+        with show_progress("reading") as progress:
+            for session in sessions:
+                insights.add_session(session)
+                async with aclosing(read_transcript(store, session.session_id)) as turns:
+                    async for transcript in turns:
+                        insights.add_turn(transcript)
+                        done += len(transcript.messages)
+                        progress(done, max(done, total))
     one = {"session_id": sessions[0].session_id, "title": sessions[0].title} if name is not None else {}
-    return one | insights.to_json()
+    figures = one | insights.to_json()
+    if as_json:
+        write_json(figures)
+    else:
+        write_out(view.format_insights(figures))
 
 
 @app.command("stats")
-def stats_command(
+async def stats_command(
     owner: OwnerName = None, all_owners: AllOwners = False, config: Config = None, as_json: AsJson = False
 ) -> None:
     """Show how many sessions and messages there are."""
-    stats = asyncio.run(_collect_stats(load_setup(config, owner, all_owners=all_owners)))
+    stats = await _collect_stats(load_setup(config, owner, all_owners=all_owners))
     if as_json:
         write_json(stats)
     else:
@@ -594,11 +586,6 @@ async def export_named_session(
                     write(piece)
                     progress(done, max(done, session.message_count))
             return session
-
-
-def _row_to_dict(listed: ListedSession) -> dict[str, Any]:
-    last_answer = {"turns": listed.turns, "confidence": listed.confidence, "escalated": listed.escalated}
-    return _session_to_dict(listed.session) | last_answer
 
 
 def _session_to_dict(session: SessionRecord) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from massmem.cli.options import AsJson, Config
-from massmem.cli.setup import Setup, load_setup, load_team, read_environment
+from massmem.cli.setup import load_setup, load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.home import expand_home, massmem_home
 from massmem.config.models import StoreConfig, clean_store_url
@@ -25,7 +25,6 @@ from massmem.core.errors import InputError, StoreError
 from massmem.core.records import COMMAND_LINE_USER
 from massmem.render.text import pluralize
 from massmem.session.imports import ImportResult, ImportTarget, import_conversation
-from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.imports.files import describe_left_out, read_export
 from massmem.session.lease import ProcessLock
 from massmem.session.memories import Memories
@@ -201,7 +200,7 @@ import_app = typer.Typer()
 
 
 @import_app.command("import")
-def import_conversations_command(
+async def import_conversations_command(
     file: Annotated[
         Path,
         typer.Argument(metavar="FILE", help="An export, as a file, as the ZIP archive that it came in, or a folder."),
@@ -222,8 +221,19 @@ def import_conversations_command(
     """
     export = read_export(expand_home(file))
     setup = load_setup(config)
+    results: list[ImportResult] = []
     with show_progress("conversations") as progress:
-        results = asyncio.run(_import(setup, export.conversations, progress, facts=facts))
+        async with setup.open_store() as store:
+            with closing(ProcessLock(setup.home)) as process:
+                memories = Memories(setup.config, setup.home, store, setup.open_index, COMMAND_LINE_USER)
+                group = memory_group(setup.config, COMMAND_LINE_USER)
+                target = ImportTarget(store, process, COMMAND_LINE_USER, group, facts=facts, memories=memories)
+                for conversation in export.conversations:
+                    results.append(await import_conversation(target, conversation))
+                    progress(len(results), len(export.conversations))
+            # Once for all: the whole file is written. Also those without news: the last run may have been killed here.
+            sessions = [await store.get_session(result.session_id) for result in results]
+            await register_sessions(setup.home, store, setup.config.store.url, list(filter(None, sessions)))
     if as_json:
         write_json([asdict(result) for result in results])
     new, replaced = (sum(getattr(result, name) for result in results) for name in ("added", "replaced"))
@@ -238,21 +248,3 @@ def import_conversations_command(
             notify(f"{result.session_id} ({result.title}) has gone on in another way here, and was left as it is")
         if result.busy:
             notify(f"{result.session_id} ({result.title}) is in use: import the file again when its turn has ended")
-
-
-async def _import(
-    setup: Setup, conversations: list[ImportedConversation], progress: Progress, *, facts: bool
-) -> list[ImportResult]:
-    results: list[ImportResult] = []
-    async with setup.open_store() as store:
-        with closing(ProcessLock(setup.home)) as process:
-            memories = Memories(setup.config, setup.home, store, setup.open_index, COMMAND_LINE_USER)
-            group = memory_group(setup.config, COMMAND_LINE_USER)
-            target = ImportTarget(store, process, COMMAND_LINE_USER, group, facts=facts, memories=memories)
-            for conversation in conversations:
-                results.append(await import_conversation(target, conversation))
-                progress(len(results), len(conversations))
-        # Once for all: the whole file is written. Also those without news: the last run may have been killed here.
-        sessions = [await store.get_session(result.session_id) for result in results]
-        await register_sessions(setup.home, store, setup.config.store.url, list(filter(None, sessions)))
-    return results
