@@ -31,7 +31,7 @@ from massmem.cli.memory_view import (
 )
 from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes, offer_agents
 from massmem.cli.setup import Setup, load_setup
-from massmem.cli.streams import Progress, notify, show_activity, show_progress, write_json, write_out
+from massmem.cli.streams import notify, show_activity, show_progress, write_json, write_out
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
@@ -358,7 +358,7 @@ def stats_command(config: Config = None, as_json: AsJson = False) -> None:
 
 
 @app.command("rebuild")
-def rebuild_command(session_id: InSession = None, config: Config = None, as_json: AsJson = False) -> int:
+async def rebuild_command(session_id: InSession = None, config: Config = None, as_json: AsJson = False) -> int:
     """Make all memories again from the log.
 
     Do this for another embedder, for example. Forgotten memories stay forgotten. After an interruption `massmem memory
@@ -366,19 +366,35 @@ def rebuild_command(session_id: InSession = None, config: Config = None, as_json
     """
     setup = load_setup(config)
     notify("clearing the index")
-    with show_progress("recording") as progress:
-        result = asyncio.run(_rebuild(setup, session_id, progress))
+    _require_on_disk(setup)
+    async with setup.open_store() as store:
+        session_id = await _find_id(setup, store, session_id)
+        sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
+        # Without an extraction model nothing would make the facts again.
+        kind = None if can_extract(setup.config.memory.persistent_memory.llm) else "episode"
+        # A damaged index is set aside first; when everything is recorded, it and earlier ones are deleted.
+        async with setup.open_index(_refuse_damaged if session_id else set_index_aside) as memory:
+            await store.requeue_recordings(session_id, done=True)
+            if sessions:
+                await memory.forget(Selection(session_ids=tuple(sessions), kind=kind))
+            result = await _drain_queue(setup, store, memory, session_id)
+    if session_id is None and result.is_complete:
+        result = replace(result, removed=tuple(await remove_damaged_copies(setup.config.memory, setup.home)))
     for copy in result.removed:
         notify(f"the copy of a damaged index was removed: {copy}")
     return _report_recording(result, as_json=as_json)
 
 
 @app.command("record")
-def record_command(session_id: InSession = None, config: Config = None, as_json: AsJson = False) -> int:
+async def record_command(session_id: InSession = None, config: Config = None, as_json: AsJson = False) -> int:
     """Record the queue now, with the recordings that failed before."""
     setup = load_setup(config)
-    with show_progress("recording") as progress:
-        result = asyncio.run(_record(setup, session_id, progress))
+    _require_on_disk(setup)
+    async with setup.open_store() as store:
+        session_id = await _find_id(setup, store, session_id)
+        await store.requeue_recordings(session_id, done=False)
+        async with setup.open_index() as memory:
+            result = await _drain_queue(setup, store, memory, session_id)
     return _report_recording(result, as_json=as_json)
 
 
@@ -402,37 +418,6 @@ class RecordingResult:
         return counts | {"recordings": self.queue.to_dict(), "removed": [str(copy) for copy in self.removed]}
 
 
-async def _record(setup: Setup, session_id: str | None, progress: Progress) -> RecordingResult:
-    """Record what is in the queue, also what waits for another attempt or was given up."""
-    _require_on_disk(setup)
-    async with setup.open_store() as store:
-        session_id = await _find_id(setup, store, session_id)
-        await store.requeue_recordings(session_id, done=False)
-        async with setup.open_index() as memory:
-            return await _drain_queue(setup, store, memory, session_id, progress)
-
-
-async def _rebuild(setup: Setup, session_id: str | None, progress: Progress) -> RecordingResult:
-    """Queue everything again, delete the memories that the queue makes anew, and record it.
-
-    A damaged index is set aside first; when everything is recorded, it and earlier ones are deleted.
-    """
-    _require_on_disk(setup)
-    async with setup.open_store() as store:
-        session_id = await _find_id(setup, store, session_id)
-        sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
-        # Without an extraction model nothing would make the facts again.
-        kind = None if can_extract(setup.config.memory.persistent_memory.llm) else "episode"
-        async with setup.open_index(_refuse_damaged if session_id else set_index_aside) as memory:
-            await store.requeue_recordings(session_id, done=True)
-            if sessions:
-                await memory.forget(Selection(session_ids=tuple(sessions), kind=kind))
-            result = await _drain_queue(setup, store, memory, session_id, progress)
-    if session_id is not None or not result.is_complete:
-        return result
-    return replace(result, removed=tuple(await remove_damaged_copies(setup.config.memory, setup.home)))
-
-
 async def _refuse_damaged(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
     raise InputError(
         "the memory index is damaged, with the memories of all sessions",
@@ -441,7 +426,7 @@ async def _refuse_damaged(config: MemoryConfig, home: Path, environ: Mapping[str
 
 
 async def _drain_queue(
-    setup: Setup, store: SessionStore, memory: IndexedMemory, session_id: str | None, progress: Progress
+    setup: Setup, store: SessionStore, memory: IndexedMemory, session_id: str | None
 ) -> RecordingResult:
     total = (await store.count_recordings(session_id)).pending
     agents = resolve_agents(setup.config, os.environ)
@@ -450,10 +435,11 @@ async def _drain_queue(
         progress(min(total, c.episodes + c.turns + c.extractions + c.retried + c.failed), total)
 
     llm = setup.config.memory.persistent_memory.llm
-    async with open_extractor(llm, setup.home, memory.get_known_facts()) as extractor:
-        counts = await create_recorder(store, memory, extractor, agents, session_id).drain(on_progress=report)
-    if not counts.unavailable:
-        progress(total, total)
+    with show_progress("recording") as progress:
+        async with open_extractor(llm, setup.home, memory.get_known_facts()) as extractor:
+            counts = await create_recorder(store, memory, extractor, agents, session_id).drain(on_progress=report)
+        if not counts.unavailable:
+            progress(total, total)
     return RecordingResult(counts, await store.count_recordings(session_id))
 
 
