@@ -640,7 +640,14 @@ async def doctor_command(
 
     Keys are tried, with a list of models or a request of a few tokens. Exit code 1 when a check failed.
     """
-    context = _build_context(choose_config(file, config), offline=offline)
+    chosen = choose_config(file, config)
+    read_environment()
+    context = DoctorContext(massmem_home(), os.environ, offline=offline)
+    try:
+        loaded = load_named(chosen, os.environ, context.home)
+        context = replace(context, config=loaded.team, warnings=tuple(loaded.warnings))
+    except ConfigError as e:
+        context = replace(context, config_error=e)
     results: list[CheckResult] = []
     for name, check in CHECKS.items():  # one after the other: two of them may need the same lock
         results += (new := await run_check(name, check, context))
@@ -672,16 +679,6 @@ async def run_check(name: str, check: Check, context: DoctorContext) -> list[Che
     except OSError as e:
         results = [fail(f"cannot be checked: {e}", "check the owner and the permissions of this file")]
     return [replace(r, check=name, text=redact(r.text), details=tuple(map(redact, r.details))) for r in results]
-
-
-def _build_context(config: str | None, *, offline: bool) -> DoctorContext:
-    home = massmem_home()
-    read_environment()
-    try:
-        loaded = load_named(config, os.environ, home)
-    except ConfigError as e:
-        return DoctorContext(home, os.environ, config_error=e, offline=offline)
-    return DoctorContext(home, os.environ, loaded.team, tuple(loaded.warnings), offline=offline)
 
 
 def _format_result(result: CheckResult) -> str:

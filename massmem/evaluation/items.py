@@ -94,7 +94,7 @@ def _read_jsonl(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
         listed = cast("list[object]", _parse_json(text, str(path)))
         return [(number, _require_object(row, f"{path}:{number}")) for number, row in enumerate(listed, start=1)]
     lines = [(number, f"{path}:{number}", line) for number, line in enumerate(text.split("\n"), start=1)]
-    return [(number, _require_object(_parse_json(line, at), at)) for number, at, line in lines if line.strip()]
+    return [(number, _require_object(_parse_json(line, place), place)) for number, place, line in lines if line.strip()]
 
 
 def _parse_json(text: str, where: str) -> object:
