@@ -367,7 +367,11 @@ def ask(
 ) -> RunOptions:
     """Return what the command line asks for. Raises InputError."""
     question, solo = _read_words(question, context.args, solo)
-    _do_first(version=version, new_home=new_home)
+    if version:
+        typer.echo(f"massmem {__version__}")
+        raise typer.Exit
+    if new_home:
+        Registry(massmem_home()).set_aside()
     options = RunOptions(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
         config=config, model=model, solo=solo, system=system, session_id=session_id, owner=owner,
@@ -377,15 +381,6 @@ def ask(
         hides_reasoning=hides_reasoning, strict=strict, wait=wait,
     )  # fmt: skip
     return _refuse_contradictions(options)
-
-
-def _do_first(*, version: bool, new_home: bool) -> None:
-    """Do what does not wait for a question. Ends the program after the version."""
-    if version:
-        typer.echo(f"massmem {__version__}")
-        raise typer.Exit
-    if new_home:
-        Registry(massmem_home()).set_aside()
 
 
 def _read_words(question: str | None, more: list[str], solo: str | None) -> tuple[str | None, str | None]:
