@@ -34,20 +34,8 @@ from massmem.cli.setup import choose_config, read_environment, require_extra
 from massmem.cli.streams import MB, write_json, write_out
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.load import load_named
-from massmem.config.models import (
-    BackendConfig,
-    JwtConfig,
-    PersistentMemoryConfig,
-    TeamConfig,
-)
-from massmem.core.errors import (
-    ConfigError,
-    MalformedResponse,
-    MassmemError,
-    ModelNotFound,
-    StoreError,
-    ToolServerError,
-)
+from massmem.config.models import BackendConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
+from massmem.core.errors import ConfigError, MalformedResponse, MassmemError, ModelNotFound, StoreError, ToolServerError
 from massmem.core.events import now
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.core.redact import redact, show_start

@@ -17,14 +17,7 @@ from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_questi
 from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.streams import has_cursor, notify, show_activity, write_err, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
-from massmem.cli.turn_output import (
-    ABANDONED,
-    AnswerWriter,
-    TurnEvents,
-    show_turn,
-    write_answer,
-    write_dissent,
-)
+from massmem.cli.turn_output import ABANDONED, AnswerWriter, TurnEvents, show_turn, write_answer, write_dissent
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, LimitReached, TurnError

@@ -51,12 +51,7 @@ from massmem.session.catalogue import (
 from massmem.session.fork import fork_session
 from massmem.session.lease import mark_interrupted
 from massmem.session.registry import register_sessions, without_password
-from massmem.store.lookup import (
-    get_newest_session,
-    read_transcript,
-    read_turn_log,
-    read_turn_transcript,
-)
+from massmem.store.lookup import get_newest_session, read_transcript, read_turn_log, read_turn_transcript
 from massmem.store.ports import SessionStore
 
 app = typer.Typer(no_args_is_help=True, help="Find, read, rename, export and delete conversations.")

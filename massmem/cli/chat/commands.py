@@ -27,14 +27,7 @@ from massmem.cli.memory import (
     report_change,
     search_memories,
 )
-from massmem.cli.memory_view import (
-    count_memories,
-    explain_list,
-    print_history,
-    print_hits,
-    print_memories,
-    print_stats,
-)
+from massmem.cli.memory_view import count_memories, explain_list, print_history, print_hits, print_memories, print_stats
 from massmem.cli.options import MAX_TURN
 from massmem.cli.question import Question, attach_mentioned_files
 from massmem.cli.sessions import export_named_session, fork_named_session, list_sessions, rename_named_session
