@@ -177,7 +177,10 @@ def init_command(
     candidates = asyncio.run(find_candidates(os.environ))
     if not candidates.list_choices() and prompter.can_ask:
         if _offer_first_model(home):
-            return _demonstrate()
+            from massmem.cli.main import main
+
+            notify("this team follows a script and needs no model; nothing is written to the configuration")
+            return main(["--config", f"{EXAMPLES}scripted", "How do several agents find one answer?"])
         candidates = asyncio.run(find_candidates(os.environ))
     _report_candidates(candidates, set(os.environ) - before - read_keys(home).keys())
     team = _write_config(path, home, candidates, prompter)
@@ -212,13 +215,6 @@ def _offer_first_model(home: Path) -> bool:
         with show_progress(DEFAULT.name, in_bytes=True) as progress:
             fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), progress, notify)
     return choice == 2
-
-
-def _demonstrate() -> int:
-    from massmem.cli.main import main
-
-    notify("this team follows a script and needs no model; nothing is written to the configuration")
-    return main(["--config", f"{EXAMPLES}scripted", "How do several agents find one answer?"])
 
 
 def _check_overwrite(path: Path, prompter: Prompter, *, force: bool) -> None:

@@ -169,14 +169,11 @@ def _agent_lines(view: TurnView, now: datetime, width: int, room: int) -> list[T
     name_width = min(max((cell_len(view.name(agent.id)) for agent in agents), default=0), _NAME_WIDTH, width // 4)
     lines = [_agent_line(agent, view, now, width, name_width) for agent in visible]
     if len(visible) < len(agents) and room > 0:
-        lines.append(_count_hidden([agent for agent in agents if agent not in visible], width))
+        phases = Counter(agent.phase for agent in agents if agent not in visible)
+        states = ", ".join(f"{number} {phase}" for phase, number in phases.items())
+        hidden = pluralize(len(agents) - len(visible), "more agent")
+        lines.append(Text(fit(f"  and {hidden}: {states}", width), style="dim"))
     return lines
-
-
-def _count_hidden(hidden: Sequence[AgentView], width: int) -> Text:
-    phases = Counter(agent.phase for agent in hidden)
-    states = ", ".join(f"{number} {phase}" for phase, number in phases.items())
-    return Text(fit(f"  and {pluralize(len(hidden), 'more agent')}: {states}", width), style="dim")
 
 
 def _agent_line(agent: AgentView, view: TurnView, now: datetime, width: int, name_width: int) -> Text:

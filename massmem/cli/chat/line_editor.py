@@ -14,7 +14,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Dumm
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import History, InMemoryHistory
-from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input import create_input
 from prompt_toolkit.input.posix_utils import PosixStdinReader
 from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.input.vt100 import Vt100Input
@@ -133,7 +133,9 @@ class LineEditor:
         """Ctrl-C is a key while a line is edited, and calls `on_interrupt`."""
         self._pastes = Pastes()
         self._output = output = create_output(sys.stderr)
-        self._source = source = _create_input(self._pastes)
+        self._source = source = create_input()
+        if isinstance(source, Vt100Input):
+            source.stdin_reader = PasteReader(source.fileno(), self._pastes)
         keys = _bind_keys(self._pastes, on_interrupt)
         self._line: PromptSession[str] = PromptSession(
             history=history,
@@ -205,13 +207,6 @@ class LineEditor:
 
     def _is_command(self) -> bool:
         return self._line.default_buffer.document.text.startswith("/")
-
-
-def _create_input(pastes: Pastes) -> Input:
-    source = create_input()
-    if isinstance(source, Vt100Input):
-        source.stdin_reader = PasteReader(source.fileno(), pastes)
-    return source
 
 
 def _bind_keys(pastes: Pastes, on_interrupt: Callable[[], None]) -> KeyBindings:
