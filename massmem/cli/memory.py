@@ -98,7 +98,9 @@ def search_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find what agents would be shown, by meaning and words, best first, with its relevance from 0 to 1.
+    """Find what agents would be shown: the best first.
+
+    By meaning and words; FITS is how much a memory matters, from 0 to 1.
 
     Those of the user, of winners, and of the agent itself are searched. Values that no longer hold are left out unless
     the words ask for history.
@@ -167,7 +169,7 @@ def list_command(
 def show_command(
     memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Show a memory in full, with what was changed of it and the messages that it came from."""
+    """Show a memory in full: its changes, and its messages."""
     details = asyncio.run(_load_memory(load_setup(config, owner), memory_id))
     if as_json:
         write_json(details_to_dict(details))
@@ -223,7 +225,7 @@ def edit_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Correct a memory: agents recall the new text instead of the old one.
+    """Correct a memory: agents recall the new text.
 
     `massmem memory show` still shows what it said before. The messages of the conversation stay as they are.
     """
@@ -239,7 +241,7 @@ def edit_command(
 
 @app.command("pin")
 def pin_command(memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Show a memory to agents with every question, whatever it is about."""
+    """Show a memory to agents with every question."""
     report_change(asyncio.run(change_memory(load_setup(config, owner), memory_id, "pin")), "pinned", as_json=as_json)
 
 
