@@ -60,7 +60,8 @@ class IndexedMemory:
         self._embedder = embedder
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
-        self._retriever = Retriever(index, count, is_multilingual=embedder is not None and embedder.is_multilingual)
+        is_multilingual = embedder is not None and embedder.is_multilingual
+        self._retriever = Retriever(index, count, self._embed_query, is_multilingual=is_multilingual)
 
     def leave_claims_to_model(self) -> None:
         """Read no claims in the user's statements from now on: a model that extracts facts names them."""
@@ -92,7 +93,7 @@ class IndexedMemory:
 
     async def read_history(self, query: str, scope: Scope) -> "Sequence[Chain]":
         """Return what was claimed on what the query names, among what the scope may see: best topic first."""
-        return await asyncio.to_thread(lambda: self._retriever.read_history(query, self._embed_query(query), scope))
+        return await asyncio.to_thread(self._retriever.read_history, query, scope)
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
@@ -138,7 +139,7 @@ class IndexedMemory:
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         with suppress(EmbeddingError):
             self._writer.copy_outside()
-        return self._retriever.recall(query, self._embed_query(query), scope, options)
+        return self._retriever.recall(query, scope, options)
 
     def _find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":
         near = {point_id: (payload, 0.0) for point_id, payload in find_by_words(self._index, text, selection, limit)}

@@ -182,7 +182,11 @@ class Decision:
     threshold: float = 0.0
     """The least that is shown."""
     reason: str = ""
-    """In plain words, "silent: ..." or "shown: ..."; "" when nothing was found."""
+    """In plain words, "silent: ..." or "shown: ..."."""
+
+    @property
+    def is_silent(self) -> bool:
+        return self.reason.startswith("silent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from massmem.memory.claims import find_asked_topics
 from massmem.memory.index import Index
 from massmem.memory.languages import guess_language
 from massmem.memory.persistent import Scope
+from massmem.memory.retrieval.asking import asks_memory, is_short
 from massmem.memory.text_analysis import FRAME_WORDS, build_query_vector, extract_query_forms, extract_terms
 from massmem.memory.words import STOP_WORDS, fold, respell, split_words, stem
 
@@ -39,8 +40,14 @@ class Question:
     """It asks for an order or a summary, or how something went in all conversations."""
     days: tuple[tuple[int, int], ...]
     """Ranges of dates that it names, as ordinals."""
+    asks_memory: bool = False
+    """It asks for what was said, done or decided earlier."""
+    is_short: bool = False
+    """It has few words."""
     asks_history: bool = False
     """It asks for what held earlier, too."""
+    spellings: int = 0
+    """How many of `forms` are not in it: spellings of a word that nobody has said."""
     topics: tuple[str, ...] = ()
     """Topics that it asks for the value of, see massmem.memory.claims."""
 
@@ -76,6 +83,7 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d\d)-(\d\d)\b")
+_WORD = re.compile(r"\w+(?:'\w+)?")
 _ROLES = frozenset({"user", "assistant", "system", "tool"})
 
 
@@ -90,9 +98,17 @@ def analyse(question: str) -> Question:
         asks_order=_ORDER.search(text) is not None,
         asks_overview=_ORDER.search(text) is not None or _OVERVIEW.search(text) is not None,
         days=find_days(text),
+        asks_memory=asks_memory(question),
+        is_short=is_short(question),
         asks_history=_HISTORY.search(text) is not None,
         topics=tuple(find_asked_topics(question)),
     )
+
+
+def name_topic(text: str) -> str:
+    """Return the words of a question that say what it is about; all of it when there are none."""
+    words = (word for word in _WORD.findall(text) if word.lower() not in STOP_WORDS | FRAME_WORDS)
+    return " ".join(words) or text
 
 
 def find_days(text: str) -> tuple[tuple[int, int], ...]:
