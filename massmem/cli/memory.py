@@ -32,7 +32,7 @@ from massmem.memory.persistent import USER, Memory, MemoryStats, RecallResult, S
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.queue import DrainCounts
 from massmem.session.memories import Memories, View
-from massmem.session.recall import create_recorder, to_memories
+from massmem.session.recall import create_recorder, explain_recall, to_memories
 from massmem.store.ports import SessionStore
 
 _ALL = 1_000_000
@@ -73,6 +73,7 @@ def search_command(
     agent: AsAgent = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Most memories.")] = None,
     tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Token budget.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why these are shown, and what is left out.")] = False,
     as_of: AsOf = None,
     origin: FromOrigin = None,
     owner: OwnerName = None,
@@ -91,9 +92,21 @@ def search_command(
     if as_json:
         rows = [memory_to_dict(m) | {"score": round(m.score, 4), "note": m.note or None} for m in memories]
         notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
+        notes |= {"explanation": explain_recall(recalled)} if explain else {}
         write_json({"query": query, "memories": rows, "tokens": recalled.tokens} | notes)
         return
     print_memories(memories, explain_search(unavailable))
+    if explain:
+        print_explanation(recalled)
+
+
+def print_explanation(recalled: RecallResult) -> None:
+    """Say on stderr why memories are shown or not, how much each matters, and what is left out."""
+    decision = recalled.decision
+    notify(f"{decision.reason} (score {decision.score:.2f}, threshold {decision.threshold:.2f})")
+    for name, memories in (("shown", recalled.memories), ("left out", recalled.silenced)):
+        for memory in memories:
+            notify(f"{name}, {memory.relevance:.2f}: {one_line(memory.text, 60)}")
 
 
 @app.command("history")

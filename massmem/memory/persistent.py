@@ -184,9 +184,19 @@ class Decision:
     reason: str = ""
     """In plain words, "silent: ..." or "shown: ..."."""
 
+    @classmethod
+    def of(cls, score: float, threshold: float, why: str = "") -> "Decision":
+        """Return the decision by relevance. why: they are shown whatever it is; "" for no such reason."""
+        verb = "shown" if why or score >= threshold else "silent"
+        why = why or f"the best match has {score:.2f}, and what matters has at least {threshold:.2f} here"
+        return cls(round(score, 4), round(threshold, 4), f"{verb}: {why}")
+
     @property
     def is_silent(self) -> bool:
         return self.reason.startswith("silent")
+
+
+NOTHING_FOUND = Decision(reason="silent: nothing was found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +212,7 @@ class RecallResult:
     """No vectors were searched, only words."""
     silenced: tuple[Memory, ...] = ()
     """The best of what would have been shown without `RecallOptions.abstain`, best first."""
-    decision: Decision = Decision()
+    decision: Decision = NOTHING_FOUND
 
 
 @dataclass(frozen=True, slots=True)

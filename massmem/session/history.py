@@ -216,8 +216,8 @@ class History:
         scope = build_scope(agent, session_id, turn, pinned)
         scope = replace(scope, without=self.without, as_of=self.as_of, names=names)
 
-        async def recall(question: str, message_ids: frozenset[str], max_tokens: int) -> str:
-            return await self._memory.recall(agent, question, scope, message_ids, max_tokens)
+        async def recall(question: str, message_ids: frozenset[str], max_tokens: int, abstain: bool) -> str:
+            return await self._memory.recall(agent, question, scope, message_ids, max_tokens, abstain=abstain)
 
         return recall
 

@@ -40,7 +40,7 @@ from massmem.turn.prompt_builder import (
 
 log = logging.getLogger(__name__)
 
-Recall = Callable[[str, frozenset[str], int], Awaitable[str]]
+Recall = Callable[[str, frozenset[str], int, bool], Awaitable[str]]
 """Returns the lines that an agent's memory has on a question, "" for none; it never fails.
 
 Its arguments: the question, the ids of messages that are sent anyway, and the most tokens of the lines.
@@ -182,13 +182,16 @@ class Compressor:
     def budget(self) -> PromptBudget:
         return PromptBudget.of(self.config, self.meter.window)
 
-    async def recall(self, prompt: Prompt, max_tokens: int | None = None) -> Prompt:
-        """Return the prompt with what the agent's memory has on the question. max_tokens None: the usual room."""
+    async def recall(self, prompt: Prompt, max_tokens: int | None = None, *, abstain: bool = True) -> Prompt:
+        """Return the prompt with what the agent's memory has on the question.
+
+        max_tokens: None: the usual room. abstain: recall nothing when nothing matters; not for what left the prompt.
+        """
         most = self.budget.memories if max_tokens is None else max_tokens
         if self._recall is None or most < MIN_TOKENS:
             return replace(prompt, memories="")
         ids = frozenset(message.id for message in prompt.history if message.id)
-        return replace(prompt, memories=await self._recall(prompt.question, ids, most))
+        return replace(prompt, memories=await self._recall(prompt.question, ids, most, abstain))
 
     def has_room_for(self, prompt: Prompt, question: str, answer: str) -> bool:
         """Return whether the next turn needs no compression, when it asks as much as this one did.
@@ -351,7 +354,7 @@ class Compressor:
         buffer, budget = self.meter.buffer, self.budget
         room = min(budget.memories, budget.threshold - replace(bare, candidates=()).tokens(buffer))
         if recall_again and prompt.question and self._recall is not None:
-            return await self.recall(bare, room)
+            return await self.recall(bare, room, abstain=False)
         return replace(prompt, memories=memories) if memories and buffer.cost_of_text(memories) <= room else bare
 
 

@@ -5,6 +5,7 @@ its own questions, whose evidence is recalled with silence on and off. The files
 """
 
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -25,9 +26,9 @@ from scripts.benches.rows import Row, at_least, at_most, reported
 
 SIZES = {"nine conversations": 0, "24,000 memories": 24_000, "50,000 memories": 50_000}
 """Most memories of the larger stores; 0: as many as nine conversations have."""
-_ALONE = 4
+_ALONE = 3
 """Conversations of each set that are asked alone."""
-_ASKED = 200
+_ASKED = 100
 """Most questions of each kind and store."""
 _BUDGET = 1000
 _RESAMPLED = 1_000
@@ -74,12 +75,14 @@ def run_on(data: Path) -> list[Row]:
         answers: dict[str, Answers] = {}
         sizes: list[int] = []
         for conversation in alone[:_ALONE]:
+            print(f"{name}: {conversation['id']} ...", file=sys.stderr)
             size, more = ask([conversation], [*locomo, *beam], everyday)
             sizes.append(size)
             for kind, of_kind in more.items():
                 answers.setdefault(kind, Answers()).add(of_kind)
         rows += _make_rows(f"{name}, {round(mean(sizes)):,} memories", answers, least_everyday=0.9)
     for name, most in SIZES.items():
+        print(f"{name} ...", file=sys.stderr)
         size, answers = ask(choose(locomo, beam, most), [*locomo, *beam], everyday)
         rows += _make_rows(f"{name}, {size:,}" if not most else f"{size:,} memories", answers, least_everyday=0.8)
     return rows

@@ -155,7 +155,8 @@ class Retriever:
     ) -> RecallResult:
         """Show what matters. What does not is named as left out."""
         decision = self._silence.decide(question, c, scope, options)
-        is_tail = find_tail(question, c) & (options.abstain and not lexical_only)
+        has_best = options.abstain and not lexical_only and decision.score >= decision.threshold
+        is_tail = find_tail(question, c) & has_best
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]
         result = self._pack(question, rest, rest_scores, options, scope, lexical_only=lexical_only)
         if decision.is_silent:

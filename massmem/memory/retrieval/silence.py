@@ -15,8 +15,15 @@ import numpy as np
 from massmem.memory.access import visible_to
 from massmem.memory.claims import find_topic
 from massmem.memory.index import EVERYTHING, All, Index
-from massmem.memory.persistent import Decision, RecallOptions, Scope, Selection
-from massmem.memory.retrieval.query import Question, find_names, name_topic, search_forms
+from massmem.memory.persistent import NOTHING_FOUND, Decision, RecallOptions, Scope, Selection
+from massmem.memory.retrieval.query import (
+    Question,
+    explain_asking,
+    find_least_share,
+    find_names,
+    name_topic,
+    search_forms,
+)
 from massmem.memory.retrieval.rank import SHORTLIST, Candidates, Flags, Floats
 from massmem.memory.text_analysis import extract_terms
 
@@ -33,9 +40,6 @@ _NAMED = 0.3
 _ASKED = 0.5
 """Of the margin, for a question that asks for what was said, or names a day on which something was. One that asks in
 few words is never met with silence."""
-_LEAST_WORDS = 0.5
-"""Without vectors: share of the question's words that stand together. With fewer, everyday questions find some in any
-large store."""
 _TAIL = 0.2
 """Of the best relevance: what has less is not shown beside it. With 0.4, recall of evidence falls by .01 to .03."""
 _GROWTH = 1.1
@@ -55,36 +59,31 @@ class Silence:
 
     def decide(self, question: Question, c: Candidates, scope: Scope, options: RecallOptions) -> Decision:
         """Return whether the candidates are shown. Their relevance is set."""
-        score = max((memory.relevance for memory in c.memories), default=0.0)
         if not c.memories:
-            return Decision(reason="silent: nothing was found")
-        threshold = self._find_threshold(question, c, scope)
-        reason = self._explain(question, c, options) or (
-            f"{'shown' if score >= threshold else 'silent'}: the best match has {score:.2f}, "
-            f"and what matters has at least {threshold:.2f} here"
-        )
-        return Decision(round(score, 4), round(threshold, 4), reason)
+            return NOTHING_FOUND
+        score = max(memory.relevance for memory in c.memories)
+        return Decision.of(score, self._find_threshold(question, c, scope), self._explain(question, c, scope, options))
 
     @staticmethod
-    def _explain(question: Question, c: Candidates, options: RecallOptions) -> str:
+    def _explain(question: Question, c: Candidates, scope: Scope, options: RecallOptions) -> str:
         """Return why they are shown whatever they are; "" when their relevance decides."""
-        if not options.abstain:
-            return "shown: whatever is found is asked for"
-        if question.asks_memory and question.is_short:
-            return "shown: the question asks for what was said"
+        if why := explain_asking(question, options):
+            return why
+        here = scope.agent_id, scope.session_id, scope.turn
+        if any((memory.agent_id, memory.session_id, memory.turn) == here for memory in c.memories):
+            return "the agent has worked on this question before"
         if any(topic in question.topics for memory in c.memories for topic in map(find_topic, memory.claims)):
-            return "shown: what the question asks for is on record"
+            return "what the question asks for is on record"
         return ""
 
     def _find_threshold(self, question: Question, c: Candidates, scope: Scope) -> float:
         is_named = bool(find_names(question, (name for name in c.speakers if name[:1].isupper())))
-        asks_past = question.asks_memory or (question.asks_overview and question.about_user)
         is_dated = any(((c.day >= first) & (c.day <= last)).any() for first, last in question.days)
         count, level = self._find_level(scope)
         if level is None:
-            return 0.0 if is_dated else _LEAST_WORDS * (_ASKED if is_named or asks_past else 1.0)
+            return 0.0 if is_dated else find_least_share(question, is_named=is_named)
         margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * max(0.0, log2(max(count, 1) / _SMALL_STORE)))
-        margin *= _ASKED if is_dated or asks_past else 1.0
+        margin *= _ASKED if is_dated or question.asks_past else 1.0
         return level + (margin - _NAMED * is_named) * (1 - level)
 
     def _find_level(self, scope: Scope) -> tuple[int, float | None]:

@@ -509,7 +509,7 @@ async def test_turn_ended_by_bugs_has_the_exit_code_of_a_bug():
 
 
 async def test_known_error_is_not_reported_as_a_bug(caplog: pytest.LogCaptureFixture):
-    async def recall(_question: str, _message_ids: frozenset[str], _max_tokens: int) -> str:
+    async def recall(_question: str, _message_ids: frozenset[str], _max_tokens: int, _abstain: bool) -> str:
         raise StoreUnavailable("the store cannot be reached", "check that it runs")
 
     config = config_of("agent_a", {})

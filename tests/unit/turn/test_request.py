@@ -157,7 +157,7 @@ async def test_answers_to_judge_are_shortened_evenly_when_they_do_not_fit():
 async def test_answers_that_are_too_long_take_the_memories_from_no_vote_and_too_many_from_one_alone():
     asked: list[str] = []
 
-    async def recall(question: str, shown: frozenset[str], most: int) -> str:
+    async def recall(question: str, shown: frozenset[str], most: int, abstain: bool) -> str:
         asked.append(question)
         return "User: the port is 8042."
 
@@ -173,7 +173,7 @@ async def test_answers_that_are_too_long_take_the_memories_from_no_vote_and_too_
 async def test_recall_after_compression_leaves_out_what_is_still_sent():
     asked: list[tuple[frozenset[str], int]] = []
 
-    async def recall(question: str, shown: frozenset[str], most: int) -> str:
+    async def recall(question: str, shown: frozenset[str], most: int, abstain: bool) -> str:
         asked.append((shown, most))
         return "User: the port is 8042."
 
@@ -188,7 +188,7 @@ async def test_recall_after_compression_leaves_out_what_is_still_sent():
 
 @pytest.mark.parametrize("lines", ["", "User: the port is 8042."])
 async def test_recalled_memories_are_measured(lines: str):
-    async def recall(question: str, shown: frozenset[str], most: int) -> str:
+    async def recall(question: str, shown: frozenset[str], most: int, abstain: bool) -> str:
         return lines
 
     agent, _ = await agent_with(8_000, recall=recall)
