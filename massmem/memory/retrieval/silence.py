@@ -42,6 +42,8 @@ _ASKED = 0.5
 few words is never met with silence."""
 _TAIL = 0.2
 """Of the best relevance: what has less is not shown beside it. With 0.4, recall of evidence falls by .01 to .03."""
+_REACH = 1
+"""Passages on each side of one that matters."""
 _GROWTH = 1.1
 """A store that has grown more is compared anew."""
 _MOST_SCOPES = 64
@@ -131,11 +133,13 @@ def find_word_shares(question: Question, c: Candidates) -> Floats:
 def find_tail(question: Question, c: Candidates) -> Flags:
     """Return which candidates matter too little beside the best one, by their vectors.
 
-    Values of what is asked for always matter.
+    What stands beside one that matters stays: an answer can be one word. So do values of what is asked for.
     """
     relevance = np.array([memory.relevance for memory in c.memories], np.float64)
+    matters = relevance >= _TAIL * relevance.max(initial=0.0)
+    beside = np.concatenate([c.key[matters] + step for step in range(-_REACH, _REACH + 1)])
     asked = [not set(question.topics).isdisjoint(map(find_topic, memory.claims)) for memory in c.memories]
-    return (relevance < _TAIL * relevance.max(initial=0.0)) & ~np.array(asked, np.bool_)
+    return ~(np.isin(c.key, beside) | np.array(asked, np.bool_))
 
 
 @cache

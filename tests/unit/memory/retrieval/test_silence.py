@@ -131,7 +131,7 @@ async def test_without_an_embedder_words_that_stand_together_matter(by_words: In
     await by_words.record([make_episode(text, i, by="b", won=True) for i, text in enumerate(ANSWERS)])
     assert (await by_words.recall("Why are sunsets red in the evening?", asks(), ROOM)).memories
     silent = await by_words.recall("Which red wine do people serve with fish?", asks(), ROOM)
-    assert silent.decision.reason == "silent: the best match has 0.20, and what matters has at least 0.50 here"
+    assert silent.decision.reason == "silent: the best match has 0.20, and what matters has at least 0.33 here"
     assert silent.silenced
 
 
