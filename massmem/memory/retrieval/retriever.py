@@ -139,7 +139,10 @@ class Retriever:
         c, scores = rest, rest_scores
         if vector is not None and len(scores):
             scores = add_meaning(scores, self._cosines(vector, c), is_multilingual=self._is_multilingual)
-            c = c.with_relevance(self._cosines(self._embed(name_topic(query)) or vector, c))
+            cosines = self._cosines(self._embed(name_topic(query)) or vector, c)
+            if not cosines.all():  # what cannot be embedded
+                cosines = np.where(cosines == 0, find_word_shares(question, c), cosines)
+            c = c.with_relevance(cosines)
         c, scores = settle(question, c, scores, pool.chains, self._count)
         return self._show(question, c, scores, options, scope, lexical_only=vector is None)
 

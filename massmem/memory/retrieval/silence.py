@@ -24,7 +24,7 @@ from massmem.memory.retrieval.query import (
     name_topic,
     search_forms,
 )
-from massmem.memory.retrieval.rank import SHORTLIST, Candidates, Flags, Floats
+from massmem.memory.retrieval.rank import DEFAULT_WEIGHTS, SHORTLIST, Candidates, Flags, Floats
 from massmem.memory.text_analysis import extract_terms
 
 Embed = Callable[[str], Sequence[float] | None]
@@ -32,18 +32,16 @@ Embed = Callable[[str], Sequence[float] | None]
 
 _MARGIN = 0.27
 """Of the way from what an unrelated question reaches to a perfect match. docs/memory.md has the curve."""
-_LESS_MARGIN, _SMALL_STORE, _LEAST_MARGIN = 0.045, 4_000, 0.05
+_LESS_MARGIN, _SMALL_STORE, _LEAST_MARGIN = 0.055, 4_000, 0.05
 """So much less with each doubling beyond a small store: the best of many is nearly the same for all unrelated
 questions, and evidence stands less far above it."""
 _NAMED = 0.3
 """The same for a question that names someone who speaks in the memories: so much less is enough."""
-_ASKED = 0.5
+_ASKED = 0.75
 """Of the margin, for a question that asks for what was said, or names a day on which something was. One that asks in
 few words is never met with silence."""
 _TAIL = 0.2
 """Of the best relevance: what has less is not shown beside it. With 0.4, recall of evidence falls by .01 to .03."""
-_REACH = 1
-"""Passages on each side of one that matters."""
 _GROWTH = 1.1
 """A store that has grown more is compared anew."""
 _MOST_SCOPES = 64
@@ -135,9 +133,10 @@ def find_tail(question: Question, c: Candidates) -> Flags:
 
     What stands beside one that matters stays: an answer can be one word. So do values of what is asked for.
     """
+    reach = DEFAULT_WEIGHTS.reach
     relevance = np.array([memory.relevance for memory in c.memories], np.float64)
     matters = relevance >= _TAIL * relevance.max(initial=0.0)
-    beside = np.concatenate([c.key[matters] + step for step in range(-_REACH, _REACH + 1)])
+    beside = np.concatenate([c.key[matters] + step for step in range(-reach, reach + 1)])
     asked = [not set(question.topics).isdisjoint(map(find_topic, memory.claims)) for memory in c.memories]
     return ~(np.isin(c.key, beside) | np.array(asked, np.bool_))
 
