@@ -13,6 +13,7 @@ from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.text import format_dollars
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
+from massmem.core.voting import describe_share
 
 SCHEMA_VERSION = 1
 """Of the JSON."""
@@ -27,6 +28,14 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1rem; margin-top: 2.5rem; } small, .ho
 img { max-width: 100%; }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_BLOCK = re.compile(r"\s|[#>*+|`~<-]|[0-9]+[.)]|.*\n")
+"""Beginning of a text that is more than one line of a paragraph."""
+_END = "end of the text"
+_HTML_ENDS = (
+    ("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"), ("<script", "</script>"), ("<style", "</style>"),
+    ("<pre", "</pre>"), ("<textarea", "</textarea>"), ("<!", ">"),
+)  # fmt: skip
+"""Beginnings and ends of blocks of HTML that blank lines do not end."""
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
 
 
@@ -97,8 +106,8 @@ def describe_decision(turn: TurnTranscript) -> str:
     if votes:
         parts.append(f"{votes.get(turn.record.winner or '', 0)} of {sum(votes.values())} votes")
     parts.append(f"{turn.rounds} round{'' if turn.rounds == 1 else 's'}")
-    if final is not None and final.confidence is not None:
-        parts.append(f"agreement {final.confidence:.0%}{', escalated' if final.escalated else ''}")
+    if final is not None and (share := describe_share(final.confidence, votes, escalated=final.escalated)):
+        parts.append(share)
     if turn.seconds is not None:
         parts.append(f"{turn.seconds:,.1f} s")
     if tokens := usage.prompt + usage.completion:
@@ -106,18 +115,6 @@ def describe_decision(turn: TurnTranscript) -> str:
         if usage.cost:
             parts.append(format_dollars(usage.cost))
     return ", ".join(parts)
-
-
-def list_minority(turn: TurnTranscript) -> tuple[str, list[tuple[str, str]]]:
-    """Return how many agree with the answer, and the agents with another one, as (name, its answer); both may be empty.
-
-    Their reasons stand among the ballots.
-    """
-    dissent = turn.dissent
-    if dissent is None or not dissent.minority:
-        return "", []
-    answers = [(turn.name(position.agent_id), position.answer) for position in dissent.minority if position.answer]
-    return dissent.describe_agreement(), answers
 
 
 class Format:
@@ -132,7 +129,7 @@ class Format:
     no_answer = "(no answer: the turn is {})"
 
     def write_start(self, session: SessionRecord) -> str:
-        return f"{session.title or session.session_id}\n{describe_session(session)}\n"
+        return f"{session.display_title or session.session_id}\n{describe_session(session)}\n"
 
     def write_turn(self, turn: TurnTranscript, first: bool, detailed: bool) -> str:
         """Return a turn as text. first: of the file; detailed: with every step of the agents."""
@@ -160,11 +157,12 @@ class Format:
             yield from self._write_votes(turn)
 
     def _write_votes(self, turn: TurnTranscript) -> Iterator[str]:
-        agreement, minority = list_minority(turn)
-        if agreement:
-            yield self.note.format(self._escape(agreement))
+        if turn.final is not None and turn.final.agreement:
+            yield self.note.format(self._escape(turn.final.agreement))
         yield from self._write_ballots(turn, [ballot for ballot in turn.ballots if ballot.stands])
-        yield from (self._write_minority(name, answer) for name, answer in minority)
+        for position in () if turn.dissent is None else turn.dissent.others:
+            if position.answer:
+                yield self._write_other_answer(turn.name(position.agent_id), position.answer)
 
     def _write_speech(self, speaker: str, text: str, agent: str | None = None, kind: str = "step") -> str:
         """Return what somebody said. agent: behind the speaker; kind: user, final or step, for the looks."""
@@ -184,7 +182,7 @@ class Format:
     def _write_ballot(self, turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:
         return self._escape(f"{turn.name(agent)} voted for {turn.name(choice)}: {reason}")
 
-    def _write_minority(self, name: str, answer: str) -> str:
+    def _write_other_answer(self, name: str, answer: str) -> str:
         return self._write_speech(f"{name} answered", answer)
 
     def _escape(self, text: str) -> str:
@@ -200,11 +198,12 @@ class Markdown(Format):
     no_answer = "*No answer: the turn is {}.*\n"
 
     def write_start(self, session: SessionRecord) -> str:
-        title = self._escape(session.title or session.session_id)
+        title = self._escape(session.display_title or session.session_id)
         return f"# {title}\n\n{self._escape(describe_session(session))}\n"
 
     def _write_speech(self, speaker: str, text: str, agent: str | None = None, kind: str = "step") -> str:
-        return f"**{self._escape(speaker)}**{'' if agent is None else f' ({self._escape(agent)})'}: {text}\n"
+        label = f"**{self._escape(speaker)}**{'' if agent is None else f' ({self._escape(agent)})'}:"
+        return label + ("\n\n" if _BLOCK.match(text) else " ") + _close_block(text) + "\n"
 
     def _write_steps(self, turn: TurnTranscript) -> Iterator[str]:
         round_ = 0
@@ -220,7 +219,7 @@ class Markdown(Format):
     def _write_ballot(self, turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:
         return f"- {super()._write_ballot(turn, agent, choice, ' '.join(reason.split()))}"
 
-    def _write_minority(self, name: str, answer: str) -> str:
+    def _write_other_answer(self, name: str, answer: str) -> str:
         return f"\n**{self._escape(name)}** answered:\n\n{_quote(answer)}"
 
     def _escape(self, text: str) -> str:
@@ -236,7 +235,7 @@ class Html(Format):
     no_answer = '<p class="how">No answer: the turn is {}.</p>'
 
     def write_start(self, session: SessionRecord) -> str:
-        title = escape(session.title or session.session_id)
+        title = escape(session.display_title or session.session_id)
         return (
             '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -285,6 +284,21 @@ class Json(Format):
 FORMATS: dict[str, Format] = {"json": Json(), "markdown": Markdown(), "text": Format(), "html": Html()}
 
 
+def _close_block(text: str) -> str:
+    """Return the Markdown with an end for a block of code or HTML that it leaves open: what follows would be in it."""
+    if not any(mark in text for mark in ("```", "~~~", "<")):
+        return text
+    from markdown_it import MarkdownIt
+
+    last = MarkdownIt("commonmark").parse(f"{text}\n\n{_END}")[-1]
+    if last.type == "fence":
+        return f"{text.rstrip()}\n{last.markup}"
+    if last.type != "html_block":
+        return text
+    beginning = last.content.lstrip().lower()
+    return text + next((end for begin, end in _HTML_ENDS if beginning.startswith(begin.lower())), "")
+
+
 def _quote(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
@@ -305,6 +319,7 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "confidence": None if final is None else final.confidence,
         "escalated": final is not None and final.escalated,
         "votes": turn.votes,
+        "agreement": None if final is None else final.agreement or None,
         "dissent": None if (dissent := turn.dissent) is None else dissent.to_json(),
         "ballots": [
             {"agent": b.agent_id, "round": b.round, "choice": b.choice, "reason": b.reason, "stands": b.stands}

@@ -50,7 +50,7 @@ from massmem.core.errors import (
     ToolServerError,
 )
 from massmem.core.events import now
-from massmem.core.records import SessionFilter
+from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.core.redact import redact, show_start
 from massmem.core.text import make_printable, one_line
 from massmem.memory import open_memory
@@ -579,7 +579,7 @@ def _check_integrity(path: Path) -> list[str]:
 async def _check_contents(config: TeamConfig, home: Path, name: str) -> Sequence[CheckResult]:
     store = await open_configured(config.store, home)
     try:
-        counts = await store.count_sessions(SessionFilter())
+        counts = await store.count_sessions(SessionFilter(owner=EVERYBODY))
         queue = await store.count_recordings()
         details = [*filter(None, (store.info.always, *store.info.once))]
     finally:

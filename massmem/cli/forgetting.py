@@ -2,21 +2,22 @@
 
 import asyncio
 import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import typer
 
+from massmem.cli.memory_view import count_memories
 from massmem.cli.setup import Setup
 from massmem.cli.streams import notify, show_activity, write_json, write_out
-from massmem.core.errors import InputError
 from massmem.core.text import make_printable, one_line
+from massmem.memory.short_ids import shorten_id
 from massmem.render.text import pluralize
-from massmem.session.erasure import Findings, Near, Receipt
+from massmem.session.erasure import Checks, Eraser, Findings, Near, Order, Receipt
 
 _EXCERPT = 160
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,8 @@ class ForgetRequest:
     as_json: bool
 
 
-def forget_statements(load: Callable[[], Setup], request: ForgetRequest) -> int:
-    """Forget everywhere. Returns exit code 1 when something is left. Raises InputError and what Eraser raises."""
-    if not request.ids and not any(text.strip() for text in request.texts):
-        raise InputError("nothing was named", "name ids of memories, or a statement: --text TEXT")
-    if not request.yes and not sys.stdin.isatty():
-        raise InputError("forgetting cannot be undone, and there is no terminal to confirm it", "add --yes")
-    setup = load()
+def forget_statements(setup: Setup, request: ForgetRequest) -> int:
+    """Forget everywhere. Returns exit code 1 when something is left. Raises what Eraser raises."""
     if not request.yes:
         with show_activity("looking for it"):
             findings = asyncio.run(_find(setup, request))
@@ -55,30 +51,36 @@ def forget_statements(load: Callable[[], Setup], request: ForgetRequest) -> int:
 
 
 async def _find(setup: Setup, request: ForgetRequest) -> Findings:
-    async with setup.open_memories() as memories, memories.open_eraser() as eraser:
-        return await eraser.find(await eraser.read_orders(request.ids, request.texts))
+    async with _open_orders(setup, request) as (eraser, orders):
+        return await eraser.find(orders)
 
 
 async def _erase(setup: Setup, request: ForgetRequest) -> Receipt:
+    async with _open_orders(setup, request) as (eraser, orders):
+        return await eraser.erase(orders)
+
+
+@asynccontextmanager
+async def _open_orders(setup: Setup, request: ForgetRequest) -> AsyncGenerator[tuple[Eraser, Sequence[Order]]]:
     async with setup.open_memories() as memories, memories.open_eraser() as eraser:
-        return await eraser.erase(await eraser.read_orders(request.ids, request.texts))
+        yield eraser, await eraser.read_orders(request.ids, request.texts)
 
 
 def _list_findings(findings: Findings) -> None:
-    """Write what would go."""
     sessions = pluralize(len(findings.sessions), "session")
-    notify(f"this goes from {sessions}, and {_count_memories(len(findings.memories))}:")
-    for sentence in findings.sentences[:_MOST_LISTED]:
+    notify(f"this goes from {sessions}, and {count_memories(len(findings.memories))}:")
+    for sentence in findings.sentences[:_MAX_LISTED]:
         write_out(f"  {one_line(make_printable(sentence), _EXCERPT)}\n")
-    if len(findings.sentences) > _MOST_LISTED:
-        write_out(f"  and {len(findings.sentences) - _MOST_LISTED} more\n")
+    if len(findings.sentences) > _MAX_LISTED:
+        write_out(f"  and {len(findings.sentences) - _MAX_LISTED} more\n")
 
 
 def _choose_near(near: Sequence[Near]) -> list[Near]:
     """Ask which of the near paraphrases go, too."""
     notify("this may say the same in other words:")
     for number, one in enumerate(near, 1):
-        write_out(f"  {number}. {_format_place(one)}\n     {one_line(make_printable(one.text), _EXCERPT)}\n")
+        place = make_printable(f"{_name_memory(one)}, {one.session_id} turn {one.turn}, {one.agent_id}")
+        write_out(f"  {number}. {place}\n     {one_line(make_printable(one.text), _EXCERPT)}\n")
     while True:
         reply = typer.prompt("Which of them, too? (numbers, all, or none)", default="none", err=True).strip().lower()
         if reply in ("all", "none"):
@@ -89,36 +91,28 @@ def _choose_near(near: Sequence[Near]) -> list[Near]:
         notify(f"write numbers from 1 to {len(near)}, all, or none")
 
 
-def _format_place(near: Near) -> str:
-    memory = near.place.memory_id or "in the log alone"
-    return make_printable(f"{memory}  {near.place.session_id} turn {near.place.turn}  {near.agent_id}")
+def _name_memory(near: Near) -> str:
+    return f"memory {shorten_id(near.memory_id)}" if near.memory_id else "in the log alone"
 
 
 def _report(receipt: Receipt) -> None:
-    """Say what went, and what did not."""
     deleted, checks = receipt.deleted, receipt.checks
     events = f"{pluralize(deleted.events, 'event')} of {pluralize(len(deleted.sessions), 'session')}"
-    notify(f"forgotten: {_count_memories(deleted.memories)}, {events}, {pluralize(deleted.files, 'file')}")
+    notify(f"forgotten: {count_memories(deleted.memories)}, {events}, {pluralize(deleted.files, 'file')}")
     counts = (checks.messages, "message"), (checks.files, "file"), (checks.questions, "question")
     checked = ", ".join(pluralize(number, noun) for number, noun in counts)
     if checks.is_clean:
         notify(f"checked: nothing of it is left in {checked}")
     else:
-        _report_rest(receipt, checked)
-    for place in receipt.near:
-        where = f"memory {place.memory_id}" if place.memory_id else "in the log alone"
-        notify(f"left, it may say the same in other words: {place.session_id} turn {place.turn}, {where}")
-    if ids := [place.memory_id for place in receipt.near if place.memory_id]:
+        _report_rest(checks, checked)
+    for near in receipt.near:
+        notify(f"left, it may say the same in other words: {near.session_id} turn {near.turn}, {_name_memory(near)}")
+    if ids := [shorten_id(near.memory_id) for near in receipt.near if near.memory_id]:
         notify(f"to forget that, too: massmem memory forget --everywhere {' '.join(ids)}")
 
 
-def _count_memories(number: int) -> str:
-    return pluralize(number, "memory", "memories")
-
-
-def _report_rest(receipt: Receipt, checked: str) -> None:
-    checks = receipt.checks
-    sessions, memories = pluralize(checks.sessions_found, "session"), _count_memories(checks.memories_found)
+def _report_rest(checks: Checks, checked: str) -> None:
+    sessions, memories = pluralize(checks.sessions_found, "session"), count_memories(checks.memories_found)
     replies = pluralize(checks.questions_found, "reply", "replies")
     notify(f"it is still in {sessions}, {memories}, {replies} of {checked}")
     for path in checks.files_found:

@@ -1,4 +1,4 @@
-"""`massmem memory`: what is remembered, where it came from, and how to forget it."""
+"""`massmem memory`: what is remembered, where it came from, and how to correct, keep and forget it."""
 
 import asyncio
 import os
@@ -13,14 +13,30 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli.forgetting import ForgetRequest, forget_statements
+from massmem.cli.memory_view import (
+    Found,
+    MemoryDetails,
+    Stats,
+    count_memories,
+    details_to_dict,
+    explain_list,
+    memory_to_dict,
+    print_explanation,
+    print_history,
+    print_hits,
+    print_memories,
+    print_memory,
+    print_stats,
+)
 from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes, offer_agents
 from massmem.cli.setup import Setup, load_setup
-from massmem.cli.streams import MB, Progress, notify, show_progress, write_json, write_out
+from massmem.cli.streams import Progress, notify, show_progress, write_json, write_out
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
+from massmem.core.events import MemoryAction
 from massmem.core.ids import SESSION_ID
-from massmem.core.records import MessageRecord, Owner, RecordingCounts
+from massmem.core.records import EVERYBODY, RecordingCounts
 from massmem.core.text import make_printable, one_line
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
@@ -28,17 +44,17 @@ from massmem.memory.ledger import Chain
 from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
-from massmem.memory.persistent import USER, Memory, MemoryStats, RecallResult, Selection
+from massmem.memory.persistent import USER, Memory, Selection
 from massmem.recording.forgetting import unknown_memory
-from massmem.recording.queue import DrainCounts
+from massmem.recording.jobs import DrainCounts
 from massmem.session.memories import Memories, View
 from massmem.session.recall import create_recorder, explain_recall, to_memories
 from massmem.store.ports import SessionStore
 
 _ALL = 1_000_000
-_EXCERPT = 160
-
-app = typer.Typer(no_args_is_help=True, help="Search, show, forget and rebuild memories.")
+_MOST_LISTED = 20
+"""Memories that are listed before they are forgotten."""
+app = typer.Typer(no_args_is_help=True, help="Search, show, correct, pin, forget and rebuild memories.")
 
 Agent = Annotated[
     str | None,
@@ -63,6 +79,7 @@ FromOrigin = Annotated[
         "--origin", metavar="ORIGIN", help="Only what is from: user, agent, import, outside, tool, or tool:NAME."
     ),
 ]
+MemoryName = Annotated[str, typer.Argument(metavar="ID", help="As list and search show it, or a beginning of that.")]
 Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, max=MAX_TURN, help="Of this turn only.")]
 
 
@@ -73,40 +90,39 @@ def search_command(
     agent: AsAgent = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Most memories.")] = None,
     tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Token budget.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why these are shown, and what is left out.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what an agent would not be shown, below a line that says so.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why these are shown, how much each matters, and what is left out.")
+    ] = False,
     as_of: AsOf = None,
     origin: FromOrigin = None,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find memories by meaning and words, best first.
+    """Find what agents would be shown, by meaning and words, best first, with its relevance from 0 to 1.
 
     Those of the user, of winners, and of the agent itself are searched. Values that no longer hold are left out unless
     the words ask for history.
     """
     setup = load_setup(config, owner)
     view = View(agent, session_id, as_of=parse_as_of(as_of), origin=check_origin(origin))
-    recalled, unavailable = asyncio.run(search_memories(setup, query, view, (limit, tokens)))
+    hits = asyncio.run(search_memories(setup, query, view, (limit, tokens), beyond=everything))
+    recalled = hits.recalled
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
-        rows = [memory_to_dict(m) | {"score": round(m.score, 4), "note": m.note or None} for m in memories]
-        notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
+        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, hits.beyond or ())]
+        notes = {"lexical_only": recalled.lexical_only, "unavailable": hits.unavailable or None}
+        notes |= {"beyond": more} if everything else {}
         notes |= {"explanation": explain_recall(recalled)} if explain else {}
-        write_json({"query": query, "memories": rows, "tokens": recalled.tokens} | notes)
+        pinned = [memory_to_dict(memory) for memory in recalled.pinned]
+        write_json({"query": query, "pinned": pinned, "memories": rows, "tokens": recalled.tokens} | notes)
         return
-    print_memories(memories, explain_search(unavailable))
+    print_hits(hits, memories)
     if explain:
         print_explanation(recalled)
-
-
-def print_explanation(recalled: RecallResult) -> None:
-    """Say on stderr why memories are shown or not, how much each matters, and what is left out."""
-    decision = recalled.decision
-    notify(f"{decision.reason} (score {decision.score:.2f}, threshold {decision.threshold:.2f})")
-    for name, memories in (("shown", recalled.memories), ("left out", recalled.silenced)):
-        for memory in memories:
-            notify(f"{name}, {memory.relevance:.2f}: {one_line(memory.text, 60)}")
 
 
 @app.command("history")
@@ -134,6 +150,7 @@ def list_command(
     agent: Agent = None,
     turn: Turn = None,
     facts: Annotated[bool, typer.Option("--facts", help="Facts only, without verbatim passages.")] = False,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Pinned ones only.")] = False,
     origin: FromOrigin = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Most memories.")] = 20,
     owner: OwnerName = None,
@@ -142,7 +159,9 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List memories, newest first."""
-    selection = Selection(session_id, agent, turn, "fact" if facts else None, origin=check_origin(origin))
+    selection = Selection(
+        session_id, agent, turn, "fact" if facts else None, origin=check_origin(origin), is_pinned=pinned
+    )
     setup = load_setup(config, owner, all_owners=all_owners)
     memories, unavailable = asyncio.run(list_memories_or_conversations(setup, selection, limit))
     if as_json:
@@ -153,40 +172,103 @@ def list_command(
 
 @app.command("show")
 def show_command(
-    memory_id: Annotated[str, typer.Argument(metavar="ID", help="As list and search show it.")],
+    memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Show a memory in full, with what was changed of it and the messages that it came from."""
+    details = asyncio.run(_load_memory(load_setup(config, owner), memory_id))
+    if as_json:
+        write_json(details_to_dict(details))
+    else:
+        print_memory(details)
+
+
+async def _load_memory(setup: Setup, name: str) -> MemoryDetails:
+    """Return a memory with what it came from. Raises UnknownMemoryError, InputError: several begin so.
+
+    name: its id or a short form; or the id of a message, as they are listed while another process has the index.
+    """
+    async with setup.open_memories() as memories:
+        messages = await memories.store.get_messages([name])
+        session = await memories.store.get_session(messages[0].session_id) if messages else None
+        is_own = session is not None and setup.owner in (EVERYBODY, session.owner)
+        if is_own and (spoken := await to_memories(memories.store, [name])):
+            return MemoryDetails(spoken[0], messages)
+        memory = await memories.find(name)
+        if memory is None:
+            raise unknown_memory(name)
+        return MemoryDetails(memory, await memories.read_sources(memory), await memories.read_changes(memory))
+
+
+@app.command("add")
+def add_command(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be remembered; -: from standard input.")],
+    session_id: InSession = None,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a memory in full, with the messages that it came from."""
-    memory, messages = asyncio.run(_load_memory(load_setup(config, owner), memory_id))
-    if as_json:
-        write_json(memory_to_dict(memory) | {"messages": [_message_to_dict(message) for message in messages]})
-        return
-    write_out(f"{_format_head(memory)}\n{_indent(memory.text)}\n\nFrom:\n")
-    for message in messages:
-        moment = f"{message.created_at.astimezone():%Y-%m-%d %H:%M:%S}"
-        head = f"{message.agent_id or USER}, {message.session_id} turn {message.turn}, {moment}"
-        write_out(f"  {make_printable(head)}\n{_indent(message.content, 4)}\n")
-    if not messages:
-        write_out("  messages that are no longer in the store\n")
+    """Remember a text as the user's words.
 
-
-async def _load_memory(setup: Setup, memory_id: str) -> tuple[Memory, Sequence[MessageRecord]]:
-    """Return a memory and the messages that it came from. Raises InputError when there is no such memory.
-
-    memory_id: of the memory, or of a message, as they are listed while another process has the index.
+    Where the team remembers across conversations it needs no conversation: it is in one called Notes.
     """
-    async with setup.open_memories() as memories:
-        messages = await memories.store.get_messages([memory_id])
-        session = await memories.store.get_session(messages[0].session_id) if messages else None
-        is_own = session is not None and setup.owner in (None, Owner(session.user_id))
-        if is_own and (spoken := await to_memories(memories.store, [memory_id])):
-            return spoken[0], messages
-        memory = await memories.find(memory_id)
-        if memory is None:
-            raise unknown_memory(memory_id)
-        return memory, await memories.read_sources(memory)
+    memory, place = asyncio.run(add_memory(load_setup(config, owner), _read_text(text), session_id))
+    if as_json:
+        write_json({"session_id": place, "memory": memory and memory_to_dict(memory)})
+    elif memory is None:
+        notify("stored; it becomes a memory when the index is free, at the next question or `massmem memory record`")
+    else:
+        notify(f"remembered: {memory.short_id}")
+
+
+@app.command("edit")
+def edit_command(
+    memory_id: MemoryName,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="What it is to say; -: from standard input. [default: asks]")
+    ] = None,
+    owner: OwnerName = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Correct a memory: agents recall the new text instead of the old one.
+
+    `massmem memory show` still shows what it said before. The messages of the conversation stay as they are.
+    """
+    setup = load_setup(config, owner)
+    if text is None:
+        if not sys.stdin.isatty():
+            raise InputError("the new text is missing", f"massmem memory edit {memory_id[:40]} TEXT")
+        write_out(f"{make_printable(asyncio.run(_load_memory(setup, memory_id)).memory.text)}\n")
+        answer: str = typer.prompt("What it is to say", err=True)
+        text = answer
+    report_change(asyncio.run(change_memory(setup, memory_id, "edit", _read_text(text))), "edited", as_json=as_json)
+
+
+@app.command("pin")
+def pin_command(memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Show a memory to agents with every question, whatever it is about."""
+    report_change(asyncio.run(change_memory(load_setup(config, owner), memory_id, "pin")), "pinned", as_json=as_json)
+
+
+@app.command("unpin")
+def unpin_command(
+    memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Show a memory only where it matters for the question again."""
+    memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, "unpin"))
+    report_change(memory, "no longer pinned", as_json=as_json)
+
+
+def _read_text(text: str) -> str:
+    return sys.stdin.read() if text == "-" else text
+
+
+def report_change(memory: Memory, done: str, *, as_json: bool = False) -> None:
+    """Say what became of a memory. done: what was done with it."""
+    if as_json:
+        write_json(memory_to_dict(memory))
+    else:
+        notify(f"{done}: {memory.short_id}  {one_line(memory.text, 60)}")
 
 
 @app.command("forget")
@@ -214,19 +296,21 @@ def forget_command(
     receipt says what went, and how that was checked.
     """
     selection = Selection(session_id, agent, turn, ids=tuple(ids or ()))
-    if everywhere or text:
-        if selection != Selection(ids=selection.ids) or not everywhere:
-            raise InputError("--everywhere takes ids and --text only", "massmem memory forget --everywhere ID...")
-        order = ForgetRequest(selection.ids, tuple(text or ()), yes=yes, as_json=as_json)
-        return forget_statements(lambda: load_setup(config, owner), order)
-    if selection == Selection():
-        raise InputError("no memory was named", "name ids, --session-id, --agent or --turn")
+    texts = tuple(filter(str.strip, text or ()))
+    if (everywhere or text) and (selection != Selection(ids=selection.ids) or not everywhere):
+        raise InputError("--everywhere takes ids and --text only", "massmem memory forget --everywhere ID...")
+    if selection == Selection() and not texts:
+        others = "a statement: --text TEXT" if everywhere else "--session-id, --agent or --turn"
+        raise InputError("no memory was named", f"name ids, or {others}")
     if not yes and not sys.stdin.isatty():
         raise InputError("forgetting cannot be undone, and there is no terminal to confirm it", "add --yes")
     setup = load_setup(config, owner)
+    if everywhere:
+        return forget_statements(setup, ForgetRequest(selection.ids, texts, yes=yes, as_json=as_json))
     if not yes:
-        count = asyncio.run(count_memories(setup, selection))
-        if not typer.confirm(f"Memories to forget for good: {count}. Continue?", err=True):
+        memories = asyncio.run(list_memories(setup, selection))
+        print_memories(memories[:_MOST_LISTED])
+        if not typer.confirm(f"Forget {count_memories(len(memories))} for good?", err=True):
             notify("nothing was forgotten")
             return 0
     count = asyncio.run(forget_memories(setup, selection))
@@ -373,19 +457,38 @@ def _require_on_disk(setup: Setup) -> None:
 
 
 async def search_memories(
-    setup: Setup, query: str, view: View, limits: tuple[int | None, int | None] = (None, None)
-) -> tuple[RecallResult, str]:
-    """Return what an agent would recall.
+    setup: Setup, query: str, view: View, limits: tuple[int | None, int | None] = (None, None), *, beyond: bool = False
+) -> Found:
+    """Return what an agent would recall. Raises what `Memories.search` raises.
 
     Args:
         view: its session may be named as a user does.
         limits: memories and tokens; None for the values of the configuration.
-
-    Returns:
-        The memories, and "" or why the index is unavailable and the log was searched by words instead.
+        beyond: also what it would not.
     """
     async with setup.open_memories() as memories:
-        return await memories.search(query, await _resolve_view(setup, memories, view), *limits)
+        view = await _resolve_view(setup, memories, view)
+        recalled, unavailable = await memories.search(query, view, *limits)
+        more = await memories.search_beyond(query, view, recalled, limits[0]) if beyond else None
+        return Found(recalled, unavailable, more)
+
+
+async def add_memory(setup: Setup, text: str, session_name: str | None) -> tuple[Memory | None, str]:
+    """Remember a text; return the memory, None: it becomes one later, and the id of its session."""
+    async with setup.open_memories() as memories:
+        session_id, memory = await memories.add(text, await _find_id(setup, memories.store, session_name))
+        return memory, session_id
+
+
+async def change_memory(setup: Setup, name: str, action: MemoryAction, text: str = "") -> Memory:
+    """Change a memory, and return it as it is then. Raises as `Memories.change`."""
+    async with setup.open_memories() as memories:
+        return await memories.change(name, action, text)
+
+
+def _hit_to_dict(memory: Memory) -> dict[str, Any]:
+    scores = {"score": round(memory.score, 4), "relevance": round(memory.relevance, 4)}
+    return memory_to_dict(memory) | scores | {"note": memory.note or None}
 
 
 async def read_history(setup: Setup, query: str, view: View) -> Sequence[Chain]:
@@ -422,10 +525,10 @@ def check_origin(text: str | None) -> str | None:
     raise InputError(f"{one_line(text, 40)!r} is no origin", "write user, agent, import, outside, tool, or tool:NAME")
 
 
-async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:
-    """Return the selected memories, newest first. Raises UnknownSessionError."""
+async def list_memories(setup: Setup, selection: Selection) -> Sequence[Memory]:
+    """Return all selected memories, newest first. Raises UnknownSessionError, UnknownMemoryError."""
     async with setup.open_memories() as memories:
-        return await memories.list_from_index(await _resolve_session(setup, memories, selection), limit)
+        return await memories.list_from_index(await _resolve_session(setup, memories, selection), _ALL)
 
 
 async def list_memories_or_conversations(
@@ -439,10 +542,6 @@ async def list_memories_or_conversations(
         return await memories.list(await _resolve_session(setup, memories, selection), limit)
 
 
-async def count_memories(setup: Setup, selection: Selection) -> int:
-    return len(await list_memories(setup, selection, _ALL))
-
-
 async def forget_memories(setup: Setup, selection: Selection) -> int:
     """Delete the selected memories and never record them again; return how many there were.
 
@@ -452,26 +551,6 @@ async def forget_memories(setup: Setup, selection: Selection) -> int:
     """
     async with setup.open_memories() as memories:
         return await memories.forget(await _resolve_session(setup, memories, selection))
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    memory: MemoryStats | None
-    """None when the memory is unavailable."""
-    queue: RecordingCounts
-    location: str
-    size: int | None
-    """Bytes on disk; None for a server."""
-    unavailable: str = ""
-    """Why the memory is unavailable."""
-    note: str = ""
-    """What the user should know about the memory."""
-
-    def to_dict(self) -> dict[str, Any]:
-        known = {} if self.memory is None else asdict(self.memory)
-        more = {"location": self.location, "bytes": self.size}
-        more |= {"unavailable": self.unavailable or None, "note": self.note or None}
-        return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
 async def collect_stats(setup: Setup) -> Stats:
@@ -512,99 +591,3 @@ async def _resolve_session(setup: Setup, memories: Memories, selection: Selectio
             if is_gone and await memories.list_from_index(Selection(name), 1):
                 return selection
         raise
-
-
-def explain_list(unavailable: str) -> str:
-    """Return what to say of a list of `list_memories_or_conversations`."""
-    return unavailable and f"{unavailable}: this is what was said, newest first; facts are in the index alone"
-
-
-def explain_search(unavailable: str) -> str:
-    """Return what to say of the result of `search_memories`."""
-    return unavailable and f"{unavailable}: the log was searched by words instead"
-
-
-def print_memories(memories: Sequence[Memory], notice: str = "") -> None:
-    """Write the start of each memory with its id and origin. notice: what the user should know of them."""
-    if notice:
-        notify(notice)
-    for memory in memories:
-        write_out(f"{_format_head(memory)}\n{_indent(one_line(memory.text, _EXCERPT))}\n")
-    if not memories:
-        notify("no memory matches")
-
-
-def print_history(chains: Sequence[Chain]) -> None:
-    """Write each topic with its values, the earliest first."""
-    for chain in chains:
-        claim = chain.entries[-1].claim
-        write_out(f"{make_printable(f'{claim.subject}: {claim.attribute}')}\n")
-        for entry in chain.entries:
-            until = f"until {_format_day(entry.until)}" if entry.until else "holds"
-            others = f"; {', '.join(entry.disputed_by)} otherwise" if entry.disputed_by else ""
-            line = f"{one_line(entry.claim.value, 60)}  since {_format_day(entry.since)}, {until}"
-            last = entry.memories[-1]
-            origin = f"{', '.join(entry.authors)}{others}; {last.session_id} turn {last.turn}, memory {last.id}"
-            write_out(f"  {make_printable(f'{line}  ({origin})')}\n")
-    if not chains:
-        notify("no value is known of that")
-
-
-def _format_day(moment: datetime) -> str:
-    return f"{moment.astimezone():%Y-%m-%d}"
-
-
-def print_stats(stats: Stats) -> None:
-    if stats.memory is not None:
-        m = stats.memory
-        write_out(f"messages   {m.episodes:,} in {m.passages:,} passages, of {m.sessions:,} sessions\n")
-        shares = (
-            f"{m.facts_used / m.facts:.0%} used, {m.facts_contradicted / m.facts:.0%} contradicted, " if m.facts else ""
-        )
-        write_out(
-            f"facts      {m.facts:,} ({shares}{stats.queue.forgotten_facts:,} forgotten)\nembedder   {m.embedder}\n"
-        )
-    queue = stats.queue
-    write_out(f"recording  {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed\n")
-    if queue.reason:
-        write_out(f"           last failure: {one_line(queue.reason)}\n")
-    size = "" if stats.size is None else f", {stats.size / MB:,.1f} MB"
-    write_out(f"location   {make_printable(stats.location)}{size}\n")
-    if stats.note:
-        notify(stats.note)
-    if stats.unavailable:
-        notify(f"{stats.unavailable}: memories cannot be counted now")
-
-
-def memory_to_dict(memory: Memory) -> dict[str, Any]:
-    return {
-        "id": memory.id,
-        "kind": memory.kind,
-        "session_id": memory.session_id,
-        "turn": memory.turn,
-        "agent_id": memory.agent_id,
-        "text": memory.text,
-        "message_ids": list(memory.message_ids),
-        "created_at": memory.created_at.isoformat(),
-        "origin": memory.origin or None,
-        "rests_on": memory.rests_on or None,
-        "call": memory.call or None,
-        "callers": list(memory.callers),
-    }
-
-
-def _message_to_dict(message: MessageRecord) -> dict[str, Any]:
-    keys = {"id", "session_id", "seq", "turn", "round", "kind", "agent_id", "content", "created_at"}
-    return message.model_dump(mode="json", include=keys)
-
-
-def _format_head(memory: Memory) -> str:
-    note = f"  ({memory.note})" if memory.note else ""
-    where = f"{memory.session_id} turn {memory.turn}"
-    origin = "" if memory.origin in (memory.agent_id, AGENT) else f"  from {memory.origin or 'unknown'}"
-    source = f" {memory.call}" if memory.call else origin + (f"  quoting {memory.rests_on}" if memory.rests_on else "")
-    return make_printable(f"{memory.id}  {memory.kind}  {where}  {memory.agent_id}{source}{note}")
-
-
-def _indent(text: str, columns: int = 2) -> str:
-    return "\n".join(" " * columns + line for line in make_printable(text).splitlines())

@@ -14,11 +14,11 @@ from massmem.cli.setup import load_setup
 from massmem.cli.streams import MB, notify, show_progress, write_json, write_out
 from massmem.config.home import make_home, massmem_home
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
-from massmem.core.errors import ConfigError, InputError, MassmemError, ProviderError
+from massmem.core.errors import ConfigError, DownloadError, InputError, MassmemError, ProviderError
 from massmem.core.text import make_printable
 from massmem.providers.catalogue import fetch_prices, read_date
 from massmem.providers.discovery import find_local_servers
-from massmem.providers.downloads import fetch_weights, list_sources
+from massmem.providers.downloads import ask_hub_for_hash, fetch_weights, list_sources
 from massmem.providers.learnt import LearntModels
 from massmem.providers.local import CONTEXT_WINDOW
 from massmem.providers.presets import PRESETS, Endpoint, resolve
@@ -27,8 +27,9 @@ from massmem.providers.weights import (
     DEFAULT,
     FETCH_COMMAND,
     KNOWN,
-    SMALL,
+    LARGER,
     Weights,
+    find_known_weights,
     is_url,
     models_folder,
     read_state,
@@ -45,19 +46,25 @@ app = typer.Typer(no_args_is_help=True, help="List the available models; downloa
 
 @app.command("fetch")
 def fetch_command(
-    url: Annotated[
-        str | None, typer.Argument(metavar="URL", help="A .gguf file on the web, for a backend with this `model:`.")
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME|URL",
+            help="A name of `massmem models list`, or a .gguf file on the web; for a backend with this `model:`.",
+        ),
     ] = None,
-    small: Annotated[bool, typer.Option("--small", help=f"{SMALL.name} (491 MB) instead of {DEFAULT.name}.")] = False,
     source: Annotated[
         str | None, typer.Option("--from", metavar="PATH|URL", help="Try this path or URL first.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Download a model, by default the embedded one (1.1 GB). Continues a download that was stopped."""
-    weights = _choose_weights(url, small=small)
+    weights = DEFAULT if model is None else _find_weights(model)
     is_present = read_state(models_folder() / weights.file, weights.sha256) == "verified"
     started = time.monotonic()
+    if weights in LARGER and not is_present:
+        weights = _learn_hash(weights, source)
+    url = model if model and is_url(model) else None
     sources = list_sources(weights, *filter(None, (source, url)))
     with show_progress(weights.name, in_bytes=True) as progress:
         path = fetch_weights(weights, sources, models_folder(), progress, notify)
@@ -91,7 +98,7 @@ def list_command(
         if server.problem:
             notify(f"{server.type}: {server.problem}")
     if rows[0]["state"] != "verified" and not as_json:
-        notify(f"get the embedded model with: {FETCH_COMMAND}")
+        notify(f"get the embedded model with: {FETCH_COMMAND}; another one with: {FETCH_COMMAND} NAME")
 
 
 @app.command("refresh")
@@ -232,8 +239,8 @@ def _load_team(config: str | None) -> TeamConfig | None:
 def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_Server]) -> None:
     for row in rows:
         size = f"{row['size'] / MB:,.0f} MB"
-        window = f"{row['context_window']:,} tokens"
-        write_out(f"{row['name']:<30} {size:>9}  {row['state']:<10}  {window}  {row['path']}\n")
+        path = "" if row["state"] == "missing" else f"\n  {row['path']}"
+        write_out(f"{row['name']:<28} {size:>9}  {row['memory']:>4.1f} GB memory  {row['state']}{path}\n")
     for server in servers:
         if not server.problem:
             write_out(make_printable(f"\n{server.type}, {without_password(server.base_url)}\n"))
@@ -252,18 +259,37 @@ def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_Server]) ->
         notify("*: used by the team; dollars are for a million tokens")
 
 
-def _choose_weights(url: str | None, *, small: bool) -> Weights:
-    if url is None:
-        return SMALL if small else DEFAULT
-    if small:
-        raise InputError("give a URL or --small, not both")
-    if not is_url(url):
-        raise InputError(f"{url!r} is not an http(s) URL of a model")
-    return weights_from_url(url)
+def _learn_hash(weights: Weights, source: str | None) -> Weights:
+    """Return the weights with the hash that the hub says; without it when the hub is away and the user has a source."""
+    notify(f"{weights.name} needs {(weights.size or 0) / 1e9:.1f} GB of disk and {weights.memory:g} GB of memory")
+    try:
+        return ask_hub_for_hash(weights)
+    except DownloadError as e:
+        if source is None:
+            raise
+        notify(f"{e.message}; what comes from {without_password(source)} is taken without a comparison")
+        return replace(weights, size=None)
+
+
+def _find_weights(model: str) -> Weights:
+    if is_url(model):
+        return weights_from_url(model)
+    known = find_known_weights(model)
+    if known is None:
+        names = [weights.name for weights in KNOWN]
+        raise InputError(f"{model!r} is neither a known model nor an http(s) URL of one", f"known: {', '.join(names)}")
+    return known
 
 
 def _weights_to_dict(weights: Weights) -> dict[str, Any]:
     path = models_folder() / weights.file
     current = read_state(path, weights.sha256)
     size = weights.size if current == "missing" else path.stat().st_size
-    return {"name": weights.name, "size": size, "state": current, "path": str(path), "sha256": weights.sha256}
+    return {
+        "name": weights.name,
+        "size": size,
+        "memory": weights.memory or None,
+        "state": current,
+        "path": str(path),
+        "sha256": weights.sha256,
+    }

@@ -195,9 +195,9 @@ class RunOptions:
     """One parsed command line."""
 
     question: str | None = None
-    files: tuple[Path, ...] = ()
-    """Texts are added to the question."""
-    pictures: tuple[Path, ...] = ()
+    files: tuple[str, ...] = ()
+    """As the user named them: a path would shorten `https://` to `https:/`. Texts are added to the question."""
+    pictures: tuple[str, ...] = ()
     describe: bool = False
     """An agent that sees pictures describes them for those that do not."""
     schema: Path | None = None
@@ -264,13 +264,13 @@ SessionId = Annotated[
 
 
 Files = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(
         "--file", "-f", metavar="FILE", help="Add the text of a file or PDF to the question. May be repeated."
     ),
 ]
 Pictures = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(
         "--image",
         "-i",
@@ -305,8 +305,8 @@ ShowMode = Annotated[
     Show,
     typer.Option(
         metavar="MODE",
-        help="What stderr shows after the answer: answer (one line, where agents disagree), dissent (what the minority "
-        "answered and why) or all (every answer and vote).",
+        help="What stderr shows after the answer: answer (one line, where not all are known to agree), dissent (what "
+        "the others answered and why) or all (every answer and vote).",
     ),
 ]
 Model = Annotated[

@@ -1,25 +1,28 @@
 """The question of a command line: its argument, what is piped in, and files."""
 
+import difflib
 import json
 import os
 import re
 import select
+import shlex
 import stat
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 from massmem.cli.streams import notify
 from massmem.config.home import expand_home
 from massmem.config.models import FilesConfig
-from massmem.core.attachments import Attachment, add_text
+from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.tools.answer_schema import check_schema
-from massmem.tools.documents import read_document, read_picture
+from massmem.tools.documents import Document, add_document, read_document, read_picture
 
 MAX_CHARACTERS = 1_000_000
 """Of a question, with the texts that are added to it."""
@@ -27,9 +30,15 @@ SILENCE = 1.0
 """Seconds without input on a pipe, after which the user is told what massmem waits for."""
 HOW_TO_ASK = 'ask like this: massmem "your question", or pipe it in: echo "your question" | massmem'
 
+_ADDRESS = re.compile(r"[a-z][a-z+.-]+://[^/?#]*(?P<path>[^?#]*)", re.IGNORECASE)
 _MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
-_SEEN = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
-"""Endings of names that are of files, also when there is no such file."""
+_FILE_NAME = re.compile(
+    r"(?:\.{0,2}|~)/\S.*|.*\.(?:txt|md|rst|log|csv|tsv|jsonl?|ya?ml|toml|ini|cfg|xml|html?|pdf|docx?|xlsx?|pptx?|od[tsp]|rtf|epub"
+    r"|ipynb|tex|py|js|ts|tsx|jsx|c|h|cc|cpp|cs|java|kt|go|rs|rb|php|sh|sql|r|swift|css|png|jpe?g|gif|webp|svg|zip)",
+    re.IGNORECASE,
+)
+"""What is meant as a file, also when there is none; `@alice` and `@app.route` are not."""
+_AS_IT_IS = "to send the line as it is, put a space behind the @"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +73,18 @@ def read_question(argument: str | None, *, has_files: bool, quiet: bool = False)
     return Question(check_question(text.removesuffix("\n")))
 
 
-def attach_files(
-    question: Question, files: Sequence[Path], pictures: Sequence[Path], settings: FilesConfig
-) -> Question:
+def attach_files(question: Question, files: Sequence[str], pictures: Sequence[str], settings: FilesConfig) -> Question:
     """Return the question with the text of each file below it, and with the pictures.
+
+    files, pictures: as the user named them.
 
     Raises:
         InputError: a file cannot be read or is none of its kind, or they are too large together.
     """
-    for path in files:
-        content = read_document(str(path), read_file(path, settings.max_size))
-        if isinstance(content, str):
-            question = replace(question, text=check_question(add_text(question.text, str(path), content)))
-        else:
-            question = replace(question, attachments=(*question.attachments, content))
-    seen = [read_picture(str(path), read_file(path, settings.max_size)) for path in pictures]
-    question = replace(question, attachments=(*question.attachments, *seen))
+    for name in files:
+        question = _add_document(question, name, read_document(name, read_file(name, settings.max_size)))
+    for name in pictures:
+        question = _add_document(question, name, read_picture(name, read_file(name, settings.max_size)))
     if sum(attachment.file.size for attachment in question.attachments) > settings.max_size:
         raise InputError(
             f"the files are larger than {settings.max_size:,} bytes together",
@@ -88,11 +93,26 @@ def attach_files(
     return question
 
 
+def _add_document(question: Question, name: str, document: Document) -> Question:
+    """Return the question with what was read of a file, and tell how it was read. Raises InputError: it is too long."""
+    if document.note:
+        notify(document.note)
+    text = check_question(add_document(question.text, name, document))
+    return replace(question, text=text, attachments=(*question.attachments, *document.attachments))
+
+
 def attach_mentioned_files(text: str, settings: FilesConfig) -> Question:
-    """Return the question with the files that it names as `@FILE` or `@"FILE"`. Raises InputError as `attach_files`."""
-    names = [quoted or name.rstrip(".,;:?!)") for quoted, name in _MENTION.findall(text)]
-    paths = [Path(name) for name in dict.fromkeys(names) if name.lower().endswith(_SEEN) or _exists(name)]
-    return attach_files(Question(check_question(text)), paths, (), settings)
+    """Return the question with the files that it names as `@FILE` or `@"FILE"`.
+
+    Raises:
+        InputError: as `attach_files`; also for what looks like a file or an address, or is a folder.
+    """
+    mentions = [quoted or name.rstrip(".,;:?!)") for quoted, name in _MENTION.findall(text)]
+    names = [n for n in dict.fromkeys(mentions) if _FILE_NAME.fullmatch(n) or _ADDRESS.match(n) or _exists(n)]
+    try:
+        return attach_files(Question(check_question(text)), names, (), settings)
+    except InputError as e:
+        raise InputError(e.message, f"{e.hint}; {_AS_IT_IS}" if names else e.hint) from e
 
 
 def read_schema(path: Path) -> dict[str, Any]:
@@ -124,18 +144,18 @@ def _append(question: str, text: str) -> str:
 
 
 def _exists(name: str) -> bool:
-    """Whether there is such a file; a name may also be `@alice`, or no name at all."""
+    """Whether there is such a file or folder; a name may also be `@alice`, or no name at all."""
     try:
-        return Path(name).expanduser().is_file()
+        return Path(name).expanduser().exists()
     except (OSError, RuntimeError, ValueError):
         return False
 
 
 def _read_text(path: Path) -> str:
-    content = read_document(str(path), read_file(path, MAX_CHARACTERS))
-    if isinstance(content, Attachment):
+    document = read_document(str(path), read_file(path, MAX_CHARACTERS))
+    if document.attachments:
         raise InputError(f"{path} is no text", "write the schema as JSON")
-    return content
+    return document.text
 
 
 def _read_beside_argument(*, quiet: bool) -> str:
@@ -172,31 +192,76 @@ PIPE_SECONDS = 30.0
 _PIECE = 1_000_000
 
 
-def read_file(path: Path, most: int, seconds: float = PIPE_SECONDS) -> bytes:
+def read_file(name: str | Path, most: int, seconds: float = PIPE_SECONDS) -> bytes:
     """Return what a file holds, or a pipe that ends within so many seconds. most: bytes.
 
     Raises:
-        InputError: it is a folder, cannot be read, is larger, or does not end.
+        InputError: it is an address, a folder or a device, is not there, cannot be read, is larger, or does not end.
     """
+    _check_name(str(name))
+    path = expand_home(name)
     try:
         # A pipe that nobody writes to would block in here; below, it is waited for.
-        descriptor = os.open(expand_home(path), os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError as e:
+        raise InputError(f"there is no file {name}", _suggest_name(path)) from e
     except (OSError, ValueError) as e:
-        reason = e.strerror if isinstance(e, OSError) else e
-        raise InputError(f"{path} cannot be read: {reason}", "check the name of the file") from e
+        raise _unreadable(path, e) from e
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise InputError(f"{path} is a folder", "name the files in it that matter, one by one")
+            raise InputError(f"{name} is a folder", _suggest_files(path))
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            raise InputError(f"{name} is a device", "write what comes out of it to a file first")
         if status.st_size > most:
             raise _too_large(path, most)
         if stat.S_ISREG(status.st_mode):
             seconds = 0.0
         return _read(descriptor, path, most, seconds)
     except OSError as e:
-        raise InputError(f"{path} cannot be read: {e.strerror or e}", "check the name of the file") from e
+        raise _unreadable(path, e) from e
     finally:
         os.close(descriptor)
+
+
+def _check_name(name: str) -> None:
+    """Raise InputError, with what to do instead, when it cannot be the name of a file."""
+    if not name:
+        raise InputError("the name of a file is empty", "name a file")
+    if name == "-":
+        raise InputError("- is no file", 'what is piped in is added without -f: command | massmem "your question"')
+    address = _ADDRESS.match(name)
+    if address is None:
+        return
+    path = unquote(address["path"])
+    if name.lower().startswith("file:"):
+        raise InputError(f"{name} is an address, not the name of a file", f"name the file: {path}")
+    file = re.sub(r"[^\w.-]", "_", PurePosixPath(path).name) or "page.html"
+    save = f"curl -sSLo {file} {shlex.quote(name)}"
+    raise InputError(f"{name} is an address, and massmem opens files only", f"save it first: {save} and name {file}")
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
+    reason = error.strerror or error if isinstance(error, OSError) else error
+    return InputError(f"{path} cannot be read: {reason}", "check its name, and that you may read it")
+
+
+def _suggest_name(path: Path) -> str:
+    near = difflib.get_close_matches(path.name, _list_files(path.parent), n=2)
+    return f"did you mean {' or '.join(str(path.parent / name) for name in near)}?" if near else "check its name"
+
+
+def _suggest_files(folder: Path) -> str:
+    examples = " ".join(shlex.quote(str(folder / name)) for name in _list_files(folder)[:2])
+    return "name the files in it that matter, one by one" + (f", such as {examples}" if examples else "")
+
+
+def _list_files(folder: Path) -> list[str]:
+    """Return the names of the files in a folder, without hidden ones; none when it cannot be read."""
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if entry.name[0] != "." and entry.is_file())
+    except OSError:
+        return []
 
 
 def _read(descriptor: int, path: Path, most: int, seconds: float) -> bytes:

@@ -155,7 +155,6 @@ def _describe_winner(events: Sequence[Event]) -> str:
 
 
 def _conclude(original: Sequence[Event], replay: Sequence[Event], changes: Sequence[str]) -> list[str]:
-    """Return what came of it, in words."""
     outcomes = [TurnOutcome.of(events) for events in (original, replay)]
     old, new = ("nobody" if outcome.winner is None else outcome.winner.agent_id for outcome in outcomes)
     chance = [] if changes else ["Nothing was changed: the models answered otherwise this time."]

@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -29,7 +30,8 @@ from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
-from massmem.core.outcome import TurnEnd
+from massmem.core.outcome import TurnEnd, TurnOutcome
+from massmem.core.records import Owner
 from massmem.core.text import make_printable
 from massmem.render.json_output import turn_to_dict
 from massmem.render.text import describe_limit, pluralize
@@ -84,13 +86,26 @@ class Invocation:
             max_rounds=self.config.coordination.max_rounds, shows_reasoning=not self.options.hides_reasoning
         )
 
+    def show_command(self, outcome: TurnOutcome) -> str:
+        """Return the command line that shows every answer and vote of this turn."""
+        return f"{_name_program()} sessions show {outcome.session_id} --turn {outcome.turn} --all{self._place_options}"
+
+    @property
+    def _place_options(self) -> str:
+        owner = f" --owner {shlex.quote(self.options.owner)}" if self.options.owner else ""
+        return owner + (f" --config {shlex.quote(self.options.config)}" if self.options.config else "")
+
     def resume_command(self, session_id: str) -> str:
         """Return the command line that continues this session."""
-        config = f" --config {shlex.quote(self.options.config)}" if self.options.config else ""
         model = f" --model {shlex.quote(self.options.model)}" if self.options.model else ""
         solo = "" if self.options.solo is None else f" --solo={shlex.quote(self.config.agents[0].id)}"
-        owner = f" --owner {shlex.quote(self.options.owner)}" if self.options.owner else ""
-        return f"massmem --session-id {session_id}{owner}{config}{model}{solo}"
+        return f"{_name_program()} --session-id {session_id}{self._place_options}{model}{solo}"
+
+
+def _name_program() -> str:
+    """Return `massmem`, or its path where a shell would not find it, as in an environment that is not activated."""
+    path = Path(sys.argv[0]).absolute()
+    return "massmem" if path.name != "massmem" or shutil.which("massmem") else shlex.quote(str(path))
 
 
 def prepare_run(options: RunOptions) -> Invocation:
@@ -156,7 +171,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                 invocation.config,
                 home=invocation.home,
                 session_id=options.session_id,
-                owner=options.owner,
+                owner=Owner(options.owner),
                 debug=invocation.debug_folder,
             )
         try:
@@ -169,7 +184,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
             await invocation.wait_for_tools(session)
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
             events = TurnEvents(session, invocation.question, wait=options.wait, schema=invocation.answer_schema)
-            writer = AnswerWriter() if _can_stream(invocation) else None
+            writer = open_writer(invocation, invocation.config, invocation.question)
             await show_turn(events, view, invocation.output, quiet=options.quiet, writer=writer)
             # The answer is shown before the session is closed, which records memories for up to some seconds.
             written = writer.written if writer else ""
@@ -191,14 +206,18 @@ def _start_logging(invocation: Invocation, session: Session) -> None:
         write_err(f"debug log: {invocation.debug_log}")
 
 
-def _can_stream(invocation: Invocation) -> bool:
-    """Whether what the agents write is the answer from its first word, and no live view shows it already."""
-    config, options = invocation.config, invocation.options
-    is_text = invocation.output not in (Output.JSON, Output.JSONL) and not sys.stdout.isatty()
+def open_writer(invocation: Invocation, config: TeamConfig, question: Question | None) -> AnswerWriter | None:
+    """Return what writes the answer while it is written; None where it cannot be told, or a live view shows it.
+
+    On a terminal only `--output plain` shows it as it is written: else its Markdown is laid out.
+    """
+    options = invocation.options
+    is_text = invocation.output is Output.PLAIN or (invocation.output is Output.LIVE and not sys.stdout.isatty())
     has_view = invocation.output is Output.LIVE and has_cursor() and not options.quiet
-    has_tools = config.agents[0].mcp_servers or config.params or config.coordination.ask_user
-    is_sure = len(config.agents) == 1 and not has_tools and invocation.answer_schema is None
-    return invocation.question is not None and is_text and not has_view and is_sure
+    has_tools = any(agent.mcp_servers for agent in config.agents) or config.params or config.coordination.ask_user
+    is_sure = not has_tools and invocation.answer_schema is None
+    can_stream = question is not None and is_text and not has_view and is_sure
+    return AnswerWriter(is_team=len(config.agents) > 1) if can_stream else None
 
 
 def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written: str) -> int:
@@ -211,7 +230,8 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
     elif invocation.output is not Output.JSONL and (text := outcome.answer or outcome.prompt) is not None:
         write_answer(text, quiet=invocation.options.quiet, written=written)
         if not invocation.options.quiet:
-            write_dissent(view, invocation.options.show)
+            others = f"see every answer with: {invocation.show_command(outcome)}" if durable else ""
+            write_dissent(view, invocation.options.show, others)
     elif written:
         write_out("\n")
     _report_limit(invocation, outcome.end)

@@ -159,7 +159,7 @@ async def _work(config: TeamConfig, home: Path, others: Mapping[str, TeamConfig]
         await team.start()
         teams = {DEFAULT_TEAM: team}
         for name, other in others.items():
-            teams[name] = team.beside(other)
+            teams[name] = team.with_config(other)
             stack.push_async_callback(teams[name].close)
             await teams[name].start()
         log.info("working")

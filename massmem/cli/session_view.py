@@ -44,7 +44,7 @@ def format_table(sessions: Sequence[ListedSession]) -> str:
 
 def format_heading(session: SessionRecord) -> str:
     """Return what stands above a conversation."""
-    title = one_line(session.title or session.session_id)
+    title = one_line(session.display_title or session.session_id)
     period = f"{format_time(session.created_at)} to {format_time(session.updated_at)}"
     messages = pluralize(session.message_count, "message")
     about = f"{session.session_id} · {session.status} · {messages} · {one_line(session.model)} · {period}"
@@ -71,7 +71,7 @@ def format_turn(turn: TurnTranscript, *, detailed: bool) -> str:
         parts += [_style(line, _DIM) for line in (f"No answer: the turn is {record.status}.", *turn.plan)]
     else:
         parts.append(_format_speech(final.agent_name or "assistant", final.content))
-        parts.append(_style(describe_decision(turn), _DIM))
+        parts += [_style(line, _DIM) for line in (describe_decision(turn), final.agreement) if line]
     return "\n" + "\n".join(parts) + "\n"
 
 
@@ -120,7 +120,7 @@ def _list_cells(listed: ListedSession) -> tuple[str, ...]:
     confidence = ""
     if listed.confidence is not None:
         confidence = format_percent(listed.confidence) + ("!" if listed.escalated else "")
-    title = one_line(session.title or session.description)
+    title = one_line(session.display_title or session.description)
     return session.session_id, session.status, str(listed.turns), format_time(session.updated_at), confidence, title
 
 
@@ -142,7 +142,6 @@ def _format_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column but the last."""
     return [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
 
 
@@ -204,7 +203,7 @@ def _format_hit(hit: SearchHit, words: Sequence[str]) -> str:
     speaker = "you" if message.agent_id is None else f"{message.agent_name}{', vote' if ballot else ''}"
     location = f"{message.session_id}  turn {message.turn}  {one_line(speaker, 40)}  {format_time(message.created_at)}"
     excerpt = _highlight(cut_excerpt(text, words), words)
-    return f"{_style(location, _BOLD)}  {one_line(hit.session.title, 60)}\n  {excerpt}\n"
+    return f"{_style(location, _BOLD)}  {one_line(hit.session.display_title, 60)}\n  {excerpt}\n"
 
 
 def _highlight(text: str, words: Sequence[str]) -> str:

@@ -35,9 +35,9 @@ from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import Event, hide_reply_text, now
-from massmem.core.ids import check_session_name
 from massmem.core.insights import Insights
-from massmem.core.records import ListedSession, Owner, SessionCounts, SessionFilter, SessionRecord, SessionStatus
+from massmem.core.messages import clean_text
+from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.text import one_line
 from massmem.core.transcript import TurnTranscript
 from massmem.core.voting import read_plan
@@ -106,8 +106,11 @@ def list_command(
 
     A narrow terminal has no room for TURNS and AGREE.
     """
-    criteria = SessionFilter(status=status.value if status else None, text=text, since=_parse_since(since))
-    page = asyncio.run(list_sessions(load_setup(config, owner, all_owners=all_owners), criteria, limit or None, offset))
+    setup = load_setup(config, owner, all_owners=all_owners)
+    everything = SessionFilter(owner=setup.owner)
+    changes = {"status": status.value if status else None, "text": text, "since": _parse_since(since)}
+    criteria = everything.model_copy(update=changes)
+    page = asyncio.run(list_sessions(setup, criteria, limit or None, offset))
     if as_json:
         counts = {"total": page.counts.sessions, "limit": limit, "offset": offset}
         write_json({"sessions": [_row_to_dict(session) for session in page.sessions], **counts})
@@ -115,7 +118,7 @@ def list_command(
     if page.sessions:
         write_out(view.format_table(page.sessions))
     else:
-        is_filtered = page.counts.sessions or criteria != SessionFilter()
+        is_filtered = page.counts.sessions or criteria != everything
         notify("no session matches" if is_filtered else "there is no session yet")
     if (rest := page.counts.sessions - len(page.sessions) - offset) > 0:
         notify(f"{rest:,} more; list all with --limit 0, or filter with --text, --status and --since")
@@ -333,8 +336,8 @@ async def _find_deletable(setup: Setup, names: Sequence[str]) -> list[SessionRec
     async with setup.open_store() as store:
         sessions: dict[str, SessionRecord] = {}
         for name in names:
-            exact = await store.get_session(check_session_name(name))
-            if exact is not None and setup.owner not in (None, Owner(exact.user_id)):
+            exact = await store.get_session(clean_text(name))
+            if exact is not None and setup.owner not in (EVERYBODY, exact.owner):
                 exact = None
             if exact is None and name in list_begun_deletions(setup.home):
                 continue
@@ -355,7 +358,7 @@ def _require_confirmation(yes: bool) -> None:
 
 def _confirm_deletion(sessions: Sequence[SessionRecord]) -> bool:
     for session in sessions:
-        title = f'"{one_line(session.title, 60)}", ' if session.title else ""
+        title = f'"{one_line(session.display_title, 60)}", ' if session.title else ""
         messages = pluralize(session.message_count, "message")
         notify(f"{session.session_id}: {title}{messages}, last used {format_time(session.updated_at)}")
     target = "this session" if len(sessions) == 1 else f"these {len(sessions):,} sessions"
@@ -431,7 +434,7 @@ def insights_command(
     """Show topics, wins, response times and costs."""
     setup = load_setup(config, owner, all_owners=all_owners)
     with show_progress("reading") as progress:
-        insights = asyncio.run(_collect_insights(setup, name, SessionFilter(since=_parse_since(since)), progress))
+        insights = asyncio.run(_collect_insights(setup, name, _parse_since(since), progress))
     if as_json:
         write_json(insights)
     else:
@@ -439,18 +442,16 @@ def insights_command(
 
 
 async def _collect_insights(
-    setup: Setup, name: str | None, criteria: SessionFilter, progress: Progress
+    setup: Setup, name: str | None, since: datetime | None, progress: Progress
 ) -> dict[str, Any]:
-    """Return the insights of one session, or of all that match the criteria."""
+    """Return the insights of one session, or of all that were used since then."""
     insights, done = Insights(), 0
     async with setup.open_store() as store:
         if name is not None:
             sessions = [await setup.find_session(store, name)]
         else:
-            sessions = [
-                listed.session
-                for listed in await store.find_sessions(criteria.model_copy(update={"owner": setup.owner}))
-            ]
+            criteria = SessionFilter(owner=setup.owner, since=since)
+            sessions = [listed.session for listed in await store.find_sessions(criteria)]
         total = sum(session.message_count for session in sessions)
         for session in sessions:
             insights.add_session(session)
@@ -513,7 +514,6 @@ class SessionPage:
 
 async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None, offset: int = 0) -> SessionPage:
     """Return the sessions that match, the last used first."""
-    criteria = criteria.model_copy(update={"owner": setup.owner})
     async with setup.open_store() as store:
         counts = await store.count_sessions(criteria)
         if criteria.status in ("active", "interrupted"):
@@ -561,7 +561,7 @@ def choose_session(setup: Setup) -> SessionRecord:
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("there is no terminal to choose a session at", "name it: massmem --session-id ID")
-    page = asyncio.run(list_sessions(setup, SessionFilter(), _MAX_CHOICES))
+    page = asyncio.run(list_sessions(setup, SessionFilter(owner=setup.owner), _MAX_CHOICES))
     if not page.sessions:
         raise InputError("there is no session yet", 'begin one: massmem "your question"')
     lines = view.format_table(page.sessions).splitlines()[1:]
@@ -646,4 +646,4 @@ def _session_to_dict(session: SessionRecord) -> dict[str, Any]:
 
 def _hit_to_dict(hit: SearchHit) -> dict[str, Any]:
     keys = {"id", "session_id", "turn", "round", "kind", "agent_id", "content", "final", "created_at"}
-    return hit.message.model_dump(mode="json", include=keys) | {"title": hit.session.title}
+    return hit.message.model_dump(mode="json", include=keys) | {"title": hit.session.display_title}

@@ -20,9 +20,11 @@ from massmem.cli.streams import notify
 from massmem.config.home import massmem_home
 from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_named
 from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
-from massmem.core.errors import InputError, MassmemError
+from massmem.config.yaml import decode_settings
+from massmem.core.errors import InputError, MassmemError, UnknownSessionError
 from massmem.core.ids import PREFIX, check_session_name
-from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord
+from massmem.core.messages import clean_text
+from massmem.core.records import EVERYBODY, Everybody, Owner, SessionRecord
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 from massmem.session.registry import Registry
 
@@ -57,10 +59,10 @@ class Setup:
     config: TeamConfig
     home: Path
     """massmem's own folder, which may not exist yet."""
+    owner: Owner | Everybody
+    """Whose sessions the command sees."""
     team: "Team | None" = None
     """The open team, whose store and memory are used; None outside of a conversation."""
-    owner: Owner | None = COMMAND_LINE_USER
-    """Whose sessions the command sees; None: everybody's."""
 
     @asynccontextmanager
     async def open_store(self, *, fallback: bool = False) -> AsyncGenerator["SessionStore"]:
@@ -107,10 +109,17 @@ class Setup:
         return open_durable_memory(self.config.memory, self.home, on_damage)
 
     async def find_session(self, store: "SessionStore", name: str) -> SessionRecord:
-        """Return the session that the user means. Raises InputError, and as `massmem.store.lookup.find_session`."""
+        """Return the session that the user means; the title of an imported one may be no name that a user can give.
+
+        Raises InputError, and as `massmem.store.lookup.find_session`.
+        """
         from massmem.store.lookup import find_session
 
-        return await find_session(store, check_session_name(name), self.owner)
+        try:
+            return await find_session(store, clean_text(name) if name.strip() else check_session_name(name), self.owner)
+        except UnknownSessionError:
+            check_session_name(name)
+            raise
 
 
 def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool = False, warn: bool = True) -> Setup:
@@ -128,7 +137,7 @@ def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool
         raise InputError("--owner and --all-owners exclude each other", "leave one of them out")
     home = massmem_home()
     read_environment()
-    return Setup(load_team(config, home, warn=warn), home, owner=None if all_owners else Owner(owner))
+    return Setup(load_team(config, home, warn=warn), home, EVERYBODY if all_owners else Owner(owner))
 
 
 def load_team(
@@ -295,7 +304,7 @@ def read_dotenv(path: Path) -> None:
         return
     logging.getLogger("dotenv").setLevel(logging.ERROR)  # it names neither the file nor what is wrong
     try:
-        text = path.read_text(encoding="utf-8")
+        text = decode_settings(path.read_bytes())
         mistakes = [binding.original.line for binding in parse_stream(StringIO(text)) if binding.error]
         dotenv.load_dotenv(stream=StringIO(text), override=False)
     except (OSError, ValueError) as e:

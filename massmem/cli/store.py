@@ -20,17 +20,15 @@ from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import Setup, load_setup, load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.home import expand_home, massmem_home
-from massmem.config.models import StoreConfig
+from massmem.config.models import StoreConfig, clean_store_url
 from massmem.core.errors import InputError, StoreError
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.render.text import pluralize
-from massmem.session.imports import (
-    ImportedConversation,
-    ImportResult,
-    ImportTarget,
-    import_conversation,
-    read_conversations,
-)
+from massmem.session.imports import ImportResult, ImportTarget, import_conversation
+from massmem.session.imports.conversations import ImportedConversation
+from massmem.session.imports.files import describe_left_out, read_export
 from massmem.session.lease import ProcessLock
+from massmem.session.memories import Memories
 from massmem.session.owners import memory_group
 from massmem.session.registry import register_sessions
 from massmem.store import open_configured, open_store
@@ -159,7 +157,7 @@ def _expand_variables(url: str) -> str:
     expanded = os.path.expandvars(url)
     if "$" in expanded:
         raise InputError("a variable in the URL is not set", "set it, or write %24 for a literal $")
-    return expanded
+    return clean_store_url(expanded)
 
 
 def _report_migration(results: Sequence[MoveResult], *, as_json: bool, advice: str) -> int:
@@ -205,7 +203,8 @@ import_app = typer.Typer()
 @import_app.command("import")
 def import_conversations_command(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="conversations.json, another export, or a folder of MassGen.")
+        Path,
+        typer.Argument(metavar="FILE", help="An export, as a file, as the ZIP archive that it came in, or a folder."),
     ],
     facts: Annotated[
         bool, typer.Option("--facts", help="Let the team's extractor read every turn, which costs a request each.")
@@ -215,18 +214,25 @@ def import_conversations_command(
 ) -> None:
     """Make sessions of the conversations that another program exports.
 
-    ChatGPT and Claude (conversations.json), massmem (sessions export --format json), lists of messages in JSON or JSON
-    lines, and MassGen (.massgen/sessions, or a session in it). They are recalled like your own. Run it again with a
-    newer export: only what is new is added.
+    ChatGPT, Claude, DeepSeek, Gemini, Grok, Open WebUI, LibreChat, LM Studio, Claude Code, Codex, massmem (sessions
+    export --format json), lists of messages in JSON or JSON lines, and MassGen (.massgen/sessions, or a session in it).
+    They are recalled like your own. Run it again with a newer export: sessions are brought up to date, except where
+    something was added to them here. What cannot be read is counted and named, and the exit code is 0 as long as
+    something was read.
     """
-    conversations = read_conversations(expand_home(file))
+    export = read_export(expand_home(file))
     setup = load_setup(config)
     with show_progress("conversations") as progress:
-        results = asyncio.run(_import(setup, conversations, progress, facts=facts))
+        results = asyncio.run(_import(setup, export.conversations, progress, facts=facts))
     if as_json:
         write_json([asdict(result) for result in results])
-    new = sum(result.added for result in results)
-    notify(f"{pluralize(len(results), 'conversation')} read, {pluralize(new, 'turn')} added")
+    new, replaced = (sum(getattr(result, name) for result in results) for name in ("added", "replaced"))
+    notify(
+        f"{pluralize(len(results), 'conversation')} read, {pluralize(new, 'turn')} added"
+        + (f", {replaced:,} of an older export removed" if replaced else "")
+    )
+    if export.left_out:
+        notify(f"left out: {describe_left_out(export.left_out)}")
     for result in results:
         if result.conflict:
             notify(f"{result.session_id} ({result.title}) has gone on in another way here, and was left as it is")
@@ -240,7 +246,9 @@ async def _import(
     results: list[ImportResult] = []
     async with setup.open_store() as store:
         with closing(ProcessLock(setup.home)) as process:
-            target = ImportTarget(store, process, group=memory_group(setup.config, None), facts=facts)
+            memories = Memories(setup.config, setup.home, store, setup.open_index, COMMAND_LINE_USER)
+            group = memory_group(setup.config, COMMAND_LINE_USER)
+            target = ImportTarget(store, process, COMMAND_LINE_USER, group, facts=facts, memories=memories)
             for conversation in conversations:
                 results.append(await import_conversation(target, conversation))
                 progress(len(results), len(conversations))

@@ -119,6 +119,11 @@ class PlainLineReader:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace").rstrip("\r")
 
+    @contextmanager
+    def read_ahead(self, show: Callable[[str], object]) -> Generator[None]:
+        """Do nothing: the terminal echoes what is typed, and keeps its lines apart."""
+        yield
+
     def clear(self) -> None:
         """Show a new prompt; the terminal has dropped the line already."""
         sys.stderr.write(f"\n{_PROMPT}")

@@ -4,8 +4,8 @@ import math
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from massmem.cli.options import Output, Show
@@ -14,8 +14,11 @@ from massmem.cli.streams import has_cursor, write_err, write_out
 from massmem.cli.terminal import handle_signals, hold_typed_input, lend_terminal
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import (
+    AgentBusy,
     AgentDelta,
     AgentRetrying,
+    AgentStarted,
+    ContextMeasured,
     Event,
     TurnAbandoned,
     TurnCompleted,
@@ -109,35 +112,54 @@ class TurnEvents:
 
 
 class AnswerWriter(Renderer):
-    """Writes the answer of an agent alone to a pipe while the agent writes it; `write_answer` adds the rest.
+    """Writes the answer to stdout while it is written; `write_answer` adds the rest.
 
-    It is for agents without tools: what another writes before it calls a tool is not the answer.
+    The answer is what an agent alone writes, and of a team what the winner writes in the presentation. It is for agents
+    without tools: what another writes before it calls a tool is not the answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_team: bool) -> None:
+        self.is_line_open = False
+        """On a terminal, where progress is shown in between: stdout has not come to the end of its line."""
         self.written = ""
         """What stands on stdout of the answer, which has no white space at its ends."""
         self._blanks = ""
         """White space that belongs to the answer when more text follows."""
         self._is_asked = False
         """This is the turn that was asked for, not an earlier one that was cut off."""
+        self._is_team = is_team
+        self._is_answer = False
+        """What is written now is the answer."""
+        self._on_terminal = sys.stdout.isatty()
 
     def feed(self, event: Event) -> None:
         match event:
             case TurnStarted() | TurnResumed():
-                self._is_asked = isinstance(event, TurnStarted)
-            case AgentDelta(channel="text") if self._is_asked:
+                self._is_asked, self._is_answer = isinstance(event, TurnStarted), not self._is_team
+            case AgentStarted(step="present"):
+                self._is_answer = True
+            case AgentDelta(channel="text") if self._is_asked and self._is_answer:
                 text = self._blanks + event.text
                 text = text if self.written else text.lstrip()
                 end = len(text.rstrip())
                 text, self._blanks = text[:end], text[end:]
                 self.written += text
-                write_out(text)
+                self.is_line_open = self._on_terminal and bool(self.written)
+                write_out(make_printable(text) if self._on_terminal else text)
             case AgentRetrying() if self.written:
-                write_out("\n")  # the agent begins anew
+                self.end_line()
+                write_out("" if self._on_terminal else "\n")  # the agent begins anew
                 self.written = self._blanks = ""
-            case _:
+            case AgentDelta() | AgentBusy() | ContextMeasured():
                 pass
+            case _:
+                self.end_line()
+
+    def end_line(self) -> None:
+        """Begin a new line on a terminal, unless one has begun: a line of progress follows, or the end."""
+        if self.is_line_open:
+            self.is_line_open = False
+            write_out("\n")
 
 
 async def show_turn(
@@ -147,16 +169,21 @@ async def show_turn(
     *,
     quiet: bool,
     writer: AnswerWriter | None = None,
+    read_ahead: Callable[[Callable[[str], object]], AbstractContextManager[None]] = nullcontext,
 ) -> None:
     """Render the events and fold them into `view`; SIGQUIT, or Ctrl-N in the live view, asks for the answer now.
 
     A turn that was cut off may come before the one that was asked for; its answer goes to stderr.
+
+    read_ahead: reads lines that the user types meanwhile, and shows each with the function that it is given.
     """
     shown = _open_renderer(view, output, quiet=quiet)
-    renderers = [shown, LogRenderer(view), *([writer] if writer else [])]
+    write_line = write_err if isinstance(shown, PlainRenderer | JsonlRenderer) else shown.write_line
+    renderers = [*([writer] if writer else []), shown, LogRenderer(view)]
     with (
         handle_signals([signal.SIGQUIT], lambda _: turn.answer_now()),
         nullcontext() if isinstance(shown, PlainRenderer | JsonlRenderer) else _control_terminal(shown),
+        read_ahead(lambda line: write_line(f"queued: {one_line(line, 200)}")),
     ):
         try:
             async with aclosing(turn.stream()) as events:
@@ -191,10 +218,13 @@ def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
 
     written: what an `AnswerWriter` has written of it.
     """
-    if not sys.stdout.isatty():
-        text = clean_text(answer).rstrip("\n")
-        has_begun = bool(written) and text.startswith(written)
+    text, on_terminal = clean_text(answer).rstrip("\n"), sys.stdout.isatty()
+    has_begun = bool(written) and text.startswith(written)
+    if not on_terminal:
         write_out(("\n" if written and not has_begun else "") + text[len(written) * has_begun :] + "\n")
+        return
+    if has_begun:
+        write_out(make_printable(text[len(written) :]) + ("\n" if len(text) > len(written) else ""))
         return
     if not quiet:
         write_err("")
@@ -208,27 +238,25 @@ def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
         write_err("")
 
 
-def write_dissent(view: TurnView, show: Show) -> None:
-    """Write to stderr who agrees with the answer and who does not, and why, as far as `show` says."""
-    dissent = view.dissent
-    if dissent is None:
+def write_dissent(view: TurnView, show: Show, others: str) -> None:
+    """Write to stderr who agrees with the answer and who does not, and why, as far as `show` says.
+
+    others: how the user gets to see the answers that nobody has compared; "" where nothing is stored.
+    """
+    agreement, dissent = view.outcome.agreement, view.dissent
+    if show is Show.ANSWER:
+        if dissent is not None and (dissent.others or len(view.votes) > 1):
+            write_err(make_printable(dissent.summarize(agreement, view.name)))
+            write_err(*([others] if others and dissent.uncompared else []))
         return
-    match show:
-        case Show.ANSWER:
-            if dissent.minority:
-                write_err(dissent.summarize(view.name))
-            return
-        case Show.DISSENT:
-            positions = dissent.minority
-        case Show.ALL:
-            positions = (*dissent.agreed, *dissent.minority)
-    write_err(dissent.describe_agreement())
-    for position in positions:
-        _write_position(position, view)
+    if agreement:
+        write_err(make_printable(agreement))
+    if dissent is not None:
+        for position in (*(dissent.agreed if show is Show.ALL else ()), *dissent.others):
+            _write_position(position, view)
 
 
 def _write_position(position: Position, view: TurnView) -> None:
-    """Write what an agent answered, and its vote."""
     write_err("", f"{view.name(position.agent_id)}:")
     write_err(*make_printable(position.answer or "(no answer)").splitlines(), indent="  ")
     if position.choice:

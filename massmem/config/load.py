@@ -12,7 +12,16 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS, translate
-from massmem.config.models import NO_STORE, AgentConfig, AgentSpec, BackendType, MemoryConfig, Section, TeamConfig
+from massmem.config.models import (
+    NO_STORE,
+    AgentConfig,
+    AgentSpec,
+    BackendType,
+    MemoryConfig,
+    Section,
+    TeamConfig,
+    clean_store_url,
+)
 from massmem.config.yaml import (
     MAX_SHOWN,
     KeyPath,
@@ -27,9 +36,12 @@ from massmem.config.yaml import (
 )
 from massmem.core.errors import ConfigError, InputError
 from massmem.core.ids import check_session_id
+from massmem.core.redact import is_secret_key
+from massmem.core.text import trim_value
 
 EXAMPLES = "@examples/"
 _SUFFIXES = (".yaml", ".yml")
+_BREAK = re.compile(r"[\x00-\x1f\x7f]")
 # Without a configuration, the first of these variables that is set decides on provider and model. An empty model means
 # that of the shipped configuration with the provider's name.
 PROVIDERS_BY_KEY: tuple[tuple[str, BackendType, str], ...] = (
@@ -83,6 +95,7 @@ def load_file(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
         # The model has this field for the name of the file; no file may set it.
         del data["source"]
         report.add(("source",), "unknown key")
+    _clean_values(data, report)
     warning = translate(data, environ, report)
     team = validate(data, report)
     problems = report.render() + read_history_overrides(environ)[1]
@@ -90,6 +103,24 @@ def load_file(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
         raise ConfigError(problems)
     team = team.model_copy(update={"store": complete_redis_url(team.store, environ)})
     return LoadedConfig(team, [*filter(None, (warning, _explain_budgets(team)))], report)
+
+
+_ADDRESSES = {"url", "base_url", "host"}
+
+
+def _clean_values(data: dict[str, Any], report: Report, path: KeyPath = ()) -> None:
+    """Take blanks, line breaks and quotes from around addresses and keys, and refuse keys that no header may hold."""
+    for key, value in data.items():
+        key_path = (*path, key)
+        for inner_path, inner in [*_items([value], path), *_items(value, key_path)]:
+            _clean_values(cast("dict[str, Any]", inner), report, key_path if inner is value else inner_path)
+        is_secret = is_secret_key(key) or path[-1:] == ("headers",)
+        if isinstance(value, str) and (key in _ADDRESSES or is_secret):
+            data[key] = trim_value(value)
+            if is_secret and _BREAK.search(data[key]):
+                report.add(key_path, "has a line break in it: give one line")
+    if path == ("store",) and isinstance(data.get("url"), str):
+        data["url"] = clean_store_url(data["url"])
 
 
 def _explain_budgets(team: TeamConfig) -> str:
@@ -363,10 +394,10 @@ def _check_store(url: Any, report: Report) -> None:
         return
     scheme, colon, _ = url.partition("://")
     if scheme not in STORE_SCHEMES or not colon:
-        # massmem chooses the driver (postgresql+asyncpg), not the URL. What follows :// may hold a password.
+        # What follows :// may hold a password.
         shown = report.describe_value(("store", "url"), f"{scheme}://" if colon else url)
         supported = ", ".join(f"{name}://" for name in STORE_SCHEMES)
-        hint = suggest(scheme.split("+")[0], STORE_SCHEMES)
+        hint = suggest(scheme, STORE_SCHEMES) if colon else "; a file is written as sqlite:///PATH"
         report.add(("store", "url"), f"{shown} is no supported store; supported: {supported}{hint}")
 
 
@@ -385,7 +416,10 @@ def _check_memory(memory: _Mapping, path: KeyPath, report: Report, *, needs_prov
         report.add((*path, "llm", "provider"), "is missing")
     for section in ("llm", "embedding"):
         _check_address(_section(persistent, section).get("base_url"), (*path, section, "base_url"), report)
-    _check_address(_section(persistent, "qdrant").get("url"), (*path, "qdrant", "url"), report)
+    qdrant = _section(persistent, "qdrant")
+    _check_address(qdrant.get("url"), (*path, "qdrant", "url"), report)
+    if "/" in str(qdrant.get("host", "")):
+        report.add((*path, "qdrant", "host"), "must be the name of a machine; an address is given as url instead")
 
 
 def _check_agent_id(value: Any, path: KeyPath, ids: dict[str, KeyPath], report: Report) -> None:

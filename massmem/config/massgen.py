@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from massmem.config.models import MAX_SERVERS
 from massmem.config.yaml import KeyPath, Report, format_path, how_to_set
+from massmem.core.text import trim_value
 
 BACKEND_WORDS = {
     "claude": "anthropic",
@@ -256,8 +257,8 @@ def _translate_service(backend: _Mapping, path: KeyPath, kind: str, environ: Map
     backend.setdefault("base_url", base_url)
     if backend.get("api_key") is not None:
         return
-    if environ.get(variable):
-        backend["api_key"] = environ[variable]
+    if key := trim_value(environ.get(variable, "")):
+        backend["api_key"] = key
         report.from_environment.add(report.path_in_file((*path, "api_key")))
     else:
         report.add((*path, "type"), f"{variable} is not set ({how_to_set(variable)})")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 from massmem.core.errors import InputError
 from massmem.core.params import ParamSpec, ParamType
 from massmem.core.redact import redact_values
-from massmem.core.text import one_line
+from massmem.core.text import one_line, trim_value
 
 BackendType = Literal[
     "openai", "anthropic", "local", "scripted",
@@ -397,6 +397,20 @@ class FilesConfig(Section):
     describe: bool = False
     """An agent that sees pictures describes them for those that do not; false: a question with pictures is refused when
     an agent does not see them."""
+
+
+_DRIVER = re.compile(r"(?i)(?:postgres(?:ql)?|sqlite)(?:\+\w+)?(?=:)")
+
+
+def clean_store_url(url: str) -> str:
+    """Return the URL of a store as massmem writes it: without what is around it and without a driver.
+
+    `postgres://` and `postgresql+asyncpg://` are `postgresql://`, `sqlite+aiosqlite://` is `sqlite://`.
+    """
+    kind = _DRIVER.match(url := trim_value(url))
+    if kind is None:
+        return url
+    return ("sqlite" if kind[0].lower().startswith("sqlite") else "postgresql") + url[kind.end() :]
 
 
 class StoreConfig(Section):

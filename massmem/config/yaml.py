@@ -5,6 +5,7 @@ data, with limits on size, depth and number of values. Scalars follow the core s
 `12:30` are text (pydantic still takes yes and no for a switch), and dates stay text.
 """
 
+import codecs
 import difflib
 import re
 import stat
@@ -18,6 +19,7 @@ import yaml
 from massmem.config.models import StoreConfig
 from massmem.core.errors import ConfigError
 from massmem.core.redact import is_secret_key, redact
+from massmem.core.text import trim_value
 
 # Problems, each as `file:line: dotted.key: message`, with no secret in any of them
 
@@ -222,7 +224,7 @@ def _read_file(path: Path) -> bytes:
 
 def _decode(content: bytes) -> str:
     try:
-        text = content.decode("utf-8-sig")
+        text = decode_settings(content)
     except UnicodeDecodeError as e:
         raise _YamlError("is not UTF-8 text", content[: e.start].count(b"\n") + 1) from e
     if bad := _UNPRINTABLE.search(text):
@@ -230,6 +232,16 @@ def _decode(content: bytes) -> str:
     if not text.strip():
         raise _YamlError(_EMPTY)
     return text
+
+
+def decode_settings(content: bytes) -> str:
+    """Return the text of a file of settings: UTF-8, or UTF-16 with its mark, as PowerShell writes it.
+
+    Raises:
+        UnicodeDecodeError: it is neither.
+    """
+    is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf_16 else "utf-8-sig")
 
 
 _EXPLAINED = {
@@ -445,6 +457,7 @@ class _Expander:
             return ""
         if name not in local:
             self._report.from_environment.add(path)
+            value = value.rstrip("\r\n") if value is not None else None  # as a shell does with $(...)
         if value or (value is not None and not has_default):
             return value
         if has_default:
@@ -482,7 +495,7 @@ def complete_redis_url(store: StoreConfig, environ: Mapping[str, str]) -> StoreC
     """Return the store with the address in REDIS_URL, or this machine, for `redis://` without a host."""
     if store.url != "redis://":
         return store
-    return store.model_copy(update={"url": environ.get("REDIS_URL", "").strip() or "redis://localhost:6379"})
+    return store.model_copy(update={"url": trim_value(environ.get("REDIS_URL", "")) or "redis://localhost:6379"})
 
 
 def get_history_variables() -> dict[str, str]:

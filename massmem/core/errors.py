@@ -92,6 +92,10 @@ class UnknownSessionError(MassmemError):
     exit_code: ClassVar[int] = 5
 
 
+class UnknownMemoryError(InputError):
+    """There is no memory with this id."""
+
+
 class StoreError(MassmemError):
     exit_code: ClassVar[int] = 3
 

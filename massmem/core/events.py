@@ -24,9 +24,9 @@ in which they end, then by the next reply. A call that is in the log is never ru
 Agents that a limit or `answer_now_requested` cuts off have no result in their round.
 
 `notice`, `answer_now_requested`, `context_measured` and a `tool_returned` from outside a turn may stand anywhere. So
-may `context_compressed`, also after the end of the turn, when the next one is prepared. `message_added`, `note_added`
-and `history_cleared` stand outside of turns; `turn_undone` follows the end of its turn. Events are on disk before they
-are yielded to a caller.
+may `context_compressed`, also after the end of the turn, when the next one is prepared. `message_added`, `note_added`,
+`memory_changed` and `history_cleared` stand outside of turns; `turn_undone` follows the end of its turn. Events are on
+disk before they are yielded to a caller.
 """
 
 from datetime import UTC, datetime
@@ -44,7 +44,9 @@ Channel = Literal["text", "reasoning"]
 TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
+MemoryAction = Literal["edit", "pin", "unpin"]
 Limit = Literal["timeout", "cost", "tokens"]
+NoVote = Literal["one_round", "timeout", "cost", "tokens", "failed", "no_choice"]
 WorkCut = Literal["tool_rounds", "standstill", "time", "cost", "tokens"]
 _FORMER_DECISIONS = {"no_votes_earliest": "no_vote", "tie_earliest": "tie", "earliest": "no_vote_held"}
 """What earlier versions stored, when the earliest answer won where the votes did not decide."""
@@ -276,11 +278,15 @@ class WinnerDecided(EventBase):
     """How the winner was decided. early_stop: the ballots of `not_asked` could not change it. answer_now: the user did
     not wait for more answers and ballots. tie_support: of the answers with most votes, more agents gave this one;
     tie: of equal answers that are not cut off the team lists the agent of this one first. unanimous: all answers are
-    the same, majority: those of more than half of the agents; no vote was needed. no_vote: everybody who was asked to
-    vote failed to; no_vote_held: nobody was asked. In both cases nobody has confirmed the answer.
+    the same, majority: those of more than half of the agents; no vote was needed. no_vote: agents were asked to vote,
+    and no vote stands; no_vote_held: nobody was asked. In both cases nobody has confirmed the answer.
     """
     not_asked: tuple[str, ...] = ()
     """Agents of the last round that were not asked for a ballot."""
+    no_vote: NoVote | None = None
+    """Why there are no votes, with `by` no_vote or no_vote_held. one_round: coordination.max_rounds is 1; timeout, cost
+    and tokens: that limit was reached before; failed: everybody who was asked failed to vote; no_choice: no vote could
+    have changed the winner."""
 
 
 class TurnCompleted(SourceEvent):
@@ -300,6 +306,8 @@ class TurnCompleted(SourceEvent):
     confidence: float | None = None
     """How far the council stands behind the answer, 0 to 1 (massmem.core.voting); null for an agent alone and without
     votes."""
+    agreement: str = ""
+    """What is known of how far the agents agree, one sentence for people; empty for an agent alone."""
     escalated: bool = False
     """The confidence is below coordination.escalate_below: a person should look at the answer."""
     truncated: bool = False
@@ -494,6 +502,28 @@ class NoteAdded(EventBase):
     """No other session recalls it."""
 
 
+class MemoryChanged(EventBase):
+    """The user changed a memory of this session, outside of any turn. The messages that it came from stay."""
+
+    type: Literal["memory_changed"] = "memory_changed"
+    action: MemoryAction
+    """edit: it has another text; pin: agents are always shown it; unpin: no longer."""
+    kind: Literal["episode", "fact"]
+    """episode: a passage of a message, word for word; fact: extracted from messages."""
+    agent_id: str
+    """Whose memory it is; `user` for the user's."""
+    turn: int
+    """The turn that the memory is from."""
+    sources: tuple[int, ...]
+    """Numbers in the log of the messages that it came from."""
+    old: str
+    """Its text before."""
+    text: str
+    """Its text from now on."""
+    by: str
+    """Who changed it: `user`, or a user of the HTTP service."""
+
+
 class HistoryCleared(EventBase):
     """Agents no longer see the conversation before this. The log keeps it, and its memories stay."""
 
@@ -542,6 +572,7 @@ Event = Annotated[
     | TurnAbandoned
     | MessageAdded
     | NoteAdded
+    | MemoryChanged
     | HistoryCleared
     | TurnUndone
     | ContextMeasured

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from massmem.core.events import ContextMeasured, Event
@@ -36,6 +37,23 @@ wurde comme dans elle elles leur mais nous pour pourquoi quel quelle sans sont t
 este para pero porque sobre unos
 """
 _STOP_WORDS = frozenset(_STOP_WORD_TEXT.split())
+
+
+AgentKey = tuple[str, str]
+"""The configuration of a team, and the id of an agent: teams may have agents of one id that have nothing in common."""
+
+
+def name_teams(agents: Iterable[AgentKey]) -> dict[AgentKey, str]:
+    """Return what tells each agent from those of other teams with its id: the file of its team; "" when it is alone."""
+    teams: dict[str, list[str]] = {}
+    for team, agent_id in agents:
+        teams.setdefault(agent_id, []).append(team)
+    names: dict[AgentKey, str] = {}
+    for agent_id, paths in teams.items():
+        files = [PurePath(path).name for path in paths]
+        for path, file in zip(paths, files, strict=True):
+            names[path, agent_id] = "" if len(paths) == 1 else file if files.count(file) == 1 else path
+    return names
 
 
 @dataclass(slots=True)
@@ -81,8 +99,12 @@ class Insights:
     """US dollars of the turns whose cost is known."""
     unpriced: int = 0
     """Turns whose cost is not known."""
-    agents: dict[str, _AgentCounts] = field(default_factory=lambda: defaultdict[str, _AgentCounts](_AgentCounts))
-    names: dict[str, str] = field(default_factory=dict[str, str])
+    team: str = ""
+    """The configuration of the session that was added last."""
+    agents: dict[AgentKey, _AgentCounts] = field(
+        default_factory=lambda: defaultdict[AgentKey, _AgentCounts](_AgentCounts)
+    )
+    names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
     """What people are shown instead of an agent's id, of the agents that have a name."""
     tools: Counter[str] = field(default_factory=Counter[str])
     failed_tools: Counter[str] = field(default_factory=Counter[str])
@@ -95,6 +117,7 @@ class Insights:
     def add_session(self, session: SessionRecord) -> None:
         """Count a session; its turns are added one by one."""
         self.sessions += 1
+        self.team = session.config_path
         self.duration += max((session.updated_at - session.created_at).total_seconds(), 0.0)
 
     def add_turn(self, turn: TurnTranscript) -> None:
@@ -119,22 +142,22 @@ class Insights:
         self.escalated += turn.final.escalated
 
     def _add_agents(self, turn: TurnTranscript) -> None:
-        completed = turn.record.status == "completed"
-        self.names |= turn.names
-        for name in turn.agents:
-            self.agents[name].turns += 1
-        for name in {answer.agent_id for answer in turn.answers if answer.agent_id}:
-            self.agents[name].completed_turns += completed
+        completed, team = turn.record.status == "completed", self.team
+        self.names |= {(team, agent_id): name for agent_id, name in turn.names.items()}
+        for agent_id in turn.agents:
+            self.agents[team, agent_id].turns += 1
+        for agent_id in {answer.agent_id for answer in turn.answers if answer.agent_id}:
+            self.agents[team, agent_id].completed_turns += completed
         for answer in turn.answers:
-            self.agents[answer.agent_id or ""].answers += 1
+            self.agents[team, answer.agent_id or ""].answers += 1
         for ballot in turn.ballots:
-            self.agents[ballot.agent_id].ballots += 1
-        for name, votes in turn.votes.items():
-            self.agents[name].votes_received += votes
-        for name, usage in turn.usage_by_agent.items():
-            self.agents[name].usage += usage
+            self.agents[team, ballot.agent_id].ballots += 1
+        for agent_id, votes in turn.votes.items():
+            self.agents[team, agent_id].votes_received += votes
+        for agent_id, usage in turn.usage_by_agent.items():
+            self.agents[team, agent_id].usage += usage
         if completed and turn.record.winner:
-            self.agents[turn.record.winner].wins += 1
+            self.agents[team, turn.record.winner].wins += 1
 
     def _add_tools(self, turn: TurnTranscript) -> None:
         steps: dict[str | None, list[str]] = {}
@@ -159,10 +182,13 @@ class Insights:
 
         Times are in seconds; `duration` is from the start of each session to its last use. `win_rate` is the share of
         the completed turns for which the agent had an answer, null when there are none. `cost` is in US dollars, null
-        when it is not known of all turns; `known_cost` is that of the others. `saved` is what caching saved. Tools
-        with most calls come first. A sequence has succeeded when none of its calls failed and the turn was completed.
+        when it is not known of all turns; `known_cost` is that of the others. `saved` is what caching saved. Agents of
+        one id in several teams have the file of their team behind it. Tools with most calls come first. A sequence has
+        succeeded when none of its calls failed and the turn was completed.
         """
-        ranking = sorted(self.agents.items(), key=lambda item: (-item[1].wins, -item[1].turns, item[0]))
+        ranking = sorted(self.agents.items(), key=lambda item: (-item[1].wins, -item[1].turns, item[0][::-1]))
+        suffixes = {key: f" ({team})" if team else "" for key, team in name_teams(self.agents).items()}
+        shown = {key: self.names.get(key, key[1]) + suffixes[key] for key, _ in ranking}
         return {
             "sessions": self.sessions,
             "message_count": self.messages,
@@ -173,11 +199,8 @@ class Insights:
             "duration": round(self.duration, 3),
             "response_time": _mean(self.response_times),
             "topics": self.topics(),
-            "agents_used": [self.names.get(agent_id, agent_id) for agent_id, _ in ranking],
-            "agents": {
-                agent_id: {"name": self.names.get(agent_id, agent_id), **counts.to_json()}
-                for agent_id, counts in ranking
-            },
+            "agents_used": list(shown.values()),
+            "agents": {key[1] + suffixes[key]: {"name": shown[key], **counts.to_json()} for key, counts in ranking},
             "tools": {
                 name: {"calls": calls, "failed": self.failed_tools[name]} for name, calls in self.tools.most_common()
             },
@@ -228,7 +251,7 @@ class Day:
     answered: int = 0
     seconds: float = 0.0
     """How long users waited for the answers, all together."""
-    agents: dict[str, AgentDay] = field(default_factory=lambda: defaultdict[str, AgentDay](AgentDay))
+    agents: dict[AgentKey, AgentDay] = field(default_factory=lambda: defaultdict[AgentKey, AgentDay](AgentDay))
 
 
 @dataclass(slots=True)
@@ -239,15 +262,15 @@ class Figures:
     """By YYYY-MM-DD, in UTC."""
     turns: int = 0
     """Of all days."""
-    names: dict[str, str] = field(default_factory=dict[str, str])
+    names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
     """What people are shown instead of an agent's id, of the agents that have a name."""
     recalls: int = 0
     """Prompts that held memories."""
     without_recall: int = 0
     """Prompts that held none."""
 
-    def add_turn(self, turn: TurnTranscript, events: Iterable[Event]) -> None:
-        """Count a turn, and nothing for messages between turns. events: of the turn."""
+    def add_turn(self, turn: TurnTranscript, events: Iterable[Event], team: str = "") -> None:
+        """Count a turn, and nothing for messages between turns. events: of the turn. team: its configuration."""
         if turn.is_between_turns:
             return
         day = self.days[turn.record.started_at.date().isoformat()]
@@ -256,12 +279,12 @@ class Figures:
         if turn.final is not None and turn.seconds is not None:
             day.answered += 1
             day.seconds += turn.seconds
-        self.names |= turn.names
+        self.names |= {(team, agent_id): name for agent_id, name in turn.names.items()}
         for agent_id, usage in turn.usage_by_agent.items():
-            day.agents[agent_id].turns += 1
-            day.agents[agent_id].usage += usage
+            day.agents[team, agent_id].turns += 1
+            day.agents[team, agent_id].usage += usage
         if turn.record.status == "completed" and turn.record.winner:
-            day.agents[turn.record.winner].wins += 1
+            day.agents[team, turn.record.winner].wins += 1
         for event in events:
             if isinstance(event, ContextMeasured):
                 self.recalls += event.recalled > 0

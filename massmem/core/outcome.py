@@ -134,6 +134,11 @@ class TurnOutcome:
                 return None
 
     @property
+    def agreement(self) -> str:
+        """What is known of how far the agents agree, for people; "" for an agent alone."""
+        return self.end.agreement if isinstance(self.end, TurnCompleted) else ""
+
+    @property
     def confidence(self) -> float | None:
         """From 0 to 1 (see massmem.core.voting); None without an answer, for an agent alone and when nobody voted."""
         return self.end.confidence if isinstance(self.end, TurnCompleted) else None

@@ -148,7 +148,6 @@ def find_value(name: str, spec: ParamSpec, message: str) -> Value | None:
 
 
 def _has_form(spec: ParamSpec) -> bool:
-    """Return whether the spec rules any text out."""
     return spec.type != "string" or spec.pattern is not None or bool(spec.values)
 
 

@@ -20,7 +20,6 @@ _FRAME_TAG = re.compile(r"(?P<mark><\s*/?)(?=\s*(?:answer|notes|journal|given|me
 
 
 def _quote(text: str) -> str:
-    """Return `text` with every tag of a frame made harmless."""
     return replace_marks(text, _FRAME_TAG, lambda mark: f"{mark} ") if has_tag_bracket(text) else text
 
 
@@ -37,13 +36,15 @@ def build_system_prompt(system: str) -> str:
     return system or DEFAULT_SYSTEM
 
 
-def add_notes(message: str, head: str, *, memories: str = "", summary: str = "", journal: str = "") -> str:
+def add_notes(
+    message: str, head: str, *, memories: str = "", summary: str = "", journal: str = "", plain: bool = False
+) -> str:
     """Return the message of a step with what the agent knows besides, quoted behind its head, or before all of it.
 
-    memories: lines without any tag of a frame; the memory sees to that. summary, journal: of the agent's work in this
-    turn. head: how the message may begin.
+    memories: lines without any tag of a frame; the memory sees to that. plain: they are sentences that need no frame.
+    summary, journal: of the agent's work in this turn. head: how the message may begin.
     """
-    notes = [f"{_MEMORIES}\n<memories>\n{memories}\n</memories>"] if memories else []
+    notes = [memories if plain else f"{_MEMORIES}\n<memories>\n{memories}\n</memories>"] if memories else []
     notes += [f"{_WORK_SUMMARY}\n{_frame_notes(summary)}"] if summary else []
     notes += [_frame_journal(journal)] if journal else []
     if not notes:
@@ -461,3 +462,52 @@ def _frame_notes(text: str) -> str:
 
 def _frame_journal(text: str) -> str:
     return f"{_JOURNAL}\n<journal>\n{_quote(text)}\n</journal>"
+
+
+# Answers that quote what massmem wrote around memories and answers: small models take it for part of their task.
+
+_FEWEST_WORDS = 6
+"""Words in a row of a heading that nobody else writes."""
+
+_HEADINGS = (
+    _MEMORIES, _ANSWERS, _REASONS, _GIVEN, _HISTORY_SUMMARY, _WORK_SUMMARY, _PROGRESS_SUMMARY, _JOURNAL,
+)  # fmt: skip
+
+
+def _list_rows(text: str) -> list[str]:
+    words = [re.escape(word) for word in re.findall(r"\w+", text)]
+    return [r"\W+".join(words[i : i + _FEWEST_WORDS]) for i in range(max(1, len(words) - _FEWEST_WORDS + 1))]
+
+
+_FRAME_WORDS = re.compile(
+    r"</?(?:memories|journal)>|<answer label=|\[From [^\]\n]* Turn \d+[^\]\n]*\]|"
+    + "|".join(row for heading in _HEADINGS for row in _list_rows(heading)),
+    re.IGNORECASE,
+)
+_FRAME_BLOCK = re.compile(r"<(memories|notes|journal)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+
+
+def quotes_frame(answer: str, memories: str, source: str) -> bool:
+    """Return whether an answer has words of a frame, or a line of the memories with its label.
+
+    memories: lines that the prompt had. source: what the user and tools wrote, which may be quoted.
+    """
+    words = (match[0] for match in _FRAME_WORDS.finditer(answer))
+    return any(text.casefold() not in source.casefold() for text in (*words, *_list_quoted(answer, memories)))
+
+
+def cut_frame(answer: str, memories: str) -> str:
+    """Return the answer without the lines that quote a frame; it may be empty."""
+    answer = _FRAME_BLOCK.sub("", answer)
+    quoted = _list_quoted(answer, memories)
+    lines = (line for line in answer.splitlines() if not any(text in line for text in quoted))
+    return "\n".join(line for line in lines if not _FRAME_WORDS.search(line)).strip()
+
+
+def build_frame_repair_prompt() -> str:
+    """Return the one request to repair an answer that quotes a frame."""
+    return "That repeats notes that only you are shown. Write the answer alone, without them."
+
+
+def _list_quoted(answer: str, memories: str) -> list[str]:
+    return [line for line in memories.splitlines() if ": " in line and line in answer]

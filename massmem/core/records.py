@@ -7,11 +7,13 @@ nobody can guess from a hash, however fast it is. Slow hashes protect passwords,
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from massmem.core.attachments import cut_title
 from massmem.core.errors import InputError
 from massmem.core.redact import redact
 
@@ -26,12 +28,30 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a session is."""
+
+    user_id: str | None
+    """A user of the HTTP service, as tokens name them; None: the user of the command line."""
+
+
+class Everybody(Enum):
+    """Whose sessions are meant: those of all owners."""
+
+    EVERYBODY = "everybody"
+
+
+COMMAND_LINE_USER: Final = Owner(None)
+EVERYBODY: Final = Everybody.EVERYBODY
+
+
 class SessionRecord(_Record):
     """One row of chat_sessions."""
 
     session_id: str
     user_id: str | None = None
-    """The owner; None: the user of the command line."""
+    """As `Owner.user_id`."""
     title: str = ""
     last_message: str = ""
     message_count: int = 0
@@ -49,22 +69,20 @@ class SessionRecord(_Record):
     created_at: datetime
     updated_at: datetime
 
+    @property
+    def display_title(self) -> str:
+        """The title without texts of files, of which earlier releases made it, too; what people are shown."""
+        return cut_title(self.title)
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.user_id)
+
     @field_validator("title", "last_message")
     @classmethod
     def _hide_secrets(cls, text: str) -> str:
         """Programs read them in lists, which people paste into reports; earlier releases stored some as they were."""
         return redact(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose sessions are meant."""
-
-    user_id: str | None
-    """As `SessionRecord.user_id`."""
-
-
-COMMAND_LINE_USER = Owner(None)
 
 
 class SessionFilter(_Record):
@@ -81,8 +99,7 @@ class SessionFilter(_Record):
     """Last used at this time or later."""
     before: datetime | None = None
     """Last used before this time."""
-    owner: Owner | None = None
-    """Sessions of this owner; None: of everybody."""
+    owner: Owner | Everybody
     has_messages: bool = False
     """Leave out sessions without a message: their first question could not be stored."""
     history_hash: str = ""
@@ -140,6 +157,11 @@ class MessageRecord(_Record):
     def agent_name(self) -> str:
         """What people are shown for its agent: the name, as far as the message says it, or the id; "" for the user."""
         return str(self.metadata.get("agent_type") or self.agent_id or "")
+
+    @property
+    def agreement(self) -> str:
+        """Of a final answer: what is known of how far the agents agree, one sentence; "" where nothing is."""
+        return str(self.metadata.get("agreement") or "")
 
     @property
     def public_text(self) -> str:

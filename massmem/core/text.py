@@ -31,6 +31,13 @@ def make_printable(text: str) -> str:
     return _CONTROL.sub(_symbol, _INVISIBLE.sub("", text))
 
 
+def trim_value(text: str) -> str:
+    """Return a setting without the blanks, line breaks and quotes around it, as files and shells hand it over."""
+    text = text.strip(" \t\r\n\ufeff\xa0\u200b")
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1].strip() if is_quoted else text
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """Return `text` on one printable line: white space folded to single spaces, cut to `limit` characters."""
     folded = " ".join(make_printable(text[: limit * 4]).split())

@@ -18,6 +18,8 @@ from massmem.core.events import (
     BallotsVoided,
     Decision,
     Event,
+    Limit,
+    NoVote,
     ParamRequested,
     RoundStarted,
     TurnResumed,
@@ -84,7 +86,7 @@ class Election:
             earliest.setdefault(self._keys[answer.agent_id], answer)
         self.candidates = list(earliest.values())
         """The earliest of those that are the same, in the order in which they were given."""
-        self._has_results = any(answer.short.is_bare for answer in answers.values())
+        self._results = {answer.short.key for answer in answers.values() if answer.short.is_bare}
         self._own_votes = own_votes
         self._choices = {voter: self._keys[choice] for voter, choice in ballots.items() if choice in answers}
         self._ballots = Counter(self._choices.values())
@@ -122,10 +124,18 @@ class Election:
         own = self._answers.get(voter)
         return (
             own is not None
-            and self._has_results
+            and bool(self._results)
             and not self.may_choose(voter, own)
             and self._choices.get(voter) != self._key(own)
         )
+
+    def has_other_result(self, agent: str, candidate: Answer) -> bool:
+        """Whether the agent's answer and the candidate come to results, such as numbers, that differ.
+
+        Whether two texts say the same is more than this code can tell.
+        """
+        keys = {self._keys.get(agent), self._key(candidate)}
+        return len(keys) == 2 and keys <= self._results
 
     def list_leaders(self) -> list[Answer]:
         """Return the candidates with most ballots, the best first.
@@ -365,19 +375,30 @@ class Tally:
         """Whether all answers are the same."""
         return len(self._hold_election().candidates) == 1
 
-    def decide_winner(self) -> WinnerDecided:
+    def decide_winner(self, limit: Limit | None = None, max_rounds: int | None = None) -> WinnerDecided:
         """Return the winner, see `Election.list_leaders`.
 
-        There must be an answer.
+        There must be an answer. limit: what ended the turn early. max_rounds: as configured.
         """
         election = self._hold_election()
         not_asked = self._without_action() if not self.remaining_actors() else ()
+        by = "early_stop" if not_asked and election.votes else self._decision(election)
+        no_vote: NoVote | None = None
+        if by in ("no_vote", "no_vote_held"):
+            no_vote = limit or ("failed" if by == "no_vote" else "one_round" if max_rounds == 1 else "no_choice")
         return WinnerDecided(
             agent_id=election.list_leaders()[0].agent_id,
             votes=election.votes,
-            by="early_stop" if not_asked and election.votes else self._decision(election),
+            by=by,
             not_asked=not_asked,
+            no_vote=no_vote,
         )
+
+    def find_dissent(self, winner: str) -> "Dissent | None":
+        """Return who agrees with this agent's answer; None when nobody else answered or voted."""
+        answers = {a.agent_id: a.content for a in sorted(self.answers.values(), key=lambda answer: answer.number)}
+        ballots = {voter: (choice, self.reasons.get(voter, "")) for voter, choice in self.ballots.items()}
+        return find_dissent(winner, answers, ballots)
 
     def count_supporters(self, agent_id: str) -> int:
         """Return how many agents stand behind this agent's answer."""
@@ -538,26 +559,83 @@ class Dissent:
     agreed: tuple[Position, ...]
     """They gave it or voted for it, see `Election.list_supporters`."""
     minority: tuple[Position, ...]
-    """They voted for another answer, or gave one and did not vote."""
+    """They voted for another answer, or came to another result."""
+    uncompared: tuple[Position, ...] = ()
+    """They gave a text and did not vote: nobody has said whether it says the same."""
+
+    @property
+    def others(self) -> tuple[Position, ...]:
+        """All that are not known to agree."""
+        return (*self.minority, *self.uncompared)
 
     def to_json(self) -> dict[str, Any]:
-        """Return `agreed` and `minority`: lists of agent, answer, choice and reason, each null where there is none."""
-        return {name: [position.to_json() for position in getattr(self, name)] for name in ("agreed", "minority")}
+        """Return the three lists: agent, answer, choice and reason of each, each null where there is none."""
+        groups = {"agreed": self.agreed, "minority": self.minority, "uncompared": self.uncompared}
+        return {name: [position.to_json() for position in positions] for name, positions in groups.items()}
 
-    def describe_agreement(self) -> str:
-        """Return `2 of 3 agents gave or chose this answer`. Who may not choose its own may still prefer it."""
-        return f"{len(self.agreed)} of {len(self.agreed) + len(self.minority)} agents gave or chose this answer"
-
-    def summarize(self, name: Callable[[str], str]) -> str:
+    def summarize(self, agreement: str, name: Callable[[str], str]) -> str:
         """Return `2 of 3 agents gave or chose this answer; critic prefers the answer of writer: It is ...`, one line.
 
-        name: returns what people are shown for an agent.
+        agreement: see `describe_agreement`. name: returns what people are shown for an agent.
         """
         shown = self.minority[:_MAX_SUMMARIZED]
-        parts = [self.describe_agreement(), *(describe_position(position, name) for position in shown)]
+        parts = [agreement, *(describe_position(position, name) for position in shown)]
         if more := len(self.minority) - len(shown):
             parts.append(f"{more} more do not")
-        return "; ".join(parts)
+        return "; ".join(filter(None, parts))
+
+
+NO_VOTE: Mapping[NoVote, str] = {
+    "one_round": "no vote was held: coordination.max_rounds is 1",
+    "timeout": "the time was up before a vote",
+    "cost": "the cost limit was reached before a vote",
+    "tokens": "the token limit was reached before a vote",
+    "failed": "nobody could vote",
+    "no_choice": "no vote could have changed the winner",
+}
+
+
+def describe_agreement(
+    decision: WinnerDecided, dissent: Dissent | None, agents: int, name: str, *, presented: bool
+) -> str:
+    """Return what is known of how far the agents agree, one sentence; "" for an agent alone.
+
+    agents: all of the turn. name: of the winner. presented: it wrote the final answer from all answers.
+    """
+    if agents < 2:
+        return ""
+    if dissent is None:
+        return f"the only answer of {agents} agents"
+    total, reason = len(dissent.agreed) + len(dissent.others), ""
+    if decision.no_vote is not None:
+        reason = f" ({NO_VOTE[decision.no_vote]})"
+    if len(dissent.agreed) == 1 and dissent.uncompared and not dissent.minority and not decision.votes:
+        origin = "the final answer is written from them" if presented else f"that of {name} is shown"
+        parts = [f"{total} answers, not compared{reason}", origin]
+    else:
+        parts = [f"{len(dissent.agreed)} of {total} agents gave or chose this answer{reason}"]
+        if dissent.uncompared:
+            parts.append(f"{_count(len(dissent.uncompared), 'answer')} not compared")
+    if len(decision.votes) > 1 and not dissent.minority:
+        parts.append("its author, who could not vote for it, voted for another")
+    if agents > total:
+        parts.append(f"{_count(agents - total, 'agent')} gave no answer")
+    return "; ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def describe_share(confidence: float | None, votes: Mapping[str, int], *, escalated: bool) -> str:
+    """Return `agreement 67%`, and whether that is low; "" where it is not known.
+
+    Of split votes only what is low: `agreement 100%` beside `2 of 3 votes` would be read as a contradiction, though an
+    agent that may not vote for its own answer stands behind it.
+    """
+    share = f"{confidence:.0%}" if confidence is not None and len(votes) < 2 else ""
+    low = "low: check the answer" if confidence is not None and escalated else ""
+    return f"agreement {', '.join(filter(None, (share, low)))}" if share or low else ""
 
 
 def describe_position(position: Position, name: Callable[[str], str]) -> str:
@@ -582,11 +660,10 @@ def find_dissent(winner: str, answers: Mapping[str, str], ballots: Mapping[str, 
     choices = {voter: choice for voter, (choice, _) in ballots.items()}
     election = Election(numbered, choices, own_votes=len(agents) <= OWN_VOTES)
     agreed = election.list_supporters(numbered[winner])
-    positions = [
-        Position(agent, answers.get(agent, ""), *ballots.get(agent, ("", "")), is_forced=election.is_forced(agent))
-        for agent in agents
-    ]
-    return Dissent(
-        tuple(position for position in positions if position.agent_id in agreed),
-        tuple(position for position in positions if position.agent_id not in agreed),
-    )
+    groups: dict[str, list[Position]] = {"agreed": [], "minority": [], "uncompared": []}
+    for agent in agents:
+        is_forced = election.is_forced(agent)
+        position = Position(agent, answers.get(agent, ""), *ballots.get(agent, ("", "")), is_forced=is_forced)
+        is_other = (position.choice and not is_forced) or election.has_other_result(agent, numbered[winner])
+        groups["agreed" if agent in agreed else "minority" if is_other else "uncompared"].append(position)
+    return Dissent(*map(tuple, groups.values()))

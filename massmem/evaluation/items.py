@@ -91,17 +91,13 @@ def _read_text(path: Path) -> str:
 def _read_jsonl(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     text = _read_text(path)
     if text.lstrip().startswith("["):
-        return _read_json_list(path, text)
+        listed = cast("list[object]", _parse_json(text, str(path)))
+        return [(number, _require_object(row, f"{path}:{number}")) for number, row in enumerate(listed, start=1)]
     rows: list[tuple[int, Mapping[str, Any]]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             rows.append((number, _require_object(_parse_json(line, f"{path}:{number}"), f"{path}:{number}")))
     return rows
-
-
-def _read_json_list(path: Path, text: str) -> list[tuple[int, Mapping[str, Any]]]:
-    rows = cast("list[object]", _parse_json(text, str(path)))
-    return [(number, _require_object(row, f"{path}:{number}")) for number, row in enumerate(rows, start=1)]
 
 
 def _parse_json(text: str, where: str) -> object:

@@ -26,6 +26,7 @@ from massmem.core import prompts
 from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import Event, TurnCompleted, TurnFailed, TurnWaiting
 from massmem.core.messages import Usage
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.core.voting import Decision, Tally
 from massmem.evaluation.items import Item
 from massmem.session.session import Session
@@ -300,7 +301,7 @@ class Runner:
     async def _ask(self, team: Team, entrant: Entrant, item: Item, sample: int) -> Result:
         """Ask the question in a session of its own, and store the answer."""
         started = time.monotonic()
-        session = await Session.on(team)
+        session = await Session.find(team, owner=COMMAND_LINE_USER)
         session.seed = random.Random(f"{self.seed}:{sample}:{item.key}").getrandbits(32)
         tally, end = Tally(), None
         try:
@@ -342,7 +343,6 @@ def _isolate(config: TeamConfig, max_cost: float | None) -> TeamConfig:
 
 
 def _read_turn(tally: Tally, end: Event | None) -> dict[str, Any]:
-    """Return the fields of a result that a turn comes to."""
     fields: dict[str, Any] = {
         "winner": tally.winner.agent_id if tally.winner else "",
         "by": tally.winner.by if tally.winner else None,
@@ -401,7 +401,10 @@ class Judge:
 
     async def _ask(self, item: Item, text: str, *, reference_first: bool) -> tuple[bool, Usage]:
         question = prompts.build_judge_prompt(item.question, item.expected, text, reference_first=reference_first)
-        async with await Session.on(self.team) as session, aclosing(session.ask(question)) as events:
+        async with (
+            await Session.find(self.team, owner=COMMAND_LINE_USER) as session,
+            aclosing(session.ask(question)) as events,
+        ):
             end = [event async for event in events][-1]
         match end:
             case TurnCompleted(answer=answer, usage=usage):

@@ -64,6 +64,7 @@ _INDEXES = {
     "topics": _WORD,
     "stated_in": _WORD,
     "origin": _WORD,
+    "pin": _WORD,
 }
 _SETTINGS: dict[str, Any] = {
     # Two files of the log of writes are read at every start: by default they have 32 MB each.

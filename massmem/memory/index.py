@@ -15,6 +15,9 @@ MEANING, WORDS = "meaning", "words"
 ALL_POINTS = 1_000_000_000
 """A limit that no index reaches."""
 
+PINNED = "yes"
+"""In `pin` of what agents are always shown."""
+
 DAY = 86_400
 """Seconds."""
 
@@ -190,6 +193,8 @@ def matching(selection: Selection) -> All:
         conditions.append(OneOf("message_ids", selection.message_ids))
     if selection.origin is not None:
         conditions.append(from_origin(selection.origin))
+    if selection.is_pinned:
+        conditions.append(OneOf("pin", (PINNED,)))
     if selection.turn is not None:
         conditions.append(Span("turn", selection.turn, selection.turn))
     if selection.ids:

@@ -62,6 +62,7 @@ _INDEXES: dict[str, models.PayloadSchemaType | models.IntegerIndexParams] = {
     "topics": models.PayloadSchemaType.KEYWORD,
     "stated_in": models.PayloadSchemaType.KEYWORD,
     "origin": models.PayloadSchemaType.KEYWORD,
+    "pin": models.PayloadSchemaType.KEYWORD,
 }
 
 
@@ -202,11 +203,9 @@ class QdrantIndex(Index):
     def _open_collection(self) -> None:
         if not self._client.collection_exists(self._collection):
             _create_unless_exists(self._create)
-        vectors = self._client.get_collection(self._collection).config.params.vectors
-        size = vectors.size if isinstance(vectors, models.VectorParams) else 0
-        if size != self._dims:
+        if layout := _describe_other_layout(self._client.get_collection(self._collection).config.params, self._dims):
             raise MemoryUnavailable(
-                f"the collection {self._collection} at {self._url} is for vectors of {size} numbers, not {self._dims}",
+                f"the collection {self._collection} at {self._url} {layout}; nothing in it was changed",
                 "give the embedder that it was made with; or delete the collection, then: massmem memory rebuild",
             )
         for key, schema in _INDEXES.items():
@@ -264,6 +263,12 @@ class QdrantIndex(Index):
 
 def _client(url: str, api_key: str | None) -> QdrantClient:
     parts = urlsplit(url)
+    if api_key and not all("!" <= char <= "~" for char in api_key):
+        # The HTTP library would show the key in its error.
+        raise MemoryUnavailable(
+            "the Qdrant key has characters that no key has (spaces, line breaks, letters beyond ASCII)",
+            "copy it again into memory.persistent_memory.qdrant.api_key",
+        )
     if api_key and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         log.warning("the Qdrant key is sent unencrypted: use an https address")
     with warnings.catch_warnings():  # the client says the same as a Python warning, loopback or not
@@ -275,6 +280,21 @@ def _client(url: str, api_key: str | None) -> QdrantClient:
             timeout=TIMEOUT,
             check_compatibility=False,
         )
+
+
+def _describe_other_layout(params: models.CollectionParams, dims: int) -> str:
+    """Return what a collection has instead of what massmem needs, "" when it fits. dims: 0 for no vectors but words."""
+    vectors = params.vectors
+    if isinstance(vectors, models.VectorParams):
+        size, names = vectors.size, ""
+    else:
+        size = next((vector.size for vector in (vectors or {}).values()), 0)
+        names = ", ".join(vectors or {})
+    if size != dims:
+        return f"is for vectors of {size} numbers{f' ({names})' if names else ''}, not {dims}"
+    if names:
+        return f"has vectors with a name ({names})"
+    return "" if _WORDS in (params.sparse_vectors or {}) else f"has no sparse vectors called {_WORDS}"
 
 
 def _create_unless_exists(create: Callable[[], None]) -> None:

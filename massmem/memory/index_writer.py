@@ -18,16 +18,16 @@ from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
 from massmem.memory.languages import guess_language
 from massmem.memory.origins import AGENT, TOOL, ToolText, ToolWords, choose_origin, find_tool_name, name_tool_origin
-from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Memory, Scope, Selection
+from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Memory, MemoryChange, Scope, Selection
 from massmem.memory.plain_statements import read_claims
 from massmem.memory.points import (
     MOST_PASSAGES,
     CountTokens,
+    apply_change,
     base_of,
     copy_outside,
     fact_id,
     fact_payload,
-    is_private,
     message_number,
     name_winner,
     passage_payload,
@@ -355,6 +355,21 @@ class IndexWriter:
             self._store([*changed], words, payloads)
         return len(by_id) - len(stored)
 
+    def change(self, point_id: int, change: MemoryChange) -> None:
+        """Carry out what the user changed of a memory. See PersistentMemory."""
+        with self._lock:
+            payload = self._index.read_payloads([point_id]).get(point_id)
+            if payload is None or change.id in payload.get("changes", ()):
+                return
+            forms = extract_forms(change.text, guess_language(change.text))
+            is_users = payload["kind"] == "episode" and payload["agent_id"] == USER and self.reads_claims
+            claims = read_claims(change.text, change.text) if is_users else ()
+            new = apply_change(payload, change, len(forms), self._count, claims)
+            if new["data"] != payload["data"]:
+                self._store([point_id], [forms], [new])
+            else:
+                self._index.set_payload([point_id], new)
+
     def copy_outside(self) -> None:
         """Store as facts what other programs wrote into the index since the last time."""
         if points := self._index.read_outside():
@@ -432,21 +447,20 @@ class IndexWriter:
             self._index.upsert([Point(i, vector, _weigh(forms), payload) for i, vector, forms, payload in points])
 
     def _mark_won(self, turn: CompletedTurn) -> None:
-        """Make visible to all what the winner said in its turn, except its ballots; mark what others said."""
+        """Make visible to all what the winner said in its turn; mark what others said."""
         session_id, number, winner = turn
         ids: dict[str, list[int]] = {}
         for page in self._index.read_pages(only_author_sees(session_id, number, winner)):
             for point_id, payload in page:
-                if not is_private(payload):
-                    fields = name_winner(payload, winner)
-                    fields["seen"] = reader_keys({**payload, **fields})
-                    ids.setdefault(json.dumps(fields), []).append(point_id)
+                fields = name_winner(payload, winner)
+                fields["seen"] = reader_keys({**payload, **fields})
+                ids.setdefault(json.dumps(fields), []).append(point_id)
         for fields, point_ids in ids.items():
             self._index.set_payload(point_ids, json.loads(fields))
             self._ids.note_won(session_id, frozenset(point_ids))
         of_turn = (OneOf("run_id", (session_id,)), Span("turn", number, number), OneOf("kind", ("episode",)))
         others = All(of_turn, (OneOf("agent_id", (winner, USER)),))
-        lost = [i for page in self._index.read_pages(others) for i, p in page if not (p.get("call") or is_private(p))]
+        lost = [i for page in self._index.read_pages(others) for i, p in page if not p.get("call")]
         if lost:
             self._index.set_payload(lost, {"lost": True})
 

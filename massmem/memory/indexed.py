@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.core.errors import EmbeddingError, InputError
 from massmem.memory.extraction.prompts import KnownFacts
-from massmem.memory.index import Index, matching
+from massmem.memory.index import ALL_POINTS, Index, matching
 from massmem.memory.index_writer import IndexWriter, Vectors
 from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import (
@@ -18,13 +19,23 @@ from massmem.memory.persistent import (
     Episode,
     Fact,
     Memory,
+    MemoryChange,
     MemoryStats,
     RecallOptions,
     RecallResult,
     Scope,
     Selection,
 )
-from massmem.memory.points import CountTokens, StatementQuery, find_by_words, find_statements, message_number, to_memory
+from massmem.memory.points import (
+    CountTokens,
+    StatementQuery,
+    find_by_words,
+    find_statements,
+    is_ballot,
+    message_number,
+    to_memory,
+)
+from massmem.memory.retrieval.pinned import read_pinned
 from massmem.memory.retrieval.retriever import Retriever, Vector
 
 if TYPE_CHECKING:
@@ -57,6 +68,7 @@ class IndexedMemory:
         self.note = note
         self._scratch = scratch
         self._index = index
+        self._count = count
         self._embedder = embedder
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
@@ -72,6 +84,9 @@ class IndexedMemory:
 
     async def add_facts(self, facts: Sequence[Fact]) -> int:
         return await asyncio.to_thread(self._writer.add_facts, facts)
+
+    async def change(self, memory_id: str, change: MemoryChange) -> None:
+        await asyncio.to_thread(self._writer.change, int(memory_id), change)
 
     async def sync(self) -> None:
         await asyncio.to_thread(self._writer.sync)
@@ -97,7 +112,13 @@ class IndexedMemory:
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
-        return [to_memory(point_id, payload) for point_id, payload in page]
+        is_named = selection.ids or selection.message_ids  # to forget it
+        return [to_memory(point_id, payload) for point_id, payload in page if is_named or not is_ballot(payload)]
+
+    async def list_ids(self, selection: Selection) -> Sequence[int]:
+        """Return the ids of all memories that are selected, in any order."""
+        points = await asyncio.to_thread(self._index.list_seconds, matching(selection), ALL_POINTS, newest_first=True)
+        return [point_id for _, point_id in points]
 
     async def erase_deleted(self) -> None:
         """Leave nothing on the disk of what was forgotten before, when that was cut off."""
@@ -139,7 +160,17 @@ class IndexedMemory:
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         with suppress(EmbeddingError):
             self._writer.copy_outside()
-        return self._retriever.recall(query, scope, options)
+        pinned = read_pinned(self._index, scope, options, self._count)
+        exclude = options.exclude.union(memory.id for memory in pinned.memories)
+        rest = replace(options, max_tokens=options.max_tokens - pinned.tokens, exclude=exclude)
+        result = self._retriever.recall(query, scope, rest)
+        return replace(
+            result,
+            text="\n".join(filter(None, (pinned.text, result.text))),
+            tokens=pinned.tokens + result.tokens,
+            pinned=pinned.memories,
+            pins_left_out=pinned.left_out,
+        )
 
     def _find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":
         near = {point_id: (payload, 0.0) for point_id, payload in find_by_words(self._index, text, selection, limit)}

@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 from massmem.config.home import make_folder
 from massmem.config.models import BackendConfig, BackendType, EmbeddingConfig, MemoryLlmConfig
 from massmem.core.errors import ConfigError, InputError, MissingKeyError
+from massmem.core.text import trim_value
 from massmem.providers.presets import PRESETS
 
 ModelSettings = MemoryLlmConfig | EmbeddingConfig
@@ -72,7 +73,7 @@ def as_backend(
     backend.
     """
     backend = find_backend_type(settings.provider)
-    own = [environ.get(name, "").strip() for name in _azure_variables(backend, section)]
+    own = [trim_value(environ.get(name, "")) for name in _azure_variables(backend, section)]
     key, url = own or ("", "")
     configured = settings.api_key.get_secret_value() if settings.api_key else ""
     fields = {

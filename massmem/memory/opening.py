@@ -123,7 +123,6 @@ def _folder_name(embedder: "Embedder | None") -> str:
 
 
 def _open_server(config: QdrantConfig, embedder: "Embedder | None") -> "tuple[Index, str]":
-    """Return the index, and where it is."""
     try:
         from massmem.memory.index_qdrant import QdrantIndex
     except ImportError as e:

@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from massmem.memory.short_ids import shorten_id
+
 if TYPE_CHECKING:
+    from massmem.core.events import MemoryAction
     from massmem.memory.origins import ToolWords
 
 Kind = Literal["episode", "fact"]
@@ -43,8 +46,6 @@ class Episode:
     """The turn is complete and this agent won it. `complete_turns` sets it later when the turn is still open."""
     group: str = ""
     """The configured session_name, under which other sessions find it; "" for none."""
-    private: bool = False
-    """Only its own agent ever sees it, whoever wins the turn."""
     origin: str = ""
     """Who said it, see massmem.memory.origins; "": its author."""
     rests_on: str = ""
@@ -85,6 +86,28 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryChange:
+    """What the user changed of one memory."""
+
+    id: str
+    """Of the message that says so; ids rise within a session."""
+    action: "MemoryAction"
+    session_id: str
+    kind: Kind
+    agent_id: str
+    turn: int
+    message_ids: tuple[str, ...]
+    """The messages that the memory came from."""
+    old: str
+    """Its text before."""
+    text: str
+    """Its text from now on."""
+    by: str
+    """USER, or a user of the HTTP service."""
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """A stored passage of a message, or a stored fact."""
 
@@ -116,6 +139,17 @@ class Memory:
     """As in Episode."""
     callers: tuple[str, ...] = ()
     """Other agents that got the same result of the same call in the same turn."""
+    edited_at: datetime | None = None
+    """When the user gave it its text; None: it has the words that it was recorded with."""
+    is_pinned: bool = False
+    """Agents are always shown it."""
+    changes: tuple[str, ...] = ()
+    """Ids of the messages that say what the user changed of it, oldest first."""
+
+    @property
+    def short_id(self) -> str:
+        """What people call it by."""
+        return shorten_id(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +167,8 @@ class Selection:
     """As in Memory; `tool` and `tool:NAME` also mean what rests on a tool's words."""
     message_ids: tuple[str, ...] = ()
     """Memories that came from any of these messages."""
+    is_pinned: bool = False
+    """Pinned ones only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +204,11 @@ class RecallOptions:
     limit: int | None = None
     """Most messages and facts; None for no limit."""
     exclude: frozenset[str] = frozenset()
-    """Ids of messages to leave out, because the prompt shows them verbatim."""
+    """Ids of messages to leave out, because the prompt shows them verbatim; or of memories."""
+    verbatim: tuple[str, ...] = ()
+    """Texts that the prompt shows, whatever their ids: what says the same is left out."""
+    plain: bool = False
+    """For a small model: a plain sentence for each memory, without dates and labels."""
     abstain: bool = True
     """Show nothing without evidence that it matters for the question; False: show the best there is."""
 
@@ -210,6 +250,10 @@ class RecallResult:
     tokens: int = 0
     lexical_only: bool = False
     """No vectors were searched, only words."""
+    pinned: tuple[Memory, ...] = ()
+    """The pinned memories at the beginning of the text; they are not among `memories`."""
+    pins_left_out: int = 0
+    """Pinned memories for which there was no room."""
     silenced: tuple[Memory, ...] = ()
     """The best of what would have been shown without `RecallOptions.abstain`, best first."""
     decision: Decision = NOTHING_FOUND
@@ -259,6 +303,13 @@ class PersistentMemory(Protocol):
 
         A fact that its agent has stored before keeps its id and gains the new source messages. When the agent won the
         turn in which the fact came up again, the others see the fact after that turn.
+        """
+        ...
+
+    async def change(self, memory_id: str, change: MemoryChange) -> None:
+        """Carry out what the user changed of a memory; nothing happens when that was done, or when it is gone.
+
+        Its id stays. A search finds the new text, and no longer the old one.
         """
         ...
 

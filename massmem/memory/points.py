@@ -10,6 +10,8 @@ What a memory claims stands in its payload, so that both are written, forgotten 
 `origin` is a list, so that one key finds who said it, and what rests on any tool, or on one:
 `["agent", "tool", "tool:fetch"]`. The result of a tool has its `call`, and once for all who got it in a turn.
 
+What the user changed is noted in `changes` (ids of messages), `edited_at`, `pin` and `pin_at`.
+
 A payload has mem0's field names, so that mem0's adapter reads the same collection. `f` holds the numbers that ranking
 needs: position in the session, number of the message, flags, content words, tokens of the text as it is shown, and the
 ordinal of its day. `seen` and `at` are keys for the index: who may see it (massmem.memory.access), and its second.
@@ -23,9 +25,9 @@ from typing import Any
 
 from massmem.memory.access import reader_keys
 from massmem.memory.claims import find_topic
-from massmem.memory.index import ALL_POINTS, Index, Payloads, matching, second_of
+from massmem.memory.index import ALL_POINTS, PINNED, Index, Payloads, matching, second_of
 from massmem.memory.origins import AGENT, OUTSIDE, TOOL
-from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory, Selection
+from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory, MemoryChange, Selection
 from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, quote_text
 from massmem.memory.text_analysis import build_query_vector, extract_query_forms, has_time, is_question
 
@@ -38,7 +40,7 @@ FIRST_FACT = 1 << 62
 USER_ID = "massmem"
 """mem0 wants a user; here sessions and agents tell memories apart."""
 
-ASKS, HAS_TIME, PRIVATE = 1, 2, 4
+ASKS, HAS_TIME, BALLOT = 1, 2, 4
 """Flags: the text is a question, it names a time, only its own agent may see it."""
 
 CountTokens = Callable[[str], int]
@@ -84,7 +86,6 @@ def passage_payload(
 ) -> dict[str, Any]:
     """Return the payload of a passage. word_count: content words. position: among the passages of the session."""
     flags, *counts = _numbers(text, word_count, "episode", count)
-    flags |= PRIVATE if episode.private else 0
     numbers = [position, episode.position, flags, *counts, episode.created_at.toordinal()]
     return {
         "kind": "episode",
@@ -137,7 +138,33 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         rests_on=read_origin(payload)[1],
         call=payload.get("call", ""),
         callers=tuple(payload.get("callers", ())),
+        edited_at=_read_time(payload, "edited_at"),
+        is_pinned=PINNED in payload.get("pin", ()),
+        changes=tuple(payload.get("changes", ())),
     )
+
+
+def apply_change(
+    payload: Mapping[str, Any], change: MemoryChange, word_count: int, count: CountTokens, claims: Sequence[Claim]
+) -> dict[str, Any]:
+    """Return the payload after a change. word_count: content words of its text. claims: what its text says holds.
+
+    A change that is older than the last one of its kind, which another process has carried out, is only noted.
+    """
+    new = {**payload, "changes": [*payload.get("changes", ()), change.id]}
+    field = "edited_at" if change.action == "edit" else "pin_at"
+    last = _read_time(payload, field)
+    if last is not None and last > change.created_at:
+        return new
+    new[field] = change.created_at.isoformat()
+    if change.action != "edit":
+        return new | {"pin": [PINNED] if change.action == "pin" else []}
+    for name in ("call", "claims", "topics", "stated_in"):  # what it was says nothing of the new text
+        new.pop(name, None)
+    position, message, _, _, _, day = payload["f"]
+    flags, *counts = _numbers(change.text, word_count, payload["kind"], count)
+    new |= {"f": [position, message, flags, *counts, day], "origin": [USER]}
+    return new | _text_fields(change.text) | _claim_fields(claims)
 
 
 def copy_outside(point_id: str, payload: Mapping[str, Any]) -> Fact | None:
@@ -206,9 +233,9 @@ def read_origin(payload: Mapping[str, Any]) -> tuple[str, str]:
     return origins[0], origins[-1] if TOOL in origins else ""
 
 
-def is_private(payload: Mapping[str, Any]) -> bool:
-    """Return whether only its own agent ever sees it, whoever wins the turn."""
-    return payload["f"][2] & PRIVATE > 0
+def is_ballot(payload: Mapping[str, Any]) -> bool:
+    """Return whether it is a ballot, which earlier versions stored: it is no memory."""
+    return payload["f"][2] & BALLOT > 0
 
 
 def _number(bits: int, *parts: str) -> int:
@@ -234,7 +261,7 @@ def _write_origin(source: Episode | Fact) -> list[str]:
 
 def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:
     return {
-        "data": text,
+        **_text_fields(text),
         "user_id": USER_ID,
         "run_id": source.session_id,
         "agent_id": source.agent_id,
@@ -243,8 +270,18 @@ def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:
         "won": source.won,
         "created_at": source.created_at.isoformat(),
         "origin": _write_origin(source),
+    }
+
+
+def _text_fields(text: str) -> dict[str, str]:
+    return {
+        "data": text,
         "hash": md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest(),
     }
+
+
+def _read_time(payload: Mapping[str, Any], field: str) -> datetime | None:
+    return datetime.fromisoformat(payload[field]) if field in payload else None
 
 
 def _numbers(text: str, word_count: int, kind: Kind, count: CountTokens) -> tuple[int, int, int]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from massmem.core.text import defuse
+from massmem.core.text import defuse, one_line
 from massmem.memory.origins import mark_source
 from massmem.memory.persistent import USER, Kind, Memory
+from massmem.memory.text_analysis import is_question, split_sentences
 
 LONGEST_FACT = 500
 """Characters of a fact that are shown: one sentence or two; more is a mistake of the extraction, or an attack."""
@@ -28,8 +29,12 @@ _MONTHS = (
 
 
 _TOOL_LINE = re.compile(
-    r"(?:\[From [^\]]*? Turn \d+, (?:tool|quoting) ?([\w.-]*)[^\]]*\]|You \((?:tool|quoting) ?([\w.-]*)[^)]*\):) (.*)"
+    r"(?:\[From [^\]]*? Turn \d+, (?:tool|quoting) ?([\w.-]*)[^\]]*\]"
+    r"|(?:You|Earlier [^:]*?) \((?:tool|quoting) ?([\w.-]*)[^)]*\):) (.*)"
 )
+
+_LONGEST_PLAIN = 160
+"""Characters of a memory in plain words: a small model repeats what is longer instead of answering."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,20 @@ def format_label(agent_id: str, turn: int, reader: str, note: str = "", source: 
     return f"{'You' if agent_id == reader else 'User'}{note and f' ({note})'}:"
 
 
+def format_plain_label(agent_id: str, turn: int, reader: str, note: str = "", source: str = "") -> str:
+    """Return who said it as the user tells a small model, which takes a frame with rules for its task."""
+    note = "; ".join(filter(None, (source, note)))
+    who = {USER: "I", reader: "you"}.get(agent_id, agent_id.replace(":", ""))
+    return f"Earlier {who} said{note and f' ({note})'}:"
+
+
+def _quote_plainly(text: str) -> str:
+    """Return a quoted text in short, without its questions: a small model would answer them."""
+    statements = " ".join(sentence for sentence in split_sentences(text) if not is_question(sentence))
+    short = one_line(statements or text, _LONGEST_PLAIN).replace('"', "'")
+    return f'"{short}"'
+
+
 def find_author(memory: Memory, reader: str, names: Mapping[str, str] = NO_NAMES) -> str:
     """Return under whose name a memory is shown: the reader's own when it got the same result of a tool.
 
@@ -108,27 +127,40 @@ def list_tool_lines(text: str) -> list[tuple[str, str]]:
     return [(match[1] or match[2] or "", match[3]) for match in matches if match]
 
 
-def render(quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_NAMES) -> str:
+def _describe(memory: Memory) -> str:
+    """Return the note of a memory, and that its words are not those of then."""
+    edited = memory.edited_at and f"edited {write_date(memory.edited_at.date())}"
+    return "; ".join(filter(None, (memory.note, edited)))
+
+
+def render(quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_NAMES, *, plain: bool = False) -> str:
     """Return a date line per session and day, a line per message, " … " where something of a message is left out.
 
-    quotes: in the order in which they are shown, those of a message together. names: see find_author.
+    quotes: in the order in which they are shown, those of a message together. names: see find_author. plain: without
+    date lines, each line a short sentence of the user who asks.
     """
-    lines: list[str] = []
+    lines: list[tuple[str, str]] = []
     place: tuple[str, date] | None = None
     message: tuple[str, ...] | None = None
     for quote in quotes:
         memory = quote.memory
         here = (memory.session_id, memory.created_at.date())
-        if here != place:
-            lines.append(format_date(here[1]))
+        if here != place and not plain:
+            lines.append((format_date(here[1]), ""))
             place, message = here, None
         source = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
         mark = mark_source(memory.rests_on, memory.call)
-        this = (*source, memory.note, mark)
+        note = _describe(memory)
+        this = (*source, note, mark)
+        text = quote_text(memory.text, memory.kind)
         if this == message:
-            lines[-1] += f"{' ' if quote.follows else ' … '}{quote_text(memory.text, memory.kind)}"
+            label, before = lines[-1]
+            lines[-1] = label, f"{before}{' ' if quote.follows else ' … '}{text}"
         else:
-            label = format_label(find_author(memory, reader, names), memory.turn, reader, memory.note, mark)
-            lines.append(f"{label} {quote_text(memory.text, memory.kind)}")
+            author = find_author(memory, reader, names)
+            form = format_plain_label if plain else format_label
+            lines.append((form(author, memory.turn, reader, note, mark), text))
         message = this
-    return "\n".join(lines)
+    if plain:
+        lines = [(label, _quote_plainly(text)) for label, text in lines]
+    return "\n".join(f"{label} {text}".rstrip() for label, text in lines)

@@ -249,7 +249,6 @@ class Buffer:
         self._raw[entry] = self._raw.get(entry, 0) + tokens
 
     def _count_message(self, message: ChatMessage) -> tuple[int, int]:
-        """Return the tokens of the text, and of the tool calls."""
         tokens = self._cache.get(message)
         if tokens is None:
             if len(self._cache) >= _MOST_CACHED:

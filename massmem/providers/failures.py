@@ -31,7 +31,7 @@ from massmem.core.errors import (
 )
 from massmem.core.redact import REDACTED, redact
 
-_LONGEST_MESSAGE = 300
+_MAX_MESSAGE = 300
 
 _KIND_BY_STATUS: Mapping[int, type[ProviderError]] = {
     401: AuthenticationError,
@@ -507,9 +507,9 @@ def clean_message(text: str, key: str = "") -> str:
     """Return the text as one line of at most 300 characters, without secrets and control characters."""
     if key:
         text = text.replace(key, REDACTED)
-    text = redact(text[: 20 * _LONGEST_MESSAGE])
+    text = redact(text[: 20 * _MAX_MESSAGE])
     text = " ".join(_CONTROL.sub(" ", text).split())
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
+    return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 1]}…"
 
 
 def _number(text: str | None) -> float | None:
@@ -530,7 +530,6 @@ def _seconds_until(text: str, now: datetime) -> float | None:
 
 
 def _find_boto_status(response: object) -> object:
-    """Return the HTTP status in the response that an exception of boto3 has."""
     match response:
         case {"ResponseMetadata": {"HTTPStatusCode": int(status)}}:
             return status

@@ -160,8 +160,6 @@ class LocalProvider:
 
 
 class _ReplyReader:
-    """Reads the events of one request."""
-
     def __init__(self, model: str) -> None:
         self._model = model
         self._reason: FinishReason | None = None
@@ -195,7 +193,6 @@ class _ReplyReader:
 
 
 def _read_share(event: Json) -> float | None:
-    """Return how much of the prompt is read."""
     match event.get("prompt_progress"):
         case {"total": int(total), "processed": int(read)} if total:
             return read / total

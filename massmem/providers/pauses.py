@@ -14,7 +14,7 @@ from massmem.providers.presets import Endpoint
 
 log = logging.getLogger(__name__)
 
-_LONGEST_PAUSE = 300.0
+_MAX_PAUSE = 300.0
 """Seconds. A limit may be raised, or a bill be paid, long before a server's day is over."""
 
 _PATIENCE = 2.0
@@ -111,4 +111,4 @@ class Pause:
 
     async def begin(self, seconds: float) -> None:
         """Let nobody send anything for so many seconds, five minutes at most."""
-        await self.pauses.begin(self.name, min(seconds, _LONGEST_PAUSE))
+        await self.pauses.begin(self.name, min(seconds, _MAX_PAUSE))

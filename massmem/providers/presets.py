@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from massmem.config.models import BackendConfig, BackendType
 from massmem.core.errors import ConfigError, MissingKeyError
 from massmem.core.messages import ToolChoice
+from massmem.core.text import trim_value
 
 Kind = Literal["openai", "anthropic", "local", "scripted"]
 CompletionLimit = Literal["max_tokens", "max_completion_tokens"]
@@ -189,7 +190,7 @@ def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
     """
     preset = PRESETS[backend.type]
     configured = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)
-    url = (configured or preset.base_url).strip().rstrip("/")
+    url = (trim_value(configured or "") or preset.base_url).rstrip("/")
     if not url:
         raise ConfigError(
             [f"backend.base_url: {backend.type!r} needs the address of your endpoint"],
@@ -215,8 +216,8 @@ def is_loopback(url: str) -> bool:
 
 
 def _find_key(backend: BackendConfig, preset: Preset, environ: Mapping[str, str], *, required: bool) -> str:
-    configured = backend.api_key.get_secret_value().strip() if backend.api_key else ""
-    from_environ = (value for name in preset.key_variables if (value := environ.get(name, "").strip()))
+    configured = trim_value(backend.api_key.get_secret_value()) if backend.api_key else ""
+    from_environ = (value for name in preset.key_variables if (value := trim_value(environ.get(name, ""))))
     key = configured or next(from_environ, "")
     variable = preset.key_variables[0]
     if not key and required:

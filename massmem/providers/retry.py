@@ -92,8 +92,6 @@ class RetryBudget:
 
 @dataclass(slots=True)
 class _Sent:
-    """What was sent for one reply, and what came back."""
-
     requests: int = 0
     text: list[str] = field(default_factory=list[str])
     """Of the last request."""

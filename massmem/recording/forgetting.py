@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from massmem.config.models import MemoryConfig
-from massmem.core.errors import IndexDamaged, InputError
+from massmem.core.errors import IndexDamaged, InputError, UnknownMemoryError
 from massmem.memory import open_memory
 from massmem.memory.extraction.facts import STEM, find_telling_words
 from massmem.memory.opening import IndexFolders, erase_in_other_indexes, index_root
 from massmem.memory.persistent import Memory, PersistentMemory, Selection
+from massmem.memory.short_ids import find_ids, is_short, shorten_id
 from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ async def open_durable_memory(
 
 
 @asynccontextmanager
-async def open_eraser(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> AsyncGenerator[EraseSessions]:
+async def open_session_eraser(
+    config: MemoryConfig, home: Path, environ: Mapping[str, str]
+) -> AsyncGenerator[EraseSessions]:
     """Open all memory there is, so that no other process writes to it, and yield a function that erases sessions.
 
     Embedded: the indexes of all embedders that were ever used, and copies of damaged ones. Server: the collection of
@@ -84,7 +87,7 @@ async def open_eraser(config: MemoryConfig, home: Path, environ: Mapping[str, st
         await asyncio.to_thread(indexes.close)
 
 
-async def forget_everywhere(
+async def forget_memories(
     store: SessionStore, memory: "IndexedMemory", selection: Selection, config: MemoryConfig, home: Path
 ) -> int:
     """Delete what is selected from every index, and never record it again; return how many memories that were.
@@ -101,9 +104,37 @@ async def forget_everywhere(
     return count
 
 
-def unknown_memory(memory_id: str) -> InputError:
+def unknown_memory(memory_id: str) -> UnknownMemoryError:
     """Return the error for an id that names no memory."""
-    return InputError(f"there is no memory {memory_id[:60]!r}", "see them with: massmem memory list")
+    return UnknownMemoryError(f"there is no memory {memory_id[:60]!r}", "see them with: massmem memory list")
+
+
+async def resolve_ids(
+    memory: "IndexedMemory", names: Iterable[str], among: Selection, also: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Return the ids of memories that are named by their ids or by the beginnings of their short forms.
+
+    also: ids of memories that are gone, and may be named still.
+
+    Raises:
+        InputError: a short form fits no memory, or several.
+        MemoryUnavailable
+    """
+    names, numbers = tuple(names), list[int]()
+    if any(map(is_short, names)):
+        numbers = [*dict.fromkeys((*await memory.list_ids(among), *map(int, also)))]
+    return tuple(_choose_id(name, numbers) if is_short(name) else name for name in names)
+
+
+def _choose_id(name: str, numbers: Sequence[int]) -> str:
+    match find_ids(name, numbers):
+        case [memory_id]:
+            return memory_id
+        case []:
+            raise unknown_memory(name)
+        case several:
+            forms = ", ".join(shorten_id(memory_id) for memory_id in several[:5])
+            raise InputError(f"{len(several)} memories begin with {name}: {forms}", "write more of the id")
 
 
 def fingerprint_fact(text: str) -> tuple[int, ...]:
@@ -142,8 +173,8 @@ async def _forget_jobs(store: SessionStore, selection: Selection, memories: Sequ
     for missing in set(selection.ids) - {memory.id for memory in memories}:
         raise unknown_memory(missing)
     for memory in memories:
-        if memory.kind == "episode":
-            await store.forget_recordings(Selection(), memory.message_ids)
-        else:
+        if forgotten := (*memory.changes, *(memory.message_ids if memory.kind == "episode" else ())):
+            await store.forget_recordings(Selection(), forgotten)
+        if memory.kind == "fact":
             words = fingerprint_fact(memory.text)
             await store.forget_fact(memory.session_id, memory.agent_id, memory.message_ids, words)

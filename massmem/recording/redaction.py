@@ -1,17 +1,20 @@
 """Takes statements out of texts and out of the log: each sentence that says one of them becomes a mark. Pure.
 
 A sentence says a statement when it contains it word for word, or when it shares seven words of ten with it
-(`is_same`) and none of the words in which the two differ is a number or a name.
+(`is_same`) and none of the words in which the two differ is a number or a name. What may say one in other words is
+found, and the user decides.
 """
 
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log
 from typing import Any, cast
 
-from massmem.core.records import LogEntry
+from massmem.core.records import LogEntry, MessageRecord
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.text_analysis import find_sentences
 from massmem.memory.words import count_unspaced
@@ -24,6 +27,7 @@ STRUCTURE = frozenset(
     """
     type at schema_version session_id turn agents agent_id names winner winner_name agent_name choice request seed
     round step channel call_id batch name param by why source activity role limit entries votes not_asked usage
+    action kind
     """.split()  # noqa: SIM905 - a list literal of this length reads badly
 )
 """Fields of events that name things or come from a fixed list: they are left as they are."""
@@ -34,7 +38,7 @@ _SHORTEST = 3
 _EVERYBODY = frozenset({"user"})
 """What extracted facts say for "I": it tells nothing."""
 
-_SHORTEST_BEGINNING = 10
+_MIN_BEGINNING = 10
 """Characters of a sentence that is cut: fewer could begin any other."""
 
 _BETWEEN = r"[\s.,;:!?…\"'`´‘’“”„«»()\[\]{}*_。、！？]+"
@@ -126,7 +130,7 @@ class Redactor:
         text = self.redact(title)
         for start, end in reversed(find_sentences(text)):
             beginning = _fold(text[start:end].strip().removesuffix("(fork)").strip())
-            if len(beginning) >= _SHORTEST_BEGINNING and any(_fold(s).startswith(beginning) for s in self.removed):
+            if len(beginning) >= _MIN_BEGINNING and any(_fold(s).startswith(beginning) for s in self.removed):
                 text = text[:start] + MARK + text[end:]
         return text
 
@@ -142,7 +146,6 @@ class Redactor:
         return "".join([*parts, text[last:]])
 
     def _redact_lines(self, text: str, statements: Iterable[Statement]) -> str:
-        """Take out what is broken into several lines."""
 
         def remove(match: re.Match[str]) -> str:
             self.removed.add(match[0])
@@ -161,7 +164,7 @@ class LogRedactor:
     """
 
     redactor: Redactor
-    asides: Mapping[int, Redactor] = field(default_factory=dict[int, Redactor])
+    short_sentences: Mapping[int, Redactor] = field(default_factory=dict[int, Redactor])
     """What is to be taken out of single turns, too, by their numbers."""
     changed: list[LogEntry] = field(default_factory=list[LogEntry])
     """Entries with something taken out, as they are to be."""
@@ -177,8 +180,8 @@ class LogRedactor:
             return
         self._end_streams(lambda key: key[0] == event.get("agent_id"))
         new = self._redact_event(event, self.redactor)
-        if entry.turn in self.asides:
-            new = self._redact_event(new, self.asides[entry.turn])
+        if entry.turn in self.short_sentences:
+            new = self._redact_event(new, self.short_sentences[entry.turn])
         self._change(entry, event, new)
         if new.get("description") != event.get("description"):
             self.files.update(file["hash"] for file in event["attachments"])
@@ -199,8 +202,8 @@ class LogRedactor:
             events = [json.loads(entry.payload) for entry in entries]
             whole = "".join(event["text"] for event in events)
             text = self.redactor.redact(whole)
-            if entries[0].turn in self.asides:
-                text = self.asides[entries[0].turn].redact(text)
+            if entries[0].turn in self.short_sentences:
+                text = self.short_sentences[entries[0].turn].redact(text)
             if text == whole:
                 continue
             for number, (entry, event) in enumerate(zip(entries, events, strict=True)):
@@ -243,7 +246,6 @@ def _list_strings(value: Any) -> Iterator[str]:
 
 
 def _parse_json(text: str) -> Any:
-    """Return the object or list that a text is; None for any other text."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -275,3 +277,55 @@ def _compile(text: str) -> re.Pattern[str]:
     if not count_unspaced(text):
         whole = rf"(?<!\w){whole}(?!\w)"
     return re.compile(whole, re.IGNORECASE)
+
+
+_MIN_SHARE = 0.35
+"""Of the weight of a statement's words: with less in common a sentence is about something else."""
+_MAX_OF_A_KIND = 50
+"""Sentences with the same words of a statement that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paraphrase:
+    """A sentence that may say a statement in other words."""
+
+    message: MessageRecord
+    sentence: str
+    share: float
+    """Of the weight of the statement's words; rare words weigh most."""
+
+
+class ParaphraseFinder:
+    """Looks at message after message for sentences that share words with one statement."""
+
+    def __init__(self, statement: str, says: Callable[[str], bool]) -> None:
+        """says: whether a sentence says what is to be forgotten anyway."""
+        self._stems = list_stems(statement)
+        self._says = says
+        self._counts: Counter[str] = Counter()
+        self._messages = 0
+        self._sentences: dict[frozenset[str], list[tuple[MessageRecord, str]]] = {}
+
+    def add(self, message: MessageRecord) -> None:
+        """Look at a message."""
+        self._messages += 1
+        folded = message.content.casefold()
+        shared = [stem for stem in self._stems if stem in folded]
+        self._counts.update(shared)
+        for sentence in list_sentences(message.content) if shared else ():
+            same = self._stems & list_stems(sentence)
+            similar = self._sentences.setdefault(same, [])
+            if same and len(similar) < _MAX_OF_A_KIND and not self._says(sentence):
+                similar.append((message, sentence))
+
+    def list_best(self, limit: int) -> Sequence[Paraphrase]:
+        """Return the sentences that share most, best first."""
+        weights = {stem: log(1 + self._messages / (1 + self._counts[stem])) for stem in self._stems}
+        whole = sum(weights.values()) or 1.0
+        paraphrases = [
+            Paraphrase(message, sentence, sum(weights[stem] for stem in same) / whole)
+            for same, sentences in self._sentences.items()
+            for message, sentence in sentences
+        ]
+        near = [paraphrase for paraphrase in paraphrases if paraphrase.share >= _MIN_SHARE]
+        return sorted(near, key=lambda paraphrase: -paraphrase.share)[:limit]

@@ -58,12 +58,13 @@ def list_groups(rows: Iterable[MessageToRecord]) -> dict[str, str]:
 def make_episodes(
     recordings: Sequence[RecordingJob], to_record: Sequence[MessageToRecord], turns: Turns | None = None
 ) -> list[Episode]:
-    """Return the episodes of rows of kind "episode".
+    """Return the episodes of rows of kind "episode". A ballot is none, nor a final answer that repeats an answer.
 
-    to_record: their messages; a row without its message gives no episode. turns: what tools gave back in those that
-    agents wrote in.
+    to_record: their messages; a row without its message gives no episode. turns: what tools gave back, and what was
+    answered, in those that agents wrote in.
     """
     messages = {message.id: message for message in mask_params(to_record)}
+    originals = {row.message.id: row.message for row in to_record}
     params = {row.message.session_id: row.params for row in to_record}
     winners, groups = list_winners(to_record), list_groups(to_record)
     pairs = [(row, messages[row.message_id]) for row in recordings if row.message_id in messages]
@@ -76,9 +77,8 @@ def make_episodes(
             agent_id=row.agent_id or USER,
             text=write_out(message),
             created_at=message.created_at,
-            won=not is_ballot(message) and row.agent_id is not None and _find_winner(row, winners) == row.agent_id,
+            won=row.agent_id is not None and _find_winner(row, winners) == row.agent_id,
             group=HERE if is_for_session_only(message) else groups.get(row.session_id, ""),
-            private=is_ballot(message),
             origin=find_message_origin(message),
             call=words.describe_call(message, params[row.session_id]),
             lost=is_lost(message, _find_winner(row, winners)),
@@ -86,11 +86,12 @@ def make_episodes(
         )
         for row, message in pairs
         for words in [(turns or {}).get((row.session_id, row.turn), TurnWords())]
+        if not (is_ballot(message) or words.repeats_answer(originals[message.id]))
     ]
 
 
 def is_ballot(message: MessageRecord) -> bool:
-    """Whether it is a vote with its reason: only the agent that cast it ever recalls it."""
+    """Whether it is a vote with its reason: it stays in the log, and is no memory."""
     return message.kind == "tool_call" and _find_tool_name(message.content) == "vote"
 
 

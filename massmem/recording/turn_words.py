@@ -41,6 +41,8 @@ class TurnWords:
 
     results: Sequence[ToolResult] = ()
     user_texts: Sequence[str] = ()
+    answers: Sequence[MessageRecord] = field(default=(), compare=False)
+    """What the agents answered before the final answer."""
     _prepared: dict[tuple[int, ...], ToolWords] = field(default_factory=dict[tuple[int, ...], ToolWords])
 
     def list_before(self, agent_id: str | None, round_: int, seq: int) -> ToolWords:
@@ -51,6 +53,13 @@ class TurnWords:
             texts = [result.words for result in results]
             self._prepared[key] = ToolWords(texts, self.user_texts if texts else ())
         return self._prepared[key]
+
+    def repeats_answer(self, message: MessageRecord) -> bool:
+        """Return whether it is a final answer with the text of an answer of its agent, which is remembered already."""
+        text = message.content.split()
+        return message.final and any(
+            answer.agent_id == message.agent_id and answer.content.split() == text for answer in self.answers
+        )
 
     def describe_call(self, message: MessageRecord, params: Mapping[str, object]) -> str:
         """Return the call that a message is the result of, in one line; "" for any other message.
@@ -79,7 +88,8 @@ async def read_tool_words(
     results = list_results(messages)
     if results and messages[0].seq > 1:
         users += [m for m in await store.read_conversation(session_id, messages[0].seq, _EARLIER) if m.kind == "user"]
-    return TurnWords(results, [message.content for message in users])
+    answers = [message for message in messages if message.kind == "assistant" and not message.final]
+    return TurnWords(results, [message.content for message in users], answers)
 
 
 def list_results(messages: Iterable[MessageRecord]) -> list[ToolResult]:

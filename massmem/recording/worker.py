@@ -12,9 +12,7 @@ from massmem.core.errors import MemoryUnavailable, StoreError
 from massmem.core.records import RecordingJob, RecordingKind
 from massmem.memory.extraction.extractor import Extractor
 from massmem.memory.persistent import PersistentMemory
-from massmem.recording.episodes import EpisodeWriter
-from massmem.recording.facts import FactWriter
-from massmem.recording.queue import OUTAGE, DrainCounts
+from massmem.recording.jobs import OUTAGE, DrainCounts, EpisodeWriter, FactWriter
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
@@ -149,7 +147,6 @@ class Recorder:
                 return
 
     async def _list_due(self, session_id: str | None) -> tuple[list[RecordingJob], bool]:
-        """Return rows to be written now, and whether there may be more of them."""
         has_extractor = self._facts is not None or self._leaves_facts
         kinds = _VERBATIM if has_extractor else (*_VERBATIM, "extract")
         batches = await asyncio.gather(*(self._store.list_due_recordings(kind, BATCH, session_id) for kind in kinds))

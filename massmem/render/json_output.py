@@ -25,8 +25,9 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
 
     Times are in seconds. `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
     whether the end of the answer is missing, `work_cut` what ended an agent's work with tools before it did itself.
-    `votes` are the standing ballots per agent id; the ballots of `not_asked` could not change the winner. `dissent` has
-    who `agreed` with the answer and the `minority`, with their own answers, votes and reasons; null for an agent alone,
+    `votes` are the standing ballots per agent id; the ballots of `not_asked` could not change the winner. `agreement`
+    says in one sentence what is known of how far the agents agree. `dissent` has who `agreed` with the answer, the
+    `minority`, and whose answers are `uncompared`, with their own answers, votes and reasons; null for an agent alone,
     and when this run did not see the turn from its beginning. `confidence` is from 0 to 1, null for an agent alone and
     when nobody voted (see massmem.core.voting); `escalated` tells whether it is below the configured bound. `usage` is
     the whole turn's, with the presentation, which no event of an agent reports.
@@ -49,6 +50,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "decided_by": outcome.winner.by if outcome.winner else None,
         "votes": view.votes,
         "not_asked": list(outcome.winner.not_asked) if outcome.winner else [],
+        "agreement": outcome.agreement or None,
         "dissent": None if (dissent := view.dissent) is None else dissent.to_json(),
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,

@@ -118,11 +118,14 @@ class LiveRenderer(Renderer):
         with self._screen_lock:
             self._screen.draw(lines)
 
-    def _print_above(self, event: Event, style: str) -> None:
+    def write_line(self, text: str, style: str = "dim") -> None:
         """Print a line that stays after the view is erased."""
+        with self._screen_lock:
+            self._screen.print_above(Text(text, style=style))
+
+    def _print_above(self, event: Event, style: str) -> None:
         if text := describe_event(event, self._view):
-            with self._screen_lock:
-                self._screen.print_above(Text(text, style=style))
+            self.write_line(text, style)
 
 
 def build_frame(view: TurnView, now: datetime, width: int, height: int) -> list[Text]:
@@ -301,7 +304,6 @@ def _fold_tail(text: str, width: int) -> str:
 
 
 def _fit(text: str, width: int) -> str:
-    """Return `text` in exactly `width` cells."""
     if width <= 0:
         return ""
     if cell_len(text) <= width:

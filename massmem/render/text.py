@@ -35,6 +35,7 @@ from massmem.core.events import (
 from massmem.core.messages import Usage
 from massmem.core.redact import redact
 from massmem.core.text import format_dollars, one_line
+from massmem.core.voting import NO_VOTE, describe_share
 from massmem.render import Renderer
 from massmem.render.turn_view import AgentEvent, AgentView, TurnView
 
@@ -109,7 +110,8 @@ def describe_winner(event: WinnerDecided, view: TurnView) -> str:
     total = sum(event.votes.values())
     votes = f"{event.votes.get(event.agent_id, 0)} of {pluralize(total, 'vote')}, " if total else ""
     rest = f" without a vote of {', '.join(map(view.name, event.not_asked))}" if event.by == "early_stop" else ""
-    return f"{view.name(event.agent_id)} wins: {votes}{_DECISIONS[event.by]}{rest}"
+    decision = NO_VOTE[event.no_vote] if event.no_vote else _DECISIONS[event.by]
+    return f"{view.name(event.agent_id)} wins: {votes}{decision}{rest}"
 
 
 def describe_failure(event: AgentFailed, view: TurnView) -> str:
@@ -147,10 +149,8 @@ def summarize_turn(view: TurnView, now: datetime) -> str:
     parts.append(format_tokens(usage, about))
     if usage.cost or (usage.cost is None and usage.completion):  # a model on this machine costs nothing
         parts.append(f"{'' if usage.cost is None else about}{format_dollars(usage.cost)}")
-    if view.outcome.confidence is not None:
-        low = ", low: check the answer" if view.outcome.escalated else ""
-        parts.append(f"agreement {format_percent(view.outcome.confidence)}{low}")
-    return " · ".join(parts)
+    parts.append(describe_share(view.outcome.confidence, view.votes, escalated=view.outcome.escalated))
+    return " · ".join(filter(None, parts))
 
 
 def format_window_share(event: ContextMeasured) -> str:
@@ -335,7 +335,6 @@ def _describe_tool(event: ToolCalled | ToolReturned, view: TurnView) -> str:
 
 
 def _format_effort(event: AnswerSubmitted | BallotCast | ParamRequested, view: TurnView) -> str:
-    """Return ` (3.2s, 250 tokens, $0.01)`."""
     agent = view.agents[event.agent_id]
     cost = f", {format_dollars(agent.usage.cost)}" if agent.usage.cost else ""
     return f" ({format_duration(agent.seconds(event.at))}, {format_count(agent.tokens)} tokens{cost})"

@@ -1,7 +1,7 @@
 """The conversations of one user: to find, read, list, count and delete. Those of others do not exist.
 
 Users name their sessions. The stored id begins with a hash of the owner: two users may give the same name, and no
-response tells whether somebody else has given it. Sessions of this machine's user (owner None) have no such beginning.
+response tells whether somebody else has given it. Sessions of this machine's user have no such beginning.
 """
 
 import logging
@@ -11,14 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from massmem.core.errors import MassmemError, SessionBusyError, UnknownSessionError
-from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.records import (
+    EVERYBODY,
+    Everybody,
+    ListedSession,
+    MessageRecord,
+    Owner,
+    SessionFilter,
+    SessionRecord,
+    TurnRecord,
+)
 from massmem.server.schemas import is_session_id
 from massmem.server.turns import Turns
 from massmem.session.catalogue import SessionDeleter, delete_contents, rename_session
 from massmem.session.fork import fork_session
-from massmem.session.imports import ImportedConversation, ImportResult, ImportTarget, import_conversation
+from massmem.session.imports import ImportResult, ImportTarget, import_conversation
+from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.lease import hold_lease, mark_interrupted
-from massmem.session.owners import memory_group, owner_hash, public_session_id, to_stored_id
+from massmem.session.memories import Memories
+from massmem.session.owners import memory_group, public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
 from massmem.store.lookup import require_own_session
@@ -78,7 +89,7 @@ class Conversations:
         self._must_erase = False
         """The files of the store may still hold bytes of deleted sessions."""
 
-    async def find(self, owner: str | None, session_id: str) -> SessionRecord:
+    async def find(self, owner: Owner, session_id: str) -> SessionRecord:
         """Return the user's session. Raise UnknownSessionError, always with the same message; StoreError."""
         if is_session_id(session_id):
             with suppress(UnknownSessionError):
@@ -160,18 +171,19 @@ class Conversations:
         event: int | None = None,
     ) -> SessionRecord:
         """Begin a new session with a copy of this one. Arguments, raises: as `fork_session`."""
-        prefix = "" if session.user_id is None else f"{owner_hash(session.user_id)}."
+        prefix = to_stored_id(session.owner, "")
         fork = await fork_session(self._store, session.session_id, turn, prefix, before=before, event=event)
         await self._register(fork)
         self._team.memory.wake()
         return fork
 
     async def import_conversations(
-        self, owner: str | None, conversations: Sequence[ImportedConversation]
+        self, owner: Owner, conversations: Sequence[ImportedConversation]
     ) -> list[ImportResult]:
         """Make sessions of the user of what other programs export, or add to them what is new. Raise StoreError."""
         team = self._team
-        target = ImportTarget(self._store, team.process, owner, memory_group(team.config, owner))
+        memories = Memories.of(team, owner)
+        target = ImportTarget(self._store, team.process, owner, memory_group(team.config, owner), memories=memories)
         results = [await import_conversation(target, conversation) for conversation in conversations]
         ids = [to_stored_id(owner, result.session_id) for result in results if not result.conflict]
         await self._register(*filter(None, [await self._store.get_session(session_id) for session_id in ids]))
@@ -181,9 +193,9 @@ class Conversations:
     async def _register(self, *sessions: SessionRecord) -> None:
         await register_sessions(self._team.home, self._store, self._team.config.store.url, sessions)
 
-    async def list_page(self, owner: str | None, limit: int, offset: int) -> ConversationPage:
+    async def list_page(self, owner: Owner, limit: int, offset: int) -> ConversationPage:
         """Return the user's conversations from number `offset` on, the last used first. Raise StoreError."""
-        of_owner = SessionFilter(owner=Owner(owner), has_messages=True)
+        of_owner = SessionFilter(owner=owner, has_messages=True)
         sessions = await self._store.find_sessions(of_owner, limit, offset)
         winners = await self._store.get_winner_names([listed.session.session_id for listed in sessions])
         agents: dict[str, dict[str, None]] = {listed.session.session_id: {} for listed in sessions}
@@ -195,15 +207,15 @@ class Conversations:
             (await self._store.count_sessions(of_owner)).sessions,
         )
 
-    async def list_ids(self, owner: str | None) -> list[str]:
+    async def list_ids(self, owner: Owner) -> list[str]:
         """Return the ids of all sessions of the user, the last used first. Raise StoreError."""
-        sessions = await self._store.find_sessions(SessionFilter(owner=Owner(owner), has_messages=True))
+        sessions = await self._store.find_sessions(SessionFilter(owner=owner, has_messages=True))
         return [
             public_session_id(listed.session.session_id) for listed in sessions if listed.session.status != "deleting"
         ]
 
-    async def count(self, owner: Owner | None) -> Totals:
-        """Count what one user has, or with None all users. Raise StoreError."""
+    async def count(self, owner: Owner | Everybody) -> Totals:
+        """Count what one user has, or all users. Raise StoreError."""
         of_owner = SessionFilter(owner=owner, has_messages=True)
         sessions = (await self._store.count_sessions(of_owner)).sessions
         return Totals(sessions, await self._store.count_messages(of_owner))
@@ -225,7 +237,7 @@ class Conversations:
 
     async def finish_deletions(self) -> None:
         """Erase what is left of deleted sessions, also of those that another process began. Raise StoreError."""
-        for listed in await self._store.find_sessions(SessionFilter(status="deleting")):
+        for listed in await self._store.find_sessions(SessionFilter(owner=EVERYBODY, status="deleting")):
             try:
                 await self._erase(listed.session)
             except SessionBusyError:

@@ -14,16 +14,17 @@ from fastapi import Depends, Header, Path, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
-from massmem.core.attachments import Attachment, add_text, clean_name, name_attachments
+from massmem.core.attachments import Attachment, clean_name, name_attachments
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
+from massmem.core.records import Owner
 from massmem.server.auth import User, Visitors, read_cookie
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
 from massmem.server.schemas import MAX_MESSAGE_LENGTH, ContentPart, FilePart, ImagePart, TextPart
 from massmem.server.service import Service
 from massmem.server.turns import Question
 from massmem.session.owners import to_stored_id
-from massmem.tools.documents import read_document, read_picture
+from massmem.tools.documents import add_document, read_document, read_picture
 
 MAX_KEY_LENGTH = 255
 
@@ -38,6 +39,10 @@ class Caller:
     @property
     def sub(self) -> str | None:
         return self.user.sub
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.user.sub)
 
     @property
     def is_local(self) -> bool:
@@ -67,8 +72,8 @@ class Caller:
             if isinstance(content, str)
             else await asyncio.to_thread(read_content, content, self.service.settings.config.files.max_size)
         )
-        text = name_attachments(text, [attachment.file for attachment in attachments])
-        return Question(self.sub, to_stored_id(self.sub, session_id), text, request_id, team, attachments)
+        text = name_attachments(text, attachments)
+        return Question(self.owner, to_stored_id(self.owner, session_id), text, request_id, team, attachments)
 
 
 def get_service(request: Request) -> Service:
@@ -166,10 +171,8 @@ def read_content(parts: Sequence[ContentPart], most: int) -> tuple[str, tuple[At
             case FilePart(file=file):
                 name = clean_name(file.filename)
                 document = read_document(name, _decode(name, file.file_data, most))
-        if isinstance(document, str):
-            text = add_text(text, name, document)
-        else:
-            attachments.append(document)
+        text = add_document(text, name, document)
+        attachments += document.attachments
     _check(text, attachments, most)
     return clean_text(text), tuple(attachments)
 

@@ -200,6 +200,8 @@ async def _handle_massmem_error(request: Request, error: Exception) -> JSONRespo
     match error:
         case errors.UnknownSessionError():
             return _respond(request, 404, "Session not found")
+        case errors.UnknownMemoryError():
+            return _respond(request, 404, "There is no such memory")
         case errors.SessionBusyError():
             return _respond(
                 request, 409, "another question to this session is under way", {"Retry-After": str(RETRY_SOON)}

@@ -29,7 +29,7 @@ from massmem.config.models import LimitsConfig
 from massmem.core.errors import InputError, StoreUnavailable
 from massmem.server.errors import RETRY_LATER, RetryLater
 from massmem.server.schemas import Problem
-from massmem.session.owners import owner_hash
+from massmem.session.owners import hash_user
 
 _REDIS_TIMEOUT = 2.0
 """Seconds that Redis may take to count a request; every request waits for it."""
@@ -57,7 +57,7 @@ class Limits:
             RetryLater: The user has sent too many requests in the last minute.
             StoreUnavailable: Requests are counted in Redis, and Redis cannot be reached.
         """
-        name = owner_hash(user or "")
+        name = hash_user(user or "")
         try:
             if await self._limiter.hit(self._rate, name):
                 return

@@ -30,7 +30,7 @@ SessionId = Annotated[
 ]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE_LENGTH, pattern=r"\S")]
 Team = Annotated[str, Field(max_length=100, examples=["support"])]
-Milliseconds = Annotated[int, Field(examples=[1_705_750_200_123])]
+Milliseconds = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_705_750_200_123])]
 Status = Literal["completed", "waiting", "abandoned"]
 
 
@@ -39,7 +39,7 @@ def is_session_id(text: str) -> bool:
 
 
 class Body(BaseModel):
-    """A body. The docstring of a field is its description in the OpenAPI document."""
+    """A body. The docstring of a field is its description in the OpenAPI document; plain names have none."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -48,38 +48,30 @@ class Problem(Body):
     """The body of every response that is not a success."""
 
     success: Literal[False] = False
-    """Always false."""
     error: Annotated[str, Field(examples=["Session not found"])]
-    """What went wrong, for people."""
 
 
 class OpenAIError(Body):
     """What went wrong, in the form of OpenAI's API."""
 
     message: Annotated[str, Field(examples=["there is no model massmem/sales"])]
-    """What went wrong, for people."""
     type: Annotated[str, Field(examples=["invalid_request_error"])]
-    """The kind of error."""
     param: Annotated[str | None, Field(examples=["model"])] = None
     """The field that is not valid."""
     code: Annotated[str | None, Field(examples=["model_not_found"])] = None
-    """For programs."""
 
 
 class OpenAIProblem(Body):
     """The body of every response below /v1 that is not a success."""
 
     error: OpenAIError
-    """What went wrong."""
 
 
 class TextPart(Body):
     """A text."""
 
     type: Literal["text"]
-    """Says so."""
     text: Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH, examples=["What is this?"])]
-    """The text."""
 
 
 class ImageUrl(Body):
@@ -93,7 +85,6 @@ class ImagePart(Body):
     """A picture."""
 
     type: Literal["image_url"]
-    """Says so."""
     image_url: ImageUrl
     """PNG, JPEG, GIF or WebP, or a PDF to be seen."""
 
@@ -102,7 +93,6 @@ class FileData(Body):
     """A file."""
 
     filename: Annotated[str, Field(min_length=1, max_length=200, examples=["report.pdf"])]
-    """Its name."""
     file_data: Annotated[str, Field(examples=["data:application/pdf;base64,JVBERi0="])]
     """The file itself as a data: URL."""
 
@@ -111,9 +101,7 @@ class FilePart(Body):
     """A file: its text is added to the question; a picture, or a PDF without text, is seen."""
 
     type: Literal["file"]
-    """Says so."""
     file: FileData
-    """The file."""
 
 
 ContentPart = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
@@ -125,7 +113,6 @@ class ChatRequest(Body):
     """A question, or a reply to what the agents asked for."""
 
     message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
-    """What the user says."""
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
     user_id: Annotated[str | None, Field(max_length=255, examples=["user-456"])] = None
@@ -138,7 +125,6 @@ class QueryRequest(Body):
     """A question, or a reply to what the agents asked for."""
 
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
-    """What the user says."""
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
     team: Team | None = None
@@ -149,7 +135,6 @@ class Answer(Body):
     """What all answers have."""
 
     session_id: Annotated[str, Field(examples=[_SESSION])]
-    """The conversation."""
     status: Status
     """completed: answered; waiting: the user is asked for a value; abandoned: cancelled by the user."""
     waiting_for_param: Annotated[str | None, Field(examples=["order_id"])]
@@ -157,7 +142,6 @@ class Answer(Body):
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     """The name of the agent whose answer won; of one without a name its id."""
     agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
-    """Its id."""
     confidence: Annotated[float | None, Field(examples=[0.67])] = None
     """The share of the agents that stand behind the answer, 0 to 1."""
     escalated: bool = False
@@ -171,7 +155,6 @@ class Answer(Body):
     ] = None
     """What to know about where the conversation is stored."""
     timestamp: datetime
-    """When the turn ended."""
 
 
 class ChatAnswer(Answer):
@@ -187,54 +170,40 @@ class QueryAnswer(Answer):
     """The answer to a `QueryRequest`."""
 
     success: Literal[True] = True
-    """Always true."""
     query: Annotated[str, Field(examples=["Why is the sky blue?"])]
-    """The question."""
     content: Annotated[str, Field(examples=[_ANSWER])]
     """The final answer, or what the user is asked for."""
     agent_name: Annotated[str | None, Field(examples=["Researcher"])] = None
-    """As `agent`."""
     agents_used: Annotated[list[str], Field(examples=[["Researcher", "Critic"]])]
-    """The names of the agents that answered."""
 
 
 class HistoryMessage(Body):
     """A question or a final answer."""
 
     role: Literal["user", "assistant", "system"]
-    """Who says it."""
     content: Annotated[str, Field(examples=[_ANSWER])]
-    """The text."""
     confidence: Annotated[float | None, Field(examples=[0.67])] = None
     """Of an answer: the share of the agents that stand behind it, 0 to 1."""
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     """Of an answer: the name of the agent whose answer won."""
     agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
-    """Of an answer: the id of that agent."""
     timestamp: datetime
-    """When it was said."""
 
 
 class History(Body):
     """The newest messages of a conversation, oldest first."""
 
     session_id: Annotated[str, Field(examples=[_SESSION])]
-    """The conversation."""
     messages: list[HistoryMessage]
-    """Questions and final answers."""
     count: int
-    """How many messages are returned."""
 
 
 class ConversationMessage(Body):
     """A question or a final answer."""
 
     role: Literal["user", "assistant", "system"]
-    """Who says it."""
     content: Annotated[str, Field(examples=[_ANSWER])]
-    """The text."""
     timestamp: datetime
-    """When it was said."""
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     """Of an answer: the name of the agent whose answer won."""
     citations: list[str] | None = None
@@ -245,32 +214,23 @@ class Conversation(Body):
     """A conversation: questions and final answers, oldest first."""
 
     success: Literal[True] = True
-    """Always true."""
     session_id: Annotated[str, Field(examples=[_SESSION])]
-    """The conversation."""
     messages: list[ConversationMessage]
-    """Questions and final answers."""
     agents_used: Annotated[list[str], Field(examples=[["Researcher"]])]
     """The names of the agents that answered, in the order of their first answers."""
     created_at: datetime
-    """When it began."""
     message_count: int
-    """How many messages it has."""
 
 
 class ListedConversation(Body):
     """A conversation in a list."""
 
     session_id: Annotated[str, Field(examples=[_SESSION])]
-    """The conversation."""
     query: Annotated[str, Field(examples=["Why is the sky blue?"])]
     """Its title: the beginning of its first question."""
     created_at: datetime
-    """When it began."""
     last_activity: datetime
-    """When it was used last."""
     message_count: int
-    """How many messages it has."""
     agents_used: Annotated[list[str], Field(examples=[["Researcher"]])]
     """The names of the agents that answered, in the order of their first answers."""
 
@@ -279,55 +239,40 @@ class ConversationList(Body):
     """A page of the user's conversations, the last used first."""
 
     success: Literal[True] = True
-    """Always true."""
     sessions: list[ListedConversation]
-    """The page."""
     total_sessions: int
-    """The length of the whole list."""
     limit: int
-    """As requested."""
     offset: int
-    """As requested."""
 
 
 class MemoryMessage(Body):
     """A question or a final answer."""
 
     role: Literal["system", "user", "assistant"]
-    """Who says it."""
     content: Annotated[str, Field(examples=[_ANSWER])]
-    """The text."""
     timestamp: Milliseconds
-    """When it was said, in milliseconds since 1970."""
 
 
 class Memory(Body):
     """A conversation's messages."""
 
     sessionId: Annotated[str, Field(examples=[_SESSION])]
-    """The conversation."""
     messages: list[MemoryMessage]
-    """Questions and final answers, oldest first."""
     createdAt: Milliseconds
-    """When it began, in milliseconds since 1970."""
     updatedAt: Milliseconds
-    """When it was used last, in milliseconds since 1970."""
 
 
 class MemoryAnswer(Body):
     """A conversation's messages."""
 
     success: Literal[True] = True
-    """Always true."""
     data: Memory
-    """The conversation."""
 
 
 class MemoryList(Body):
     """The ids of the user's conversations."""
 
     success: Literal[True] = True
-    """Always true."""
     data: Annotated[list[str], Field(examples=[[_SESSION]])]
     """The last used first."""
 
@@ -336,20 +281,16 @@ class Cleared(Body):
     """A conversation was deleted."""
 
     success: Literal[True] = True
-    """Always true."""
     message: Annotated[str, Field(examples=[f"Conversation {_SESSION} cleared"])]
-    """Says so."""
 
 
 class Stats(Body):
     """How much there is."""
 
     activeConversations: int
-    """Conversations."""
     totalMessages: int
     """Questions and final answers in all of them."""
     averageMessagesPerConversation: int
-    """Rounded."""
     usingRedis: bool
     """True: the conversations are stored in Redis."""
     durable: bool
@@ -360,16 +301,13 @@ class StatsAnswer(Body):
     """How much there is."""
 
     success: Literal[True] = True
-    """Always true."""
     data: Stats
-    """The figures."""
 
 
 class Health(Body):
     """The process is alive."""
 
     status: Literal["ok"] = "ok"
-    """Always ok."""
 
 
 class Readiness(Body):

@@ -15,7 +15,7 @@ from massmem.server.conversations import Conversations
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Turns
-from massmem.session.team import DEFAULT_TEAM, Team
+from massmem.session.team import DEFAULT_TEAM, Team, Teams
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ class Service:
 
     settings: Settings
     team: Team
-    teams: Mapping[str, Team]
-    """All teams by name, also `team`, as DEFAULT_TEAM."""
+    teams: Teams
+    """All teams, also `team`, as DEFAULT_TEAM."""
     tokens: Tokens
     limits: Limits
     metrics: Metrics
@@ -91,11 +91,13 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
         for warning in team.take_warnings():
             log.warning("%s", warning)
         await team.start()
-        teams = {DEFAULT_TEAM: team}
+        named = {DEFAULT_TEAM: team}
         for name, other in settings.teams.items():
-            teams[name] = team.beside(other)
-            stack.push_async_callback(teams[name].close)
-            await teams[name].start()
+            named[name] = team.with_config(other)
+            stack.push_async_callback(named[name].close)
+            await named[name].start()
+        teams = Teams(named)
+        stack.push_async_callback(teams.close)
         turns = Turns(teams, limits, metrics)
         conversations = Conversations(team, turns)
         async with _run_in_background(_take_over_work(turns, conversations)):

@@ -30,12 +30,12 @@ from massmem.core.events import (
     now,
 )
 from massmem.core.outcome import was_cut_off
-from massmem.core.records import SessionFilter, SessionRecord, TurnRecord
+from massmem.core.records import EVERYBODY, Owner, SessionFilter, SessionRecord, TurnRecord
 from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.session.session import Session
-from massmem.session.team import DEFAULT_TEAM, Team, find_team
+from massmem.session.team import DEFAULT_TEAM, Team, Teams
 from massmem.session.turn_runner import StopReason
 
 log = logging.getLogger(__name__)
@@ -75,8 +75,7 @@ _ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
 class Question:
     """A question to a session."""
 
-    owner: str | None
-    """The user, as tokens name them; None: this machine's user."""
+    owner: Owner
     session_id: str
     """The id under which the session is stored."""
     text: str
@@ -102,7 +101,7 @@ class Question:
 class RunningTurn:
     """A turn that runs in this process, and its events so far."""
 
-    def __init__(self, session_id: str, owner: str | None, question: Question | None = None) -> None:
+    def __init__(self, session_id: str, owner: Owner, question: Question | None = None) -> None:
         """question: None resumes the session's interrupted turn."""
         self.session_id = session_id
         self.owner = owner
@@ -193,10 +192,9 @@ class RunningTurn:
 class Turns:
     """Starts, resumes, follows and hands over turns, one at a time in each session."""
 
-    def __init__(self, teams: Mapping[str, Team], limits: Limits, metrics: Metrics) -> None:
-        """teams: by name; all share the store of `DEFAULT_TEAM`."""
+    def __init__(self, teams: Teams, limits: Limits, metrics: Metrics) -> None:
         self._teams = teams
-        self._store = teams[DEFAULT_TEAM].store
+        self._store = teams.store
         self._limits = limits
         self._metrics = metrics
         self._running: dict[str, RunningTurn] = {}
@@ -288,12 +286,12 @@ class Turns:
         if turn is not None and turn.question is question:
             turn.stop("user")
 
-    def resume(self, session_id: str, owner: str | None) -> None:
+    def resume(self, session_id: str, owner: Owner) -> None:
         """Resume the session's interrupted turn in the background, unless this process runs a turn of it."""
         if not self.stopping and session_id not in self._running:
             self._start(RunningTurn(session_id, owner))
 
-    async def continue_turn(self, session_id: str, owner: str | None) -> None:
+    async def continue_turn(self, session_id: str, owner: Owner) -> None:
         """Resume, in the background, the session's last turn, which its user stopped, or which has failed.
 
         Returns when the turn is under way, or has ended. Raises as `ask`, and InputError: no turn is unfinished.
@@ -311,7 +309,7 @@ class Turns:
 
     async def resume_cut_off(self) -> None:
         """Resume, in the background, turns that killed processes left behind. Raise StoreError."""
-        cut_off = SessionFilter(cut_off=True, before=now() - timedelta(seconds=_SETTLE_SECONDS))
+        cut_off = SessionFilter(owner=EVERYBODY, cut_off=True, before=now() - timedelta(seconds=_SETTLE_SECONDS))
         sessions = [listed.session for listed in await self._store.find_sessions(cut_off, _MAX_RESUMED)]
         self._stopped = {s.session_id: s.updated_at for s in sessions if self._was_stopped(s)}
         for session in sessions:
@@ -320,7 +318,7 @@ class Turns:
             last = await self._store.get_last_turn(session.session_id)
             if last is not None and await self._was_cut_off(last):
                 assert session.user_id is not None  # the filter finds sessions with an owner
-                self.resume(session.session_id, session.user_id)
+                self.resume(session.session_id, session.owner)
             else:
                 self._stopped[session.session_id] = session.updated_at
 
@@ -409,22 +407,28 @@ class Turns:
         """Count the turn while the block runs. Raise RetryLater when there are too many."""
         if self.stopping:
             raise RetryLater(503, _ENDING)
-        return nullcontext() if turn.question is None else self._limits.hold_turn(turn.owner)
+        return nullcontext() if turn.question is None else self._limits.hold_turn(turn.owner.user_id)
 
     async def _open_session(self, turn: RunningTurn) -> Session:
         if (closing := self._closing.get(turn.session_id)) is not None:
             await asyncio.wait({closing})
         name = None if turn.question is None else turn.question.team
-        if name is not None and name not in self._teams:
+        if name is not None and name not in self._teams.named:
             raise InputError("there is no such team", "name one of server.teams")
-        team = await self._find_team(turn.session_id) if name is None else self._teams[name]
+        team = await self._find_team(turn.session_id, name)
         instructions = "" if turn.question is None else turn.question.instructions
-        return await Session.of(team, turn.session_id, turn.owner, instructions)
+        return await Session.get_or_create(team, turn.session_id, turn.owner, instructions)
 
-    async def _find_team(self, session_id: str) -> Team:
-        """Return the team that the session has had so far."""
-        record = await self._store.get_session(session_id) if len(self._teams) > 1 else None
-        return self._teams[DEFAULT_TEAM] if record is None else find_team(self._teams, record)
+    async def _find_team(self, session_id: str, name: str | None) -> Team:
+        """Return the team with this name, for None the one that the session has had so far; it keeps that team."""
+        record = await self._store.get_session(session_id)
+        if name is not None or record is None:
+            team = self._teams.named[name or DEFAULT_TEAM]
+        else:
+            team = await self._teams.find(record)
+        if record is not None and record.config_path != team.config.path:
+            await self._store.set_config_path(session_id, team.config.path)
+        return team
 
     async def _close_session(self, session: Session) -> None:
         """Finish what is prepared for the next turn; that one waits for it."""
@@ -462,7 +466,10 @@ def _became(question: Question, event: Event) -> bool:
     """Whether the event is of this very question."""
     match event:
         case TurnStarted():
-            return question.content == (remove_description(event.question, event.description), event.attachments)
+            # What is optional is in the text: the turn went without it when a model does not see.
+            required = {attachment.file for attachment in question.attachments if not attachment.optional}
+            is_same_text = question.text == remove_description(event.question, event.description)
+            return is_same_text and required <= {*event.attachments} <= {a.file for a in question.attachments}
         case TurnResumed(question=text) | UserReplied(text=text):
             return text == question.text
         case _:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.events import now
-from massmem.core.records import SessionFilter
+from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.session.recall import remembers
 from massmem.session.session import Session
 from massmem.session.team import DEFAULT_TEAM, Team, find_team
@@ -70,14 +70,13 @@ class BackgroundWork:
                 await asyncio.wait_for(stopping.wait(), _POLL_SECONDS)
 
     async def _compress(self) -> None:
-        """Compress the histories of the sessions that were used since the last look."""
         began_at, store = now(), self._team.store
-        listed = await store.find_sessions(SessionFilter(since=self._since, status="completed"))
+        listed = await store.find_sessions(SessionFilter(owner=EVERYBODY, since=self._since, status="completed"))
         for session in (entry.session for entry in listed):
             if self._seen.get(session.session_id) == session.updated_at:
                 continue
             self._seen[session.session_id] = session.updated_at
-            own = Session(find_team(self._teams, session), session, owner=session.user_id)
+            own = Session(find_team(self._teams, session.config_path) or self._team, session, owner=session.owner)
             try:
                 for event in await own.compress_ahead():
                     fields = {"agent": event.agent_id, "before": event.before, "after": event.after}

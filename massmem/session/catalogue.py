@@ -17,10 +17,10 @@ from massmem.config.models import TeamConfig
 from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.ids import check_session_name
-from massmem.core.records import Owner, SessionFilter, SessionRecord
+from massmem.core.records import EVERYBODY, SessionFilter, SessionRecord
 from massmem.export import Format, redact_session, redact_turn
 from massmem.memory.persistent import Selection
-from massmem.recording.forgetting import EraseSessions, open_eraser
+from massmem.recording.forgetting import EraseSessions, open_session_eraser
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.registry import Registry, RegistryDamaged, build_entries
 from massmem.store.lookup import read_transcript
@@ -35,10 +35,11 @@ async def rename_session(store: SessionStore, session: SessionRecord, title: str
         StoreError
     """
     title = check_session_name(" ".join(title.split()))
-    owner = Owner(session.user_id)
-    same_title = [listed.session for listed in await store.find_sessions(SessionFilter(title=title, owner=owner), 2)]
+    same_title = [
+        listed.session for listed in await store.find_sessions(SessionFilter(title=title, owner=session.owner), 2)
+    ]
     same_id = await store.get_session(title)
-    for other in [*same_title, *([same_id] if same_id and same_id.user_id == session.user_id else [])]:
+    for other in [*same_title, *([same_id] if same_id and same_id.owner == session.owner else [])]:
         if other.session_id != session.session_id:
             raise InputError(
                 f"another session is called {title!r}: {other.session_id}", "choose another name, or rename that one"
@@ -106,11 +107,12 @@ class SessionDeleter:
             MemoryUnavailable: the memory is in use by another process; nothing was deleted.
             StoreError: what was deleted is gone; the next deletion goes on.
         """
-        marked = [listed.session for listed in await self.store.find_sessions(SessionFilter(status="deleting"))]
+        unfinished = await self.store.find_sessions(SessionFilter(owner=EVERYBODY, status="deleting"))
+        marked = [listed.session for listed in unfinished]
         selected = {session.session_id: session for session in (*sessions, *marked)}
         begun_ids = list_begun_deletions(self.home)
         traces = [session_id for session_id in begun_ids if await self.store.get_session(session_id) is None]
-        opening = open_eraser(self.config.memory, self.home, os.environ)
+        opening = open_session_eraser(self.config.memory, self.home, os.environ)
         async with opening as erase, AsyncExitStack() as leases:
             process = ProcessLock(self.home)
             leases.callback(process.close)
@@ -146,7 +148,6 @@ class SessionDeleter:
         await self._unlist(session_ids)
 
     async def _unlist(self, session_ids: Sequence[str]) -> None:
-        """Remove the sessions from the registry."""
         registry = Registry(self.home)
         try:
             for session_id in session_ids:

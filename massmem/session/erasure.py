@@ -22,6 +22,8 @@ from massmem.core.errors import InputError
 from massmem.core.events import EVENT, now
 from massmem.core.records import (
     COMMAND_LINE_USER,
+    EVERYBODY,
+    Everybody,
     LogEntry,
     Owner,
     RecordingJob,
@@ -32,9 +34,17 @@ from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
-from massmem.recording.forgetting import fingerprint_fact, list_stems, unknown_memory
-from massmem.recording.paraphrases import Paraphrase, ParaphraseFinder
-from massmem.recording.redaction import LogRedactor, Redactor, Statement, has_only_marks, list_sentences
+from massmem.recording.changes import read_change
+from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
+from massmem.recording.redaction import (
+    LogRedactor,
+    Paraphrase,
+    ParaphraseFinder,
+    Redactor,
+    Statement,
+    has_only_marks,
+    list_sentences,
+)
 from massmem.recording.worker import Recorder
 from massmem.session.catalogue import TraceCounts, Traces, find_database, has_any
 from massmem.session.lease import ProcessLock, hold_lease
@@ -51,13 +61,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where something stands."""
+class Near:
+    """What may say a statement in other words."""
 
     session_id: str
     turn: int
-    memory_id: str | None = None
+    memory_id: str | None
     """None: it is in the log alone."""
+    agent_id: str
+    text: str = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -120,26 +132,29 @@ class Receipt:
     """Sentences that were looked for."""
     deleted: Deletions
     checks: Checks
-    near: Sequence[Place] = ()
-    """What may say the same in other words, and stays."""
+    near: Sequence[Near] = ()
+    """What may say the same in other words, and stays; each place once."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"complete": self.checks.is_clean, **asdict(self), "forgotten_at": self.forgotten_at.isoformat()}
+        """Return it as JSON, without what was said."""
+        near = [{"session_id": n.session_id, "turn": n.turn, "memory_id": n.memory_id} for n in self.near]
+        values = asdict(self) | {"forgotten_at": self.forgotten_at.isoformat(), "near": near}
+        return {"complete": self.checks.is_clean, **values}
 
 
 _MARK_FILE = "forgetting"
 """File in the home with the ids of memories that are being forgotten."""
-_MOST_NEAR = 20
+_MAX_NEAR = 20
 """Near paraphrases that are named."""
 _NEAREST = 20
 """Memories that are looked at for each statement, by words and by meaning."""
-_LEAST_COSINE = 0.6
+_MIN_COSINE = 0.6
 """Of a memory that may say the same in other words."""
 _OWN_SHARE = 0.5
 """A sentence that a fact came from has this part of the fact's words."""
-_LEAST_TELLING = 2
+_MIN_TELLING = 2
 """Telling words of a sentence that is looked for everywhere, when its memory has others that say more."""
-_MOST_TOKENS = 4_000
+_MAX_TOKENS = 4_000
 """Of what is recalled for a question."""
 _LEASE_WAIT = 2.0
 """Seconds to wait for a turn that is under way."""
@@ -157,17 +172,8 @@ class Order:
     """Where it came from; None: the user has written it."""
     memories: tuple[Memory, ...] = ()
     """Those that were named."""
-    asides: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])
+    short_sentences: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])
     """Short sentences of theirs, by turn, that say too little to be looked for elsewhere: "Yes, please." """
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """What may say a statement in other words."""
-
-    place: Place
-    agent_id: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +191,14 @@ class Findings:
 
 @dataclass(slots=True)
 class _SessionChange:
-    """What changes in one session."""
-
     session_id: str
     entries: Sequence[LogEntry]
     files: Sequence[str]
     state: SessionState | None = None
     values: int = 0
     title: str | None = None
+    memory_changes: Sequence[LogEntry] = ()
+    """What the user changed of memories, and stays: it is carried out again on what is recorded again."""
 
     @property
     def is_empty(self) -> bool:
@@ -209,8 +215,7 @@ class Eraser:
     """The working directory, in which debug files may be."""
     store: SessionStore
     memory: "IndexedMemory"
-    owner: Owner | None = COMMAND_LINE_USER
-    """None: everybody's sessions."""
+    owner: Owner | Everybody
 
     async def read_orders(self, memory_ids: Sequence[str], texts: Sequence[str]) -> list[Order]:
         """Return what the memories with these ids say, and the texts, as orders to be carried out one by one.
@@ -221,10 +226,11 @@ class Eraser:
         for text in texts:
             if not any(list_stems(sentence) or not sentence.isascii() for sentence in list_sentences(text)):
                 raise InputError("the text has no word to recognise it by", "write the whole statement: --text TEXT")
-        among = await self._select()
-        selection = replace(among, ids=tuple(memory_ids))
+        among, earlier = await self._select(), self._read_begun() or ()
+        memory_ids = await resolve_ids(self.memory, memory_ids, among, earlier)
+        selection = replace(among, ids=memory_ids)
         memories: Sequence[Memory] = await self.memory.list(selection, len(memory_ids)) if memory_ids else ()
-        known = {memory.id for memory in memories} | set(self._read_begun() or ())
+        known = {memory.id for memory in memories} | set(earlier)
         for missing in set(memory_ids) - known:
             raise unknown_memory(missing)
         orders = [Order(tuple(texts))] if texts else []
@@ -234,26 +240,30 @@ class Eraser:
         return orders
 
     async def _order(self, session_id: str, memories: Sequence[Memory]) -> Order:
-        """Return the order to forget memories of one session."""
         statements: list[str] = []
-        asides: dict[int, list[str]] = {}
+        short_sentences: dict[int, list[str]] = {}
         for memory in memories:
             sentences = await self._read_statements(memory)
-            telling = [sentence for sentence in sentences if len(list_stems(sentence)) >= _LEAST_TELLING] or sentences
+            telling = [sentence for sentence in sentences if len(list_stems(sentence)) >= _MIN_TELLING] or sentences
             statements += telling
-            asides.setdefault(memory.turn, []).extend(sentence for sentence in sentences if sentence not in telling)
-        return Order(tuple(dict.fromkeys(statements)), session_id, tuple(memories), asides)
+            short_sentences.setdefault(memory.turn, []).extend(
+                sentence for sentence in sentences if sentence not in telling
+            )
+        return Order(tuple(dict.fromkeys(statements)), session_id, tuple(memories), short_sentences)
 
     async def _read_statements(self, memory: Memory) -> Sequence[str]:
         """Return what a memory says, in the words of the messages that it came from where these are known."""
         messages = await self.store.get_messages(memory.message_ids)
         sentences = [sentence for message in messages for sentence in list_sentences(message.content)]
+        changes = [read_change(message) for message in await self.store.get_messages(memory.changes)]
+        texts = [*dict.fromkeys((memory.text, *(text for c in changes for text in (c.old, c.text))))]
         if memory.kind == "fact":
-            words = list_stems(memory.text) - {"user"}
-            own = [s for s in sentences if len(words & list_stems(s)) >= _OWN_SHARE * max(len(words), 1)]
-            return [memory.text, *own]
-        passage = Redactor([memory.text])
-        return [s for s in sentences if passage.says(s) or Redactor([s]).says(memory.text)] or [memory.text]
+            words = [list_stems(text) - {"user"} for text in texts]
+            own = [s for s in sentences if any(len(w & list_stems(s)) >= _OWN_SHARE * max(len(w), 1) for w in words)]
+            return [*texts, *own]
+        passage = Redactor(texts)
+        own = [s for s in sentences if passage.says(s) or any(map(Redactor([s]).says, texts))]
+        return [*own, *(text for text in texts if len(texts) > 1 or not own)]
 
     async def find(self, orders: Sequence[Order]) -> Findings:
         """Return what would go. Raises StoreError, MemoryUnavailable."""
@@ -269,19 +279,18 @@ class Eraser:
                 for finder in finders:
                     finder.add(message)
         memories = await self.memory.find_statements(await self._query(redactor))
-        paraphrases = [paraphrase for finder in finders for paraphrase in finder.list_best(_MOST_NEAR)]
+        paraphrases = [paraphrase for finder in finders for paraphrase in finder.list_best(_MAX_NEAR)]
         near = [await self._locate(paraphrase) for paraphrase in paraphrases]
         near += await self._find_near_memories(redactor)
-        unique = {(one.place.session_id, one.place.turn, one.text): one for one in reversed(near)}
-        return Findings(sorted(redactor.removed), sessions, memories, [*reversed(unique.values())][:_MOST_NEAR], count)
+        unique = {(one.session_id, one.turn, one.text): one for one in reversed(near)}
+        return Findings(sorted(redactor.removed), sessions, memories, [*reversed(unique.values())][:_MAX_NEAR], count)
 
     async def _locate(self, paraphrase: Paraphrase) -> Near:
         """Return where a sentence stands, with the memory that has it."""
         message = paraphrase.message
         passages = await self.memory.list(Selection(message.session_id, message_ids=(message.id,)), _NEAREST)
         memory_id = next((m.id for m in passages if paraphrase.sentence in m.text), None)
-        place = Place(message.session_id, message.turn, memory_id)
-        return Near(place, message.agent_id or USER, paraphrase.sentence)
+        return Near(message.session_id, message.turn, memory_id, message.agent_id or USER, paraphrase.sentence)
 
     async def _find_near_memories(self, redactor: Redactor) -> list[Near]:
         """Return memories that are near in meaning, and facts that share words with a statement."""
@@ -290,10 +299,9 @@ class Eraser:
         for statement in redactor.statements:
             for memory in await self.memory.find_near(statement.text, selection, _NEAREST):
                 shared = len(statement.stems & list_stems(memory.text)) / max(len(statement.stems), 1)
-                is_near = memory.score >= _LEAST_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
+                is_near = memory.score >= _MIN_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
                 if is_near and not redactor.mentions(memory.text):
-                    place = Place(memory.session_id, memory.turn, memory.id)
-                    near.append(Near(place, memory.agent_id, memory.text))
+                    near.append(Near(memory.session_id, memory.turn, memory.id, memory.agent_id, memory.text))
         return near
 
     async def erase(self, orders: Sequence[Order]) -> Receipt:
@@ -318,7 +326,7 @@ class Eraser:
             self._begin(orders)
             traces = Traces(self.config, self.home, self.folder)
             deleted.traces = await asyncio.to_thread(
-                traces.delete, encode_texts(everything), with_backups=self.owner in (None, COMMAND_LINE_USER)
+                traces.delete, encode_texts(everything), with_backups=self.owner in (EVERYBODY, COMMAND_LINE_USER)
             )
             for order in orders:
                 await self._rewrite(order, sessions, deleted)
@@ -332,7 +340,7 @@ class Eraser:
             len(everything.statements),
             deleted,
             await self._check(everything, rest, erased=erased),
-            list(dict.fromkeys(near.place for near in rest.near)),
+            [*{(near.session_id, near.turn, near.memory_id): near for near in rest.near}.values()],
         )
         if receipt.checks.is_clean:
             self._mark_path.unlink(missing_ok=True)
@@ -361,13 +369,16 @@ class Eraser:
         """Take the statements of an order out of the sessions, out of the one that it came from last."""
         redactor = Redactor(order.statements)
         for session_id in sorted(session_ids, key=lambda name: (name == order.session_id, name)):
-            change = await self._plan(session_id, redactor, order.asides if session_id == order.session_id else None)
+            change = await self._plan(
+                session_id, redactor, order.short_sentences if session_id == order.session_id else None
+            )
             if change.is_empty:
                 continue
             await self.store.delete_files(session_id, change.files)
             if change.state is not None:
                 await self.store.save_state(session_id, change.state)
-            await self.store.rewrite_log(session_id, [_requeue(entry) for entry in change.entries])
+            entries = sorted((*change.entries, *change.memory_changes), key=lambda entry: entry.seq)
+            await self.store.rewrite_log(session_id, [_requeue(entry) for entry in entries])
             if change.title is not None:
                 await self.store.rename_session(session_id, redactor.redact_title(await self._read_title(session_id)))
             if session_id not in deleted.sessions:
@@ -378,13 +389,16 @@ class Eraser:
             deleted.names += change.title is not None
 
     async def _plan(
-        self, session_id: str, redactor: Redactor, asides: Mapping[int, Sequence[str]] | None = None
+        self, session_id: str, redactor: Redactor, short_sentences: Mapping[int, Sequence[str]] | None = None
     ) -> _SessionChange:
-        """Return what is to be changed in a session. asides: see Order."""
-        log = LogRedactor(redactor, {turn: Redactor(sentences) for turn, sentences in (asides or {}).items()})
+        """Return what is to be changed in a session. short_sentences: see Order."""
+        log = LogRedactor(redactor, {turn: Redactor(sentences) for turn, sentences in (short_sentences or {}).items()})
+        memory_changes: list[LogEntry] = []
         async for page in read_log_pages(self.store, session_id, with_trimmed=True):
             for entry in page:
                 log.add(entry)
+                if json.loads(entry.payload)["type"] == "memory_changed":
+                    memory_changes.append(entry)
         log.close()
         copy = await self.store.export_session(session_id)
         if copy is None:
@@ -392,8 +406,15 @@ class Eraser:
         files = [name for name in copy.files if name in log.files or await self._is_in_file(session_id, name, redactor)]
         state, values = _redact_state(copy.state, redactor)
         title = redactor.redact_title(copy.session.title)
+        changed = {entry.seq for entry in log.changed}
         return _SessionChange(
-            session_id, log.changed, files, state, values, None if title == copy.session.title else title
+            session_id,
+            log.changed,
+            files,
+            state,
+            values,
+            None if title == copy.session.title else title,
+            [entry for entry in memory_changes if entry.seq not in changed],
         )
 
     async def _is_in_file(self, session_id: str, name: str, redactor: Redactor) -> bool:
@@ -402,7 +423,7 @@ class Eraser:
         texts = [data.decode("utf-8", "replace")]
         with suppress(InputError):
             document = await asyncio.to_thread(read_document, name, data)
-            texts += [document] if isinstance(document, str) else []
+            texts.append(document.text)
         return any(redactor.mentions(text) for text in texts)
 
     async def _read_title(self, session_id: str) -> str:
@@ -464,7 +485,6 @@ class Eraser:
         return StatementQuery(texts, redactor.mentions, await self._select())
 
     async def _select(self) -> Selection:
-        """Return the selection of the owner's memories."""
         return await restrict_selection(self.store, Selection(), self.owner)
 
     async def _list_sessions(self) -> tuple[str, ...]:
@@ -484,9 +504,9 @@ class Eraser:
     async def _ask(self, redactor: Redactor, checks: Checks) -> None:
         """Ask questions in the words of the statements, as each agent recalls, without the rule, and of the log."""
         selection, sessions = await self._select(), await self._list_sessions()
-        options = RecallOptions(_MOST_TOKENS, abstain=False)
+        options = RecallOptions(_MAX_TOKENS, abstain=False)
         readers = [USER, *(agent.id for agent in self.config.agents)]
-        scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is None) for reader in readers]
+        scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is EVERYBODY) for reader in readers]
         for question in [q for statement in redactor.statements for q in write_questions(statement)]:
             replies = [(await self.memory.recall(question, scope, options)).text for scope in scopes]
             replies += [memory.text for memory in await self.memory.find_near(question, selection, _NEAREST)]
@@ -507,7 +527,7 @@ class Eraser:
     async def _is_elsewhere(self, redactor: Redactor) -> bool:
         """Return whether a conversation of another owner says one of the statements."""
         own = set(await self._list_sessions())
-        for listed in await self.store.find_sessions(SessionFilter()):
+        for listed in await self.store.find_sessions(SessionFilter(owner=EVERYBODY)):
             session_id = listed.session.session_id
             if session_id not in own and not (await self._plan(session_id, redactor)).is_empty:
                 return True

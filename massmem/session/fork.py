@@ -48,8 +48,6 @@ _SUFFIX = " (fork)"
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where a copy ends."""
-
     last: TurnRecord | None
     """The last turn of which something is copied; None: there is none."""
     seq: int | None = None
@@ -140,12 +138,12 @@ async def ask_again(
     team.memory.start()
     for memory_id in without:
         await _check_memory(team, memory_id)
-    question, attachments = await Session(team, session, owner=session.user_id).load_question(number)
+    question, attachments = await Session(team, session, owner=session.owner).load_question(number)
     async with _open_past(team.store, session.session_id, number) as earlier_store:
-        guest = team.beside(config, earlier_store)
+        guest = team.with_config(config, earlier_store)
         try:
             await guest.start()
-            async with Session(guest, session, owner=session.user_id) as copy:
+            async with Session(guest, session, owner=session.owner) as copy:
                 copy.seed = started.seed
                 copy.limit_recall(without, started.at)
                 return events, [e async for e in copy.ask(question, "", started.answer_schema, attachments)]
@@ -251,7 +249,6 @@ async def _choose_id(store: SessionStore, prefix: str) -> str:
 
 
 async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_id: str) -> SessionRecord:
-    """Return the record of the fork."""
     count, newest = 0, ""
     async for message in _read_messages(store, source.session_id, end.includes):
         count += 1
@@ -260,7 +257,7 @@ async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_
     created_at = now()
     changes = {
         "session_id": fork_id,
-        "title": "" if end.last is None else source.title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
+        "title": "" if end.last is None else source.display_title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
         "last_message": one_line(newest, LAST_MESSAGE_LENGTH),
         "message_count": count,
         "active": True,

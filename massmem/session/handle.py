@@ -10,7 +10,7 @@ from massmem.core.errors import InputError
 from massmem.core.events import ContextMeasured, Event, HistoryCleared, MessageAdded, ParamCleared, now
 from massmem.core.ids import check_session_id
 from massmem.core.outcome import read_waiting
-from massmem.core.records import MessageKind, MessageRecord, SessionFilter, SessionRecord, SessionState
+from massmem.core.records import EVERYBODY, MessageKind, MessageRecord, SessionFilter, SessionRecord, SessionState
 from massmem.memory import tokens
 from massmem.memory.tokens import TokenCounter
 from massmem.render.text import is_near_limit, report_context
@@ -131,7 +131,7 @@ class ConversationMemory:
     async def get_conversation_summary(self, session_id: str) -> dict[str, Any]:
         """Return `message_count`, and `last_activity` and `session_started` as ISO 8601; {} for an unknown session."""
         check_session_id(session_id)
-        listed = await self._store.find_sessions(SessionFilter(prefix=session_id))
+        listed = await self._store.find_sessions(SessionFilter(owner=EVERYBODY, prefix=session_id))
         entry = next((entry for entry in listed if entry.session.session_id == session_id), None)
         if entry is None:
             return {}
@@ -156,7 +156,11 @@ class SessionHandle:
 
     async def history(self) -> list[Message]:
         """Return the messages of the user, the agents and the tools, oldest first, without reasoning."""
-        return [_to_message(record) for record in await self._read_records() if record.kind in _ROLES]
+        return [
+            Message(_ROLES[record.kind], record.content, record.created_at, record.metadata)
+            for record in await self._read_records()
+            if record.kind in _ROLES
+        ]
 
     async def append(self, message: Message) -> None:
         """Add a message at the end of the log."""
@@ -256,10 +260,6 @@ class SessionHandle:
         if await self._store.get_session(self._id) is None:
             moment = now()
             await self._store.create_session(SessionRecord(session_id=self._id, created_at=moment, updated_at=moment))
-
-
-def _to_message(record: MessageRecord) -> Message:
-    return Message(_ROLES[record.kind], record.content, record.created_at, record.metadata)
 
 
 async def _find_last_hidden(store: "SessionStore", session_id: str) -> int:

@@ -11,9 +11,10 @@ from massmem.config.models import AgentConfig
 from massmem.core.attachments import AttachedFile, Attachment
 from massmem.core.errors import StoreError
 from massmem.core.events import ContextCompressed, ContextMeasured
-from massmem.core.records import MessageRecord
+from massmem.core.records import MessageRecord, Owner
 from massmem.memory import tokens
 from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWindow, history_budget
+from massmem.memory.persistent import RecallOptions
 from massmem.providers.base import ChatProvider
 from massmem.session.owners import find_pinned_session
 from massmem.session.recall import SessionMemory, build_scope
@@ -56,10 +57,10 @@ class History:
         agents: Sequence[AgentConfig],
         windows: Windows,
         *,
-        owner: str | None = None,
+        owner: Owner,
         max_attached: int = 0,
     ) -> None:
-        """owner: of the session; None: this machine's user. max_attached: bytes of earlier pictures in a request."""
+        """max_attached: bytes of earlier pictures in a request."""
         self.without: frozenset[str] = frozenset()
         """Ids of memories that no agent recalls."""
         self.as_of: datetime | None = None
@@ -216,8 +217,8 @@ class History:
         scope = build_scope(agent, session_id, turn, pinned)
         scope = replace(scope, without=self.without, as_of=self.as_of, names=names)
 
-        async def recall(question: str, message_ids: frozenset[str], max_tokens: int, abstain: bool) -> str:
-            return await self._memory.recall(agent, question, scope, message_ids, max_tokens, abstain=abstain)
+        async def recall(question: str, options: RecallOptions) -> str:
+            return await self._memory.recall(agent, question, scope, options)
 
         return recall
 
@@ -281,7 +282,7 @@ class History:
         def belongs(record: MessageRecord) -> bool:
             return start < record.seq < oldest and (record.kind == "user" or record.final)
 
-        hits = await self._store.search_messages(question, [session_id], _MAX_HITS)
+        hits = await self._store.search_messages(question, [session_id], _MAX_HITS, owner=self._owner)
         turns = dict.fromkeys(hit.turn for hit in hits if belongs(hit) and not _is_note(hit))
         chosen: list[MessageRecord] = []
         room = window.budget.tokens // _RELEVANT_SHARE
@@ -308,7 +309,6 @@ class History:
 
 
 def _last_covered(summary: MessageRecord) -> int:
-    """Return the seq of the last message that the summary stands for."""
     return int(summary.metadata.get("until", 0))
 
 

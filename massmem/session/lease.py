@@ -252,7 +252,6 @@ def _is_free(path: Path) -> bool:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove lock files of processes that were killed."""
     for path in folder.glob("process_*.lock"):
         with suppress(OSError, MassmemError):  # one of another user stays
             if time.time() - path.stat().st_mtime > _STALE_AFTER:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -10,21 +10,57 @@ from typing import TYPE_CHECKING, Self
 
 from massmem.config.home import measure_disk_usage
 from massmem.config.models import AgentConfig, TeamConfig
-from massmem.core.errors import IndexDamaged, MemoryUnavailable
-from massmem.core.records import COMMAND_LINE_USER, MessageRecord, Owner
+from massmem.core.errors import (
+    IndexDamaged,
+    InputError,
+    MemoryUnavailable,
+    SessionExistsError,
+    UnknownMemoryError,
+)
+from massmem.core.events import MemoryAction, MemoryChanged, NoteAdded, now
+from massmem.core.messages import clean_text
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner, SessionRecord
 from massmem.memory.ledger import Chain
-from massmem.memory.opening import index_root
-from massmem.memory.persistent import USER, Memory, RecallOptions, RecallResult, Scope, Selection
-from massmem.recording.forgetting import forget_everywhere
+from massmem.memory.opening import erase_in_other_indexes, index_root
+from massmem.memory.persistent import (
+    USER,
+    Memory,
+    MemoryChange,
+    RecallOptions,
+    RecallResult,
+    Scope,
+    Selection,
+)
+from massmem.memory.retrieval.pinned import PINNED_TOKENS
+from massmem.memory.tokens import estimate_tokens
+from massmem.recording.changes import read_change
+from massmem.recording.forgetting import forget_memories, resolve_ids, unknown_memory
+from massmem.recording.worker import Recorder
 from massmem.session.erasure import Eraser
-from massmem.session.owners import find_pinned_session, list_own_sessions, restrict_selection, restrict_to_owner
-from massmem.session.recall import build_scope, list_conversations, recall_by_words
+from massmem.session.owners import (
+    find_pinned_session,
+    hash_user,
+    list_own_sessions,
+    memory_group,
+    restrict_selection,
+    restrict_to_owner,
+    to_stored_id,
+)
+from massmem.session.recall import build_scope, list_conversations, recall_by_words, remembers
+from massmem.session.registry import register_sessions
 from massmem.session.team import Team
 from massmem.store.ports import SessionStore
+from massmem.store.projection import make_message_id, read_seq
 
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
 
+MAX_MEMORY_LENGTH = 2_000
+"""Characters of what a user writes as a memory."""
+_MOST_BEYOND, _BEYOND_TOKENS = 50, 100_000
+"""Of what was found and an agent would not be shown."""
+_NOTES = "notes"
+"""Id of the session for notes."""
 _MOST_SESSIONS = 1_000
 """Sessions of a user of the service that are searched, the last used."""
 
@@ -54,7 +90,7 @@ class Memories:
     store: SessionStore
     open_index: Callable[[], AbstractAsyncContextManager["IndexedMemory"]]
     """Raises MemoryUnavailable: another process has it, or its server is away."""
-    owner: Owner | None
+    owner: Owner | Everybody
     """None: everybody."""
     agents: Sequence[AgentConfig] = ()
     """Those that recall from other sessions than the one of a view as their settings say; the others from that one."""
@@ -62,23 +98,31 @@ class Memories:
     @classmethod
     def of(cls, team: Team, owner: Owner) -> Self:
         """Return the memories of an owner on an open team."""
-        agents = restrict_to_owner(team.agents, owner.user_id)
+        agents = restrict_to_owner(team.agents, owner)
         return cls(team.config, team.home, team.store, team.open_durable_memory, owner, agents)
 
     async def search(
-        self, query: str, view: View, limit: int | None = None, max_tokens: int | None = None
+        self, query: str, view: View, limit: int | None = None, max_tokens: int | None = None, *, abstain: bool = True
     ) -> tuple[RecallResult, str]:
         """Return what an agent recalls, and "" or why the index was not used, and the log was searched by words.
 
-        limit, max_tokens: None: as configured.
+        limit, max_tokens: None: as configured. abstain: see RecallOptions.
         """
         settings, scope = self.config.memory.retrieval, await self._build_scope(view)
-        options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit)
+        options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit, abstain=abstain)
         try:
             async with self.open_index() as index:
                 return await index.recall(query, scope, options), ""
         except MemoryUnavailable as e:
             return await recall_by_words(self.store, query, scope, options), e.message
+
+    async def search_beyond(
+        self, query: str, view: View, recalled: RecallResult, limit: int | None = None
+    ) -> Sequence[Memory]:
+        """Return what was found and an agent would not be shown, best first. recalled: what it would be."""
+        everything, _ = await self.search(query, view, limit or _MOST_BEYOND, _BEYOND_TOKENS, abstain=False)
+        shown = {memory.id for memory in (*recalled.memories, *recalled.pinned)}
+        return [memory for memory in everything.memories if memory.id not in shown]
 
     async def read_history(self, query: str, view: View) -> Sequence[Chain]:
         """Return the values of what the query names, by topic, the best first. Raise MemoryUnavailable."""
@@ -100,16 +144,15 @@ class Memories:
             last = await self.store.get_last_turn(session_id)
             turn = 1 if last is None else last.turn + 1
         agent = next((agent for agent in self.agents if agent.id == agent_id), None)
-        if agent is None or self.owner is None:
+        if agent is None or self.owner is EVERYBODY:
             return Scope(session_id, agent_id or USER, turn)
-        pinned = await find_pinned_session(self.store, agent, self.owner.user_id)
+        pinned = await find_pinned_session(self.store, agent, self.owner)
         return build_scope(agent, session_id, turn, pinned)
 
     async def list_from_index(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
-        """Return memories, newest first. Raise MemoryUnavailable."""
-        selection = await self._restrict(selection)
+        """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError, MemoryUnavailable."""
         async with self.open_index() as index:
-            return await index.list(selection, limit, offset)
+            return await index.list(await self._select(index, selection), limit, offset)
 
     async def list(self, selection: Selection, limit: int, offset: int = 0) -> tuple[Sequence[Memory], str]:
         """Return memories, newest first, and "" or why the index was not used: then they are what was said."""
@@ -121,19 +164,148 @@ class Memories:
             spoken = await list_conversations(self.store, selection, self.owner, limit + offset)
             return spoken[offset:], e.message
 
-    async def find(self, memory_id: str) -> Memory | None:
-        """Return a memory of the owner; None: there is none with this id. Raise MemoryUnavailable."""
-        return next(iter(await self.list_from_index(Selection(ids=(memory_id,)), 1)), None)
+    async def find(self, name: str) -> Memory | None:
+        """Return a memory of the owner by its id or a short form; None: there is none.
+
+        Raises:
+            InputError: several memories begin so.
+            MemoryUnavailable
+        """
+        try:
+            return next(iter(await self.list_from_index(Selection(ids=(name,)), 1)), None)
+        except UnknownMemoryError:
+            return None
 
     async def read_sources(self, memory: Memory) -> Sequence[MessageRecord]:
         """Return the messages that the memory comes from."""
         return await self.store.get_messages(memory.message_ids)
 
-    async def forget(self, selection: Selection) -> int:
-        """Delete memories of the owner for good; return how many entries those were. Raise as `forget_everywhere`."""
-        selection = await self._restrict(selection)
+    async def read_changes(self, memory: Memory) -> Sequence[MemoryChange]:
+        """Return what the user changed of the memory, oldest first."""
+        return [read_change(message) for message in await self.store.get_messages(memory.changes)]
+
+    async def change(self, name: str, action: MemoryAction, text: str = "") -> Memory:
+        """Change a memory of the owner in the log and, from there, in the index; return it as it is then.
+
+        Killed in between, the change is carried out by whoever records next.
+
+        name: its id, or a short form. text: of an edit.
+
+        Raises:
+            UnknownMemoryError
+            InputError: several memories begin so; the text is empty, too long, or what the memory says already; its
+                conversation is no longer in the store.
+            MemoryUnavailable
+        """
         async with self.open_index() as index:
-            return await forget_everywhere(self.store, index, selection, self.config.memory, self.home)
+            named = await index.list(await self._select(index, Selection(ids=(name,))), 1)
+            if not named:
+                raise unknown_memory(name)
+            memory = named[0]
+            if (action == "pin") == memory.is_pinned and action != "edit":
+                return memory
+            new = _check_text(text) if action == "edit" else memory.text
+            if action == "edit" and new == memory.text:
+                raise InputError("the memory has this text already", "nothing was changed")
+            if action == "pin" and estimate_tokens(new) > PINNED_TOKENS:
+                raise InputError(
+                    f"the memory is too long to be pinned: agents are shown {PINNED_TOKENS} tokens of all pinned ones",
+                    "add what counts as a memory of its own, and pin that",
+                )
+            await self._require_session(memory.session_id)
+            event = MemoryChanged(
+                action=action,
+                kind=memory.kind,
+                agent_id=memory.agent_id,
+                turn=memory.turn,
+                sources=tuple(map(read_seq, memory.message_ids)),
+                old=memory.text,
+                text=new,
+                by=self._user.user_id or USER,
+            )
+            await self.store.append(memory.session_id, 0, [event])
+            await self._record(index, memory.session_id)
+            return next(iter(await index.list(Selection(ids=(memory.id,)), 1)), memory)
+
+    async def add(self, text: str, session_id: str | None = None) -> tuple[str, Memory | None]:
+        """Store a note of the owner; return its session, and the memory; None: it is recorded later.
+
+        session_id: in this session; None: in one of its own, for notes, which the owner's conversations recall.
+
+        Raises:
+            InputError: the text is empty or too long; the configuration remembers nothing, or each conversation by
+                itself, and none was named.
+        """
+        text = _check_text(text)
+        if not remembers(self.config.memory):
+            raise InputError("this team remembers nothing", "set memory.persistent_memory.enabled: true")
+        session_id = session_id or await self._open_notes()
+        seqs = await self.store.append(session_id, 0, [NoteAdded(text=text)])
+        message_ids = (make_message_id(session_id, seqs[-1]),)
+        try:
+            async with self.open_index() as index:
+                await self._record(index, session_id)
+                return session_id, next(iter(await index.list(Selection(message_ids=message_ids), 1)), None)
+        except MemoryUnavailable:
+            return session_id, None
+
+    @property
+    def _user(self) -> Owner:
+        """Who writes."""
+        return COMMAND_LINE_USER if isinstance(self.owner, Everybody) else self.owner
+
+    async def _open_notes(self) -> str:
+        """Return the id of the owner's session for notes, which is created when it is missing."""
+        settings = self.config.memory.persistent_memory
+        if not (settings.all_sessions or settings.session_name):
+            raise InputError(
+                "this team remembers each conversation by itself",
+                "name the one that is meant: --session-id ID; or set memory.persistent_memory.session_name: null",
+            )
+        group, time = memory_group(self.config, self._user), now()
+        name = f"{_NOTES}_{hash_user(group)[:8]}" if settings.session_name else _NOTES
+        notes = SessionRecord(
+            session_id=to_stored_id(self._user, name),
+            user_id=self._user.user_id,
+            title="Notes",
+            status="completed",
+            memory_group=group,
+            created_at=time,
+            updated_at=time,
+        )
+        with suppress(SessionExistsError):
+            await self.store.create_session(notes)
+            await register_sessions(self.home, self.store, self.config.store.url, [notes])
+        return notes.session_id
+
+    async def _require_session(self, session_id: str) -> None:
+        session = await self.store.get_session(session_id)
+        if session is None or session.status == "deleting" or self.owner not in (EVERYBODY, session.owner):
+            raise InputError(
+                "the conversation of this memory is not in the store, which notes what is changed",
+                "forget it, and add what is right: massmem memory add TEXT",
+            )
+
+    async def _record(self, index: "IndexedMemory", session_id: str) -> None:
+        await Recorder(self.store, index, session_id=session_id, leaves_facts=True).drain()
+
+    async def forget(self, selection: Selection) -> int:
+        """Delete memories of the owner for good; return how many entries those were.
+
+        selection: its ids may be short forms. Raises as `forget_memories`.
+        """
+        async with self.open_index() as index:
+            selection = await self._select(index, selection)
+            return await forget_memories(self.store, index, selection, self.config.memory, self.home)
+
+    async def withdraw(self, index: "IndexedMemory", selection: Selection) -> None:
+        """Delete the memories of turns that leave the log, from every index. The queue stays: it leaves with the log.
+
+        Raises MemoryUnavailable.
+        """
+        await index.forget(selection)
+        root = index_root(self.config.memory, self.home)
+        await erase_in_other_indexes(root, index.folder, selection, ())
 
     @asynccontextmanager
     async def open_eraser(self) -> AsyncGenerator[Eraser]:
@@ -148,6 +320,21 @@ class Memories:
             return None
         return await asyncio.to_thread(measure_disk_usage, index_root(config, self.home))
 
-    async def _restrict(self, selection: Selection) -> Selection:
-        """Return the selection without the sessions of other owners; one that names a session stays as it is."""
-        return selection if selection.session_id else await restrict_selection(self.store, selection, self.owner)
+    async def _select(self, index: "IndexedMemory", selection: Selection) -> Selection:
+        """Return the selection with whole ids, and without the sessions of other owners unless it names a session."""
+        names = selection.ids
+        if not selection.session_id:
+            selection = await restrict_selection(self.store, selection, self.owner)
+        return replace(selection, ids=await resolve_ids(index, names, replace(selection, ids=())))
+
+
+def _check_text(text: str) -> str:
+    """Return the text of a memory as it is stored. Raise InputError."""
+    text = clean_text(text).strip()
+    if not text:
+        raise InputError("there is nothing to remember: the text is empty", "write what is to be remembered")
+    if len(text) > MAX_MEMORY_LENGTH:
+        raise InputError(
+            f"the text has {len(text):,} characters; a memory has {MAX_MEMORY_LENGTH:,} at most", "shorten it"
+        )
+    return text

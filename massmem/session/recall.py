@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
+from massmem.config.models import AgentConfig, MemoryConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable, StoreError
 from massmem.core.events import now
-from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, is_remembered
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter, is_remembered
 from massmem.memory import open_memory
 from massmem.memory.access import HERE, may_see
 from massmem.memory.extraction.extractor import (
@@ -36,7 +36,10 @@ from massmem.memory.persistent import (
     Selection,
 )
 from massmem.memory.quoting import NOT_CHOSEN, Quote, render
+from massmem.memory.retrieval.pinned import PINNED_TOKENS
 from massmem.memory.retrieval.query import analyse, explain_asking, find_least_share, share_words
+from massmem.memory.retrieval.repeats import PromptTexts, is_echo
+from massmem.memory.text_analysis import is_question
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.pauses import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
@@ -116,34 +119,30 @@ class SessionMemory:
         if self._recorder is not None:
             self._recorder.wake()
 
-    async def recall(
-        self,
-        agent: AgentConfig,
-        question: str,
-        scope: Scope,
-        message_ids: frozenset[str],
-        max_tokens: int,
-        *,
-        abstain: bool = True,
-    ) -> str:
+    async def recall(self, agent: AgentConfig, question: str, scope: Scope, options: RecallOptions) -> str:
         """Return the lines that this agent's memory has on the question, "" when nothing in it matters.
 
-        scope: see build_scope. message_ids: of messages that the agent is sent verbatim. max_tokens: of the lines.
-        abstain: see RecallOptions.
+        scope: see build_scope.
         """
         if self._opening is None or not remembers(agent.memory):
             return ""
-        limit = agent.memory.retrieval.limit
-        where = (agent.id, scope.session_id, scope.turn, limit)
+        where = (agent.id, scope.session_id, scope.turn, options.limit)
         log.debug("Searching memories (agent=%s, session=%s, turn=%d, limit=%s)", *where)
         try:
             if await self._is_empty(scope):
                 log.debug("No relevant memories found (agent=%s): this is the first turn", agent.id)
                 return ""
             memory = await asyncio.shield(self._opening)
-            options = await self._build_options(agent.memory.retrieval, message_ids, max_tokens)
-            result = await self._search(memory, question, scope, replace(options, abstain=abstain))
+            # An answer that was presented as it is stands in the log a second time, under another id.
+            repeated = await self._store.find_repeated_answers([*options.exclude])
+            options = replace(options, exclude=options.exclude.union(repeated))
+            result = await self._search(memory, question, scope, options)
             await self._explain(question, scope, result)
+            if result.pins_left_out:
+                self._notify(
+                    f"agents are shown {PINNED_TOKENS} tokens of pinned memories, those that were pinned first; "
+                    f"{result.pins_left_out} more are left out: see `massmem memory list --pinned`, and unpin some"
+                )
             with suppress(MemoryUnavailable):  # it is for statistics
                 if memory is not None:
                     await memory.note_use(result.memories)
@@ -241,15 +240,6 @@ class SessionMemory:
         except MassmemError as e:
             log.warning("no debug file of this recall: %s", e.message)
 
-    async def _build_options(
-        self, settings: RetrievalConfig, message_ids: frozenset[str], max_tokens: int
-    ) -> RecallOptions:
-        exclude: frozenset[str] = frozenset()
-        if settings.exclude_recent and message_ids:
-            # An answer that was presented as it is stands in the log a second time, under another id.
-            exclude = message_ids.union(await self._store.find_repeated_answers([*message_ids]))
-        return RecallOptions(min(settings.max_tokens, max_tokens), settings.limit, exclude)
-
     async def _search(
         self, memory: PersistentMemory | None, question: str, scope: Scope, options: RecallOptions
     ) -> RecallResult:
@@ -341,14 +331,14 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     """
     sessions = None if scope.all_sessions else [scope.session_id, *scope.others]
     # Only the user of the command line searches all sessions: those of HTTP users are not among them.
-    owner = COMMAND_LINE_USER if scope.all_sessions else None
+    owner = COMMAND_LINE_USER if scope.all_sessions else EVERYBODY
     hits = [message.id for message in await store.search_messages(query, sessions, _MAX_HITS, owner=owner)]
     by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
     messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
     origins = await _find_origins(store, messages)
     question = analyse(query)
     chosen: list[Memory] = []
-    room = options.max_tokens
+    room, prompt = options.max_tokens, PromptTexts(options, scope.session_id)
     for message in messages:
         if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
             continue
@@ -358,9 +348,9 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         shared = winner == memory.agent_id
         if is_lost(message, winner):
             memory = replace(memory, note=NOT_CHOSEN)
-        allowed = may_see(scope, memory, won=shared)
-        cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names))
-        if not allowed or message.id in options.exclude or cost > room:
+        allowed = may_see(scope, memory, won=shared) and not (is_question(memory.text) and is_echo(memory.text, question.terms))
+        cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
+        if not allowed or prompt.have(memory) or cost > room:
             continue
         chosen.append(memory)
         room -= cost
@@ -373,16 +363,16 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     if decision.is_silent:
         return RecallResult(lexical_only=True, silenced=tuple(chosen), decision=decision)
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
-    text = render([Quote(m) for m in in_order], scope.agent_id, scope.names)
-    return RecallResult(text, tuple(chosen), options.max_tokens - room, True, decision=decision)
+    text = render([Quote(m) for m in in_order], scope.agent_id, scope.names, plain=options.plain)
+    return RecallResult(text, tuple(chosen), options.max_tokens - room, lexical_only=True, decision=decision)
 
 
 async def list_conversations(
-    store: "SessionStore", selection: Selection, owner: Owner | None, limit: int
+    store: "SessionStore", selection: Selection, owner: Owner | Everybody, limit: int
 ) -> Sequence[Memory]:
     """Return what was said in the selected sessions, newest first, when the index cannot be used.
 
-    Facts, and what agents said to one another, are in the index alone. owner None: everybody.
+    Facts, and what agents said to one another, are in the index alone.
 
     Raises:
         StoreError: the log cannot be read.
@@ -397,7 +387,7 @@ async def list_conversations(
             conversation = await store.read_conversation(session.session_id, None, limit)
             memories += await to_memories(store, [message.id for message in conversation])
         memories = [m for m in memories if selection.agent_id in (None, m.agent_id)]
-        memories = [m for m in memories if selection.turn in (None, m.turn)]
+        memories = [m for m in memories if selection.turn in (None, m.turn) and not selection.is_pinned]
         memories = [m for m in memories if selection.origin is None or is_from(m.origin, m.rests_on, selection.origin)]
         memories = sorted(memories, key=lambda m: (m.created_at, m.id), reverse=True)[:limit]
     return memories

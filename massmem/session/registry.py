@@ -272,7 +272,7 @@ def build_entry(session: "SessionRecord", store: str) -> Entry:
         status=session.status,
         config_path=session.config_path,
         model=session.model,
-        description=_hide_secrets(session.description or session.title),
+        description=_hide_secrets(session.description or session.display_title),
         store=without_password(store),
     )
 

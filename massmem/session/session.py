@@ -38,9 +38,9 @@ from massmem.core.events import (
 )
 from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import clean_text
-from massmem.core.records import Owner, SessionRecord, SessionState, TurnRecord
+from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
 from massmem.memory.persistent import Selection
-from massmem.recording.forgetting import forget_everywhere
+from massmem.recording.forgetting import forget_memories
 from massmem.session.history import AgentContext, History
 from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
@@ -51,7 +51,7 @@ from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.store.lookup import find_own_session, read_turns_backwards, require_session, resolve_session
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
-from massmem.turn.sight import check_sight
+from massmem.turn.vision import choose_visible
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 class Session:
     """One question at a time, also over processes.
 
-    Made by `Session.open`, for a session alone, or by `Session.of`, one of many on the same team; to be closed.
+    Made by `open`, for a session alone, or by `find` and `get_or_create`, one of many on the same team; to be closed.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Session:
         record: SessionRecord | None,
         *,
         session_id: str = "",
-        owner: str | None = None,
+        owner: Owner,
         instructions: str = "",
     ) -> None:
         """record None: the session is stored with its first question.
 
-        session_id: of a new session; "": it gets one from the clock. owner None: the user of this machine.
+        session_id: of a new session; "": it gets one from the clock.
         instructions: for all agents, after their own system messages.
         """
         self.resumed = record is not None
@@ -105,15 +105,14 @@ class Session:
         home: Path | None = None,
         session_id: str | None = None,
         newest: bool = False,
-        owner: str | None = None,
+        owner: Owner = COMMAND_LINE_USER,
         debug: Path | None = None,
     ) -> Self:
         """Open the session `session_id` (or the configuration's), or prepare a new one when neither is given.
 
         home: the folder for massmem's own files, made when missing; None: ~/.massmem. A new session is stored with its
         first question. session_id: also a name, or the beginning of an id. newest: go on with the session used last.
-        owner: the user of the HTTP service whose session it is; None: the user of this machine. debug: a folder for
-        debug files of what is remembered; None: none are written.
+        debug: a folder for debug files of what is remembered; None: none are written.
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError, HomeError, InputError: see there; no session was made.
@@ -127,7 +126,7 @@ class Session:
         fallback = name is None and not newest
         team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=fallback)
         try:
-            session = await cls.on(team, name, newest=newest, owner=owner)
+            session = await cls.find(team, name, newest=newest, owner=owner)
             session._owns_team = True
             await team.start()
         except BaseException:
@@ -136,20 +135,19 @@ class Session:
         return session
 
     @classmethod
-    async def on(
-        cls, team: Team, session_id: str | None = None, *, newest: bool = False, owner: str | None = None
-    ) -> Self:
+    async def find(cls, team: Team, session_id: str | None = None, *, newest: bool = False, owner: Owner) -> Self:
         """Open one of several sessions of an owner on an open team; close it before the team.
 
         Raises UnknownSessionError, InputError, StoreError: as `open`.
         """
-        record = await resolve_session(team.store, session_id, Owner(owner), newest=newest)
+        record = await resolve_session(team.store, session_id, owner, newest=newest)
         session = cls(team, record, owner=owner)
-        await session._load_unfinished()
+        last = await session._last_turn()
+        session.unfinished = last if last is not None and last.is_unfinished else None
         return session
 
     @classmethod
-    async def of(cls, team: Team, session_id: str, owner: str | None, instructions: str = "") -> "Session":
+    async def get_or_create(cls, team: Team, session_id: str, owner: Owner, instructions: str = "") -> "Session":
         """Return the session with exactly this id on a started team; its first question creates it for `owner`.
 
         instructions: for all agents, after their own system messages, as long as this object is used.
@@ -217,8 +215,9 @@ class Session:
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         schema = None if answer_schema is None else check_schema(answer_schema)
         if attachments:
-            check_sight(self._config, {agent.id: self._team.chat[agent.id].abilities for agent in self._agents})
-            question = name_attachments(question, [attachment.file for attachment in attachments])
+            abilities = {agent.id: self._team.chat[agent.id].abilities for agent in self._agents}
+            attachments = choose_visible(self._config, abilities, attachments)
+            question = name_attachments(question, attachments)
         async with (
             self._create_if_new(),
             self._hold_lease() as lease,
@@ -410,10 +409,6 @@ class Session:
         if self._owns_team:
             await self._team.close()
 
-    async def _load_unfinished(self) -> None:
-        last = await self._last_turn()
-        self.unfinished = last if last is not None and last.is_unfinished else None
-
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.get_last_turn(self.id)
 
@@ -438,7 +433,7 @@ class Session:
         while True:
             record = SessionRecord(
                 session_id=base + suffix,
-                user_id=self._owner,
+                user_id=self._owner.user_id,
                 model=", ".join(models),
                 config_path=self._config.path,
                 memory_group=memory_group(self._config, self._owner),
@@ -449,7 +444,7 @@ class Session:
                 await self._store.create_session(record)
             except SessionExistsError:
                 existing = await self._store.get_session(base) if self._new_id else None
-                if existing is not None and existing.user_id == self._owner:
+                if existing is not None and existing.owner == self._owner:
                     return existing  # another request of the same owner was faster
                 suffix = f"_{secrets.token_hex(2)}"
             else:
@@ -463,7 +458,7 @@ class Session:
                 if record is None or record.message_count:
                     return
                 await self._store.delete_session(self.id, 1)
-            if self._owner is None:
+            if self._owner == COMMAND_LINE_USER:
                 await asyncio.to_thread(Registry(self._team.home).remove, self.id)
             self._record = None
 
@@ -478,7 +473,7 @@ class Session:
         try:
             await lease.acquire(self.wait)
             record = await require_session(self._store, self.id)  # it may have been deleted since it was opened
-            if record.user_id != self._owner and self._owner is not None:
+            if self._owner not in (record.owner, COMMAND_LINE_USER):
                 raise UnknownSessionError("there is no such session")
             async with self._update_registry(record):
                 yield lease
@@ -492,7 +487,7 @@ class Session:
 
         record: the session before the block.
         """
-        if self._owner is not None or not self.is_durable:
+        if self._owner != COMMAND_LINE_USER or not self.is_durable:
             yield
             return
         # Beside the turn: with thousands of sessions the file takes longer to write than a turn should wait.
@@ -539,7 +534,7 @@ async def undo_last_turn(team: Team, session_id: str) -> TurnRecord:
         raise InputError("there is no turn to undo", "ask a question first")
     selection = Selection(session_id=session_id, turn=turn.turn)
     async with team.open_durable_memory() as memory:
-        await forget_everywhere(team.store, memory, selection, team.config.memory, team.home)
+        await forget_memories(team.store, memory, selection, team.config.memory, team.home)
         state = await _remove_turn_values(team.store, turn)
         await team.store.append(session_id, turn.turn, [TurnUndone(session_id=session_id, turn=turn.turn)], state=state)
         # A recorder may have taken something out of the queue before.

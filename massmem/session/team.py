@@ -4,14 +4,17 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from massmem.config.home import make_home
-from massmem.config.load import resolve_agents
+from massmem.config.load import load_config, load_default, resolve_agents
 from massmem.config.models import NO_STORE, AgentConfig, BackendConfig, TeamConfig
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, MassmemError
+from massmem.core.events import TurnResumed, TurnStarted
 from massmem.core.records import SessionRecord
+from massmem.core.text import one_line
 from massmem.memory import tokens
 from massmem.memory.tokens import Buffer
 from massmem.providers import Providers, check_key
@@ -19,6 +22,7 @@ from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
 from massmem.providers.pauses import LocalPauses, Pauses
 from massmem.providers.presets import resolve
+from massmem.providers.weights import has_few_weights
 from massmem.providers.windows import ContextWindow, find_window
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.lease import ProcessLock
@@ -108,7 +112,7 @@ class Team:
         pauses = await asyncio.to_thread(open_pauses, config.server.limits.counted_in)
         return cls(config, home, store, SessionMemory(memory, home, store, agents, debug, records=records), pauses)
 
-    def beside(self, config: TeamConfig, store: SessionStore | None = None) -> Self:
+    def with_config(self, config: TeamConfig, store: SessionStore | None = None) -> Self:
         """Return another team on this team's memory, and on this team's store or another one; close it before this one.
 
         The settings of `config` for store and memory do not count.
@@ -179,9 +183,103 @@ class Team:
             await self.store.close()
 
 
-def find_team(teams: Mapping[str, Team], session: SessionRecord) -> Team:
-    """Return the team that a session has had so far, else the default one. teams: by name, with DEFAULT_TEAM."""
-    return next((team for team in teams.values() if team.config.source == session.config_path), teams[DEFAULT_TEAM])
+def find_team(teams: Mapping[str, Team], path: str) -> Team | None:
+    """Return the team with this configuration; None when there is none. teams: by name."""
+    return next((team for team in teams.values() if team.config.path == path), None)
+
+
+@dataclass(frozen=True, slots=True)
+class NextTeam:
+    """Who answers the next question of a session."""
+
+    config: TeamConfig
+    agents: Sequence[AgentConfig]
+    former: tuple[str, ...] = ()
+    """Names of the agents of the last turn when one of them is not in this team."""
+    reason: str = ""
+    """Why the team with which the session began does not go on; empty: it does."""
+
+    @property
+    def note(self) -> str:
+        """What a user should know before the next question; empty: the same team goes on."""
+        if not (self.former or self.reason):
+            return ""
+        names = ", ".join(agent.display_name for agent in self.agents)
+        former = f" (so far: {', '.join(self.former)})" if self.former else ""
+        return f"Another team answers from here on: {names}{former}. {self.reason}".strip()
+
+
+class Teams:
+    """The teams of a service, and those with which this machine's user began conversations elsewhere."""
+
+    def __init__(self, named: Mapping[str, Team]) -> None:
+        """named: by the names that requests give, with DEFAULT_TEAM; all on one store."""
+        self.named = named
+        self.store = named[DEFAULT_TEAM].store
+        self._guests: dict[str, Team] = {}
+        """By the paths of their configurations."""
+        self._opening = asyncio.Lock()
+
+    async def find(self, session: SessionRecord) -> Team:
+        """Return the team that answers next: the one so far, if it can be asked, else the default one.
+
+        Raises as `Team.start`.
+        """
+        config, _ = await self._choose(session)
+        if (team := find_team(self.named, config.path)) is not None:
+            return team
+        async with self._opening:
+            if config.path not in self._guests:
+                team = self.named[DEFAULT_TEAM].with_config(config)
+                await team.start()
+                self._guests[config.path] = team
+            return self._guests[config.path]
+
+    async def describe_next(self, session: SessionRecord) -> NextTeam:
+        """Return who answers next, and what changes with it; nothing is opened for that. Raise StoreError."""
+        config, reason = await self._choose(session)
+        agents = resolve_agents(config, os.environ)
+        last, names = await self._read_last_agents(session.session_id)
+        if set(last) <= {agent.id for agent in agents}:
+            # The file of a service may have moved.
+            return NextTeam(config, agents, reason=reason if session.user_id is None else "")
+        return NextTeam(config, agents, tuple(names.get(agent, agent) for agent in last), reason)
+
+    async def close(self) -> None:
+        """Close the teams that were opened for single conversations."""
+        await asyncio.gather(*(team.close() for team in self._guests.values()))
+
+    async def _choose(self, session: SessionRecord) -> tuple[TeamConfig, str]:
+        """Return the team so far, or the default one and why."""
+        path, default = session.config_path, self.named[DEFAULT_TEAM].config
+        team = find_team(self.named, path)
+        if team is None and session.user_id is None:
+            team = self._guests.get(path)
+        if team is not None or not path:
+            return team.config if team else default, ""
+        if session.user_id is not None:
+            return default, "The team that answered so far is not offered any more."
+        if not await asyncio.to_thread(Path(path).is_file):
+            return default, f"{path}, with which this conversation began, is not there."
+        try:
+            return await asyncio.to_thread(self._load, path), ""
+        except MassmemError as e:
+            return default, f"{path}, with which this conversation began, cannot be used: {one_line(e.message)}."
+
+    def _load(self, path: str) -> TeamConfig:
+        """Load and check a configuration. massmem's choice when none was named also sets the models of an example."""
+        chosen = load_default(os.environ, self.named[DEFAULT_TEAM].home).team
+        config = chosen if chosen.path == path else load_config(path)[0]
+        _check_keys(config)
+        Toolboxes(config.agents).check()
+        return config
+
+    async def _read_last_agents(self, session_id: str) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the ids of the agents of the last turn, and the names of those that have one."""
+        last = await self.store.get_last_turn(session_id)
+        events = [] if last is None else await self.store.read_turn_events(session_id, last.turn)
+        starts = [event for event in events if isinstance(event, TurnStarted | TurnResumed)]
+        return (starts[-1].agents, starts[-1].names) if starts else ((), {})
 
 
 def _load_prices(chat: Mapping[str, ChatProvider]) -> bool:
@@ -258,7 +356,9 @@ class Windows:
                 self._learnt.remember_window(resolve(backend, os.environ), size)
 
         buffer = Buffer(tokens.counter_for(backend))
-        return TokenMeter(window.tokens, buffer, assumed=window.source == "assumed", remember=remember)
+        few_weights = backend.type == "local" and has_few_weights(backend.model)
+        assumed = window.source == "assumed"
+        return TokenMeter(window.tokens, buffer, assumed=assumed, few_weights=few_weights, remember=remember)
 
 
 def _model_key(backend: BackendConfig) -> tuple[object, ...]:

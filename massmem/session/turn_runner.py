@@ -33,15 +33,14 @@ from massmem.session.lease import Lease
 from massmem.session.recall import remembers
 from massmem.session.team import Team
 from massmem.telemetry import Stage, make_memory_payload, make_respond_payload
-from massmem.tools.ask_user import AskContext
+from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
-from massmem.turn.confirmation import Confirmations
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
-from massmem.turn.sight import Description, describe, find_describer
 from massmem.turn.stream import Checkpoint
-from massmem.turn.tool_loop import AgentTools
+from massmem.turn.tool_loop import AgentTools, Confirmations
+from massmem.turn.vision import Description, describe, find_describer
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +59,6 @@ class Stop:
 
 @dataclass(slots=True)
 class _Message:
-    """The user's message to a session with an unfinished turn."""
-
     text: str
     attachments: tuple[AttachedFile, ...] = ()
     consumed: bool = False

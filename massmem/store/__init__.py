@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from massmem.config.models import StoreConfig
+from massmem.config.models import StoreConfig, clean_store_url
 from massmem.core.errors import InputError, StoreUnavailable
 from massmem.store.ports import Retention, SessionStore, StoreInfo
 
@@ -25,10 +25,11 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
         StoreUnavailable: there is no server at the other end; SQLite has none.
         StoreError: anything else that keeps it from being used.
     """
+    url = clean_store_url(url)
     match url.partition(":")[0]:
         case "sqlite":
             return await (await asyncio.to_thread(_sqlite))(url, home)
-        case "postgresql" | "postgres":
+        case "postgresql":
             return await (await asyncio.to_thread(_postgres))(url)
         case scheme if scheme in _REDIS:
             try:

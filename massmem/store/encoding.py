@@ -70,7 +70,6 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def _fold(text: str) -> str:
-    """Return the text without case and accents."""
     return (text if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFD", text))).casefold()
 
 

@@ -8,6 +8,8 @@ from massmem.core.events import EVENT, AgentDelta, Event
 from massmem.core.ids import PREFIX
 from massmem.core.messages import clean_text
 from massmem.core.records import (
+    EVERYBODY,
+    Everybody,
     ListedSession,
     LogEntry,
     MessageRecord,
@@ -25,10 +27,8 @@ _CANDIDATES = 6
 _SUGGEST_FROM = 500
 
 
-async def find_own_session(store: SessionStore, session_id: str, owner: str | None) -> SessionRecord | None:
+async def find_own_session(store: SessionStore, session_id: str, owner: Owner) -> SessionRecord | None:
     """Return the owner's session with exactly this id; None when there is none yet.
-
-    owner: a user of the HTTP service; None: the user of this machine.
 
     Raises:
         UnknownSessionError: it is somebody else's; the message is that of a session that does not exist.
@@ -36,14 +36,14 @@ async def find_own_session(store: SessionStore, session_id: str, owner: str | No
         StoreError: the store cannot be read.
     """
     session = await store.get_session(session_id)
-    if session is not None and session.user_id != owner:
+    if session is not None and session.owner != owner:
         raise UnknownSessionError("there is no such session")
     if session is not None and session.status == "deleting":
         raise SessionBusyError("the session is being deleted", "wait until it is gone, then ask again")
     return session
 
 
-async def require_own_session(store: SessionStore, session_id: str, owner: str | None) -> SessionRecord:
+async def require_own_session(store: SessionStore, session_id: str, owner: Owner) -> SessionRecord:
     """Return the owner's session with exactly this id. Raise UnknownSessionError, also when it is being deleted."""
     try:
         session = await find_own_session(store, session_id, owner)
@@ -54,17 +54,15 @@ async def require_own_session(store: SessionStore, session_id: str, owner: str |
     return session
 
 
-async def find_session(store: SessionStore, name: str, owner: Owner | None = None) -> SessionRecord:
+async def find_session(store: SessionStore, name: str, owner: Owner | Everybody) -> SessionRecord:
     """Return the session that a user means: by its id, else by its whole title, else by the beginning of its id.
 
-    owner: only this owner's sessions exist; None: everybody's.
-
     Raises:
-        UnknownSessionError: there is none, or it is being deleted; the hint names similar ones.
+        UnknownSessionError: `owner` has none, or it is being deleted; the hint names similar ones.
         InputError: there are several; the hint names them.
     """
     session = await store.get_session(name)
-    if session is not None and (owner is None or session.user_id == owner.user_id):
+    if session is not None and owner in (EVERYBODY, session.owner):
         return _refuse_deleted(session)
     for filter_ in (
         SessionFilter(title=name, owner=owner),
@@ -80,11 +78,11 @@ async def find_session(store: SessionStore, name: str, owner: Owner | None = Non
 
 
 async def resolve_session(
-    store: SessionStore, name: str | None, owner: Owner | None = None, *, newest: bool
+    store: SessionStore, name: str | None, owner: Owner | Everybody, *, newest: bool
 ) -> SessionRecord | None:
     """Return the session that is named, else with `newest` the one that was used last; None: a new session.
 
-    owner, Raises: as `find_session` and `get_newest_session`.
+    Raises as `find_session` and `get_newest_session`.
     """
     if name is not None:
         return await find_session(store, name, owner)
@@ -99,8 +97,8 @@ async def require_session(store: SessionStore, session_id: str) -> SessionRecord
     return _refuse_deleted(session)
 
 
-async def get_newest_session(store: SessionStore, owner: Owner | None = None) -> SessionRecord:
-    """Return the session that was used last. owner: as `find_session`. Raises UnknownSessionError: there is none."""
+async def get_newest_session(store: SessionStore, owner: Owner | Everybody) -> SessionRecord:
+    """Return the session that was used last. Raises UnknownSessionError: there is none."""
     for listed in await store.find_sessions(SessionFilter(owner=owner), _CANDIDATES):
         if listed.session.status != "deleting":
             return listed.session
@@ -211,14 +209,14 @@ def _refuse_deleted(session: SessionRecord) -> SessionRecord:
 
 def _ambiguous_error(name: str, sessions: Sequence[ListedSession]) -> InputError:
     has_more = len(sessions) >= _CANDIDATES
-    lines = [f"  {s.session.session_id}  {s.session.title[:60]}".rstrip() for s in sessions[: _CANDIDATES - 1]]
+    lines = [f"  {s.session.session_id}  {s.session.display_title[:60]}".rstrip() for s in sessions[: _CANDIDATES - 1]]
     return InputError(
         f"{clean_text(name)!r} may be any of {'several' if has_more else len(sessions)} sessions",
         "\n".join(["give more of the id of the one you mean:", *lines, *(["  ..."] if has_more else [])]),
     )
 
 
-async def _unknown_error(store: SessionStore, name: str, owner: Owner | None) -> UnknownSessionError:
+async def _unknown_error(store: SessionStore, name: str, owner: Owner | Everybody) -> UnknownSessionError:
     ids_by_name: dict[str, str] = {}
     for listed in await store.find_sessions(SessionFilter(owner=owner), _SUGGEST_FROM):
         ids_by_name[listed.session.session_id] = ids_by_name[listed.session.title] = listed.session.session_id

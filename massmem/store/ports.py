@@ -12,6 +12,7 @@ from massmem.core.errors import SessionBusyError, StoreError
 from massmem.core.events import Event
 from massmem.core.records import (
     ApiKey,
+    Everybody,
     ListedSession,
     LogEntry,
     MessageRecord,
@@ -141,11 +142,11 @@ class SessionLog(Protocol):
         session_ids: Sequence[str] | None = None,
         limit: int = 20,
         *,
-        owner: Owner | None = None,
+        owner: Owner | Everybody,
     ) -> list[MessageRecord]:
         """Return messages with words of the query, best first, without reasoning.
 
-        session_ids: only of these sessions; None: of all. owner: only of this owner's sessions; None: of everybody's.
+        session_ids: only of these sessions; None: of all of the owner.
         """
         ...
 
@@ -294,6 +295,10 @@ class SessionCatalogue(Protocol):
 
     async def set_history_hash(self, session_id: str, history_hash: str) -> None:
         """Store the hash of the history; nothing happens when the session is unknown."""
+        ...
+
+    async def set_config_path(self, session_id: str, config_path: str) -> None:
+        """Store which team goes on with the session; nothing happens when the session is unknown."""
         ...
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:

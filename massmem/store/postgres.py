@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR, Insert, insert
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
+from massmem.core.records import EVERYBODY
 from massmem.store.encoding import split_query, split_words
 from massmem.store.ports import SEARCHED_KINDS, StoreInfo
 from massmem.store.schema import (
@@ -124,7 +126,7 @@ def build_search(
     if scope.session_ids is not None:
         conditions.append(_OF_SESSIONS)
         binds.append(sa.bindparam("sessions", list(scope.session_ids), type_=texts))
-    if scope.owner is not None:
+    if scope.owner is not EVERYBODY:
         conditions.append(_OF_OWNER)
         binds.append(sa.bindparam("owner", scope.owner.user_id, type_=CleanText))
     statement = sa.text(_BEST.format(conditions=" ".join(conditions)))
@@ -151,7 +153,9 @@ _CONNECT_OPTIONS = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
+    "client_encoding": "UTF8",  # else a database in SQL_ASCII sends bytes for text
 }
+
 # A server may be set up to acknowledge what is not on its disk yet. Stricter settings are left as they are.
 _SETTINGS = f"""
 SELECT set_config('TimeZone', 'UTC', false), set_config('lock_timeout', '{LOCK_TIMEOUT}s', false),
@@ -207,7 +211,7 @@ _PROBLEMS: dict[str, tuple[type[StoreError], str, str]] = {
     "42501": (
         StoreError,
         "the user of {name} may not do that: {reason}",
-        "let its owner run: GRANT CREATE, USAGE ON SCHEMA public TO the user",
+        "let its owner run: GRANT CONNECT ON DATABASE, and GRANT CREATE, USAGE ON SCHEMA public, TO the user",
     ),
     "28": (StoreError, "{name} refuses the login: {reason}", _CHECK_LOGIN),
     "3D": (StoreError, "{name} does not exist", "create it with: createdb DATABASE"),
@@ -223,6 +227,7 @@ _PROBLEMS: dict[str, tuple[type[StoreError], str, str]] = {
 _REFUSALS = (
     ("password authentication failed|no password supplied|no pg_hba.conf entry|role .* does not exist", "28"),
     ("database .* does not exist", "3D"),
+    ("permission denied", "42501"),
     ("too many clients|remaining connection slots", "53300"),
     ("Connection refused|No such file or directory|could not translate|timeout expired|unreachable|No route", "08001"),
     ("starting up|shutting down|in recovery mode|not yet accepting", "57P"),
@@ -253,26 +258,36 @@ async def open_postgres(url: str) -> SqlSessionStore:
 def parse_url(url: str) -> sa.URL:
     """Return the parts of `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE`; options are those of libpq.
 
+    The host may be the folder of a socket, as `%2Fvar%2Frun%2Fpostgresql`.
+
     Raises:
         InputError: that is no such URL. The message shows nothing of it, since it may hold a password.
     """
-    try:
-        address = sa.make_url(url)
-    except (exc.ArgumentError, ValueError) as e:
-        raise InputError("store.url is no URL of a PostgreSQL database", f"write it as {_EXAMPLE_URL}") from e
-    if "@" in f"{address.host}{address.database}":
+    login, _, rest = url.partition("://")[2].partition("@")
+    if ":" in login and "@" in rest:  # the rest of a password would be taken for a host or a database, and shown
         raise InputError(
             "store.url: a special character of the password must be written as its code",
             "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
         )
-    return address.set(drivername="postgresql+psycopg")
+    try:
+        address = sa.make_url(url)
+    except (exc.ArgumentError, ValueError) as e:
+        raise InputError("store.url is no URL of a PostgreSQL database", f"write it as {_EXAMPLE_URL}") from e
+    query = dict(address.query)
+    if ssl := query.pop("ssl", None):  # of asyncpg
+        query.setdefault("sslmode", {"true": "require", "false": "disable"}.get(str(ssl).lower(), ssl))
+    if address.host and (host := unquote(address.host)).startswith("/"):
+        query |= {"host": host} | ({"port": str(address.port)} if address.port else {})
+        address = sa.URL.create("", address.username, address.password, database=address.database)
+    return address.set(drivername="postgresql+psycopg", query=query)
 
 
 def display_name(url: sa.URL) -> str:
     """Return the name of the database for messages: without password and options."""
     user = f"{url.username}@" if url.username else ""
     port = f":{url.port}" if url.port else ""
-    return f"postgresql://{user}{url.host or ''}{port}/{url.database or ''}"
+    socket = f"?host={url.query['host']}" if "host" in url.query else ""
+    return f"postgresql://{user}{url.host or ''}{port}/{url.database or ''}{socket}"
 
 
 def read_revision(connection: sa.Connection, name: str) -> str | None:

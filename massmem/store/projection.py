@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from massmem.core import events as ev
+from massmem.core.attachments import split_question
 from massmem.core.messages import Usage
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 from massmem.core.redact import redact
@@ -92,7 +93,7 @@ _AgentEvent = (
     ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed | ev.ParamRequested | ev.WinnerDecided
 )
 _ContextEvent = ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed
-_SessionEvent = ev.UserReplied | ev.MessageAdded | ev.NoteAdded | ev.HistoryCleared
+_SessionEvent = ev.UserReplied | ev.MessageAdded | ev.NoteAdded | ev.MemoryChanged | ev.HistoryCleared
 _SilentEvent = (
     ev.AgentStarted
     | ev.AgentDelta
@@ -169,6 +170,11 @@ def make_message_id(session_id: str, seq: int) -> str:
     return f"{sha256(session_id.encode()).hexdigest()[:16]}{seq:016x}"
 
 
+def read_seq(message_id: str) -> int:
+    """Return the number in its session's log of the message with this id."""
+    return int(message_id[16:], 16)
+
+
 def _project_turn(position: LogPosition, event: _TurnEvent) -> list[Change]:
     match event:
         case ev.TurnStarted():
@@ -224,11 +230,22 @@ def _project_session(position: LogPosition, event: _SessionEvent) -> list[Change
             metadata = {"note": True, **({"session_only": True} if event.session_only else {})}
             note = _message(position, "user", event.text, metadata=metadata)
             return [note, _recording(position, "episode", None)]
+        case ev.MemoryChanged():
+            return _change_memory(position, event)
         case ev.HistoryCleared(until=until):
             # Every agent's history begins after it: `get_latest_summary` finds it under the agent "".
             text, last = (HISTORY_CLEARED, position.seq) if until is None else (HISTORY_PRUNED, until)
             metadata = {"cleared": True, "until": last}
             return [_message(position, "injection", text, agent=("", 0), metadata=metadata)]
+
+
+def _change_memory(position: LogPosition, event: ev.MemoryChanged) -> list[Change]:
+    """The change becomes a message, and a job as of its memory: what forgets that forgets the change, too."""
+    change = event.model_dump(include={"action", "kind", "agent_id", "turn", "old", "by"})
+    change["message_ids"] = [make_message_id(position.session_id, seq) for seq in event.sources]
+    job = _recording(position, "episode", None if event.agent_id == "user" else event.agent_id)
+    job.row["turn"] = event.turn
+    return [_message(position, "system", event.text, metadata={"memory_change": change}), job]
 
 
 def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
@@ -240,15 +257,15 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
         "seed": event.seed,
         "started_at": position.time,
     }
+    asked, texts, _ = split_question(event.question, event.attachments)
+    asked = asked or ", ".join(name for name, _ in texts)
     return [
         _message(position, "user", event.question, metadata=_describe_question(event)),
         *_episode(position, None, event.question),
         InsertRow("turns", row),
         *_request(position, event.request),
         UpdateSession(
-            title=_one_line(event.question, TITLE_LENGTH),
-            last_message=_one_line(event.question, LAST_MESSAGE_LENGTH),
-            status="active",
+            title=_one_line(asked, TITLE_LENGTH), last_message=_one_line(asked, LAST_MESSAGE_LENGTH), status="active"
         ),
     ]
 
@@ -275,7 +292,7 @@ def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]
 def _complete_turn(position: LogPosition, event: ev.TurnCompleted) -> list[Change]:
     agent = (event.winner, 0)
     metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _usage(event.usage)}
-    metadata |= _name_agent(event.winner_name)
+    metadata |= _name_agent(event.winner_name) | ({"agreement": event.agreement} if event.agreement else {})
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
     ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.time}
@@ -322,7 +339,6 @@ def _cast_ballot(position: LogPosition, event: ev.BallotCast) -> list[Change]:
     return [
         *_reasoning(position, agent, event.reasoning),
         _message(position, "tool_call", call, agent=agent, metadata={"usage": _usage(event.usage)}),
-        *_episode(position, event.agent_id, event.reason),
         InsertRow("ballots", _action(position, *agent) | {"choice": event.choice, "void": False}),
     ]
 

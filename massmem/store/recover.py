@@ -68,8 +68,6 @@ class RecoveryResult:
 
 @dataclass(frozen=True, slots=True)
 class _Salvage:
-    """What could be read."""
-
     rows: sqlite3.Connection
     """Tables `messages` (_COLUMNS, and from_log: its event is there too), `log` (_EVENT_COLUMNS) and `files`."""
     sessions: dict[str, dict[str, Any]]
@@ -144,7 +142,6 @@ def _salvage(path: Path, copies: Path) -> _Salvage:
 
 
 def _copy_database(path: Path, to: Path) -> Path:
-    """Copy the file and its write-ahead log, which holds the newest commits."""
     for name in (path.name, f"{path.name}-wal"):
         if path.with_name(name).exists():
             shutil.copyfile(path.with_name(name), to / name)

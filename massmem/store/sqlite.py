@@ -22,6 +22,7 @@ from massmem.config.home import explain_write_error, make_file, make_folder, mak
 from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError, StoreVersionError
 from massmem.core.events import now
 from massmem.core.messages import clean_text
+from massmem.core.records import EVERYBODY
 from massmem.store.encoding import quote_words
 from massmem.store.ports import SEARCHED_KINDS, StoreInfo
 from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, chat_sessions, is_owned_by, metadata
@@ -356,7 +357,7 @@ class SqliteDialect:
         if not words:
             return None
         # -1 is no limit: all messages of some sessions may be older than the newest of the store.
-        newest = _MAX_NEWEST if scope == SearchScope(None, None) else -1
+        newest = _MAX_NEWEST if scope == SearchScope(None, EVERYBODY) else -1
         best = sa.text(_BEST).bindparams(words=json.dumps(words), ranked=_MAX_RANKED, newest=newest)
         hits = best.columns(sa.column("row_id", sa.Integer), sa.column("score", sa.Float)).subquery()
         search = (
@@ -367,7 +368,7 @@ class SqliteDialect:
         )
         if scope.session_ids is not None:
             search = search.where(chat_messages.c.session_id.in_(scope.session_ids))
-        if scope.owner is not None:
+        if scope.owner is not EVERYBODY:
             sessions = sa.select(chat_sessions.c.session_id).where(is_owned_by(scope.owner))
             search = search.where(chat_messages.c.session_id.in_(sessions))
         return search

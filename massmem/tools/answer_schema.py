@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from massmem.core.errors import InputError
 from massmem.core.messages import WRAPPER
-from massmem.tools.json_calls import simplify_schema
+from massmem.tools.actions import simplify_schema
 
 MAX_CHARACTERS = 100_000
 """Of a schema as JSON: it is part of a prompt."""
@@ -103,7 +103,6 @@ def _is_native(schema: object) -> bool:
 
 
 def _list_references(schema: object) -> list[str]:
-    """Return what all `$ref` of the schema name."""
     if isinstance(schema, list):
         return [ref for part in cast("list[object]", schema) for ref in _list_references(part)]
     if not isinstance(schema, dict):

@@ -1,35 +1,71 @@
 """What an agent gets of a file: its text, or the file itself where it has to be seen."""
 
+import bz2
 import logging
+import lzma
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
 
-from massmem.core.attachments import PDF, Attachment, detect_media_type, has_end, make_attachment
+from massmem.core.attachments import PDF, Attachment, add_text, detect_media_type, has_end, is_animated, make_attachment
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
+from massmem.tools.converter import DOCUMENTS, SPREADSHEETS, can_convert, convert
+from massmem.tools.encodings import decode_text
+from massmem.tools.kinds import can_read, detect_kind, refuse_kind
+from massmem.tools.notebooks import read_notebook
 
-_BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+MAX_UNPACKED = 50_000_000
+"""Bytes of a compressed file."""
 
 # pypdf raises its own errors and, for many a damaged file, whatever its code meets there.
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError, AssertionError)
+_COMPRESSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
+    ".gz": (lambda: zlib.decompressobj(wbits=31), zlib.error),
+    ".bz2": (bz2.BZ2Decompressor, OSError),
+    ".xz": (lzma.LZMADecompressor, lzma.LZMAError),
+}
+_SHOWN_PAGES = 10
 
 
-def read_document(name: str, data: bytes) -> str | Attachment:
-    """Return the text of a text file or a PDF; a picture, and a PDF without text, as an attachment.
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What was read of a file."""
+
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    """What has to be seen. With a text beside it, it is `optional`."""
+    note: str = ""
+    """What the user should know of how it was read; "" for nothing."""
+
+
+def read_document(name: str, data: bytes) -> Document:
+    """Return the text of a file; a picture, and a PDF without text, as an attachment.
+
+    Office documents, books and web pages become Markdown; a compressed file is unpacked. Takes up to 20 s.
 
     Raises:
-        InputError: it is neither text, PDF nor picture, the PDF is encrypted or damaged, or the picture cut off.
+        InputError: it cannot be read: of an unknown kind or encoding, encrypted, damaged, cut off, or too large, or a
+            package is missing.
     """
     match detect_media_type(data):
         case None:
-            return _decode(name, data)
+            return _read_by_kind(name, data)
         case "application/pdf":
-            text, pages = _read_pdf(name, data)
-            return text if text.strip() else make_attachment(name, PDF, data, pages)
+            return _read_pdf(name, _find_pdf(data))
         case media_type:
             return _make_picture(name, media_type, data)
 
 
-def read_picture(name: str, data: bytes) -> Attachment:
+def add_document(question: str, name: str, document: Document) -> str:
+    """Return the question with the text of a document below it, if it has one to show."""
+    is_seen = any(not attachment.optional for attachment in document.attachments)
+    return question if is_seen else add_text(question, name, document.text)
+
+
+def read_picture(name: str, data: bytes) -> Document:
     """Return a picture, or a PDF as it looks.
 
     Raises:
@@ -37,41 +73,91 @@ def read_picture(name: str, data: bytes) -> Attachment:
     """
     match detect_media_type(data):
         case None:
+            kind = detect_kind(name, data)
+            if not can_read(kind):
+                raise refuse_kind(name, kind)
             raise InputError(
                 f"{name} is no picture that models can see", "give a PNG, JPEG, GIF or WebP file, or a PDF"
             )
         case "application/pdf":
-            return make_attachment(name, PDF, data, _read_pdf(name, data)[1])
+            data = _find_pdf(data)
+            return Document(attachments=(make_attachment(name, PDF, data, len(_read_pages(name, data))),))
         case media_type:
             return _make_picture(name, media_type, data)
 
 
-def _make_picture(name: str, media_type: str, data: bytes) -> Attachment:
+def _read_by_kind(name: str, data: bytes) -> Document:
+    kind = detect_kind(name, data)
+    if not can_read(kind):
+        raise refuse_kind(name, kind)
+    if kind in _COMPRESSED:
+        return _read_compressed(name, kind, data)
+    if kind == ".ipynb":
+        text, pictures = read_notebook(name, data)
+        return Document(text, pictures)
+    if kind in SPREADSHEETS or (kind in DOCUMENTS and (DOCUMENTS[kind] != "html" or can_convert(kind))):
+        text, note = data, ""
+        if DOCUMENTS.get(kind) == "html":  # Pandoc reads UTF-8 alone
+            decoded, note = decode_text(name, data)
+            text = decoded.encode()
+        return Document(clean_text(convert(name, kind, text)), note=note)
+    text, note = decode_text(name, data)
+    return Document(text, note=note)
+
+
+def _read_compressed(name: str, kind: str, data: bytes) -> Document:
+    make, error = _COMPRESSED[kind]
+    try:
+        unpacker = make()
+        content = unpacker.decompress(data, MAX_UNPACKED)
+    except error as e:
+        raise InputError(f"{name} is a damaged {kind} file: {e}", "copy or download it again") from e
+    if not unpacker.eof:
+        if len(content) >= MAX_UNPACKED:
+            raise InputError(f"{name} unpacks to more than {MAX_UNPACKED:,} bytes", "ask about a part of it")
+        raise InputError(f"{name} is cut off: the end of the {kind} file is missing", "copy or download it again")
+    inner = name[: -len(kind)] if name.lower().endswith(kind) else name
+    inner_kind = detect_kind(inner, content)
+    if inner_kind in _COMPRESSED or not can_read(inner_kind):
+        raise InputError(
+            f"{name} is an archive or a compressed file that cannot be read",
+            "unpack it, and name the files in it that matter",
+        )
+    return read_document(inner, content)
+
+
+def _make_picture(name: str, media_type: str, data: bytes) -> Document:
     if not has_end(media_type, data):
         raise InputError(f"{name} is cut off: the end of the picture is missing", "copy or download it again")
-    return make_attachment(name, media_type, data)
+    note = f"{name} moves: models see one picture of it" if is_animated(media_type, data) else ""
+    return Document(attachments=(make_attachment(name, media_type, data),), note=note)
 
 
-def _decode(name: str, data: bytes) -> str:
-    encoding = next((e for mark, e in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), "utf-8")
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as e:
-        raise _not_text(name) from e
-    if "\x00" in text:
-        raise _not_text(name)
-    return clean_text(text)
+def _find_pdf(data: bytes) -> bytes:
+    """Return a PDF without what servers and mail programs put before and behind it."""
+    end = data.rfind(b"%%EOF")
+    return data[data.find(b"%PDF-") : None if end < 0 else end + 6]
 
 
-def _not_text(name: str) -> InputError:
-    return InputError(
-        f"{name} is not a text file in UTF-8, and neither a PDF nor a picture",
-        "convert it first: text with iconv -t utf-8, other documents to PDF, other pictures to PNG",
-    )
+def _read_pdf(name: str, data: bytes) -> Document:
+    pages = _read_pages(name, data)
+    if not any(text for text, _ in pages):
+        return Document(attachments=(make_attachment(name, PDF, data, len(pages)),))
+    scans = [str(number) for number, (text, has_content) in enumerate(pages, 1) if has_content and not text]
+    texts = [
+        text or (f"[page {number} has no text: a scan or a drawing, which is not shown]" if has_content else "")
+        for number, (text, has_content) in enumerate(pages, 1)
+    ]
+    note = ""
+    if scans:
+        numbers = ", ".join(scans[:_SHOWN_PAGES]) + (", ..." if len(scans) > _SHOWN_PAGES else "")
+        which = f"page {numbers} has" if len(scans) == 1 else f"pages {numbers} have"
+        note = f"{name}: {which} no text (a scan?) and cannot be read this way; to show the PDF as it looks: -i {name}"
+    return Document(clean_text("\n\n".join(filter(None, texts))), note=note)
 
 
-def _read_pdf(name: str, data: bytes) -> tuple[str, int]:
-    """Return the text of a PDF and how many pages it has. Raises InputError: it is encrypted or damaged."""
+def _read_pages(name: str, data: bytes) -> list[tuple[str, bool]]:
+    """Return the text of each page of a PDF, and whether there is anything on it. Raises InputError."""
     from pypdf import PasswordType, PdfReader
     from pypdf.errors import DependencyError, PyPdfError
 
@@ -79,14 +165,19 @@ def _read_pdf(name: str, data: bytes) -> tuple[str, int]:
     try:
         reader = PdfReader(BytesIO(data))
         if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
-            raise _encryption_error(name)
-        pages = [page.extract_text() for page in reader.pages]
+            raise InputError(
+                f"{name} is a PDF encrypted with a password",
+                "save a copy without a password, for example with qpdf --decrypt",
+            )
+        return [(page.extract_text().strip(), _has_content(page)) for page in reader.pages]
     except DependencyError as e:
-        raise _encryption_error(name) from e
+        raise InputError(
+            f"{name} is an encrypted PDF, and to read it a package is missing", "pip install 'massmem[documents]'"
+        ) from e
     except (PyPdfError, *_DAMAGE) as e:
         raise InputError(f"{name} is a damaged PDF: {e}", "open it in a viewer and save it as a new PDF") from e
-    return clean_text("\n\n".join(filter(None, map(str.strip, pages)))), len(pages)
 
 
-def _encryption_error(name: str) -> InputError:
-    return InputError(f"{name} is an encrypted PDF", "save a copy without a password, for example with qpdf --decrypt")
+def _has_content(page: Any) -> bool:
+    contents = page.get_contents()
+    return contents is not None and bool(contents.get_data().strip())

@@ -229,7 +229,6 @@ def _describe_error(error: BaseException | None) -> str:
 
 
 async def _list_tools(client: Client) -> tuple[ToolSpec, ...]:
-    """Return all tools, read page by page."""
     specs: list[ToolSpec] = []
     cursor: str | None = None
     while len(specs) < MAX_TOOLS:

@@ -32,31 +32,32 @@ from massmem.core.messages import (
 )
 from massmem.core.voting import FIRST_RESTART
 from massmem.providers.base import ChatProvider
-from massmem.tools.answer_schema import FormError, native_schema, read_value
-from massmem.tools.ask_user import NAME as ASK_USER
-from massmem.tools.ask_user import AskContext, AskError, AskUser, build_ask_tool, find_ask_request
-from massmem.tools.json_calls import (
-    build_call_schemas,
-    build_decision_schema,
-    describe_tools,
-    parse_object,
-    write_calls,
-)
-from massmem.tools.workflow import (
+from massmem.tools.actions import (
     ACTIONS,
+    ASK_USER,
     NEW_ANSWER,
     Action,
     ActionError,
+    AskContext,
+    AskError,
+    AskUser,
     NewAnswer,
     Vote,
+    build_ask_tool,
+    build_call_schemas,
+    build_decision_schema,
     build_vote_schema,
     build_vote_tools,
+    describe_tools,
+    find_ask_request,
     find_written_call,
+    parse_object,
     read_action,
+    write_calls,
 )
-from massmem.turn.compressor import Compressor
+from massmem.tools.answer_schema import FormError, native_schema, read_value
+from massmem.turn.compressor import Compressor, Reading, read_question
 from massmem.turn.journal import Journal
-from massmem.turn.long_question import Reading, read_question
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import Progress, RequestSender, Step, StepCost
 from massmem.turn.stream import Checkpoint
@@ -90,8 +91,6 @@ class Presentation:
 
 @dataclass(frozen=True, slots=True)
 class _Unusable:
-    """A reply that is no action."""
-
     problem: str
     """What is wrong, for the log."""
     repair: str
@@ -214,16 +213,21 @@ class Agent:
                     yield event
             answer, data = _require_text(_read_submitted(step.reply)), None
             if schema is None:
-                break
-            try:
-                data = read_value(answer, schema)
-                answer = json.dumps(data, ensure_ascii=False, indent=2)
-                break
-            except FormError as e:
-                if repaired:
-                    raise NotAnActionError(f"{self.id} wrote something else: {e}", partial=step.reply.text) from e
-                repair = _build_repair(step.reply, prompts.build_form_repair_prompt(str(e)))
-                step.prompt, repaired = step.prompt.add_work(repair), True
+                written = _remove_frame(answer, step.prompt, repaired=repaired)
+                if isinstance(written, str):
+                    answer = written
+                    break
+                repair = written.repair
+            else:
+                try:
+                    data = read_value(answer, schema)
+                    answer = json.dumps(data, ensure_ascii=False, indent=2)
+                    break
+                except FormError as e:
+                    if repaired:
+                        raise NotAnActionError(f"{self.id} wrote something else: {e}", partial=step.reply.text) from e
+                    repair = prompts.build_form_repair_prompt(str(e))
+            step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, repair)), True
         yield Presentation(answer, step.reply.reasoning, cost.usage, step.reply.is_truncated, data)
 
     async def _start(
@@ -293,10 +297,11 @@ class Agent:
                     async for item in items:
                         yield item
                 continue
-            if _is_decision(step.prompt):
+            if step.prompt.purpose == "answer" and step.prompt.schema is not None:
+                # A model without tool calls was asked if it needs a tool: an answer itself has no schema.
                 tools.close()
                 continue
-            action = read(step.reply)
+            action = _clean_answer(read(step.reply), step.prompt, repaired=repaired)
             if not isinstance(action, _Unusable):
                 break
             if repaired:
@@ -452,7 +457,6 @@ class Agent:
         return _Unusable(f"{name} is known", prompts.build_known_value_prompt(name, known[name]))
 
     def _add_param_values(self, question: str) -> str:
-        """Return the question with the values that the user has given."""
         return prompts.add_param_values(question, self._ask_context.known, sorted(self._ask_context.given_up))
 
     def _to_event(self, action: Action, step: Step) -> Result:
@@ -501,9 +505,26 @@ def _read_submitted(reply: Reply) -> Reply:
     return replace(reply, text=text, tool_calls=calls)
 
 
-def _is_decision(prompt: Prompt) -> bool:
-    """Whether a model without tool calls is asked if it needs a tool to answer: an answer itself has no schema."""
-    return prompt.purpose == "answer" and prompt.schema is not None
+def _clean_answer(action: Action | _Unusable, prompt: Prompt, *, repaired: bool) -> Action | _Unusable:
+    """Return the action; an answer as `_remove_frame` leaves it."""
+    if not isinstance(action, NewAnswer):
+        return action
+    content = _remove_frame(action.content, prompt, repaired=repaired)
+    return NewAnswer(content) if isinstance(content, str) else content
+
+
+def _remove_frame(answer: str, prompt: Prompt, *, repaired: bool) -> str | _Unusable:
+    """Return an answer that quotes the frame of the prompt as unusable, and after a repair without it.
+
+    Raises NotAnActionError when it has nothing else.
+    """
+    sources = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]
+    sources += [message.content for message in prompt.work if message.calls]
+    if not prompts.quotes_frame(answer, prompt.memories, "\n".join(sources)):
+        return answer
+    if not repaired:
+        return _Unusable("it quotes notes of the prompt", prompts.build_frame_repair_prompt())
+    return _require_text(Reply(prompts.cut_frame(answer, prompt.memories)))
 
 
 def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:

@@ -53,8 +53,6 @@ _HINTS: Mapping[SpendingLimit, str] = {
 
 @dataclass(slots=True, eq=False)
 class _OpenRequest:
-    """A request under way."""
-
     price: Price
     prompt_tokens: int
     expected_tokens: int
@@ -200,8 +198,6 @@ class Budget:
 
 
 class _LimitedProvider:
-    """A model whose requests a budget checks."""
-
     def __init__(self, budget: Budget, agent: AgentConfig, provider: ChatProvider) -> None:
         self.price = provider.price
         self._budget = budget

@@ -1,7 +1,8 @@
 """Compression of prompts: the oldest messages become a summary, and what the summary lost is recalled.
 
 The log is never touched: a compressed prompt is another view of it. A summary is written by the agent's own model, or
-made of sentences of the messages where the model cannot.
+made of sentences of the messages where the model cannot. A question larger than a model's window is read in parts, of
+each of which the model takes notes.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from massmem.memory.compression import (
     to_utterances,
 )
 from massmem.memory.conversation import MAX_MESSAGES
+from massmem.memory.persistent import RecallOptions
 from massmem.memory.tokens import Buffer
 from massmem.providers.base import ChatProvider, ask
 from massmem.turn.journal import Journal
@@ -40,11 +42,8 @@ from massmem.turn.prompt_builder import (
 
 log = logging.getLogger(__name__)
 
-Recall = Callable[[str, frozenset[str], int, bool], Awaitable[str]]
-"""Returns the lines that an agent's memory has on a question, "" for none; it never fails.
-
-Its arguments: the question, the ids of messages that are sent anyway, and the most tokens of the lines.
-"""
+Recall = Callable[[str, RecallOptions], Awaitable[str]]
+"""Returns the lines that an agent's memory has on a question, "" for none; it never fails."""
 
 MIN_SUMMARY, MAX_SUMMARY = 48, 2_000
 """Tokens of a summary."""
@@ -63,7 +62,10 @@ _RESULTS_SHARE, LISTS_SHARE = 6, 6
 stay in the prompt up to so much."""
 
 SMALL_WINDOW = 4_000
-"""Tokens; a model with a smaller window has no room to write a summary."""
+"""Tokens; a model with a smaller window has no room to write a summary, nor for more than a few memories."""
+
+_PLAIN_MEMORIES, _PLAIN_TOKENS = 2, 120
+"""Most memories of a small model, and their tokens: with more it answers them instead of the question."""
 
 _MIN_WINDOW = 512
 """Tokens that every model reads."""
@@ -85,8 +87,15 @@ class TokenMeter:
     buffer: Buffer
     assumed: bool = False
     """Nobody has said how large the window is."""
+    few_weights: bool = False
+    """The model is known to be small, whatever its window."""
     remember: Callable[[int], None] | None = None
     """Takes a window that the server named when it refused a prompt, for later processes."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the model can use a few memories in plain words at most."""
+        return self.few_weights or self.window < SMALL_WINDOW
 
     def learn(self, estimated: int, overflow: ContextOverflow) -> None:
         """Take in that the server refused a prompt that we counted as `estimated` tokens."""
@@ -190,8 +199,15 @@ class Compressor:
         most = self.budget.memories if max_tokens is None else max_tokens
         if self._recall is None or most < MIN_TOKENS:
             return replace(prompt, memories="")
-        ids = frozenset(message.id for message in prompt.history if message.id)
-        return replace(prompt, memories=await self._recall(prompt.question, ids, most, abstain))
+        settings, plain = self.config.memory.retrieval, self.meter.is_small
+        limit = settings.limit
+        if plain:
+            most, limit = min(most, _PLAIN_TOKENS), min(_PLAIN_MEMORIES, _PLAIN_MEMORIES if limit is None else limit)
+        history = prompt.history if settings.exclude_recent else ()
+        texts = (prompt.question, *(c.content for c in prompt.candidates), *(m.message.content for m in history))
+        ids = frozenset(message.id for message in history if message.id)
+        options = RecallOptions(most, limit, exclude=ids, verbatim=texts, plain=plain, abstain=abstain)
+        return replace(prompt, memories=await self._recall(prompt.question, options), plain=plain)
 
     def has_room_for(self, prompt: Prompt, question: str, answer: str) -> bool:
         """Return whether the next turn needs no compression, when it asks as much as this one did.
@@ -364,3 +380,80 @@ def _utterances_of(reply: Reply, partial: str) -> list[Utterance]:
     text = "\n".join(filter(None, (reply.text or partial, *calls)))
     utterances = [Utterance("You (thinking)", reply.reasoning), Utterance("You", text)]
     return [utterance for utterance in utterances if utterance.text.strip()]
+
+
+MAX_PARTS = 40
+"""Parts that a question may have; a longer one is refused."""
+
+_FULL = 0.9
+"""Part of the room for a prompt above which a question is read in parts."""
+
+_PART_SHARE, _END_SHARE, _NOTES_SHARE = 1 / 3, 1 / 16, 1 / 4
+"""Parts of the window: for one part of the question; for its beginning and for its end; for all notes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A question as its agent can read it."""
+
+    text: str
+    parts: int
+    """In how many parts it was read; 1: it fits, and `text` is the question itself."""
+    usage: Usage
+    """Of the requests for notes."""
+
+
+async def read_question(
+    question: str, agent_id: str, provider: ChatProvider, meter: TokenMeter, budget: PromptBudget
+) -> Reading:
+    """Return the question, or its beginning, notes on all its parts, and its end, when it is too large.
+
+    A part that the model takes no notes of is shortened by code.
+
+    Raises:
+        LimitReached: the notes do not fit into what the turn may spend.
+    """
+    count = meter.buffer.cost_of_text
+    tokens = count(question)
+    parts = _split(question, tokens, int(budget.window * _PART_SHARE))
+    if meter.assumed or tokens <= _FULL * budget.limit or len(parts) > MAX_PARTS:
+        return Reading(question, 1, Usage())
+    size = len(question) * int(budget.window * _END_SHARE) // tokens
+    beginning, end = question[:size], question[-size:]
+    max_tokens = max(MIN_TOKENS, int(budget.window * _NOTES_SHARE) // len(parts))
+    notes: list[str] = []
+    usage = Usage()
+    for number, part in enumerate(parts, start=1):
+        text = ""
+        if budget.window >= SMALL_WINDOW:
+            messages = prompts.build_reading_request(
+                part, f"{number} of {len(parts)}", (beginning, end), int(max_tokens * _WORDS_PER_TOKEN)
+            )
+            reply = await _ask(provider, ChatRequest(messages, "summary", agent_id, max_tokens=max_tokens))
+            text, usage = clean_text(reply.text).strip(), usage + reply.usage
+        notes.append(shorten(text or part, max_tokens, count))
+    return Reading(prompts.build_long_question(beginning, notes, end, tokens), len(parts), usage)
+
+
+async def _ask(provider: ChatProvider, request: ChatRequest) -> Reply:
+    """Return the reply; an empty one when the request fails."""
+    try:
+        return await ask(provider, request)
+    except ProviderError as e:
+        log.info("%s: a part of the question is shortened by code: %s", request.agent_id, e.message)
+        return Reply()
+
+
+def _split(text: str, tokens: int, max_tokens: int) -> list[str]:
+    """Split a text into parts of at most about so many tokens, between words where there are any."""
+    size = max(1, len(text) * max_tokens // max(tokens, 1))
+    parts: list[str] = []
+    start = 0
+    while start < len(text):
+        end = start + size
+        space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
+        if end < len(text) and space > start + size // 2:
+            end = space
+        parts.append(text[start:end])
+        start = end
+    return parts

@@ -45,13 +45,13 @@ from massmem.core.events import (
 from massmem.core.messages import Candidate, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
-from massmem.core.voting import Tally, compute_confidence
+from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agreement
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Presentation, Result, Work
 from massmem.turn.budget import Budget
 from massmem.turn.request import EndOfWork, StepCost
-from massmem.turn.sight import Description
 from massmem.turn.stream import Checkpoint, merge
+from massmem.turn.vision import Description
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ _StepItem = AgentStarted | Work | Result | Presentation | AgentFailed | AnswerNo
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
-_NO_VOTE = "nobody could vote: the answer of {0} is shown, and no other agent has confirmed it"
+_NO_VOTE = "{1}: the answer of {0} is shown, and no other agent has confirmed it"
 
 _CUT_ANSWER = (
     "the answer is cut off: {0} reached the limit of tokens for a reply; raise its backend.max_tokens and ask again"
@@ -139,7 +139,7 @@ async def run_turn(
     }
     run.budget.begin(run.tally.usage, deadline)
     if turn.events:
-        run.lost += turn.description.usage  # the first try was stopped, and its event has none
+        run.unreported_usage += turn.description.usage  # the first try was stopped, and its event has none
     for part in (run.open(), run.run_rounds(), run.end()):
         async with aclosing(part) as items:
             async for item in items:
@@ -150,8 +150,6 @@ async def run_turn(
 
 @dataclass(slots=True)
 class _TurnRun:
-    """A turn under way."""
-
     turn: Turn
     agents: Mapping[str, TurnAgent]
     settings: CoordinationConfig
@@ -164,7 +162,7 @@ class _TurnRun:
     timed_out: bool = False
     cut_answers: dict[str, tuple[str, Usage]] = field(default_factory=dict[str, tuple[str, Usage]])
     """What agents had written of an answer when a limit cut them off, and what that cost."""
-    lost: Usage = field(default_factory=Usage)
+    unreported_usage: Usage = field(default_factory=Usage)
     """What steps cost that are in no event."""
     names: dict[str, str] = field(default_factory=dict[str, str])
     """What people are shown instead of an agent's id, of the agents that have a name."""
@@ -240,7 +238,6 @@ class _TurnRun:
         return AnswerNowRequested()
 
     def _next_actors(self) -> tuple[str, ...]:
-        """Return who acts in the next round; nobody when there is none."""
         tally = self.tally
         is_over = tally.round > 0 and (not tally.answers or tally.is_decided())
         if is_over or tally.round >= self.settings.max_rounds:
@@ -335,7 +332,7 @@ class _TurnRun:
         if step == "answer" and partial.strip():
             self.cut_answers[agent_id] = partial.strip(), cost.usage
         else:
-            self.lost += cost.usage
+            self.unreported_usage += cost.usage
 
     async def _merge(self, steps: Sequence[AsyncGenerator[_StepItem, None]]) -> AsyncGenerator[_StepItem, None]:
         """Merge the items of all steps until the time is up, a limit is passed or the user wants the answer now."""
@@ -369,7 +366,7 @@ class _TurnRun:
             yield self._build_failed()
             return
         if tally.winner is None:
-            yield tally.decide_winner()
+            yield tally.decide_winner(self.limit, self.settings.max_rounds)
         winner = tally.winner
         assert winner is not None  # the event just yielded was applied to the tally
         async with aclosing(self._conclude(winner)) as items:
@@ -396,7 +393,7 @@ class _TurnRun:
             )
         completed = self._build_completed(winner, presentation)
         for flaw in self._list_flaws(winner, completed):
-            yield Notice(message=flaw.format(self._name(winner.agent_id)))
+            yield Notice(message=flaw.format(self._name(winner.agent_id), NO_VOTE[winner.no_vote or "failed"]))
         yield completed
 
     def _list_flaws(self, winner: WinnerDecided, completed: TurnCompleted) -> list[str]:
@@ -440,7 +437,7 @@ class _TurnRun:
                 ),
             ]
         for _, usage in self.cut_answers.values():
-            self.lost += usage
+            self.unreported_usage += usage
         return events
 
     def _build_waiting(self, request: ParamRequested) -> TurnWaiting:
@@ -456,12 +453,12 @@ class _TurnRun:
             agent_name=self.names.get(agents[0], ""),
             asked=asked,
             shown=last is not None and (last.param, last.asked) == (name, asked),
-            usage=self.tally.usage + self.lost,
+            usage=self.tally.usage + self.unreported_usage,
         )
 
     def _build_completed(self, winner: WinnerDecided, presentation: Presentation | None) -> TurnCompleted:
         tally, bound, answer = self.tally, self.settings.escalate_below, self.tally.answers[winner.agent_id]
-        usage = tally.usage + self.lost
+        usage = tally.usage + self.unreported_usage
         confidence = compute_confidence(winner, len(tally.agents), tally.round, tally.count_supporters(winner.agent_id))
         return TurnCompleted(
             winner=winner.agent_id,
@@ -472,6 +469,13 @@ class _TurnRun:
             usage=usage if presentation is None else usage + presentation.usage,
             limit=self.limit,
             confidence=confidence,
+            agreement=describe_agreement(
+                winner,
+                tally.find_dissent(winner.agent_id),
+                len(tally.agents),
+                self._name(winner.agent_id),
+                presented=presentation is not None and not tally.has_one_answer,
+            ),
             escalated=bound is not None and (winner.by == "no_vote" or (confidence is not None and confidence < bound)),
             truncated=answer.truncated if presentation is None else presentation.truncated,
             data=None if presentation is None else presentation.data,
@@ -479,7 +483,7 @@ class _TurnRun:
         )
 
     def _build_failed(self) -> TurnFailed:
-        usage = self.tally.usage + self.lost
+        usage = self.tally.usage + self.unreported_usage
         if self.limit is not None:
             message, hint = self._explain_limit(f"no agent answered within {self.settings.timeout:g} seconds")
             return TurnFailed(message=message, hint=hint, exit_code=LimitReached.exit_code, usage=usage)
@@ -495,7 +499,6 @@ class _TurnRun:
         )
 
     def _explain_limit(self, timeout_message: str) -> tuple[str, str]:
-        """Return which limit ended the turn, and what to do about it."""
         return (timeout_message, "raise coordination.timeout") if self.timed_out else self.budget.explain_limit()
 
     def _build_without_form(self, agent_id: str) -> TurnFailed:
@@ -513,7 +516,7 @@ class _TurnRun:
             message=f"there is an answer, but not in the form of the schema: {message}",
             hint=hint,
             exit_code=exit_code,
-            usage=self.tally.usage + self.lost,
+            usage=self.tally.usage + self.unreported_usage,
         )
 
 

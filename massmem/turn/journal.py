@@ -21,7 +21,7 @@ from massmem.core.text import one_line
 from massmem.memory.compression import Count, cut_line, is_said_in, list_stems, rate_line, select_lines, weigh
 from massmem.memory.text_analysis import split_sentences
 from massmem.memory.tokens import estimate_tokens
-from massmem.tools.json_calls import parse_object
+from massmem.tools.actions import parse_object
 
 READ_EARLIER = ToolSpec(
     "read_earlier",
@@ -48,7 +48,7 @@ _MAX_LINE, _MAX_READ = 200, 200_000
 _FOCUS_SHARE = 1 / 5
 """Part of the room for older findings that bear on what the agent does next."""
 
-_SHORTEST_FOLDER = 12
+_MIN_FOLDER = 12
 """Characters of a folder's name that is written once for all of its files."""
 
 _MIN_NAMES, _NAMES_SHARE, _MAX_NAME_LINE = 4, 0.8, 120
@@ -58,7 +58,7 @@ _WORD = re.compile(r"[^\s\"'`,;:|()\[\]{}<>]{3,}")
 _LETTER, _SIGN = re.compile(r"[^\W\d_]"), re.compile(r"\d|\w[./_-]+\w")
 """A word with a letter, and with a digit or a sign within it, is a name: of a file, a key."""
 
-_SHORTEST_NAME, _SENTENCE_OF_ITS_OWN = 3, 6
+_MIN_NAME, _SENTENCE_OF_ITS_OWN = 3, 6
 """Characters of a name that a sentence may mean; words of a sentence that says something of what it names."""
 
 
@@ -239,7 +239,7 @@ class Journal:
         stems = list_stems(sentence)
         for entry in reversed(self.entries):
             name = split_path(entry.argument)[1]
-            if len(name) >= _SHORTEST_NAME and name in sentence:
+            if len(name) >= _MIN_NAME and name in sentence:
                 tells = len(sentence.split()) >= _SENTENCE_OF_ITS_OWN or weigh(stems & entry.stems) > 0
                 return entry if tells else None
         best = max(self._last_entries, key=lambda entry: weigh(stems & entry.stems), default=None)
@@ -274,8 +274,6 @@ class Journal:
 
 @dataclass(frozen=True)
 class _Page:
-    """How entries are written."""
-
     entries: Sequence[Entry]
 
     @cached_property
@@ -283,7 +281,7 @@ class _Page:
         """The folder of most of the calls' arguments, which is written once; "": none."""
         folders = Counter(split_path(entry.argument)[0] for entry in self.entries)
         folder, times = folders.most_common(1)[0]
-        return folder if times > 2 and len(folder) > _SHORTEST_FOLDER else ""
+        return folder if times > 2 and len(folder) > _MIN_FOLDER else ""
 
     def write(self, findings: dict[int, list[str]], *, sizes: bool) -> str:
         """findings: lines by the number of the call; calls without any share a line with others of their folder."""

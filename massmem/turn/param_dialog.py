@@ -30,8 +30,7 @@ from massmem.core.records import SessionState, TurnRecord
 from massmem.core.redact import mask
 from massmem.core.voting import Tally, build_plan
 from massmem.providers.base import ChatProvider, ask
-from massmem.tools.ask_user import AskContext
-from massmem.tools.json_calls import find_object
+from massmem.tools.actions import AskContext, find_object
 from massmem.turn.stream import run_until
 
 MAX_FREE_PARAMS = 8
@@ -230,7 +229,6 @@ class ParamDialog:
         return event.model_copy(update=texts)
 
     def _get_requested_param(self) -> tuple[str, ParamSpec]:
-        """Return the param that the user is asked for. The turn waits."""
         name = self.waiting.params[0]
         return name, self._spec(name)
 

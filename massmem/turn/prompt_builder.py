@@ -73,6 +73,8 @@ class Prompt:
     """The agent's own system message."""
     memories: str = ""
     """Lines that its memory has on the question."""
+    plain: bool = False
+    """They are plain sentences, without a frame: the model is small."""
     summary: str = ""
     """Stands for the oldest part of the history, and for work that was taken out."""
     summary_place: Literal["history", "question", "work"] = "history"
@@ -138,6 +140,7 @@ class Prompt:
             self.compose(self.candidates),
             self.question,
             memories=self.memories,
+            plain=self.plain,
             summary=self.summary if place == "question" else "",
             journal="" if last else self.journal,
         )

@@ -3,28 +3,35 @@
 Calls and results are events. A call is in the log before its tool runs, and its result before the model is told of it.
 So a step that was cut off goes on from there: no tool is called again whose result is in the log, nor one of which
 nobody knows how its call ended.
+
+The user has to allow calls with an argument whose words are from results of tools alone. The question to the user is
+that of a param, whose name stands for this very call; the answer holds until the turn ends.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from hashlib import sha256
+from typing import Any, cast
 
 from massmem.core import prompts
 from massmem.core.calls import describe_call
 from massmem.core.events import ContextCompressed, Event, Notice, ToolCalled, ToolReturned
 from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
+from massmem.core.params import CONFIRMATION, Value
+from massmem.core.text import one_line
 from massmem.memory.compression import list_stems, select_lines
-from massmem.memory.origins import ToolText
+from massmem.memory.origins import ToolText, ToolWords, label_tool
+from massmem.memory.quoting import list_tool_lines
 from massmem.memory.tokens import PER_MESSAGE
-from massmem.tools.ask_user import AskUser
-from massmem.tools.json_calls import format_call, parse_object, read_call, write_calls
+from massmem.tools.actions import AskUser, format_call, parse_object, read_call, write_calls
 from massmem.tools.results import ToolResult, excerpt
 from massmem.tools.toolbox import Toolbox
 from massmem.turn.compressor import LISTS_SHARE, TokenMeter
-from massmem.turn.confirmation import Confirmations
 from massmem.turn.journal import CUT_OFF, READ_EARLIER, Journal, count_part_characters, format_size
+from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import EndOfWork, Step
 from massmem.turn.stream import Checkpoint
 
@@ -46,7 +53,7 @@ _RESULT_SHARE, _PART_SHARE = 4, 8
 _GAP_LINES, _GAP_TOKENS = 3, 200
 """Lines of the left out part of a result that carry words of the question, and the tokens that are kept for them."""
 
-_SHORTEST_TARGET = 60
+_MIN_TARGET = 60
 """Tokens of a result to which an equal one points; a shorter one is shown again."""
 
 _MAX_REPEATS = 3
@@ -68,7 +75,7 @@ class AgentTools:
     """Results are remembered as messages of their own."""
     votes: bool = False
     """The agent is one of several, who vote."""
-    confirmations: Confirmations | None = None
+    confirmations: "Confirmations | None" = None
     """Which calls the user allows; None: any may run."""
 
 
@@ -348,7 +355,7 @@ class ToolLoop:
     def _find_equal(self, call: ToolCalled, returned: ToolReturned) -> ToolCalled | None:
         """Return the call whose result is the same and stands in the prompt whole."""
         whole = {call_id for m in self._step.prompt.work if not m.same_as for call_id in m.calls} - self._cut_results
-        if not (self._native and whole) or self._count(returned.content) < _SHORTEST_TARGET:
+        if not (self._native and whole) or self._count(returned.content) < _MIN_TARGET:
             return None
         for batch in self._batches:
             for other in batch.calls:
@@ -368,7 +375,6 @@ class ToolLoop:
         return idle
 
     def _explain_cut(self) -> tuple[str, str]:
-        """Return why the work was ended, and what the user can do."""
         match self.cut:
             case "tool_rounds":
                 why = f"the limit of {self._tools.max_rounds} rounds of calls is reached"
@@ -418,3 +424,78 @@ def _sendable_arguments(arguments: str) -> str:
     if parse_object(arguments or "{}") is None:
         return json.dumps({"unusable": arguments[:_MAX_BAD_ARGUMENTS]})
     return arguments
+
+
+_MAX_SHOWN_ARGUMENTS = 300
+"""Characters of the arguments in the question to the user."""
+_DEEPEST = 20
+
+
+@dataclass(slots=True)
+class Confirmations:
+    """What the user has allowed and refused in a turn. All agents of the turn share it."""
+
+    known: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    """Values that the user has given, by name."""
+    given_up: frozenset[str] = frozenset()
+    """Names for which the user was asked in vain."""
+    results: list[ToolText] = field(default_factory=list[ToolText])
+    """What tools have given back, in this turn and in those of the history."""
+
+    def request_permission(self, calls: Sequence[ToolCall], prompt: Prompt) -> AskUser | None:
+        """Return the question to the user about the first call that needs one and that was not decided yet."""
+        for call in calls:
+            name = name_confirmation(call)
+            if name not in self.known and name not in self.given_up and (tool := self._find_tool(call, prompt)):
+                return AskUser(name, _write_question(call, tool))
+        return None
+
+    def explain_refusal(self, call: ToolCall, prompt: Prompt) -> str:
+        """Return why a call may not run, for its agent; "": it may."""
+        name = name_confirmation(call)
+        if self.known.get(name) is True:
+            return ""
+        tool = self._find_tool(call, prompt)
+        if not tool:
+            return ""
+        why = "has refused it" if name in self.known else "has not allowed it"
+        return (
+            f"not called: an argument is from the tool {tool} alone, so the user has to allow this call, and {why}. "
+            "Go on without it, and say so in your answer."
+        )
+
+    def _find_tool(self, call: ToolCall, prompt: Prompt) -> str:
+        """Return the tool that an argument has its words from; "": from none."""
+        results = [
+            *self.results,
+            *(ToolText(tool, text) for tool, text in list_tool_lines(prompt.memories)),
+        ]
+        user_texts = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]
+        user_texts += [str(value) for value in self.known.values()]
+        words = ToolWords(results, user_texts)
+        tools = (words.find_tool(text) for text in _list_texts(parse_object(call.arguments or "{}") or {}))
+        return next(filter(None, tools), "")
+
+
+def name_confirmation(call: ToolCall) -> str:
+    """Return the name of the param that stands for the user's permission of this call."""
+    arguments = json.dumps(parse_object(call.arguments or "{}"), sort_keys=True)
+    mark = sha256(f"{call.name}\0{arguments}".encode()).hexdigest()[:8]
+    tool = re.sub(r"\W", "_", label_tool(call.name).removeprefix("tool "), flags=re.ASCII)
+    return f"{CONFIRMATION}{tool}_{mark}"
+
+
+def _write_question(call: ToolCall, tool: str) -> str:
+    arguments = one_line(call.arguments, _MAX_SHOWN_ARGUMENTS)
+    return f"May {call.name} be called with {arguments}? Part of that is from the tool {tool} alone. (yes or no)"
+
+
+def _list_texts(value: object, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, Mapping) and depth < _DEEPEST:
+        for inner in cast("Mapping[str, Any]", value).values():
+            yield from _list_texts(inner, depth + 1)
+    elif isinstance(value, list) and depth < _DEEPEST:
+        for inner in cast("list[Any]", value):
+            yield from _list_texts(inner, depth + 1)

@@ -8,6 +8,7 @@ from statistics import median
 
 from massmem.config.models import TeamConfig
 from massmem.core.events import TurnCompleted
+from massmem.core.records import Owner
 from massmem.session.session import Session
 from massmem.session.team import Team
 from scripts.benches.process import BenchError, workspace
@@ -16,7 +17,7 @@ from scripts.benches.rows import Row, at_least
 SESSIONS, AT_ONCE, ROUNDS = 64, 16, 8
 MIN_PER_SECOND = 100
 ANSWER = "x" * 400
-OWNER = "bench"
+OWNER = Owner("bench")
 
 
 def run() -> list[Row]:
@@ -59,7 +60,7 @@ async def _run_round(team: Team, number: int) -> float:
 
 
 async def _run_turn(team: Team, session_id: str, question: str) -> None:
-    session = await Session.of(team, session_id, OWNER)
+    session = await Session.get_or_create(team, session_id, OWNER)
     try:
         async with aclosing(session.ask(question)) as events:
             last = [event async for event in events][-1]

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from massmem.config.models import JwtConfig
 from massmem.core.events import TurnCompleted, TurnStarted, now
 from massmem.core.messages import Usage
-from massmem.core.records import SessionRecord
+from massmem.core.records import Owner, SessionRecord
 from massmem.server.auth import Tokens
 from massmem.server.conversations import to_stored_id
 from massmem.store import open_store
@@ -154,7 +154,7 @@ async def _fill_stores(home: Path) -> None:
     """Store the same conversation for both servers."""
     store = await open_store(f"sqlite:///{home / '.massmem' / 'massmem.db'}", home / ".massmem")
     created = now()
-    session_id = to_stored_id("user0", "read")
+    session_id = to_stored_id(Owner("user0"), "read")
     await store.create_session(
         SessionRecord(session_id=session_id, user_id="user0", created_at=created, updated_at=created)
     )

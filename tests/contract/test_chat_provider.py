@@ -25,8 +25,16 @@ from massmem.core.messages import (
 from massmem.core.params import ParamSpec
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from massmem.tools.ask_user import AskContext, AskUser, build_ask_tool, find_ask_request
-from massmem.tools.workflow import Vote, build_vote_schema, build_vote_tools, read_action
+from massmem.tools.actions import (
+    AskContext,
+    AskUser,
+    Vote,
+    build_ask_tool,
+    build_vote_schema,
+    build_vote_tools,
+    find_ask_request,
+    read_action,
+)
 from tests.support.provider_stub import (
     KEY,
     AnthropicWire,

@@ -10,7 +10,7 @@ import pytest
 from massmem.config.models import TeamConfig
 from massmem.core.attachments import make_attachment
 from massmem.core.events import Event
-from massmem.core.records import SessionState
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, SessionState
 from massmem.export import FORMATS
 from massmem.memory.persistent import Fact, RecallOptions, Scope, Selection
 from massmem.recording.forgetting import open_durable_memory
@@ -70,7 +70,7 @@ def write_turn(number: int, turn: int) -> list[Event]:
 async def open_eraser(config: TeamConfig, home: Path) -> AsyncIterator[Eraser]:
     store = await open_store(config.store.url, home)
     async with open_durable_memory(config.memory, home) as memory:
-        yield Eraser(config, home, home, store, memory)
+        yield Eraser(config, home, home, store, memory, COMMAND_LINE_USER)
     await store.close()
 
 
@@ -136,7 +136,7 @@ async def search(eraser: Eraser, number: int) -> str:
             scope = Scope("", agent, 1, all_sessions=True)
             replies.append((await eraser.memory.recall(question, scope, options)).text)
             replies.append((await recall_by_words(eraser.store, question, scope, options)).text)
-        replies += map(str, await eraser.store.search_messages(question))
+        replies += map(str, await eraser.store.search_messages(question, owner=EVERYBODY))
         replies += map(str, await eraser.memory.find_near(question, Selection(), 20))
     return "\n".join(replies)
 

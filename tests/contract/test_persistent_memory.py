@@ -5,6 +5,7 @@ The server is used where MASSMEM_QDRANT_URL names one that answers.
 
 import os
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,10 +13,11 @@ import pytest
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig, QdrantConfig
 from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.events import MemoryAction
 from massmem.memory import open_memory
 from massmem.memory.access import HERE
-from massmem.memory.persistent import CompletedTurn, PersistentMemory, RecallOptions, Selection
-from tests.support.memories import asks, fact, letters, make_episode, open_disk_memory
+from massmem.memory.persistent import CompletedTurn, MemoryChange, PersistentMemory, RecallOptions, Selection
+from tests.support.memories import START, asks, fact, letters, make_episode, open_disk_memory
 
 ROOM = RecallOptions(1000)
 
@@ -218,3 +220,66 @@ async def test_any_text_can_be_said(memory: PersistentMemory, s: str, text: str)
     await memory.record([make_episode(f"{text} kites", session=s), make_episode(text, 1, session=s)])
     assert any(m.text.endswith("kites") for m in await memory.list(Selection(session_id=s), limit=1_000))
     await memory.recall(text, asks(session=s), ROOM)
+
+
+def change(s: str, action: MemoryAction, old: str, text: str = "", number: int = 1) -> MemoryChange:
+    """What the user does with a memory of the user's first message. number: of the change."""
+    time = START + timedelta(days=number)
+    return MemoryChange(f"{s}-c{number}", action, s, "episode", "user", 1, (f"{s}-0",), old, text or old, "user", time)
+
+
+async def test_edited_memory_is_found_by_its_new_words_and_under_its_old_id(memory: PersistentMemory, s: str):
+    await memory.record([make_episode("I live in Porto.", session=s)])
+    (before,) = await memory.list(Selection(s))
+    edit = change(s, "edit", "I live in Porto.", "I live in Ghent.")
+    await memory.change(before.id, edit)
+    await memory.change(before.id, edit)
+    (after,) = await memory.list(Selection(s))
+    assert (after.id, after.text, after.edited_at, after.changes) == (
+        before.id, "I live in Ghent.", START + timedelta(days=1), (edit.id,),
+    )  # fmt: skip
+    assert [claim.value for claim in after.claims] == ["Ghent"]
+    result = await memory.recall("Where do I live?", asks(session=s), ROOM)
+    assert "User (edited 9 May 2026): I live in Ghent." in result.text
+    assert "Porto" not in (await memory.recall("Porto", asks(session=s), ROOM)).text
+    await memory.change(before.id, change(s, "edit", "I live in Porto.", "I live in Oslo.", number=0))
+    assert [m.text for m in await memory.list(Selection(s))] == ["I live in Ghent."], "an older edit comes too late"
+
+
+async def test_message_that_is_recorded_again_stays_edited(memory: PersistentMemory, s: str):
+    episode = make_episode("I live in Porto.", session=s)
+    await memory.record([episode])
+    (one,) = await memory.list(Selection(s))
+    await memory.change(one.id, change(s, "edit", one.text, "I live in Ghent."))
+    await memory.record([episode])
+    assert [m.text for m in await memory.list(Selection(s))] == ["I live in Ghent."]
+
+
+async def test_pinned_memory_is_shown_whatever_the_question(memory: PersistentMemory, s: str):
+    others = [make_episode(f"Kite {n} nests.", n, session=s) for n in range(1, 4)]
+    await memory.record([make_episode("I am allergic to peanuts.", session=s), *others])
+    (one,) = await memory.list(Selection(s, message_ids=(f"{s}-0",)))
+    await memory.change(one.id, change(s, "pin", one.text))
+    assert [m.text for m in await memory.list(Selection(s, is_pinned=True))] == [one.text]
+    result = await memory.recall("Where does kite 2 nest?", asks(session=s), ROOM)
+    assert result.text.count("peanuts") == 1
+    assert ([m.id for m in result.pinned], result.pins_left_out) == ([one.id], 0)
+    assert "peanuts" not in (await memory.recall("peanuts", asks(session=f"{s}x"), ROOM)).text, "another session"
+    verbatim = RecallOptions(1000, exclude=frozenset({f"{s}-0"}))
+    assert "peanuts" not in (await memory.recall("peanuts", asks(session=s), verbatim)).text
+    await memory.change(one.id, change(s, "unpin", one.text, number=2))
+    assert await memory.list(Selection(s, is_pinned=True)) == []
+    await memory.change(one.id, change(s, "pin", one.text, number=3))
+    assert len(await memory.list(Selection(s, is_pinned=True))) == 1
+
+
+async def test_of_many_pins_the_first_are_shown_within_their_room(memory: PersistentMemory, s: str):
+    texts = [f"Rule {n}: {'always answer in metric units ' * 4}" for n in range(10)]
+    await memory.record([make_episode(text, n, session=s) for n, text in enumerate(texts)])
+    for n, text in enumerate(texts):
+        (one,) = await memory.list(Selection(s, message_ids=(f"{s}-{n}",)))
+        await memory.change(one.id, change(s, "pin", text, number=n))
+    result = await memory.recall("Hello?", asks(session=s), ROOM)
+    assert 0 < len(result.pinned) < 10
+    assert [m.text[:6] for m in result.pinned] == [f"Rule {n}" for n in range(len(result.pinned))]
+    assert result.pins_left_out == 10 - len(result.pinned)

@@ -7,7 +7,7 @@ import pytest
 
 from massmem.core.errors import InputError, UnknownSessionError
 from massmem.core.events import HistoryCleared, NoteAdded, ParamProvided, TurnCompleted, TurnUndone
-from massmem.core.records import SessionFilter, SessionRecord, SessionState
+from massmem.core.records import EVERYBODY, SessionFilter, SessionRecord, SessionState
 from massmem.session.fork import FACTS_STAY, fork_session
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, queue, session, store
@@ -64,8 +64,8 @@ async def test_fork_ends_with_the_turn_that_was_named(three: SessionStore):
     last = await three.get_last_turn(fork.session_id)
     assert last is not None
     assert (last.turn, last.winner, last.session_id) == (2, "ann", fork.session_id)
-    assert await three.search_messages("harbour", [fork.session_id]) == []
-    assert {m.turn for m in await three.search_messages("windmill", [fork.session_id])} == {2}
+    assert await three.search_messages("harbour", [fork.session_id], owner=EVERYBODY) == []
+    assert {m.turn for m in await three.search_messages("windmill", [fork.session_id], owner=EVERYBODY)} == {2}
 
 
 async def test_fork_ends_before_the_turn_that_is_asked_again(three: SessionStore):
@@ -162,7 +162,7 @@ async def test_messages_of_the_fork_become_its_memories_and_facts_are_not_paid_a
 async def test_a_client_that_resends_its_history_goes_on_with_the_first_session(three: SessionStore):
     await three.set_history_hash(ID, "1" * 64)
     fork = await fork_session(three, ID)
-    listed = await three.find_sessions(SessionFilter(history_hash="1" * 64))
+    listed = await three.find_sessions(SessionFilter(history_hash="1" * 64, owner=EVERYBODY))
     assert fork.history_hash == ""
     assert [one.session.session_id for one in listed] == [ID]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from massmem.core.errors import SessionBusyError, SessionExistsError, StoreError
 from massmem.core.events import AgentDelta, Event, now
 from massmem.core.messages import clean_text
-from massmem.core.records import MessageRecord, RecordingJob, SessionRecord, SessionState
+from massmem.core.records import EVERYBODY, MessageRecord, RecordingJob, SessionRecord, SessionState
 from massmem.memory.persistent import USER, Selection
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -348,13 +348,10 @@ async def test_a_turn_queues_what_is_to_be_remembered(store: SessionStore) -> No
         (None, "user"),
         ("ann", "assistant"),
         ("bob", "assistant"),
-        ("bob", "tool_call"),
         ("ann", "assistant"),
-        ("ann", "tool_call"),
-        ("bob", "tool_call"),
         ("ann", "assistant"),
     ]
-    assert [e.position for e in episodes] == list(range(8))
+    assert [e.position for e in episodes] == list(range(5))
     assert {(e.status, e.attempts, e.turn) for e in episodes} == {("pending", 0, 1)}
     (complete,) = await store.list_due_recordings("complete", 100)
     assert (complete.turn, complete.agent_id) == (1, "ann")
@@ -411,22 +408,22 @@ async def test_rows_are_done_retried_or_given_up(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
     rows = await store.list_due_recordings("episode", 100)
-    await store.finish_recordings(rows[:3])
-    await store.fail_recording(rows[3], "the model is away", START)
-    await store.fail_recording(rows[4], "later", now() + timedelta(hours=1))
-    await store.fail_recording(rows[5], "never \x00 again", None)
+    await store.finish_recordings(rows[:1])
+    await store.fail_recording(rows[1], "the model is away", START)
+    await store.fail_recording(rows[2], "later", now() + timedelta(hours=1))
+    await store.fail_recording(rows[3], "never \x00 again", None)
     due = await store.list_due_recordings("episode", 100)
-    assert [row.seq for row in due] == [row.seq for row in (rows[3], *rows[6:])]
+    assert [row.seq for row in due] == [row.seq for row in (rows[1], *rows[4:])]
     assert (due[0].attempts, due[0].reason) == (1, "the model is away")
     counts = await store.count_recordings("session_a")
-    assert (counts.done, counts.failed) == (3, 1)
+    assert (counts.done, counts.failed) == (1, 1)
     assert counts.pending == len(await queue(store)) + 1
     assert counts.reason in ("the model is away", "later", "never \ufffd again")
     assert (await store.count_recordings("session_b")).pending == 0
     assert await store.requeue_recordings("session_b", done=True) == 0
     assert await store.requeue_recordings("session_a", done=False) == counts.pending + 1
     again = await store.list_due_recordings("episode", 100)
-    assert [row.seq for row in again] == [row.seq for row in rows[3:]]
+    assert [row.seq for row in again] == [row.seq for row in rows[1:]]
     assert {(row.attempts, row.reason, row.next_attempt_at) for row in again} == {(0, None, None)}
     await store.requeue_recordings(done=True)
     assert await store.list_due_recordings("episode", 100) == rows
@@ -447,12 +444,12 @@ async def test_forgotten_message_is_never_recorded_again(store: SessionStore) ->
     await store.forget_recordings(Selection(), [question.message_id])
     await store.forget_recordings(Selection(session_id="a", turn=1, agent_id="ann", kind="fact"))
     left = await queue(store, "a")
-    assert [row.kind for row in left] == ["episode"] * 4 + ["complete"]
+    assert [row.kind for row in left] == ["episode"] * 3 + ["complete"]
     await store.forget_recordings(Selection(agent_id=USER))
     assert await queue(store, "a") == left
     assert None not in [row.agent_id for row in await queue(store, "b")]
     await store.append("a", 2, [begin("ann", at=30, question="One more question")])
-    assert (await queue(store, "a"))[-2].position == 8
+    assert (await queue(store, "a"))[-2].position == 5
 
 
 async def test_a_row_is_claimed_by_one_alone(store: SessionStore) -> None:
@@ -492,7 +489,7 @@ async def test_recording_in_a_memory_that_does_not_last_waits_for_one_that_does(
     await store.finish_recordings(rows[:2], "for one run only", lasting=False)
     assert rows[0] not in await store.list_due_recordings("episode", 99)
     counts = await store.count_recordings()
-    assert (counts.done, counts.pending, counts.reason) == (0, 13, "for one run only")
+    assert (counts.done, counts.pending, counts.reason) == (0, 10, "for one run only")
     await store.fail_recording(rows[2], "later", now() + timedelta(hours=1))
     assert await store.release_held_recordings() == 2
     assert (await store.list_due_recordings("episode", 99))[:2] == rows[:2]
@@ -576,15 +573,17 @@ async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
     thought = answer(1, "ann", "Rust ownership").model_copy(update={"reasoning": "hidden lifetimes"})
     await store.append("a", 1, [begin("ann", question="What is ownership in Rust?"), thought, done(text="Borrowing.")])
     await store.append("b", 1, [begin("ann", question="Café ownership, by law")])
-    assert [m.content for m in await store.search_messages("rust ownership")][:2] == [
+    assert [m.content for m in await store.search_messages("rust ownership", owner=EVERYBODY)][:2] == [
         "Rust ownership",
         "What is ownership in Rust?",
     ]
-    assert [m.content for m in await store.search_messages("OWNERSHIP", ["b"])] == ["Café ownership, by law"]
-    assert [m.content for m in await store.search_messages("cafe")] == ["Café ownership, by law"]
-    assert len(await store.search_messages("ownership", limit=1)) == 1
+    assert [m.content for m in await store.search_messages("OWNERSHIP", ["b"], owner=EVERYBODY)] == [
+        "Café ownership, by law"
+    ]
+    assert [m.content for m in await store.search_messages("cafe", owner=EVERYBODY)] == ["Café ownership, by law"]
+    assert len(await store.search_messages("ownership", limit=1, owner=EVERYBODY)) == 1
     for nothing in ("lifetimes", "", "?!", "missing", "ownership -rust"):
-        hits = await store.search_messages(nothing, ["c"] if nothing.startswith("own") else None)
+        hits = await store.search_messages(nothing, ["c"] if nothing.startswith("own") else None, owner=EVERYBODY)
         assert hits == [], nothing
 
 
@@ -594,7 +593,7 @@ async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
 async def test_any_query_is_words(store: SessionStore, query: str) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, [begin("ann")])
-    assert isinstance(await store.search_messages(query), list)
+    assert isinstance(await store.search_messages(query, owner=EVERYBODY), list)
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

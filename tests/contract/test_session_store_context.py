@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.events import Event
-from massmem.core.records import SessionRecord
+from massmem.core.records import EVERYBODY, SessionRecord
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.support.sample_turn import START, begin, compression, event, tool_call, tool_result
@@ -47,7 +47,7 @@ async def test_tool_result_is_stored_searchable_and_remembered(store: SessionSto
     await store.append(ID, 1, [begin("ann")])
     result = event(1, "tool_returned", agent_id="ann", round=1, name="read", content="The pump stands in hall H-412.")
     (seq,) = await store.append(ID, 1, [result])
-    (found,) = await store.search_messages("pump", [ID])
+    (found,) = await store.search_messages("pump", [ID], owner=EVERYBODY)
     assert (found.seq, found.kind, found.metadata) == (seq, "tool_result", {"tool": "read"})
     assert seq in {row.seq for row in await store.list_due_recordings("episode", 10, ID)}
 

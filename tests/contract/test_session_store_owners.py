@@ -4,7 +4,7 @@ import pytest
 
 from massmem.core.errors import UnknownSessionError
 from massmem.core.events import TurnInterrupted, TurnResumed, UserReplied
-from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter
 from massmem.store.lookup import find_session, get_newest_session
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, session, store
@@ -18,7 +18,8 @@ async def create_owned(store: SessionStore, name: str, owner: str | None, at: fl
 
 
 async def ids(store: SessionStore, **wanted: object) -> list[str]:
-    return [session.session.session_id for session in await store.find_sessions(SessionFilter.model_validate(wanted))]
+    criteria = SessionFilter.model_validate({"owner": EVERYBODY, **wanted})
+    return [session.session.session_id for session in await store.find_sessions(criteria)]
 
 
 async def test_sessions_are_found_by_their_owner(store: SessionStore) -> None:
@@ -38,10 +39,10 @@ async def test_search_looks_only_into_the_sessions_of_an_owner(store: SessionSto
         await create_owned(store, name, owner)
         await store.append(name, 1, [begin("ann").model_copy(update={"question": "Which penguin?"})])
 
-    async def search(owner: Owner | None, within: list[str] | None = None) -> list[str]:
+    async def search(owner: Owner | Everybody, within: list[str] | None = None) -> list[str]:
         return sorted(m.session_id for m in await store.search_messages("penguin", within, owner=owner))
 
-    assert await search(None) == ["a", "b", "c"]
+    assert await search(EVERYBODY) == ["a", "b", "c"]
     assert await search(COMMAND_LINE_USER) == ["c"]
     assert await search(Owner("alice")) == ["a"]
     assert await search(Owner("")) == []
@@ -52,23 +53,23 @@ async def test_a_name_means_only_a_session_of_the_owner(store: SessionStore) -> 
     await create_owned(store, "session_1", "alice", 1)
     await create_owned(store, "session_2", None)
     for name in ("session_1", "1"):
-        assert (await find_session(store, name)).session_id == "session_1"
+        assert (await find_session(store, name, EVERYBODY)).session_id == "session_1"
         assert (await find_session(store, name, Owner("alice"))).session_id == "session_1"
         with pytest.raises(UnknownSessionError) as refused:
             await find_session(store, name, COMMAND_LINE_USER)
         assert "session_1" not in refused.value.hint
-    assert (await get_newest_session(store)).session_id == "session_1"
+    assert (await get_newest_session(store, EVERYBODY)).session_id == "session_1"
     assert (await get_newest_session(store, COMMAND_LINE_USER)).session_id == "session_2"
 
 
 async def test_messages_of_a_conversation_are_counted(store: SessionStore) -> None:
-    assert await store.count_messages(SessionFilter()) == 0
+    assert await store.count_messages(SessionFilter(owner=EVERYBODY)) == 0
     await create_owned(store, "a", "alice")
     await create_owned(store, "b", "bob")
     await store.append("a", 1, [begin("ann"), done(1)])
     await store.append("a", 2, [begin("ann", at=2)])
     await store.append("b", 1, [begin("ann"), done(1)])
-    assert await store.count_messages(SessionFilter()) == 5
+    assert await store.count_messages(SessionFilter(owner=EVERYBODY)) == 5
     assert await store.count_messages(SessionFilter(owner=Owner("alice"))) == 3
     assert await store.count_messages(SessionFilter(owner=Owner("carol"))) == 0
     assert [
@@ -113,3 +114,13 @@ async def test_session_is_found_by_the_history_that_its_client_resends(store: Se
     assert await ids(store, owner=Owner("alice"), history_hash="1" * 64) == []
     assert await ids(store, owner=Owner("alice"), history_hash="2" * 64) == ["b", "a"]
     await store.set_history_hash("nobody", "1" * 64)
+    assert await store.get_session("nobody") is None
+
+
+async def test_session_goes_on_with_another_team(store: SessionStore) -> None:
+    await create_owned(store, "a", "alice")
+    await store.set_config_path("a", "/teams/support.yaml")
+    await store.set_config_path("nobody", "/teams/support.yaml")
+    session = await store.get_session("a")
+    assert session is not None
+    assert session.config_path == "/teams/support.yaml"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import StoreError
-from massmem.core.records import LogEntry, RecordingJob
+from massmem.core.records import EVERYBODY, LogEntry, RecordingJob
 from massmem.store import open_store
 from massmem.store.ports import Retention, SessionStore
 from tests.contract.test_session_store import done, everything, opener, session, store
@@ -47,8 +47,8 @@ async def test_rewritten_text_is_everywhere_and_the_rest_is_as_it_was(store: Ses
     title = {"title": f"Who was {OTHER_WORD}?"}
     assert copy == before.model_copy(update={"session": before.session.model_copy(update=title)})
     assert await store.get_lease_owner("session_a") == "somebody"
-    assert await store.search_messages(WORD) == []
-    assert len(await store.search_messages(OTHER_WORD)) == sum(
+    assert await store.search_messages(WORD, owner=EVERYBODY) == []
+    assert len(await store.search_messages(OTHER_WORD, owner=EVERYBODY)) == sum(
         OTHER_WORD in m.content and m.kind != "reasoning" for m in after
     )
     assert [turn.question for turn in await store.list_turns("session_a")] == [f"Who was {OTHER_WORD}?", "And then?"]

@@ -6,7 +6,7 @@ import pytest
 
 from massmem.core.errors import InputError, StoreError, UnknownSessionError
 from massmem.core.events import MessageAdded, ToolReturned
-from massmem.core.records import SessionFilter
+from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.memory.persistent import Selection
 from massmem.store.lookup import (
     find_session,
@@ -29,7 +29,7 @@ async def store_question(store: SessionStore, name: str, question: str, at: floa
 
 
 async def ids(store: SessionStore, limit: int | None = None, offset: int = 0, **wanted: object) -> list[str]:
-    found = await store.find_sessions(SessionFilter.model_validate(wanted), limit, offset)
+    found = await store.find_sessions(SessionFilter.model_validate({"owner": EVERYBODY, **wanted}), limit, offset)
     return [each.session.session_id for each in found]
 
 
@@ -48,7 +48,7 @@ TRIP, KAFKA, SKY = "session_20251028_143000", "session_20251028_150000", "sessio
 async def test_the_last_used_comes_first(three: SessionStore) -> None:
     assert await ids(three) == [TRIP, SKY, KAFKA]
     assert await ids(three, limit=1, offset=1) == [SKY]
-    listed = (await three.find_sessions(SessionFilter()))[0]
+    listed = (await three.find_sessions(SessionFilter(owner=EVERYBODY)))[0]
     assert (listed.turns, listed.session.status, listed.session.title) == (2, "active", "Trip to Lisbon")
 
 
@@ -68,24 +68,21 @@ async def test_filters(three: SessionStore) -> None:
 
 
 async def test_counts(three: SessionStore) -> None:
-    counts = await three.count_sessions(SessionFilter())
+    counts = await three.count_sessions(SessionFilter(owner=EVERYBODY))
     assert (counts.sessions, counts.active, counts.messages) == (3, 3, 7)
     assert counts.by_status == {"active": 1, "completed": 2}
-    one = await three.count_sessions(SessionFilter(text="lisbon"))
+    one = await three.count_sessions(SessionFilter(text="lisbon", owner=EVERYBODY))
     assert (one.sessions, one.messages) == (1, 3)
-    none = await three.count_sessions(SessionFilter(text="nothing"))
+    none = await three.count_sessions(SessionFilter(text="nothing", owner=EVERYBODY))
     assert (none.sessions, none.active, none.messages, none.by_status) == (0, 0, 0, {})
 
 
 async def test_confidence_of_the_last_answer(three: SessionStore) -> None:
-    assert [(e.confidence, e.escalated) for e in await three.find_sessions(SessionFilter(title="Trip to Lisbon"))] == [
-        (None, False)
-    ]
+    criteria = SessionFilter(title="Trip to Lisbon", owner=EVERYBODY)
+    assert [(e.confidence, e.escalated) for e in await three.find_sessions(criteria)] == [(None, False)]
     sure = done(40).model_copy(update={"confidence": 0.25, "escalated": True})
     await three.append(TRIP, 2, [sure])
-    assert [(e.confidence, e.escalated) for e in await three.find_sessions(SessionFilter(title="Trip to Lisbon"))] == [
-        (0.25, True)
-    ]
+    assert [(e.confidence, e.escalated) for e in await three.find_sessions(criteria)] == [(0.25, True)]
     final = (await everything(three, TRIP))[-1]
     assert (final.final, final.confidence, final.escalated) == (True, 0.25, True)
     assert final.metadata["turn_usage"]["prompt"] == 1
@@ -105,7 +102,7 @@ async def test_a_new_name_stays(three: SessionStore) -> None:
 
 async def test_sessions_are_found_by_id_name_and_beginning(three: SessionStore) -> None:
     async def find(name: str) -> str:
-        return (await find_session(three, name)).session_id
+        return (await find_session(three, name, EVERYBODY)).session_id
 
     await three.rename_session(SKY, "physics")
     for name in (SKY, "physics", "PHYSICS", "session_20251029", "20251029", "20251029_09"):
@@ -117,19 +114,19 @@ async def test_sessions_are_found_by_id_name_and_beginning(three: SessionStore) 
     with pytest.raises(UnknownSessionError) as unknown:
         await find("Trip to Lisbom")
     assert f"did you mean {TRIP}?" in unknown.value.hint
-    assert (await get_newest_session(three)).session_id == TRIP
+    assert (await get_newest_session(three, EVERYBODY)).session_id == TRIP
 
 
 async def test_an_exact_name_goes_before_the_beginning_of_an_id(three: SessionStore) -> None:
     await three.rename_session(KAFKA, "session_20251029")
-    assert (await find_session(three, "session_20251029")).session_id == KAFKA
+    assert (await find_session(three, "session_20251029", EVERYBODY)).session_id == KAFKA
     await three.rename_session(KAFKA, SKY)
-    assert (await find_session(three, SKY)).session_id == SKY
+    assert (await find_session(three, SKY, EVERYBODY)).session_id == SKY
 
 
 async def test_no_session_to_go_on_with(store: SessionStore) -> None:
     with pytest.raises(UnknownSessionError, match="no session yet"):
-        await get_newest_session(store)
+        await get_newest_session(store, EVERYBODY)
 
 
 async def test_turns_in_pages(store: SessionStore) -> None:
@@ -179,11 +176,11 @@ async def test_a_deleted_session_is_gone_and_the_others_are_not(three: SessionSt
     assert await three.list_turns(TRIP) == []
     assert await three.read_turn_events(TRIP, 1) == []
     assert await queue(three, TRIP) == []
-    assert await three.search_messages("Lisbon rains") == []
+    assert await three.search_messages("Lisbon rains", owner=EVERYBODY) == []
     assert await ids(three) == [SKY, KAFKA]
     assert (await everything(three, KAFKA), await queue(three, KAFKA)) == before
     assert await three.erase_deleted() is True
-    assert [m.session_id for m in await three.search_messages("Kafka")] == [KAFKA, KAFKA]
+    assert [m.session_id for m in await three.search_messages("Kafka", owner=EVERYBODY)] == [KAFKA, KAFKA]
     with pytest.raises(StoreError, match="deleted"):
         await three.append(TRIP, 3, [begin("ann", at=50)])
     assert await three.delete_session(TRIP, 1000) is None
@@ -204,11 +201,11 @@ async def test_a_session_is_deleted_in_parts_and_says_so_meanwhile(store: Sessio
         assert await ids(store, status="deleting") == ["session_a"]
         assert len(await everything(store)) == left
         with pytest.raises(UnknownSessionError, match="being deleted"):
-            await find_session(store, "session_a")
+            await find_session(store, "session_a", EVERYBODY)
         with pytest.raises(UnknownSessionError, match="being deleted"):
             await require_session(store, "session_a")
         with pytest.raises(UnknownSessionError):
-            await get_newest_session(store)
+            await get_newest_session(store, EVERYBODY)
         with pytest.raises(StoreError):
             await store.rename_session("session_a", "again")
     assert seen == sorted(seen, reverse=True)
@@ -235,7 +232,7 @@ async def test_answers_ballots_and_leases_go_with_their_session(store: SessionSt
 async def test_secret_in_a_title_of_an_earlier_release_is_shown_nowhere(store: SessionStore) -> None:
     await store.create_session(session())
     await store.rename_session("session_a", "my password is hunter22")
-    (listed,) = await store.find_sessions(SessionFilter())
+    (listed,) = await store.find_sessions(SessionFilter(owner=EVERYBODY))
     (by_id,), one = await store.list_sessions(), await store.get_session("session_a")
     assert one is not None
     assert {listed.session.title, by_id.title, one.title} == {"my password is [redacted]"}

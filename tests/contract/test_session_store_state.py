@@ -9,7 +9,7 @@ import pytest
 from massmem.core.errors import StoreError
 from massmem.core.events import Event
 from massmem.core.messages import clean_text
-from massmem.core.records import LogEntry, SessionState
+from massmem.core.records import EVERYBODY, LogEntry, SessionState
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import Opener, done, everything, queue, session
@@ -164,7 +164,7 @@ async def seen(store: SessionStore) -> list[object]:
         await queue(store, "session_a"),
         await store.count_recordings("session_a"),
         await store.get_winner_names(["session_a"]),
-        [m.content for m in await store.search_messages("question")],
+        [m.content for m in await store.search_messages("question", owner=EVERYBODY)],
         await store.export_session("session_a"),
         [page async for page in pages(store)],
     ]

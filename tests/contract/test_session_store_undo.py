@@ -2,8 +2,9 @@
 
 import pytest
 
-from massmem.core.events import Event, HistoryCleared, NoteAdded, TurnUndone
-from massmem.core.records import SessionState
+from massmem.core.events import Event, HistoryCleared, MemoryChanged, NoteAdded, TurnUndone
+from massmem.core.records import EVERYBODY, SessionState
+from massmem.memory.persistent import Selection
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, queue, session, store
 from tests.support.sample_turn import answer, begin, compression
@@ -32,11 +33,11 @@ async def list_contents(store: SessionStore) -> list[str]:
 
 
 async def test_an_undone_turn_is_in_the_log_and_nowhere_else(two: SessionStore) -> None:
-    assert {m.turn for m in await two.search_messages("windmill lighthouse")} == {1, 2}
+    assert {m.turn for m in await two.search_messages("windmill lighthouse", owner=EVERYBODY)} == {1, 2}
     await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
     assert await list_contents(two) == ["The lighthouse is there.", "Where is the lighthouse?"]
-    assert {m.turn for m in await two.search_messages("windmill lighthouse")} == {1}
-    assert await two.search_messages("windmill", [ID]) == []
+    assert {m.turn for m in await two.search_messages("windmill lighthouse", owner=EVERYBODY)} == {1}
+    assert await two.search_messages("windmill", [ID], owner=EVERYBODY) == []
     assert await two.get_winner_names([ID]) == {(ID, 1): "ann"}
     last = await two.get_last_turn(ID)
     assert last is not None
@@ -49,7 +50,7 @@ async def test_undone_matches_leave_room_for_others(two: SessionStore) -> None:
     question = "Where is the windmill lighthouse windmill lighthouse?"
     await two.append(ID, 3, [begin("ann", question=question), done(6, "windmill lighthouse windmill")])
     await two.append(ID, 3, [TurnUndone(session_id=ID, turn=3)])
-    assert len(await two.search_messages("windmill lighthouse", [ID], 2)) == 2
+    assert len(await two.search_messages("windmill lighthouse", [ID], 2, owner=EVERYBODY)) == 2
 
 
 async def test_a_summary_of_an_undone_turn_gives_way_to_the_one_before(two: SessionStore) -> None:
@@ -87,4 +88,27 @@ async def test_a_note_is_what_the_user_said_and_is_queued(store: SessionStore) -
     (note,) = await store.read_messages(ID)
     assert (note.kind, note.agent_id, note.turn, note.metadata) == ("user", None, 0, {"note": True})
     assert [(r.kind, r.agent_id, r.turn, r.position) for r in await queue(store)] == [("episode", None, 0, 0)]
-    assert [m.content for m in await store.search_messages("tabs")] == ["Use tabs."]
+    assert [m.content for m in await store.search_messages("tabs", owner=EVERYBODY)] == ["Use tabs."]
+
+
+async def test_change_of_a_memory_is_a_message_and_queued_as_of_its_turn(two: SessionStore) -> None:
+    (question,) = [m for m in await two.read_messages(ID) if m.content == "Where is the lighthouse?"]
+    change = MemoryChanged(
+        action="edit", kind="episode", agent_id="user", turn=1, sources=(question.seq,), old=question.content,
+        text="Where is the beacon?", by="user",
+    )  # fmt: skip
+    await two.append(ID, 0, [change])
+    message = (await two.read_messages(ID))[-1]
+    assert (message.kind, message.turn, message.content) == ("system", 0, "Where is the beacon?")
+    noted = {"action": "edit", "kind": "episode", "agent_id": "user", "turn": 1, "by": "user"}
+    assert message.metadata["memory_change"] == noted | {"old": question.content, "message_ids": [question.id]}
+    assert len(await list_contents(two)) == 4
+    assert await two.search_messages("beacon", owner=EVERYBODY) == []
+    found = await two.get_latest_summary(ID, "ann")
+    assert found is not None
+    assert found.content == "of the windmill"
+    (job,) = [job for job in await queue(two) if job.message_id == message.id]
+    assert (job.kind, job.agent_id, job.turn, job.message_id, job.status) == ("episode", None, 1, message.id, "pending")
+    await two.forget_recordings(Selection(ID, turn=1))
+    pending = {job.message_id for job in await queue(two) if job.status == "pending"}
+    assert message.id not in pending, "it goes with the memories of its turn"

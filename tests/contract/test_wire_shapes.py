@@ -16,7 +16,7 @@ from massmem.config.models import BackendConfig
 from massmem.core.errors import ContentRefused, ContextOverflow, ProviderError
 from massmem.core.messages import ChatMessage, ChatRequest, FinishReason, Purpose, Usage
 from massmem.providers import Providers
-from massmem.tools.workflow import Vote, build_vote_schema, build_vote_tools, read_action
+from massmem.tools.actions import Vote, build_vote_schema, build_vote_tools, read_action
 from tests.support.provider_stub import KEY, Http, Stub, running_stub
 from tests.support.replies import ask
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -104,7 +105,7 @@ def test_answer_that_does_not_fit_the_schema_is_exit_code_1(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (None, "cannot be read"),
+        (None, "there is no file"),
         ("port: integer", "is not JSON"),
         ("[" * 100_000, "nested too deeply"),
         ('{"type": "objekt"}', "no JSON Schema"),
@@ -207,6 +208,23 @@ def test_reader_sees_who_agrees_and_what_the_minority_says(tmp_path: Path):
     assert b"gave or chose" not in quiet.stderr
     dissent = json.loads(call_massmem("--config", team, "--json", "Why?").stdout)["dissent"]
     assert [position["agent"] for position in dissent["minority"]] == ["d"]
+
+
+def test_answers_without_a_vote_are_not_compared_and_the_others_are_named(tmp_path: Path):
+    team = write_team(tmp_path, script("It is the air."), script("Air does it."), coordination={"max_rounds": 1})
+    ran = call_massmem("--config", team, "--output", "plain", "Why?")
+    progress = ran.stderr.decode()
+    reason = "no vote was held: coordination.max_rounds is 1"
+    assert f"a wins: {reason}\n" in progress
+    assert "gave or chose" not in progress
+    assert f"2 answers, not compared ({reason}); the final answer is written from them\n" in progress
+    command = re.search(r"^see every answer with: massmem (.*)$", progress, re.MULTILINE)
+    assert command is not None
+    shown = call_massmem(*shlex.split(command[1])).stdout.decode()
+    assert "It is the air." in shown and "Air does it." in shown and f"2 answers, not compared ({reason})" in shown
+    result = json.loads(call_massmem("--config", team, "--json", "Why?").stdout)
+    assert result["agreement"].startswith("2 answers, not compared")
+    assert [position["agent"] for position in result["dissent"]["uncompared"]] == ["b"]
 
 
 def test_failed_agent_is_reported_and_fails_with_strict(tmp_path: Path):
@@ -322,7 +340,7 @@ def test_files_are_added_to_the_question(team: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "question", "message"),
     [
-        ("missing.txt", "Why?", "missing.txt cannot be read: No such file or directory"),
+        ("missing.txt", "Why?", "there is no file missing.txt"),
         (".", "Why?", ". is a folder"),
         ("image.png", "Why?", "image.png is not a text file in UTF-8"),
         ("notes.txt", None, "there are files, but no question"),

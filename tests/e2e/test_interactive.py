@@ -20,8 +20,8 @@ from tests.support.pictures import PNG
 
 pytestmark = pytest.mark.slow
 
-READY = r"\x1b\[\?2004h"
-"""Sent when a line is read: from now on pastes are marked as such."""
+READY = r"\x1b\[\?2004h\x1b\[\?(?:1l\x1b\[\?)?25l\x1b\[0m\x1b\[\?7l"
+"""Sent when a line is read: pastes are marked as such, as they are during a turn."""
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]")
 
 
@@ -415,6 +415,6 @@ def test_picture_in_a_question_is_seen_and_asked_about_again(tmp_path: Path, mon
     child = talk("--config", write_team(tmp_path, script("seen: {seen}")))
     say(child, 'What is on @"my plan.png" and in @notes.txt?', r"seen: my plan\.png \(image/png", READY)
     say(child, "/retry", r"seen: my plan\.png \(image/png", READY)
-    say(child, "What is on @missing.png?", "missing.png cannot be read", READY)
+    say(child, "What is on @missing.png?", "there is no file missing.png", READY)
     say(child, "Does @alice know?", "seen: my plan", READY)
     leave(child)

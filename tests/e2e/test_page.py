@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect
 
 from tests.integration.test_server_evaluations import evaluate
+from tests.support.cli import massmem
 from tests.support.page import StartPage
 from tests.support.pictures import PNG
 from tests.support.service import Service, make_agent, make_config, make_token, wait_until
@@ -158,6 +159,9 @@ def test_agents_answer_side_by_side_and_the_winner_last(open_page: Open) -> None
     ask(page, "Why is the sky blue?")
     expect(final_answer(page)).to_contain_text("Air scatters blue light")
     expect(final_answer(page)).to_contain_text("ann")
+    expect(final_answer(page)).to_contain_text(
+        "3 of 3 agents gave or chose this answer; its author, who could not vote"
+    )
     page.get_by_role("button", name="How they decided").click()
     first = page.get_by_role("region", name="Round 1").locator(".step")
     expect(first).to_have_count(3)
@@ -361,16 +365,151 @@ def test_conversations_of_other_programs_are_imported(open_page: Open, tmp_path:
 
 def test_files_go_with_a_question(open_page: Open, tmp_path: Path) -> None:
     page = open_page("files")
-    (tmp_path / "notes.txt").write_text("The sky over Lisbon.")
+    (tmp_path / "notes.txt").write_text("The sky over Lisbon.\n" * 75)
+    (tmp_path / "dot.png").write_bytes(PNG)
     page.locator("input[type=file]").set_input_files([tmp_path / "notes.txt"])
     expect(page.get_by_text("notes.txt")).to_be_visible()
     ask(page, "What is in it?")
     expect(final_answer(page)).to_be_visible()
-    expect(page.locator(".message.user")).to_contain_text("The sky over Lisbon.")
-    (tmp_path / "dot.png").write_bytes(PNG)
+    expect(page.locator(".composer .file")).to_have_count(0)
+    chip = page.locator(".message.user summary")
+    expect(chip).to_have_text("notes.txt 1,574 characters")
+    expect(page.get_by_role("heading", name="What is in it?", exact=True)).to_be_visible()
+    chip.press("Enter")
+    expect(page.locator(".message.user pre")).to_contain_text("The sky over Lisbon.")
+    check_view(page, "text of a file")
     page.locator("input[type=file]").set_input_files([tmp_path / "dot.png"])
     ask(page, "What is this?")
     expect(page.locator(".picture")).to_be_visible()
+    page.get_by_label("Search conversations").fill("Lisbon")
+    expect(page.locator(".hit .excerpt").first).to_contain_text("notes.txt: The sky over")
+    expect(page.locator(".hit .title").first).to_have_text("What is in it?")
+    page.get_by_role("region", name="Turn 1").get_by_role("button", name="Ask again").click()
+    expect(page.get_by_label("Your question in a new conversation")).to_have_value("What is in it?")
+    page.get_by_role("button", name="Ask", exact=True).first.click()
+    expect(page.get_by_role("region", name="Turn 2")).to_have_count(0)
+    expect(page.locator(".message.user summary")).to_have_text("notes.txt 1,574 characters")
+
+
+def test_unreadable_file_is_refused_when_it_is_chosen(open_page: Open, tmp_path: Path) -> None:
+    page = open_page("refused")
+    (tmp_path / "noise.bin").write_bytes(b"\xff\x00\x01")
+    (tmp_path / "cut.png").write_bytes(PNG[:-20])
+    (tmp_path / "large.txt").write_bytes(b"x" * 10_000_001)
+    (tmp_path / "notes.txt").write_text("Lisbon")
+    sentences = {
+        "noise.bin": "is not a text file", "cut.png": "is cut off", "large.txt": "is larger than 10.0 MB",
+    }  # fmt: skip
+    for name, sentence in sentences.items():
+        page.locator("input[type=file]").set_input_files([tmp_path / name])
+        expect(page.get_by_role("alert")).to_contain_text(f"{name} {sentence}")
+        expect(page.locator(".composer .file")).to_have_count(0)
+    page.get_by_label("Your question").fill("What is it?")
+    held: list[Route] = []
+    page.route("**/files/check*", lambda route: held.append(route))
+    page.locator("input[type=file]").set_input_files([tmp_path / "noise.bin", tmp_path / "notes.txt"])
+    page.get_by_label("Your question").press("Enter")
+    wait_until(lambda: page.locator(".composer .file").count() == 2 and len(held) > 0)
+    page.route("**/files/check*", lambda route: route.continue_())
+    held[0].continue_()
+    expect(page.get_by_role("alert")).to_contain_text("noise.bin")
+    expect(page.locator(".composer .file")).to_contain_text("notes.txt")
+    expect(page.get_by_label("Your question")).to_have_value("What is it?")
+    check_view(page, "refused file")
+
+
+def test_draft_stays_until_it_was_sent(open_page: Open, service: Service, tmp_path: Path) -> None:
+    page = open_page("drafts")
+    (tmp_path / "notes.txt").write_text("Lisbon")
+
+    def check_draft() -> None:
+        expect(page.get_by_label("Your question")).to_have_value("What is in it?")
+        expect(page.locator(".composer .file")).to_contain_text("notes.txt")
+
+    page.locator("input[type=file]").set_input_files([tmp_path / "notes.txt"])
+    page.get_by_label("Your question").fill("What is in it?")
+    expect(page.locator(".composer .file")).to_contain_text("notes.txt")
+    page.wait_for_timeout(500)  # the browser writes it down
+    page.reload()
+    check_draft()
+    page.route("**/chat/stream", lambda route: route.abort())
+    page.get_by_label("Your question").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    check_draft()
+    names: list[str] = []
+
+    def lose_answer(route: Route) -> None:
+        route.fetch()
+        route.abort()
+        names.append(route.request.headers["idempotency-key"])
+
+    page.route("**/chat/stream", lose_answer)
+    page.get_by_label("Your question").press("Enter")
+    wait_until(lambda: page.get_by_role("alert").count() == 1 and len(names) == 1)
+    check_draft()
+    page.route("**/chat/stream", lambda route: route.continue_())
+    page.get_by_label("Your question").press("Enter")
+    expect(final_answer(page)).to_be_visible()
+    expect(page.get_by_label("Your question")).to_have_value("")
+    assert [entry["turns"] for entry in service.client("drafts").get("/api/v1/sessions").json()["sessions"]] == [1]
+    page.reload()
+    expect(final_answer(page)).to_be_visible()
+    expect(page.get_by_label("Your question")).to_have_value("")
+
+
+def test_conversation_that_was_deleted_in_another_tab_does_not_begin_anew(open_page: Open, service: Service) -> None:
+    page = open_page("deleted")
+    ask(page, "Why is the sky blue?")
+    expect(final_answer(page)).to_be_visible()
+    client = service.client("deleted")
+    (session_id,) = client.list_sessions()
+    assert client.delete(f"/api/ai-memory/conversations/{session_id}").status_code == 200
+    expect(page.get_by_text("There is no such conversation")).to_be_visible()
+    assert client.list_sessions() == []
+
+
+def test_team_of_a_conversation_is_shown_and_changed(open_page: Open) -> None:
+    page = open_page("teams")
+    ask(page, "Why is the sky blue?")
+    expect(final_answer(page)).to_be_visible()
+    ask(page, "Where is my order?", "asking")
+    expect(page.get_by_text("What is the number of your order?")).to_be_visible()
+    page.get_by_label("Your reply").fill("O-12345")
+    page.get_by_role("button", name="Reply").click()
+    expect(final_answer(page)).to_contain_text("It left Lisbon.")
+    page.reload()
+    expect(page.get_by_label("Team")).to_have_value("asking")
+
+
+def test_change_of_the_team_is_said_before_the_question(
+    browser: Browser, start_page: StartPage, tmp_path: Path
+) -> None:
+    for name in ("kept", "gone"):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"agents": [make_agent("dora", "Seven hills.")]}))
+    started = start_page({"agents": [make_agent("ann", "It is blue.")]})
+    for name in ("kept", "gone"):
+        asked = massmem("--config", str(tmp_path / f"{name}.yaml"), f"Is it {name}?", env={"HOME": str(started.home)})
+        assert asked.returncode == 0, asked.stderr
+    (tmp_path / "gone.yaml").unlink()
+    context = browser.new_context(viewport={"width": 400, "height": 900})
+    context.set_default_timeout(PATIENCE)
+    try:
+        page = context.new_page()
+        page.goto(started.address)
+        page.get_by_role("button", name="Show conversations").click()
+        page.get_by_role("link", name="Is it gone?").click()
+        note = page.locator(".composer .notice")
+        expect(note).to_contain_text("Another team answers from here on: ann (so far: dora)")
+        expect(note).to_contain_text("gone.yaml, with which this conversation began, is not there.")
+        check_view(page, "another team")
+        page.get_by_role("button", name="Show conversations").click()
+        page.get_by_role("link", name="Is it kept?").click()
+        expect(final_answer(page)).to_contain_text("Seven hills.")
+        expect(note).to_have_count(0)
+        ask(page, "Really?")
+        expect(page.locator(".turn").nth(1).locator(".message.final:not([aria-busy])")).to_contain_text("Seven hills.")
+    finally:
+        context.close()
 
 
 def test_context_memory_and_figures_are_shown(open_page: Open, service: Service) -> None:
@@ -400,6 +539,33 @@ def test_context_memory_and_figures_are_shown(open_page: Open, service: Service)
     expect(page.get_by_role("row", name=re.compile("^ann"))).to_contain_text("100 %")
     others = "(await import('/page/chart.js')).addColours({user: 7, ann: 0}, ['ann', 'old', 'older'])"
     assert page.evaluate(f"async () => {others}") == {"user": 7, "ann": 0, "old": 1, "older": 2}
+
+
+def test_memory_is_corrected_and_pinned_by_keyboard(open_page: Open, service: Service) -> None:
+    page = open_page("keeper")
+    ask(page, "Why is the sky blue?")
+    expect(final_answer(page)).to_be_visible()
+    wait_for_memories(service, "keeper")
+    page.evaluate("location.hash = '/memory/all'")
+    memory = page.locator(".memory", has_text="Why is the sky blue?")
+    memory.get_by_role("button", name="Correct").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("What agents are to know")).to_be_focused()
+    check_view(page, "the text of a memory")
+    page.get_by_label("What agents are to know").fill("Why is the sea green?")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    memory = page.locator(".memory", has_text="Why is the sea green?")
+    expect(memory).to_contain_text("edited")
+    memory.get_by_role("button", name="Pin").press("Enter")
+    expect(memory.get_by_role("button", name="Unpin")).to_be_visible()
+    memory.get_by_role("button", name="Where it comes from").click()
+    expect(memory.locator(".sources")).to_contain_text("corrected")
+    expect(memory.locator(".sources pre").first).to_have_text("Why is the sky blue?")
+    check_view(page, "a memory with its changes")
+    page.get_by_label("Pinned").check()
+    expect(page.locator(".memory")).to_have_count(1)
 
 
 def test_others_conversations_do_not_exist(open_page: Open) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Response, expect
 
-from massmem.core.records import LogEntry, SessionCopy, SessionRecord, SessionState
+from massmem.core.records import LogEntry, Owner, SessionCopy, SessionRecord, SessionState
 from massmem.session.owners import to_stored_id
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -68,7 +68,7 @@ async def fill(home: Path, turns: int, sessions: int) -> None:
 
 
 async def store_session(store: SessionStore, user: str, name: str, turns: Sequence[tuple[str, str]]) -> None:
-    session_id = to_stored_id(user, name)
+    session_id = to_stored_id(Owner(user), name)
     record = SessionRecord(
         session_id=session_id, user_id=user, title=turns[0][0][:80], last_message=turns[-1][1][:80],
         message_count=2 * len(turns), status="completed", created_at=START, updated_at=START,

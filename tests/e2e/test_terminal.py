@@ -166,3 +166,20 @@ def test_the_answer_cannot_command_the_terminal(tmp_path: Path):
     assert "[red]plain[/red] " in text
     for trick in ("\x1b[2J", "\x1b]0;", "owned", "\x07"):
         assert trick not in text
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_plain_output_shows_the_answer_while_it_is_written(tmp_path: Path, members: int):
+    text = "It is written slowly, and it has not come to its end."
+    written = {"chunk_delay": 0.3, "chunk_size": 8}
+    agents = [script(text, present=text, **written), script("Another text.", present=text, **written)]
+    team = write_team(tmp_path, *agents[:members], coordination={"max_rounds": 1})
+    child = terminal("--config", team, "--output", "plain", "Why?")
+    child.expect("\nIt is wri")
+    began = time.monotonic()
+    rest, code = ending(child)
+    assert code == 0
+    assert time.monotonic() - began > 1, "the rest comes later"
+    shown = rest.replace("\r\n", "\n")
+    assert shown.startswith("tten slowly, and it has not come to its end.\n  "), "progress begins a line"
+    assert shown.count("come to its end.") == members % 2 + 1, "besides the line of progress it stands there once"

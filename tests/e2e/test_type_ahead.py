@@ -46,7 +46,8 @@ def test_stopped_turn_is_finished_with_the_answers_so_far(tmp_path: Path):
 
 
 @pytest.mark.parametrize("moment", ["before the start", pytest.param("during a turn", marks=pytest.mark.slow)])
-def test_two_questions_typed_ahead_are_two(tmp_path: Path, moment: str):
+@pytest.mark.parametrize("enter", ["\r", "\n"])
+def test_two_questions_typed_ahead_are_two(tmp_path: Path, moment: str, enter: str):
     team = write_team(tmp_path, script("an answer", latency=1.0))
     if moment == "before the start":
         child = terminal("--config", team, PROMPT_TOOLKIT_NO_CPR="1")
@@ -54,10 +55,32 @@ def test_two_questions_typed_ahead_are_two(tmp_path: Path, moment: str):
         child = talk("--config", team)
         child.send("Why?\r")
         child.expect("turn 1")
-    child.send("One question?\rTwo questions?\r")
+    child.send(f"One question?{enter}Two questions?{enter}")
+    if moment == "during a turn":
+        child.expect("queued: One question")
+        child.expect("queued: Two questions")
     child.expect("> One question")
     child.expect("> Two questions")
     child.expect("an answer.*" + READY)
     last_turn = 2 if moment == "before the start" else 3
     say(child, "/undo", f"Turn {last_turn} is undone", "Two questions", READY)
     leave(child)
+
+
+def test_pastes_during_a_turn_are_one_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    team = write_team(tmp_path, script("an answer", latency=1.0))
+    child = talk("--config", team)
+    child.send("Why?\r")
+    child.expect(r"\x1b\[\?2004h.*turn 1")
+    large = "\n".join(f"line {n}" for n in range(40))
+    child.send(f"\x1b[200~first\nlast\x1b[201~ typo\x7f\x7f\x7f\x7ftext\r\x1b[200~{large}\x1b[201~\r")
+    child.expect("queued: first last text")
+    child.expect(r"queued: \[pasted 309 characters #1\]")
+    child.expect("turn 3")
+    child.expect("an answer.*" + READY)
+    say(child, "/export talk.md", "Written to talk.md", READY)
+    leave(child)
+    talk_text = (tmp_path / "talk.md").read_text()
+    assert "first\nlast text" in talk_text
+    assert large in talk_text

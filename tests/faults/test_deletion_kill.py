@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.records import SessionFilter
+from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.memory.persistent import Selection
 from massmem.session.catalogue import list_begun_deletions
 from massmem.store import open_store
@@ -82,7 +82,7 @@ async def _state(user: Path) -> str:
         if record is None:
             return "lie" if messages else "traces" if list_begun_deletions(user) else "gone"
         if record.status == "deleting":
-            listed = await store.find_sessions(SessionFilter(status="deleting"))
+            listed = await store.find_sessions(SessionFilter(status="deleting", owner=EVERYBODY))
             return "marked" if [summary.session.session_id for summary in listed] == [LOST] else "lie"
         return "whole" if messages == record.message_count == 2 * TURNS else "lost"
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from massmem.core.errors import StoreError
-from massmem.core.records import SessionFilter
+from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.store import open_store
 from tests.contract.test_session_store import session
 from tests.support.cli import massmem, script, write_team
@@ -224,10 +224,10 @@ async def test_commands_on_redis(forgetful: RedisServer, tmp_path: Path) -> None
     assert (stats["usingRedis"], stats["durable"], stats["total_sessions"]) == (True, True, 1)
     assert ask(team, "--continue", "Three?").returncode == 0
     store = await open_store(url, tmp_path / ".massmem")
-    (kept,) = await store.find_sessions(SessionFilter())
+    (kept,) = await store.find_sessions(SessionFilter(owner=EVERYBODY))
     assert kept.conversation_length == 4
     assert kept.turns == 3
-    assert await store.search_messages("penguins") == []
+    assert await store.search_messages("penguins", owner=EVERYBODY) == []
     with forgetful.connect(url) as client:
         assert 90_000 < client.pttl(f"massmem:v3:session:{kept.session.session_id}") <= 100_000
         deleted = massmem("sessions", "delete", kept.session.session_id, "--yes", "--config", team, text=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import HomeError, StoreDamagedError, StoreError
+from massmem.core.records import EVERYBODY
 from massmem.store import open_store
 from massmem.store.schema import REVISIONS
 from tests.contract.test_session_store import session
@@ -124,7 +125,9 @@ async def test_read_only_store_can_be_read_and_refuses_changes(small_disk: Path)
     store = await open_store(url, small_disk)
     assert "read-only" in store.info.once[0]
     assert [found.session_id for found in await store.list_sessions()] == ["session_a"]
-    assert [message.content for message in await store.search_messages("penguin")] == ["Which penguin?"]
+    assert [message.content for message in await store.search_messages("penguin", owner=EVERYBODY)] == [
+        "Which penguin?"
+    ]
     with pytest.raises(StoreError, match="read-only"):
         await store.append("session_a", 1, [answer(0, "ann", "more")])
     await store.close()

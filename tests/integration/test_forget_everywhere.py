@@ -240,8 +240,8 @@ async def test_nothing_changes_while_a_turn_is_under_way(memory: Command, home: 
 def test_wrong_orders_change_nothing(memory: Command):
     before = memory.ids()
     for line, why in (
-        (["--everywhere", "--yes"], "nothing was named"),
-        (["--everywhere", "--text", " ", "--yes"], "nothing was named"),
+        (["--everywhere", "--yes"], "no memory was named"),
+        (["--everywhere", "--text", " ", "--yes"], "no memory was named"),
         (["--everywhere", "--text", "a b", "--yes"], "no word to recognise it by"),
         (["--everywhere", "12345", "--yes"], "there is no memory '12345'"),
         (["--everywhere", "--text", SECRET], "add --yes"),

@@ -19,6 +19,7 @@ from massmem.core.events import (
     TurnWaiting,
     UserReplied,
 )
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.session.fork import fork_session
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -90,7 +91,7 @@ def list_double(events: Sequence[Event]) -> list[object]:
 
 
 async def test_turn_goes_on_from_every_event(council: Team):
-    session = await Session.on(council)
+    session = await Session.find(council, owner=COMMAND_LINE_USER)
     assert isinstance((await collect(session.ask(QUESTION)))[-1], TurnWaiting)
     assert isinstance((await collect(session.ask(NUMBER)))[-1], TurnCompleted)
     log, original = await council.store.export_log(session.id), await read_events(council, session.id)
@@ -104,7 +105,7 @@ async def test_turn_goes_on_from_every_event(council: Team):
         assert last is not None
         assert last.is_unfinished == (TurnCompleted not in map(type, copied))
         assert fork.message_count == len(await council.store.read_messages(fork.session_id))
-        copy = await Session.on(council, fork.session_id)
+        copy = await Session.find(council, fork.session_id, owner=COMMAND_LINE_USER)
         end = await finish(copy) if last.is_unfinished else copied[-1]
         events = await read_events(council, fork.session_id)
         assert isinstance(end, TurnCompleted), f"from {entry.payload[:80]}: {end}"

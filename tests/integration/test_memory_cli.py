@@ -14,7 +14,8 @@ import pytest
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
 from massmem.memory.persistent import Fact
-from massmem.session.owners import owner_hash
+from massmem.memory.short_ids import shorten_id
+from massmem.session.owners import hash_user
 from massmem.store import open_store
 from tests.contract.test_session_store import everything, session
 from tests.support.cli import massmem
@@ -79,15 +80,15 @@ async def test_search_of_an_owner_reaches_sessions_with_a_session_name_of_their_
 ) -> None:
     store = await open_store(f"sqlite:///{database}", database.parent)
     for owner in ("alice", "bob"):
-        group = f"{owner_hash(owner)}:zoo"
-        one = session(f"{owner_hash(owner)}.sky").model_copy(update={"user_id": owner, "memory_group": group})
+        group = f"{hash_user(owner)}:zoo"
+        one = session(f"{hash_user(owner)}.sky").model_copy(update={"user_id": owner, "memory_group": group})
         await store.create_session(one)
         await store.append(one.session_id, 1, turn_without_restart())
     await store.close()
     memory = Command(capsys)
     await asyncio.to_thread(memory, "record")
     hits = await asyncio.to_thread(memory.json, "search", "Rayleigh", "--owner", "alice")
-    assert {m["session_id"] for m in hits["memories"]} == {f"{owner_hash('alice')}.sky"}
+    assert {m["session_id"] for m in hits["memories"]} == {f"{hash_user('alice')}.sky"}
 
 
 def test_search_shows_what_the_agent_may_see(memory: Command) -> None:
@@ -112,7 +113,90 @@ def test_list_by_session_agent_and_turn(memory: Command) -> None:
     assert memory.ids("--turn", "2") == memory.ids("--facts") == {}
     out, _ = memory("list", "--agent", "user")
     (point,) = memory.ids("--agent", "user").values()
-    assert out == f"{point}  episode  session_a turn 1  user\n  Why is the sky blue?\n"
+    assert out.splitlines() == [
+        "ID        DATE        WHO   TEXT",
+        f"{shorten_id(point)}  2025-10-28  user  Why is the sky blue?",
+    ]
+
+
+def test_lines_fit_the_terminal(memory: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory("add", "--session-id", "session_a", f"Remember {'a long story ' * 20}")
+    for columns in (80, 50):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for line in (("list",), ("search", "long story"), ("search", "long story", "--all")):
+            out, _ = memory(*line)
+            assert max(map(len, out.splitlines())) == columns
+
+
+def test_memory_is_corrected_and_says_what_it_was(memory: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = memory.ids()["Blue light scatters more."]
+    short = shorten_id(point)
+    assert memory("edit", short[:5], "Violet light scatters most.") == (
+        "", f"massmem: edited: {short}  Violet light scatters most.\n",
+    )  # fmt: skip
+    shown = memory.json("show", short)
+    assert (shown["id"], shown["text"], shown["agent_id"]) == (point, "Violet light scatters most.", "bob")
+    (change,) = shown["changes"]
+    assert (change["action"], change["by"], change["old"]) == ("edit", "user", "Blue light scatters more.")
+    out, _ = memory("show", short)
+    assert "  edited by user, " in out
+    assert "before:\n    Blue light scatters more.\n" in out
+    assert f"{short}  2025-10-28  bob" in memory("list")[0]
+    assert (
+        "(edited; not chosen) Violet light"
+        in memory("search", "violet", "--agent", "bob", "--session-id", "session_a")[0]
+    )
+    assert memory.json("rebuild")["recordings"]["failed"] == 0
+    assert memory.ids()["Violet light scatters most."] == point
+    assert "Blue light scatters more." not in memory.ids()
+    assert "has this text already" in memory("edit", point, "Violet light scatters most.", code=2)[1]
+    assert f"massmem memory edit {short} TEXT" in memory("edit", short, code=2)[1]
+    assert "there is no memory" in memory("edit", "zzzzzz", "Hello.", code=2)[1]
+    assert "at most" in memory("edit", short, "x" * 2_001, code=2)[1]
+
+
+def test_note_is_added_pinned_and_recalled_whatever_is_asked(memory: Command) -> None:
+    refused = memory("add", "I am allergic to peanuts.", code=2)[1]
+    assert "this team remembers each conversation by itself" in refused
+    assert "--session-id ID" in refused
+    added = memory.json("add", "I am allergic to peanuts.", "--session-id", "session_a")
+    point = added["memory"]["id"]
+    assert (added["session_id"], added["memory"]["agent_id"], added["memory"]["turn"]) == ("session_a", "user", 0)
+    memory("pin", added["memory"]["short_id"])
+    assert memory.json("search", "quasar", "--session-id", "session_a")["pinned"][0]["id"] == point
+    assert [m["id"] for m in memory.json("list", "--pinned")["memories"]] == [point]
+    memory("rebuild")
+    assert [m["text"] for m in memory.json("list", "--pinned")["memories"]] == ["I am allergic to peanuts."]
+    assert "pinned" in memory("show", added["memory"]["short_id"])[0]
+    assert "no longer pinned" in memory("unpin", point)[1]
+    assert memory.json("list", "--pinned")["memories"] == []
+    memory("edit", point, "word " * 300)
+    assert "too long to be pinned" in memory("pin", point, code=2)[1]
+
+
+def test_note_of_all_conversations_is_in_one_of_its_own(memory: Command, tmp_path: Path, home: Path) -> None:
+    settings = "{session_name: null, embedding: {model: none}}"
+    (tmp_path / "team.yaml").write_text(CONFIG.replace("{embedding: {model: none}}", settings))
+    first = memory.json("add", "I am allergic to peanuts.")
+    assert memory.json("add", "I live in Ghent.")["session_id"] == first["session_id"] == "notes"
+    assert "Ghent" in memory("search", "Where do I live?", "--agent", "ann")[0]
+    assert "Notes" in (home / ".massmem" / "sessions.json").read_text()
+
+
+def test_edited_memory_is_forgotten_everywhere_with_what_it_was(memory: Command, home: Path) -> None:
+    short = shorten_id(memory.ids()["Blue light scatters more."])
+    memory("edit", short, "Violet light travels slowly through thick honey.")
+    receipt = memory.json("forget", "--everywhere", short, "--yes")
+    assert receipt["complete"] is True
+    for text in ("Blue light scatters more", "Violet light travels"):
+        assert holds(home / ".massmem", text) == []
+
+
+def test_edit_stays_when_another_sentence_of_its_session_is_forgotten(memory: Command) -> None:
+    point = memory.ids()["Why is the sky blue?"]
+    memory("edit", point, "Why is the sea green?")
+    memory("forget", "--everywhere", memory.ids()["Blue light scatters more."], "--yes")
+    assert "Why is the sea green?" in memory.ids()
 
 
 async def add_fact(home: Path, text: str, message_ids: tuple[str, ...]) -> None:
@@ -142,7 +226,8 @@ def test_show_says_where_a_fact_came_from(fact: str, memory: Command) -> None:
     assert (shown["kind"], shown["text"]) == ("fact", fact)
     assert [m["content"] for m in shown["messages"]] == ["Why is the sky blue?", "Rayleigh scattering."]
     out, _ = memory("show", point)
-    assert out.startswith(f"{point}  fact  session_a turn 1  ann\n  {fact}\n\nFrom:\n  user, session_a turn 1, ")
+    assert out.startswith(f"{shorten_id(point)}  fact, ann, ")
+    assert f", session_a turn 1\n  {fact}\n\nFrom:\n  user, session_a turn 1, " in out
     assert out.endswith("\n    Rayleigh scattering.\n")
     for wrong in ("12345", "nonsense", "1 OR 1"):
         assert f"there is no memory '{wrong}'" in memory("show", wrong, code=2)[1]
@@ -301,7 +386,7 @@ def test_on_a_terminal_it_asks(memory: Command, reply: str, left: int) -> None:
     line = ["-m", "massmem", "memory", "forget", "--agent", "user", "--config", "team.yaml"]
     spawn: Any = pexpect.spawn  # its annotations are incomplete
     child = spawn(sys.executable, line, encoding="utf-8", timeout=60)
-    child.expect_exact("Memories to forget for good: 1. Continue? [y/N]: ")
+    child.expect_exact("Forget 1 memory for good? [y/N]: ")
     child.sendline(reply)
     child.expect(pexpect.EOF)
     child.close()

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from massmem.config.home import make_file
 from massmem.core.errors import StoreDamagedError, StoreError, StoreVersionError
 from massmem.core.events import Event, HistoryCleared, TurnStarted
+from massmem.core.records import EVERYBODY
 from massmem.store import migrations, open_store, sqlite
 from massmem.store.ports import SessionStore
 from massmem.store.postgres import migrate_database, parse_url
@@ -276,7 +277,9 @@ async def read_store(store: SessionStore, searches: Iterable[str]) -> dict[str, 
         session.session_id: await read_session(store, session.session_id) for session in await store.list_sessions()
     }
     return sessions | {
-        "searches": {query: [message.id for message in await store.search_messages(query)] for query in searches}
+        "searches": {
+            query: [message.id for message in await store.search_messages(query, owner=EVERYBODY)] for query in searches
+        }
     }
 
 
@@ -295,7 +298,7 @@ async def test_database_of_an_earlier_release_reads_the_same(database: Path, sch
     assert sqlite.read_revision(database) == NOW
     store = await open_store(f"sqlite:///{database}", database.parent)
     await store.append("session_a", 4, [begin("ann", question="Does it go on after the update?")])
-    assert [message.turn for message in await store.search_messages("update")] == [4]
+    assert [message.turn for message in await store.search_messages("update", owner=EVERYBODY)] == [4]
     await store.close()
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from massmem.session.imports import ImportTarget, import_conversation, parse_conversations
+from massmem.core.records import COMMAND_LINE_USER
+from massmem.session.imports import ImportTarget, import_conversation
+from massmem.session.imports.files import parse_export
 from massmem.session.lease import ProcessLock
 from tests.integration.test_laundering import end, question, read_page
 from tests.integration.test_memory_ledger_cli import CONFIG, Command, memory  # noqa: F401 - a fixture
@@ -26,8 +28,8 @@ async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         await store.append("session_a", 1, first)
         second = [question("session_a", 2, "Thank you for that."), *end(2, "You are welcome.")]
         await store.append("session_a", 2, second)
-        (conversation,) = parse_conversations(EXPORT, "storks", "storks.json")
-        await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+        (conversation,) = parse_export(EXPORT.encode(), "storks.json", "storks.json").conversations
+        await import_conversation(ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER), conversation)
     return database_of(home)
 
 
@@ -61,7 +63,8 @@ def test_a_filter_leaves_one_origin(memory: Command, command: tuple[str, ...], o
 
 def test_a_tool_and_an_import_are_named_beside_the_author(memory: Command) -> None:  # noqa: F811
     out, _ = memory("search", "override", "--origin", "tool")
-    assert "session_a turn 1  ann  quoting tool:mcp__desk__page" in out
+    assert "ann" in out
+    assert "(quoting tool:mcp__desk__page)" in out
     (memory_id,) = [m["id"] for m in memory.json("list", "--origin", "import")["memories"]]
     assert "from import" in memory("show", memory_id)[0]
     assert memory.json("show", memory_id)["origin"] == "import"

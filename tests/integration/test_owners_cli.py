@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from massmem.cli.main import main
-from massmem.session.owners import owner_hash
+from massmem.session.owners import hash_user
 from massmem.store import open_store
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import begin
@@ -46,7 +46,7 @@ async def shared_home(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     folder = home / ".massmem"
     store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
     for start, (name, owner) in enumerate([(OWN, None), (ALICE, "alice")]):
-        group = owner_hash(owner) if owner else ""
+        group = hash_user(owner) if owner else ""
         await store.create_session(session(name, start).model_copy(update={"user_id": owner, "memory_group": group}))
         question = begin("ann", at=start, question=f"Which penguin does {owner} like?")
         await store.append(name, 1, [question, done(start + 1, f"The penguin of {owner} is small.")])

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from massmem.core.events import MessageAdded
-from massmem.core.records import SessionRecord
+from massmem.core.records import Owner, SessionRecord
 from massmem.session.owners import to_stored_id
 from massmem.store import open_store
 from tests.integration.test_mcp_server import open_http
@@ -126,7 +126,7 @@ def test_turn_of_a_megabyte_is_asked_streamed_and_read(start_service: StartServi
 
 async def store_messages(home: Path, user: str, session_id: str, count: int) -> None:
     store = await open_store(f"sqlite:///{home}/massmem.db", home)
-    stored_id = to_stored_id(user, session_id)
+    stored_id = to_stored_id(Owner(user), session_id)
     await store.create_session(SessionRecord(session_id=stored_id, user_id=user, created_at=START, updated_at=START))
     for start in range(0, count, 5_000):
         roles = ("user", "agent")

@@ -124,6 +124,32 @@ def test_statement_is_forgotten_in_everything_of_its_user_and_of_nobody_else(ser
     assert dave.delete(f"{MEMORIES}/{memory['id']}?everywhere=true").status_code == 404
 
 
+def test_memory_is_added_corrected_and_pinned_by_its_user_alone(alice: Client, bob: Client) -> None:
+    added = alice.post(MEMORIES, {"text": "Quokkas are not to be fed.", "session_id": "s"})
+    assert added.status_code == 201
+    memory = added.json()
+    path = f"{MEMORIES}/{memory['short_id']}"
+    assert alice.patch(path, {"text": "Quokkas eat leaves."}).json()["text"] == "Quokkas eat leaves."
+    assert alice.put(f"{path}/pin").json()["pinned"] is True
+    details = alice.get(path).json()
+    assert (details["memory"]["id"], details["memory"]["agent_id"]) == (memory["id"], "user")
+    first, second = details["changes"]
+    assert (first["action"], first["old"], first["text"]) == ("edit", memory["text"], "Quokkas eat leaves.")
+    assert second["action"] == "pin"
+    found = alice.get(f"{MEMORIES}/search?query=bicycles&session_id=s&all=true").json()
+    assert (found["memories"][0]["id"], found["memories"][0]["pinned"]) == (memory["id"], True)
+    assert [m["id"] for m in list_memories(alice, "pinned=true")] == [memory["id"]]
+    for answer in (
+        bob.get(path), bob.patch(path, {"text": "No."}), bob.put(f"{path}/pin"), bob.delete(f"{path}/pin"),
+        bob.post(MEMORIES, {"text": "No.", "session_id": "s"}),
+    ):  # fmt: skip
+        assert answer.status_code == 404
+    assert alice.delete(f"{path}/pin").json()["pinned"] is False
+    for text in ("", " ", "x" * 2_001):
+        assert alice.patch(path, {"text": text}).status_code == 422
+        assert alice.post(MEMORIES, {"text": text}).status_code == 422
+
+
 def test_figures_count_memories_turns_and_wins(alice: Client, bob: Client, service: Service) -> None:
     remembered = alice.get(f"{MEMORIES}/figures").json()
     assert {agent["agent_id"] for agent in remembered["agents"]} == {"ann", "ben", "user"}

@@ -1,14 +1,21 @@
 """`/api/v1/sessions` at a real service: conversations and their turns as the page shows them."""
 
+import io
 import json
+import zipfile
+from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import requests
+import yaml
 
+from massmem.core.records import Owner
 from massmem.session.owners import to_stored_id
+from tests.support.pictures import PNG
 from tests.support.service import Client, Service, StartService, make_agent, make_config, read_events, wait_until
 
 SESSIONS = "/api/v1/sessions"
@@ -91,6 +98,84 @@ def test_long_text_is_cut_and_read_whole_by_its_number(alice: Client) -> None:
     assert (len(message["text"]), message["length"]) == (50_000, len(text))
     assert alice.get(f"{SESSIONS}/s/messages/{message['seq']}").text == text
     assert alice.get(f"{SESSIONS}/s/messages/999").status_code == 404
+
+
+def as_data(text: str) -> str:
+    return f"data:text/plain;base64,{b64encode(text.encode()).decode()}"
+
+
+def test_texts_of_files_stand_below_the_question(alice: Client) -> None:
+    log = "12:00 the worker started\n" * 5_000
+    files = [{"type": "file", "file": {"filename": "server.log", "file_data": as_data(log)}}]
+    asked = alice.post(
+        "/api/v1/chat", {"message": [{"type": "text", "text": "What is wrong?"}, *files], "session_id": "s"}
+    )
+    assert asked.status_code == 200
+    message = read_part(alice, "s")["messages"][0]
+    assert (message["text"], message["length"]) == ("What is wrong?", 14)
+    assert message["texts"] == [{"name": "server.log", "length": len(log) - 1}]
+    texts = [alice.get(f"{SESSIONS}/s/messages/{message['seq']}?part={part}") for part in (0, 1, 2)]
+    assert [(answer.status_code, len(answer.text)) for answer in texts[:2]] == [(200, 14), (200, len(log) - 1)]
+    assert texts[2].status_code == 404
+    (hit,) = [hit for hit in alice.get("/api/v1/search?query=worker").json()["hits"] if hit["role"] == "user"]
+    assert (hit["title"], hit["excerpt"][:36]) == ("What is wrong?", "server.log: 12:00 the worker started")
+
+
+def test_file_is_checked_by_the_rule_for_questions(alice: Client) -> None:
+    def check(name: str, data: bytes) -> tuple[int, str]:
+        answer = alice.post_bytes(f"/api/v1/files/check?name={name}", data)
+        return answer.status_code, answer.json().get("kind") or answer.json()["error"]
+
+    assert check("a.txt", b"Hello") == (200, "text")
+    assert check("dot.png", PNG) == (200, "seen")
+    assert check("dot.png", PNG[:-20]) == (
+        422, "dot.png is cut off: the end of the picture is missing; copy or download it again",
+    )  # fmt: skip
+    status, problem = check("a.bin", b"\xff\x00\x01")
+    assert (status, problem.partition(";")[0]) == (
+        422,
+        "a.bin is not a text file in UTF-8, and neither a PDF nor a picture",
+    )
+    assert check("a.txt", b"x" * 10_000_001) == (422, "a.txt is larger than 10,000,000 bytes")
+
+
+def test_another_team_is_said_before_it_is_asked(start_service: StartService, tmp_path: Path) -> None:
+    (tmp_path / "support.yaml").write_text(yaml.safe_dump({"agents": [make_agent("sue", "Restart it.")]}))
+    default = make_agent("ann", "It is blue.")
+    teams = {"teams": {"support": str(tmp_path / "support.yaml")}}
+    first = start_service(make_config(default, server=teams))
+    alice = first.client("alice")
+    alice.post("/api/v1/chat", {"message": "It is broken.", "session_id": "s", "team": "support"})
+    alice.chat("Why is the sky blue?", "t")
+    part = read_part(alice, "s")
+    assert (part["team"]["name"], part["team"]["agents"][0]["id"], part["note"]) == ("support", "sue", "")
+    assert alice.chat("Still broken.", "s").json()["agent_id"] == "sue"
+    first.stop()
+    alice = start_service(make_config(default)).client("alice")
+    assert read_part(alice, "t")["note"] == ""
+    note = (
+        "Another team answers from here on: ann (so far: sue). The team that answered so far is not offered any more."
+    )
+    assert read_part(alice, "s")["note"] == note
+    assert alice.chat("And now?", "s").json()["agent_id"] == "ann"
+    assert read_part(alice, "s")["note"] == ""
+
+
+def test_conversation_keeps_the_team_that_was_chosen_last(start_service: StartService, tmp_path: Path) -> None:
+    (tmp_path / "support.yaml").write_text(yaml.safe_dump({"agents": [make_agent("ann", "Restart it.")]}))
+    teams = {"teams": {"support": str(tmp_path / "support.yaml")}}
+    alice = start_service(make_config(make_agent("ann", "It is blue."), server=teams)).client("alice")
+    alice.chat("Why?", "s")
+    asked = alice.post("/api/v1/chat", {"message": "It is broken.", "session_id": "s", "team": "support"})
+    assert asked.json()["response"] == "Restart it."
+    assert read_part(alice, "s")["team"]["name"] == "support"
+    assert alice.chat("Still.", "s").json()["response"] == "Restart it."
+    alice.chat("Why?", "t")
+    figures = alice.get("/api/v1/figures").json()
+    (day,) = figures["days"]
+    assert {name: (figures["agents"][name]["team"], day["agents"][name]["turns"]) for name in figures["agents"]} == {
+        "ann": ("default team", 1), "ann 2": ("support", 3),
+    }  # fmt: skip
 
 
 def test_turn_has_its_events_without_what_is_internal(alice: Client) -> None:
@@ -220,12 +305,30 @@ def test_export_is_imported_once_and_goes_on(alice: Client) -> None:
     assert list_outcomes(alice, longer) == [(pump, 0, True), ("mine", 0, False)]
 
 
+def test_archive_is_imported_and_an_edited_turn_replaced(alice: Client) -> None:
+    older = [{**EXPORT[0], "chat_messages": [*EXPORT[0]["chat_messages"], {"sender": "human", "text": "And?"}]}, None]
+    edited = [{**EXPORT[0], "chat_messages": [EXPORT[0]["chat_messages"][0], {"sender": "assistant", "text": "Here."}]}]
+    outcomes: list[Any] = []
+    for export in (older, edited):
+        written = io.BytesIO()
+        with zipfile.ZipFile(written, "w") as archive:
+            archive.writestr("conversations.json", json.dumps(export))
+        headers = {"Authorization": f"Bearer {alice.token}", "Content-Type": "application/zip"}
+        response = requests.post(alice.url + IMPORT, written.getvalue(), headers=headers, timeout=60)
+        assert response.status_code == 200, response.text
+        outcomes.append(response.json())
+    assert outcomes[0]["left_out"] == {"question without an answer": 1, "entry that is no conversation (no object)": 1}
+    (session,) = outcomes[1]["sessions"]
+    assert (session["added"], session["replaced"], outcomes[1]["left_out"]) == (1, 1, {})
+    assert alice.read_history(session["session_id"]) == [("user", "Where is the pump?"), ("assistant", "Here.")]
+
+
 def test_imports_of_others_are_apart(alice: Client, bob: Client, user: str) -> None:
     alice.chat("A secret", "mine")
     list_outcomes(bob, EXPORT)
     assert alice.read_history("mine")[0] == ("user", "A secret")
     assert bob.read_history("mine") == [("user", "Why?"), ("assistant", "Because.")]
-    foreign = {"session": {"session_id": to_stored_id(user, "mine")}, "turns": EXPORT[1]["turns"]}
+    foreign = {"session": {"session_id": to_stored_id(Owner(user), "mine")}, "turns": EXPORT[1]["turns"]}
     assert list_outcomes(bob, foreign) == [("mine", 0, False)], "a stored id of alice is a name like any other"
     assert len(alice.read_history("mine")) == 2
     assert alice.list_sessions() == ["mine"]

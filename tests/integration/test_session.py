@@ -25,6 +25,7 @@ from massmem.core.events import (
     TurnResumed,
     TurnStarted,
 )
+from massmem.core.records import COMMAND_LINE_USER, Owner
 from massmem.session.registry import Registry
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -62,7 +63,11 @@ async def test_session_whose_first_question_cannot_be_stored_is_removed(folder: 
     """As on a nearly full disk: there is room for the session, and none for the question."""
     opened = await Team.open(team(SCRIPTS), home=folder)
     await opened.start()
-    session = await (Session.of(opened, "owned", "alice") if by_http else Session.on(opened))
+    session = await (
+        Session.get_or_create(opened, "owned", Owner("alice"))
+        if by_http
+        else Session.find(opened, owner=COMMAND_LINE_USER)
+    )
     with closing(sqlite3.connect(folder / "massmem.db")) as db:
         refuse = "BEGIN SELECT RAISE(ABORT, 'no room'); END"
         db.execute(f"CREATE TRIGGER no_room BEFORE INSERT ON events {refuse}")

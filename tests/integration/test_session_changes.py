@@ -13,6 +13,7 @@ from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.core.events import TurnCompleted, TurnInterrupted, TurnStarted, TurnWaiting
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.memory.persistent import Selection
 from massmem.session.session import Session
 from tests.support.council_server import CouncilServer, council_server
@@ -69,7 +70,7 @@ async def prompt(council: CouncilServer, session: Session, question: str) -> tup
 
 
 async def list_remembered(config: TeamConfig, folder: Path) -> list[str]:
-    return [memory.text for memory in await list_memories(Setup(config, folder), Selection(), 100)]
+    return [memory.text for memory in await list_memories(Setup(config, folder, COMMAND_LINE_USER), Selection(), 100)]
 
 
 async def test_a_cleared_history_is_shown_to_nobody_not_even_to_another_process(

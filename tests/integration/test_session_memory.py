@@ -14,7 +14,7 @@ from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
 from massmem.core.attachments import add_text, make_attachment
 from massmem.core.events import Event, Notice, TurnCompleted
-from massmem.core.records import RecordingCounts
+from massmem.core.records import Owner, RecordingCounts
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.store import open_store
@@ -147,7 +147,7 @@ async def test_runs_that_name_a_session_share_its_memories(tmp_path: Path, folde
 
 async def test_users_of_the_service_and_of_this_machine_recall_nothing_of_each_other(tmp_path: Path, folder: Path):
     async def ask_as(owner: str | None, name: str, question: str) -> None:
-        session = Session(team, None, session_id=name, owner=owner)
+        session = Session(team, None, session_id=name, owner=Owner(owner))
         await collect(session.ask(question))
         await session.close()
 

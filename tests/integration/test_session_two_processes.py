@@ -10,7 +10,7 @@ import pytest
 
 from massmem.core.errors import DuplicateRequestError, SessionBusyError, UnknownSessionError
 from massmem.core.events import ContextMeasured, Event, TurnCompleted, TurnInterrupted, TurnResumed, TurnStarted
-from massmem.core.records import SessionState, TurnRecord
+from massmem.core.records import Owner, SessionState, TurnRecord
 from massmem.session.session import Session
 from massmem.session.team import Team
 from tests.support.sessions import collect, team
@@ -38,7 +38,7 @@ async def two_processes(home: Path) -> AsyncIterator[Opened]:
 
 
 async def ask(team: Team, question: str, owner: str = "alice", session_id: str = ID) -> list[Event]:
-    session = await Session.of(team, session_id, owner)
+    session = await Session.get_or_create(team, session_id, Owner(owner))
     try:
         events = await collect(session.ask(question))
         await session.settle()
@@ -146,12 +146,12 @@ async def test_turn_undone_or_cleared_elsewhere_is_not_shown(two_processes: Open
     here, there = await two_processes(), await two_processes()
     for turn in (1, 2):
         await ask(here, f"Question {turn}?")
-    other = await Session.of(there, ID, "alice")
+    other = await Session.get_or_create(there, ID, Owner("alice"))
     await other.undo()
     await other.close()
     events = await ask(here, "Three?")
     assert (number(events), count_shown(events)) == (3, 1)
-    other = await Session.of(there, ID, "alice")
+    other = await Session.get_or_create(there, ID, Owner("alice"))
     await other.clear_history()
     await other.close()
     events = await ask(here, "Four?")
@@ -162,7 +162,7 @@ async def test_message_that_a_program_saves_is_known_to_the_next_turn(two_proces
     here, there = await two_processes(), await two_processes()
     await ask(here, "One?")
     await there.store.save_state(ID, SessionState(params={"city": "Lisbon"}))
-    session = await Session.of(here, ID, "alice")
+    session = await Session.get_or_create(here, ID, Owner("alice"))
     await collect(session.ask("Two?"))
     assert session.secret_values == {"city": "Lisbon"}
     await session.close()
@@ -181,7 +181,7 @@ async def test_a_turn_that_another_process_began_and_left_is_finished_first(two_
 
 async def left(service: Team) -> None:
     """A turn is begun there, and stopped."""
-    other = await Session.of(service, ID, "alice")
+    other = await Session.get_or_create(service, ID, Owner("alice"))
     async with aclosing(other.ask("Left?")) as events:
         async for event in events:
             if isinstance(event, TurnStarted):
@@ -196,7 +196,7 @@ async def collect_log(service: Team) -> list[Event]:
 async def test_who_asks_while_another_process_runs_a_turn_is_told_so(two_processes: Opened):
     here, there = await two_processes(), await two_processes()
     await ask(here, "One?")
-    other = await Session.of(there, ID, "alice")
+    other = await Session.get_or_create(there, ID, Owner("alice"))
     async with aclosing(other.ask("Two?")) as events:
         await anext(events)
         with pytest.raises(SessionBusyError, match="another process"):
@@ -208,7 +208,7 @@ async def test_turn_that_another_process_left_unfinished_is_finished_here(two_pr
     here, there = await two_processes(), await two_processes()
     await ask(here, "One?")
     await left(there)
-    session = await Session.of(here, ID, "alice")
+    session = await Session.get_or_create(here, ID, Owner("alice"))
     events = [event async for event in session.finish_turn()]
     assert isinstance(events[-1], TurnCompleted)
     assert not any(turn.is_unfinished for turn in await turns(here))
@@ -218,7 +218,7 @@ async def test_turn_that_another_process_left_unfinished_is_finished_here(two_pr
 async def test_turn_that_lost_its_lease_stores_nothing_more(two_processes: Opened):
     here, there = await two_processes(), await two_processes()
     await ask(here, "First?")
-    session = await Session.of(here, ID, "alice")
+    session = await Session.get_or_create(here, ID, Owner("alice"))
     stored: list[Any] = []
     with pytest.raises(SessionBusyError, match="taken over"):
         async with aclosing(session.ask("Second?")) as events:
@@ -237,10 +237,10 @@ async def test_turn_that_lost_its_lease_stores_nothing_more(two_processes: Opene
 
 async def test_question_under_a_repeated_request_name_is_not_paid_for_again(two_processes: Opened):
     here = await two_processes()
-    session = await Session.of(here, ID, "alice")
+    session = await Session.get_or_create(here, ID, Owner("alice"))
     await collect(session.ask("Why?", "request-1"))
     stored = await here.store.export_log(ID)
-    again = await Session.of(here, ID, "alice")
+    again = await Session.get_or_create(here, ID, Owner("alice"))
     with pytest.raises(DuplicateRequestError) as error:
         await collect(again.ask("Why?", "request-1"))
     assert await here.store.export_log(ID) == stored

@@ -39,8 +39,6 @@ def test_nothing_is_recalled_for_another_question_and_the_answers_for_one_that_t
         shown = recall_at(tmp_path, question)
         assert len(shown) == 3
         assert all(record["shown"] for record in shown)
-    search = massmem(
-        "memory", "search", "boil an egg", "--explain", "--config", "team.yaml", cwd=tmp_path, text=True
-    )
+    search = massmem("memory", "search", "boil an egg", "--explain", "--config", "team.yaml", cwd=tmp_path, text=True)
     assert "silent: the best match has " in search.stderr
     assert "threshold " in search.stderr

@@ -27,7 +27,7 @@ from massmem.core.params import ParamSpec
 from massmem.providers import Providers
 from massmem.session.session import Session
 from massmem.store import open_store
-from massmem.tools.ask_user import AskContext
+from massmem.tools.actions import AskContext
 from massmem.turn.coordinator import Turn, run_turn
 from tests.support.contexts import RequestKeeper, answer
 from tests.support.provider_stub import KEY, OpenAIWire, Say, running_stub

@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import requests
 
@@ -42,6 +43,37 @@ def test_cookie_is_of_no_use_to_pages_of_others(start_page: StartPage) -> None:
     assert requests.post(f"{page.url}/page/enter", json=body, timeout=60).status_code == 401
     visitor.post(f"{page.url}/page/leave", json={}, timeout=60)
     assert requests.get(f"{page.url}/api/v1/about", cookies=cookies, headers=FROM_PAGE, timeout=60).status_code == 401
+
+
+def test_conversation_goes_on_with_the_team_of_its_own_configuration(start_page: StartPage, tmp_path: Path) -> None:
+    page = start_page(CONFIG)
+    visitor, home = page.enter(), {"HOME": str(page.home)}
+    (tmp_path / "other").mkdir()
+    other = write_team(tmp_path / "other", script("Lisbon has seven hills."))
+    assert massmem("--config", other, "How many hills?", env=home).returncode == 0
+    assert massmem("--config", other, "How many rivers?", env=home).returncode == 0
+
+    listed = visitor.get(f"{page.url}/api/v1/sessions", timeout=60).json()["sessions"]
+    ids = {session["title"]: session["session_id"] for session in listed}
+
+    def ask(title: str) -> str:
+        body = {"message": "Really?", "session_id": ids[title]}
+        return visitor.post(f"{page.url}/api/v1/chat", json=body, timeout=60).json()["response"]
+
+    def read(title: str) -> dict[str, Any]:
+        return visitor.get(f"{page.url}/api/v1/sessions/{ids[title]}", timeout=60).json()
+
+    assert (read("How many hills?")["note"], read("How many hills?")["team"]["name"]) == ("", None)
+    assert ask("How many hills?") == "Lisbon has seven hills."
+    Path(other).write_text("agents: 3\n")
+    assert ask("How many hills?") == "Lisbon has seven hills."  # it is open
+    again = start_page(CONFIG)
+    visitor, page = again.enter(), again
+    assert "cannot be used" in read("How many hills?")["note"]
+    Path(other).unlink()
+    assert read("How many rivers?")["note"].endswith(f"{other}, with which this conversation began, is not there.")
+    assert ask("How many rivers?") == "It is blue."
+    assert read("How many rivers?")["note"] == ""
 
 
 def test_page_shows_the_conversations_of_the_command_line_and_makes_some(start_page: StartPage) -> None:

@@ -5,7 +5,7 @@ With a file every write is on disk when it returns, so that it outlives a kill.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from massmem.memory.persistent import (
     Fact,
     Kind,
     Memory,
+    MemoryChange,
     MemoryStats,
     PersistentMemory,
     RecallOptions,
@@ -48,6 +49,10 @@ class PlainMemory:
     won: set[tuple[str, int, str]] = field(default_factory=set[tuple[str, int, str]])
     positions: dict[str, int] = field(default_factory=dict[str, int])
     batches: list[int] = field(default_factory=list[int])
+
+    async def change(self, memory_id: str, change: MemoryChange) -> None:
+        self._check()
+        self.found[memory_id] = replace(self.found[memory_id], text=change.text)
 
     async def record(self, episodes: Sequence[Episode]) -> None:
         self._check()

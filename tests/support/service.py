@@ -155,10 +155,19 @@ class Client:
     def delete(self, path: str, **options: Any) -> requests.Response:
         return self._session.delete(self.url + path, timeout=60, **options)
 
+    def put(self, path: str) -> requests.Response:
+        return self._session.put(self.url + path, timeout=60)
+
+    def patch(self, path: str, body: object) -> requests.Response:
+        return self._session.patch(self.url + path, json=body, timeout=60)
+
     def post(self, path: str, body: object, key: str | None = None, **options: Any) -> requests.Response:
         """key: the Idempotency-Key."""
         headers = {**({} if key is None else {"Idempotency-Key": key}), **options.pop("headers", {})}
         return self._session.post(self.url + path, json=body, timeout=60, headers=headers, **options)
+
+    def post_bytes(self, path: str, data: bytes) -> requests.Response:
+        return self._session.post(self.url + path, data=data, timeout=60)
 
     def chat(self, message: str, session_id: str | None = None, key: str | None = None) -> requests.Response:
         body = {"message": message} | ({} if session_id is None else {"session_id": session_id})

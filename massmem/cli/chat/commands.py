@@ -19,18 +19,23 @@ from rich.cells import cell_len, set_cell_size
 from massmem.cli import session_view as view
 from massmem.cli.chat.state import ChatState
 from massmem.cli.memory import (
+    change_memory,
     collect_stats,
-    count_memories,
-    explain_list,
-    explain_search,
     forget_memories,
+    list_memories,
     list_memories_or_conversations,
     parse_as_of,
+    read_history,
+    report_change,
+    search_memories,
+)
+from massmem.cli.memory_view import (
+    count_memories,
+    explain_list,
     print_history,
+    print_hits,
     print_memories,
     print_stats,
-    read_history,
-    search_memories,
 )
 from massmem.cli.options import MAX_TURN
 from massmem.cli.question import Question, attach_mentioned_files
@@ -45,7 +50,7 @@ from massmem.core.messages import Usage
 from massmem.core.records import SessionFilter, TurnRecord
 from massmem.core.text import format_dollars, one_line
 from massmem.export import FORMATS
-from massmem.memory.persistent import Selection
+from massmem.memory.persistent import USER, Selection
 from massmem.render.text import format_tokens, format_window_share, report_context
 from massmem.session.memories import View
 from massmem.store.lookup import read_transcript, read_turn_transcript
@@ -293,8 +298,8 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 
 
 async def _search(state: ChatState, words: str, view: View) -> None:
-    recalled, unavailable = await search_memories(state.setup, words, view, (_MAX_MEMORIES, None))
-    print_memories(recalled.memories[:_MAX_MEMORIES], explain_search(unavailable))
+    hits = await search_memories(state.setup, words, view, (_MAX_MEMORIES, None))
+    print_hits(hits, hits.recalled.memories[:_MAX_MEMORIES])
 
 
 async def _show_newest(state: ChatState) -> None:
@@ -316,14 +321,43 @@ async def _remember(state: ChatState, rest: str) -> None:
     write_err(f"Remembered ({scope}).")
 
 
+async def _pin(state: ChatState, rest: str) -> None:
+    name = rest.strip()
+    if not name:
+        raise InputError("no memory was named", "write an id as /memory shows it, or: /pin last")
+    if name == "last":
+        memories, _ = await list_memories_or_conversations(state.setup, Selection(agent_id=USER), 1)
+        if not memories:
+            raise InputError("nothing of you is remembered yet", "/remember TEXT remembers a text")
+        name = memories[0].id
+    report_change(await change_memory(state.setup, name, "pin"), "pinned")
+
+
+async def _unpin(state: ChatState, rest: str) -> None:
+    report_change(await change_memory(state.setup, _require_name(rest), "unpin"), "no longer pinned")
+
+
+async def _correct(state: ChatState, rest: str) -> None:
+    name, _, text = rest.strip().partition(" ")
+    report_change(await change_memory(state.setup, _require_name(name), "edit", text), "corrected")
+
+
+def _require_name(name: str) -> str:
+    if not name.strip():
+        raise InputError("no memory was named", "write its id as /memory shows it")
+    return name.strip()
+
+
 async def _forget(state: ChatState, rest: str) -> None:
     selection = _select_memories(state, rest.split())
-    count = await count_memories(state.setup, selection)
-    if not count:
+    memories = await list_memories(state.setup, selection)
+    if not memories:
         write_err("No memory matches.")
         return
-    memories = "1 memory" if count == 1 else f"{count:,} memories"
-    if (await state.ask(f"Forget {memories} for good? [y/N] ")).strip().lower() not in ("y", "yes"):
+    if (await state.ask(f"Forget {count_memories(len(memories))} for good? [y/N] ")).strip().lower() not in (
+        "y",
+        "yes",
+    ):
         write_err("Nothing was forgotten.")
         return
     write_err(f"Forgotten: {await forget_memories(state.setup, selection)}. The log of the session keeps its messages.")
@@ -344,7 +378,7 @@ def _select_memories(state: ChatState, words: list[str]) -> Selection:
 
 
 async def _list_sessions(state: ChatState, rest: str) -> None:
-    page = await list_sessions(state.setup, SessionFilter(text=rest), _MAX_SESSIONS)
+    page = await list_sessions(state.setup, SessionFilter(owner=state.setup.owner, text=rest), _MAX_SESSIONS)
     if page.sessions:
         write_out(view.format_table(page.sessions))
     else:
@@ -383,6 +417,14 @@ async def show_last_turn(state: ChatState) -> None:
     last = await store.get_last_turn(session_id)
     if last is not None:
         write_out(view.format_turn(await read_turn_transcript(store, session_id, last.turn), detailed=False))
+
+
+async def _show_turn(state: ChatState, rest: str) -> None:
+    _require_session(state)
+    store, session_id = state.team.store, state.session.id
+    last = await store.get_last_turn(session_id)
+    number = _read_turn(rest) if rest or last is None else last.turn
+    write_out(view.format_turn(await read_turn_transcript(store, session_id, number), detailed=True))
 
 
 async def _rename(state: ChatState, rest: str) -> None:
@@ -463,6 +505,7 @@ COMMANDS: dict[str, Command] = {
         Command("solo", "Ask one agent alone, by default the first.", _ask_alone, "[AGENT] QUESTION", _complete_agent),
         Command("continue", "Finish the turn that was stopped or failed.", _finish_turn),
         Command("now", "The same, at once: with the answers so far, or the first one.", _answer_now),
+        Command("show", "Show every answer and vote of the last turn, or of turn N.", _show_turn, "[N]"),
         Command("retry", "Undo the last turn and ask again, with another model if named.", _retry, "[[TYPE/]MODEL]"),
         Command("edit", "Write the next question in your editor.", _edit, "[TEXT]"),
         Command("copy", "Copy the last answer to the clipboard.", _copy),
@@ -478,6 +521,9 @@ COMMANDS: dict[str, Command] = {
             "[[history] WORDS]",
         ),
         Command("remember", "Remember a text word for word.", _remember, f"[{_SESSION_ONLY}] TEXT"),
+        Command("correct", "Give a memory another text.", _correct, "ID TEXT"),
+        Command("pin", "Show a memory with every question; last: your newest one.", _pin, "ID | last"),
+        Command("unpin", "Show a memory only where it matters.", _unpin, "ID"),
         Command("forget", "Delete memories for good.", _forget, "ID... | turn N"),
         Command("sessions", "List the sessions, the last used first.", _list_sessions, "[TEXT]"),
         Command("resume", "Continue another session.", _resume, "ID | NAME", _complete_session),

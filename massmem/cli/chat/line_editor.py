@@ -4,7 +4,8 @@ import json
 import logging
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -15,8 +16,9 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.input.posix_utils import PosixStdinReader
+from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.input.vt100 import Vt100Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
@@ -51,7 +53,7 @@ _MAX_CHARACTERS = 4_000_000
 
 
 class Pastes:
-    """The large pastes of one line."""
+    """The large pastes of a conversation."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -67,10 +69,6 @@ class Pastes:
     def expand(self, line: str) -> str:
         """Return the line with the pastes in place of their placeholders; text that only looks like one stays."""
         return _PLACEHOLDER.sub(self._find, line)
-
-    def clear(self) -> None:
-        """Start a new line."""
-        self._texts.clear()
 
     def _find(self, match: re.Match[str]) -> str:
         number = int(match[2])
@@ -97,8 +95,7 @@ class PasteReader(PosixStdinReader):
             self._is_first = False
             # Before massmem set up the terminal, Enter was a line feed, which is a key for a new line here.
             typed, mark, rest = data.partition(_START)
-            if "\r" not in typed:
-                data = typed.replace("\n", "\r") + mark + rest
+            data = typed.replace("\n", "\r") + mark + rest
         return self.replace_pastes(data)
 
     def replace_pastes(self, data: str) -> str:
@@ -135,8 +132,9 @@ class LineEditor:
     def __init__(self, history: History, completer: Completer, on_interrupt: Callable[[], None]) -> None:
         """Ctrl-C is a key while a line is edited, and calls `on_interrupt`."""
         self._pastes = Pastes()
-        output = create_output(sys.stderr)
-        source, keys = _create_input(self._pastes), _bind_keys(self._pastes, on_interrupt)
+        self._output = output = create_output(sys.stderr)
+        self._source = source = _create_input(self._pastes)
+        keys = _bind_keys(self._pastes, on_interrupt)
         self._line: PromptSession[str] = PromptSession(
             history=history,
             completer=completer,
@@ -159,14 +157,44 @@ class LineEditor:
 
     async def read(self) -> str:
         """Return what the user enters, one or several lines. Raises EOFError for Ctrl-D in an empty line."""
-        self._pastes.clear()
         return self._pastes.expand(await self._line.prompt_async(_PROMPT, handle_sigint=False))
 
     async def ask(self, prompt: str) -> str:
         """Return a reply, which is stored in no history because it may be private. Raises EOFError as `read`."""
-        self._pastes.clear()
         self._reply.history = InMemoryHistory()
         return self._pastes.expand(await self._reply.prompt_async(prompt, handle_sigint=False))
+
+    @contextmanager
+    def read_ahead(self, show: Callable[[str], object]) -> Generator[None]:
+        """Read what is typed until the end of the block; the next calls of `read` and `ask` return it line by line.
+
+        Enter ends a line, and a paste is a part of one, however many lines it has. show: gets each line that has ended.
+        """
+        line = ""
+
+        def receive() -> None:
+            nonlocal line
+            # Programs that type send a line feed for Enter.
+            keys = [KeyPress(Keys.ControlM, "\r") if k.key == Keys.ControlJ else k for k in self._source.read_keys()]
+            store_typeahead(self._source, keys)
+            for key in keys:
+                if key.key == Keys.ControlM:
+                    if line.strip():
+                        show(line)
+                    line = ""
+                elif key.key in (Keys.ControlH, Keys.Backspace):
+                    line = line[:-1]
+                elif key.key == Keys.BracketedPaste or key.data.isprintable():
+                    line += key.data
+
+        self._output.enable_bracketed_paste()
+        self._output.flush()
+        try:
+            with self._source.attach(receive):
+                yield
+        finally:
+            self._output.disable_bracketed_paste()
+            self._output.flush()
 
     def clear(self) -> None:
         """Empty the line that is edited."""

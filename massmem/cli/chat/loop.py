@@ -11,13 +11,14 @@ from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, tr
 from massmem.cli.chat.state import ChatState
 from massmem.cli.errors import show_error
 from massmem.cli.question import Question, attach_mentioned_files
-from massmem.cli.run import Invocation, report_failure
+from massmem.cli.run import Invocation, open_writer, report_failure
 from massmem.cli.streams import has_cursor, write_err
 from massmem.cli.terminal import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts, PlainLineReader, hold_typed_input
 from massmem.cli.turn_output import ABANDONED, TurnEvents, show_turn, write_answer, write_dissent
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
+from massmem.core.records import Owner
 from massmem.core.text import one_line
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
@@ -73,7 +74,7 @@ async def _open_session(invocation: Invocation) -> tuple[Team, Session]:
         invocation.config, home=invocation.home, debug=invocation.debug_folder, fallback=name is None
     )
     try:
-        session = await Session.on(team, name, owner=options.owner)
+        session = await Session.find(team, name, owner=Owner(options.owner))
         await team.start()
     except BaseException:
         await team.close()
@@ -172,6 +173,7 @@ class _Conversation:
         session, invocation, view = self.state.session, self.state.invocation, self.state.invocation.create_view()
         now, self.state.answer_now = self.state.answer_now, False
         events = TurnEvents(session, question, wait=True, wait_hint=" (Ctrl-C: do not wait)", now=now)
+        writer = open_writer(invocation, self.state.team.config, question)
         is_stopping = False
 
         def stop() -> bool:
@@ -188,13 +190,14 @@ class _Conversation:
 
         async def run() -> None:
             await invocation.wait_for_tools(session)
-            await show_turn(events, view, invocation.output, quiet=invocation.options.quiet)
+            quiet, read_ahead = invocation.options.quiet, self._reader.read_ahead
+            await show_turn(events, view, invocation.output, quiet=quiet, writer=writer, read_ahead=read_ahead)
 
         await self._interrupts.run(run(), stop, stop_for_quit)
         self.state.last_turn = view
-        _report_end(view, quiet=invocation.options.quiet)
+        _report_end(view, quiet=invocation.options.quiet, written=writer.written if writer else "")
         if not invocation.options.quiet:
-            write_dissent(view, invocation.options.show)
+            write_dissent(view, invocation.options.show, "see every answer with: /show")
 
     def _clear_line(self) -> bool:
         self._reader.clear()
@@ -212,11 +215,11 @@ class _Conversation:
         return () if command is None else await command.complete(self.state, words)
 
 
-def _report_end(view: TurnView, *, quiet: bool) -> None:
-    """Write the answer, or what the user is asked for, and how to continue."""
+def _report_end(view: TurnView, *, quiet: bool, written: str) -> None:
+    """Write the answer, or what the user is asked for, and how to continue. written: see `write_answer`."""
     outcome = view.outcome
     if (text := outcome.answer or outcome.prompt) is not None:
-        write_answer(text, quiet=quiet)
+        write_answer(text, quiet=quiet, written=written)
     match outcome.end:
         case TurnFailed() as end:
             report_failure(end, "/continue tries again")

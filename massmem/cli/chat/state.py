@@ -47,13 +47,13 @@ class ChatState:
         self._stop_log: Callable[[], None] | None = None
 
     @property
-    def _owner(self) -> str | None:
-        return self.invocation.options.owner
+    def _owner(self) -> Owner:
+        return Owner(self.invocation.options.owner)
 
     @property
     def setup(self) -> Setup:
         """For functions of other commands."""
-        return Setup(self._config, self.invocation.home, self._team, Owner(self._owner))
+        return Setup(self._config, self.invocation.home, self._owner, self._team)
 
     @property
     def team(self) -> Team:
@@ -70,9 +70,9 @@ class ChatState:
         """Switch to another session, with the team that it began with; return its unfinished turn.
 
         Raises:
-            ConfigError: its configuration has a mistake; nothing has changed then. Else as `Session.on`.
+            ConfigError: its configuration has a mistake; nothing has changed then. Else as `Session.find`.
         """
-        session = await Session.on(self._team, name, owner=self._owner)
+        session = await Session.find(self._team, name, owner=self._owner)
         options, path = self.invocation.options, session.config_path
         if options.config is None and path and path != self._config.path:
             await session.close()
@@ -119,7 +119,7 @@ class ChatState:
         except BaseException:
             self.is_over = True  # nothing is open any more
             raise
-        self.session = await Session.on(self._team, session_id or None, owner=self._owner)
+        self.session = await Session.find(self._team, session_id or None, owner=self._owner)
         await self._team.start()
         self.start_log(debug_log)
 
@@ -145,10 +145,10 @@ class ChatState:
 
     async def _switch_team(self, config: TeamConfig, session_id: str) -> None:
         """session_id: of the session that the new team goes on with; "" for a new one."""
-        team = self._base_team.beside(config)
+        team = self._base_team.with_config(config)
         try:
             await team.start()
-            session = await Session.on(team, session_id or None, owner=self._owner)
+            session = await Session.find(team, session_id or None, owner=self._owner)
         except BaseException:
             await team.close()
             raise

@@ -384,8 +384,6 @@ class FactExtractor:
 
 @dataclass(slots=True)
 class _Run:
-    """One extraction under way."""
-
     ask: Callable[[Reading], Awaitable[Reply]]
     origin: Origin
     known: KnownFacts | None

@@ -11,7 +11,7 @@ from massmem.memory.claims import find_topic, find_usual_name
 from massmem.memory.index import ALL_POINTS, EVERYTHING, All, Index, OneOf, between_days, valid_ids
 from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import USER, Claim, Memory, RecallOptions, RecallResult, Scope
-from massmem.memory.points import FIRST_FACT, CountTokens, is_private, to_memory
+from massmem.memory.points import FIRST_FACT, CountTokens, is_ballot, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
@@ -30,8 +30,9 @@ from massmem.memory.retrieval.rank import (
     shortlist,
     sort_by_score,
 )
+from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, find_revised, is_echo, normalise
 from massmem.memory.retrieval.silence import Embed, Silence, find_tail, find_word_shares
-from massmem.memory.text_analysis import build_query_vector, extract_query_terms, extract_terms
+from massmem.memory.text_analysis import build_query_vector, extract_terms
 
 Vector = Sequence[float]
 
@@ -52,8 +53,6 @@ _BY_MEANING = 60
 and "of" in its language."""
 _COVERING = 40
 """Candidates that stay for their own words, whatever the other signals say."""
-_SAME_SHARE = 0.8
-"""Share of a fact's words that stands in a passage of its own message: beside that the fact says nothing new."""
 _MOST_CLAIMS = 400
 """Claims that a recall reads at once, see _Pool."""
 _MOST_SILENCED = 20
@@ -82,12 +81,9 @@ class _Pool:
     """The ledger of what was read, by topic."""
 
     def add(self, payloads: Mapping[int, Mapping[str, Any]]) -> None:
-        """Keep what the scope may see; the index was asked for neighbours whatever they are.
-
-        Ballots are no knowledge: not even their own agent is shown them.
-        """
+        """Keep what the scope may see; the index was asked for neighbours whatever they are."""
         for point_id, payload in payloads.items():
-            if is_private(payload):
+            if is_ballot(payload):
                 continue
             memory = to_memory(point_id, payload)
             if may_see(self.scope, memory, won=payload["won"] is True):
@@ -117,7 +113,7 @@ class Retriever:
         c = self._find_candidates(question, vector, pool)
         asked = question.terms
         texts = [memory.text for memory in c.memories]
-        if spellings := find_spellings(self._index, question, scope, texts, lambda text: _is_echo(text, asked)):
+        if spellings := find_spellings(self._index, question, scope, texts, lambda text: is_echo(text, asked)):
             forms = (*question.forms, *((term,) for term in spellings))
             question = replace(question, forms=forms, spellings=len(spellings))
             c = self._find_candidates(question, vector, pool)
@@ -129,7 +125,7 @@ class Retriever:
         if vector is None:
             c = c.with_relevance(find_word_shares(question, c))
         # Only now: what is left out still says where its neighbours stand.
-        new = np.flatnonzero(~_says_nothing_new(question, c, options.exclude))
+        new = np.flatnonzero(~_says_nothing_new(question, c, PromptTexts(options, scope.session_id)))
         rest, rest_scores = c.take(new), scores[new]
         if not question.asks_overview:
             best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
@@ -306,7 +302,9 @@ class Retriever:
             if len(shown) == len(packed.chosen):
                 break
             left_out.update(i for i in packed.chosen if i not in shown)
-        return RecallResult(_render(c, shown, packed, scope), tuple(shown.values()), packed.tokens, lexical_only)
+        return RecallResult(
+            _render(c, shown, packed, scope, plain=options.plain), tuple(shown.values()), packed.tokens, lexical_only
+        )
 
     def _count_note(self, memory: Memory) -> int:
         return self._count(f" ({memory.note})") if memory.note else 0
@@ -322,30 +320,13 @@ def _neighbours(ids: Iterable[int]) -> set[int]:
     return {point_id + step for point_id in ids if point_id < FIRST_FACT for step in steps}
 
 
-def _says_nothing_new(question: Question, c: Candidates, in_prompt: frozenset[str]) -> Flags:
-    """Return which candidates stand in the prompt, under this or another id, or only ask the question once more.
-
-    in_prompt: ids of messages.
-    """
-    flags: Flags = np.array(
-        [memory.kind == "episode" and not in_prompt.isdisjoint(memory.message_ids) for memory in c.memories], np.bool_
+def _says_nothing_new(question: Question, c: Candidates, prompt: PromptTexts) -> Flags:
+    """Return which candidates stand in the prompt, under this or another id, or only ask the question once more."""
+    flags = (
+        (bool(c.asks[i]) and is_echo(memory.text, question.terms)) or prompt.have(memory)
+        for i, memory in enumerate(c.memories)
     )
-    texts = {_normalise(c.memories[i].text) for i in np.flatnonzero(flags).tolist()}
-    terms = question.terms
-    for i, memory in enumerate(c.memories):
-        is_in_prompt = flags[i] or (bool(texts) and _normalise(memory.text) in texts)
-        flags[i] = is_in_prompt or (bool(c.asks[i]) and _is_echo(memory.text, terms))
-    return flags
-
-
-def _is_echo(text: str, terms: frozenset[str]) -> bool:
-    """Return whether a question is the one with these terms, as far as its words tell."""
-    own = set(extract_query_terms(text))
-    return bool(own) and len(own & terms) >= _SAME_SHARE * len(own | terms)
-
-
-def _normalise(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".!")
+    return np.fromiter(flags, np.bool_, len(c.memories))
 
 
 def _take_best(hits: Sequence[tuple[int, float]], limit: int) -> list[int]:
@@ -374,12 +355,14 @@ def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> 
 
     in_prompt: ids of messages.
     """
+    revised = find_revised(memories)
+    memories = {i: memory for i, memory in memories.items() if i not in revised}
     shown: dict[int, Memory] = {}
     results: set[tuple[str, str]] = set()
-    spoken = {_normalise(memory.text) for memory in memories.values() if memory.kind == "episode"}
+    spoken = {normalise(memory.text) for memory in memories.values() if memory.kind == "episode"}
     for i, memory in memories.items():
         if memory.kind == "fact":
-            if _normalise(memory.text) in spoken:
+            if normalise(memory.text) in spoken:
                 continue
             passages = [m for m in memories.values() if m.kind == "episode" and m.message_ids[0] in memory.message_ids]
             facts = [m for m in shown.values() if m.kind == "fact"]
@@ -397,14 +380,14 @@ def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> 
 def _is_repeat(fact: Memory, others: Iterable[Memory]) -> bool:
     """Return whether one of the others says the same, as far as its words tell."""
     words = set(extract_terms(fact.text))
-    return any(len(words.intersection(extract_terms(other.text))) >= _SAME_SHARE * len(words) for other in others)
+    return any(len(words.intersection(extract_terms(other.text))) >= SAME_SHARE * len(words) for other in others)
 
 
-def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, scope: Scope) -> str:
+def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, scope: Scope, *, plain: bool) -> str:
     quotes: list[Quote] = []
     previous = -1
     for i in pack.sort_by_time(c, [*shown]):
         key = int(c.key[i])
         quotes.append(Quote(shown[i], follows=i in packed.whole and key == previous + 1))
         previous = key if i in packed.whole else -1
-    return render(quotes, scope.agent_id, scope.names)
+    return render(quotes, scope.agent_id, scope.names, plain=plain)

@@ -42,7 +42,7 @@ class Access(Protocol):
 
 async def find_session(access: Access, session_id: str) -> SessionRecord:
     """Return a session of the user. Raise UnknownSessionError, with the same message for those of others."""
-    return await require_own_session(access.team.store, access.to_stored_id(session_id), access.owner.user_id)
+    return await require_own_session(access.team.store, access.to_stored_id(session_id), access.owner)
 
 
 async def list_sessions(access: Access, limit: int) -> list[ListedSession]:
@@ -71,7 +71,7 @@ async def remember(access: Access, text: str, session_id: str | None) -> str:
     record = await access.team.store.get_session(stored_id)
     if session_id is not None or record is not None:
         record = await find_session(access, name)
-    session = Session(access.team, record, session_id=stored_id, owner=access.owner.user_id)
+    session = Session(access.team, record, session_id=stored_id, owner=access.owner)
     try:
         await session.remember(text)
     finally:
@@ -97,7 +97,7 @@ class LocalAccess:
 
     async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
         record = None if session_id is None else await find_session(self, session_id)
-        session = Session(self.team, record)
+        session = Session(self.team, record, owner=self.owner)
         queue = asyncio.Queue[Event | MassmemError | None]()
 
         async def run() -> None:

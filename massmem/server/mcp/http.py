@@ -13,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 
 from massmem.core.errors import InputError
 from massmem.core.events import Event
-from massmem.core.records import Owner
 from massmem.server.dependencies import Caller, authorize
 from massmem.server.errors import RetryLater
 from massmem.server.mcp.access import find_session
@@ -30,13 +29,13 @@ class UserAccess:
 
     def __init__(self, caller: Caller) -> None:
         self.team = caller.service.team
-        self.owner = Owner(caller.sub)
+        self.owner = caller.owner
         self._caller = caller
 
     def to_stored_id(self, session_id: str) -> str:
         if not is_session_id(session_id):
             raise InputError("a session id has letters, digits, '_', '-' and single dots")
-        return to_stored_id(self._caller.sub, session_id)
+        return to_stored_id(self.owner, session_id)
 
     def to_public_id(self, stored_id: str) -> str:
         return public_session_id(stored_id)

@@ -32,7 +32,7 @@ _INSTRUCTIONS = (
 GetAccess = Callable[[Any], Access]
 """Returns what the sender of a request may use; it is given the HTTP request, None over stdio."""
 
-_MOST_RESOURCES = 200
+_MAX_RESOURCES = 200
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
 SessionId = Annotated[str, Field(max_length=128, description="The conversation, as list_sessions names it.")]
@@ -52,6 +52,8 @@ class CouncilAnswer(BaseModel):
     """Whose answer won."""
     confidence: float | None = None
     """The share of the agents that stand behind the answer, 0 to 1."""
+    agreement: str = ""
+    """What is known of how far the agents agree, one sentence."""
 
 
 class FoundMemory(BaseModel):
@@ -182,7 +184,7 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
     async def list_resources(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method != "resources/list":
             return await call_next(ctx)
-        listed = await _list_sessions(get_access(ctx.request), _MOST_RESOURCES)
+        listed = await _list_sessions(get_access(ctx.request), _MAX_RESOURCES)
         resources = [
             Resource(
                 name=entry.session_id,
@@ -201,7 +203,7 @@ async def _list_sessions(access: Access, limit: int) -> SessionList:
     entries = [
         SessionEntry(
             session_id=access.to_public_id(listed.session.session_id),
-            title=listed.session.title,
+            title=listed.session.display_title,
             status=listed.session.status,
             turns=listed.turns,
             last_used=listed.session.updated_at,
@@ -249,6 +251,7 @@ def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
         status=status,
         agent=None if outcome.agent_id is None else outcome.name(outcome.agent_id),
         confidence=outcome.confidence,
+        agreement=outcome.agreement,
     )
 
 

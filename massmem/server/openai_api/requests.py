@@ -36,7 +36,6 @@ class InputMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     """Who speaks. What tools returned is left out: the council cannot call the client's tools."""
     content: _String | Annotated[list[ContentPart], Field(max_length=MAX_MESSAGES)] | None = None
-    """The text, or its parts."""
 
 
 class StreamOptions(Body):
@@ -56,13 +55,11 @@ class ChatCompletionRequest(Body):
     stream: bool | None = None
     """Send the answer in chunks, as server-sent events."""
     stream_options: StreamOptions | None = None
-    """What the stream has besides text."""
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     """For one agent alone; those of a council have their own."""
     max_tokens: _Count | None = None
     """Length of the answer, at most."""
     max_completion_tokens: _Count | None = None
-    """The same."""
     stop: _Stop | Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | None = None
     """The answer ends before any of these texts."""
     n: int | None = None
@@ -81,9 +78,7 @@ class InputItem(Body):
     type: str | None = None
     """`message`, or left out."""
     role: str | None = None
-    """Who speaks."""
     content: _String | Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)] | None = None
-    """The text, or its parts."""
 
 
 class TextSettings(Body):
@@ -105,13 +100,11 @@ class ResponseRequest(Body):
     previous_response_id: Annotated[str | None, Field(max_length=300)] = None
     """Go on with the conversation of this response."""
     stream: bool | None = None
-    """Send the answer as server-sent events."""
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     """For one agent alone; those of a council have their own."""
     max_output_tokens: _Count | None = None
     """Length of the answer, at most."""
     text: TextSettings | None = None
-    """The form of the answer."""
     tool_choice: Any = None
     """The council calls no tools of the client: it cannot be forced to."""
     metadata: dict[str, Any] | None = None

@@ -37,7 +37,7 @@ def hash_history(messages: Sequence[Exchanged]) -> str:
 
 
 async def find_session(
-    store: SessionStore, owner: str | None, history: Sequence[Exchanged], *, named: str | None, chat: str | None
+    store: SessionStore, owner: Owner, history: Sequence[Exchanged], *, named: str | None, chat: str | None
 ) -> FoundSession:
     """Return the session that a request goes on with, or the id of a new one.
 
@@ -50,13 +50,13 @@ async def find_session(
         is_new = await store.get_session(to_stored_id(owner, named)) is None
         return FoundSession(to_stored_id(owner, named), is_new)
     if history:
-        by_hash = SessionFilter(owner=Owner(owner), history_hash=hash_history(history))
+        by_hash = SessionFilter(owner=owner, history_hash=hash_history(history))
         for listed in await store.find_sessions(by_hash, 1):
             if listed.session.status != "deleting":
                 return FoundSession(listed.session.session_id, is_resent=True)
     if chat is not None:
         chat_id = to_stored_id(owner, chat)
-        by_id = await store.find_sessions(SessionFilter(owner=Owner(owner), prefix=chat_id))
+        by_id = await store.find_sessions(SessionFilter(owner=owner, prefix=chat_id))
         lengths = {listed.session.session_id: listed.conversation_length for listed in by_id}
         if lengths.get(chat_id, len(history)) == len(history):
             return FoundSession(chat_id, is_resent=True)

@@ -48,6 +48,8 @@ async def ask_model(
         InvalidField: the conversation is too long, or the model does not see what it shows.
         ProviderError: there is no reply.
     """
+    if not provider.abilities.vision:
+        attachments = [attachment for attachment in attachments if not attachment.optional]
     if attachments and provider.abilities.vision is False:
         raise InvalidField(f"{agent.id} sees no pictures", "messages")
     system = "\n\n".join(filter(None, (build_system_prompt(agent.system_message), conversation.instructions)))

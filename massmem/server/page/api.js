@@ -45,7 +45,7 @@ async function readProblem(response) {
 }
 
 export function sentence(text) {
-  const first = text.charAt(0).toUpperCase() + text.slice(1);
+  const first = /^[a-z]+[ ,]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text; // no name of a file
   return /[.!?]$/.test(first) ? first : `${first}.`;
 }
 
@@ -78,6 +78,14 @@ export async function* readEvents(response) {
 export function randomName() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+// Names a session as massmem does: by the clock of this machine.
+export function newSessionId() {
+  const now = new Date();
+  const two = (number) => String(number).padStart(2, "0");
+  const time = `${now.getFullYear()}${two(now.getMonth() + 1)}${two(now.getDate())}_${two(now.getHours())}${two(now.getMinutes())}${two(now.getSeconds())}`;
+  return `session_${time}_${randomName().slice(0, 4)}`;
 }
 
 // Returns a file as a data: URL.

@@ -2,6 +2,7 @@
 import { html, render, useCallback, useEffect, useErrorBoundary, useRef, useState } from "./html.js";
 import { getJson, postJson, request } from "./api.js";
 import { Conversation } from "./conversation.js";
+import { forgetDrafts } from "./drafts.js";
 import { ImportDialog } from "./imports.js";
 import { Dialog, Icon, Trouble, Waiting } from "./parts.js";
 import { Sidebar } from "./sidebar.js";
@@ -129,6 +130,7 @@ function View({ route, about, view }) {
 }
 
 async function leave(setLocked) {
+  await forgetDrafts();
   await postJson("page/leave", {}).catch(() => {});
   setLocked(true);
 }

@@ -2,8 +2,8 @@
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./html.js";
 import { download, postJson, request } from "./api.js";
 import { Composer } from "./composer.js";
-import { Confidence, Council, LongText, summarise, Verdict } from "./council.js";
-import { bytes, exactly, when } from "./format.js";
+import { Agreement, Council, LongText, summarise, Verdict } from "./council.js";
+import { bytes, exactly, plural, when } from "./format.js";
 import { LiveConversation } from "./live.js";
 import { announceChange, AgentName, Confirm, Dialog, Empty, FileList, fitHeight, Icon, Menu, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 import { colourOf, describeWorkCut, hasEnded, nameOf } from "./turn.js";
@@ -23,12 +23,15 @@ export function Conversation({ id, part, about }) {
     document.title = id === null ? "massmem" : `${title} · massmem`;
   }, [title]);
 
-  const models = useMemo(() => Object.fromEntries(about.teams.flatMap((team) => team.agents.map((agent) => [agent.id, agent.model === "scripted" ? "" : agent.model]))), [about]);
-  const colours = useMemo(() => Object.fromEntries(about.teams.flatMap((team) => team.agents.map((agent, index) => [agent.id, index % 8]))), [about]);
+  // Of the team of this conversation: another one may have agents with the same ids.
+  const { agents } = talk.team || about.teams[0];
+  const models = useMemo(() => Object.fromEntries(agents.map((agent) => [agent.id, agent.model === "scripted" ? "" : agent.model])), [agents]);
+  const colours = useMemo(() => Object.fromEntries(agents.map((agent, index) => [agent.id, index % 8])), [agents]);
 
-  const ask = async (text, files, team) => {
+  const ask = async (text, files, team, sending) => {
     const isNew = talk.id === null;
-    await talk.ask(text, files, team);
+    await talk.ask(text, files, team, sending);
+    if (team !== null) talk.team = about.teams.find((entry) => entry.name === team);
     if (isNew) {
       // The address names the conversation from now on; this view stays as it is.
       history.replaceState(null, "", `#/c/${encodeURIComponent(talk.id)}`);
@@ -208,6 +211,7 @@ function Turn({ talk, group, models, colours, about, isLast }) {
   const details = live || talk.details.get(group.turn);
   const isRunning = live !== null && !hasEnded(live);
   const status = live ? live.status : record ? record.status : "";
+  const known = details?.agents.every((id) => id in models) ? models : {}; // another team answered
   const load = () => talk.loadDetails(group.turn).then(() => setProblem(null), setProblem);
   const toggle = () => {
     setOpen(!open);
@@ -219,8 +223,9 @@ function Turn({ talk, group, models, colours, about, isLast }) {
   }, [isLast, status]);
   // The turn may have ended since the list of messages was drawn; it is drawn again at once.
   if (!group.messages.length && !live) return null;
-  const questions = group.messages.length ? group.messages : [{ seq: 0, role: "user", text: live.question, length: live.question.length, files: [], pending: live.files || [] }];
+  const questions = group.messages.length ? group.messages : [{ seq: 0, role: "user", text: live.question, length: live.question.length, texts: [], files: [], pending: live.files || [] }];
   const shown = questions.filter((message) => message.role === "user" || message.waiting_for || !live || !live.final);
+  const answer = live?.final ? live.final.answer : group.messages.findLast((message) => message.role === "assistant")?.text;
   const canEdit = group.turn > 0 && group.messages[0]?.role === "user" && !group.messages[0].param && !isRunning;
   return html`
     <section class=${`turn ${status}`} aria-label=${group.turn ? `Turn ${group.turn}` : "Message"}>
@@ -230,7 +235,7 @@ function Turn({ talk, group, models, colours, about, isLast }) {
         return html`<${Message} key=${message.seq} talk=${talk} message=${message} onEdit=${() => edit(true)} wasEditing=${wasEditing} />`;
       })}
       ${isRunning && html`<p class="progress" role="status">${summarise(live)}</p>`}
-      ${isRunning && html`<${Council} turn=${live} models=${models} />`}
+      ${isRunning && html`<${Council} turn=${live} models=${known} />`}
       ${isRunning && live.presentation && html`<${Presentation} turn=${live} />`}
       ${live && live.final && html`<${FinalAnswer} turn=${live} />`}
       ${live && live.waiting && !group.messages.some((m) => m.waiting_for) && html`<article class="message assistant"><header><${AgentName} name=${live.waiting.agent_name || live.waiting.agents[0]} colour=${colourOf(live, live.waiting.agents[0])} /></header><p>${live.waiting.prompt}</p></article>`}
@@ -239,9 +244,9 @@ function Turn({ talk, group, models, colours, about, isLast }) {
         <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}><${Icon} name="down" />${open ? "Hide the council" : "How they decided"}</button>
         ${details && html`<${Verdict} turn=${details} />`}
         ${canEdit && !editing && html`<button type="button" class="plain" onClick=${() => edit(true)}>Ask again</button>`}
-        <${Copy} text=${() => (live && live.final ? live.final.answer : group.messages.filter((m) => m.role === "assistant").at(-1)?.text)} />
+        ${answer && html`<${Copy} text=${answer} />`}
       </footer>`}
-      ${open && !isRunning && details && html`<${Council} turn=${details} models=${models} />`}
+      ${open && !isRunning && details && html`<${Council} turn=${details} models=${known} />`}
       ${open && !details && (problem ? html`<${Trouble} problem=${problem} onRetry=${load} />` : html`<${Waiting} label="Reading the log" />`)}
       ${!isRunning && isLast && ["interrupted", "failed"].includes(status) && html`<${Unfinished} talk=${talk} status=${status} />`}
       ${status === "undone" && html`<p class="dim">You took this turn back; the agents do not see it.</p>`}
@@ -265,7 +270,7 @@ const Presentation = ({ turn }) => html`
 
 const FinalAnswer = ({ turn }) => html`
   <article class=${`message assistant final agent-${colourOf(turn, turn.final.winner)}`}>
-    <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Confidence} share=${turn.final.confidence} escalated=${turn.final.escalated} /></header>
+    <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /></header>
     <${LongText} text=${turn.final.answer} isOpen=${false} />
     ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
     ${turn.final.work_cut && html`<p class="dim">${describeWorkCut(turn.final.work_cut)}</p>`}
@@ -281,23 +286,25 @@ function Message({ talk, message, colour, onEdit, wasEditing }) {
   const isCut = useMemo(() => text === null && message.length > Array.from(message.text).length, [text, message.text]);
   const loadAll = async () => {
     try {
-      setText(await (await request(talk.path(`/messages/${message.seq}`))).text());
+      setText(await talk.loadText(message, 0));
     } catch (error) {
       setProblem(error);
     }
   };
-  const files = html`${message.files.map((file) => html`<${Attached} key=${file.hash} talk=${talk} file=${file} />`)}${(message.pending || []).map((name) => html`<span class="file"><${Icon} name="clip" />${name}</span>`)}`;
+  const files = html`${(message.texts || []).map((text, index) => html`<${AttachedText} key=${index} talk=${talk} message=${message} text=${text} part=${index + 1} />`)}
+    ${message.description && html`<details class="file"><summary>Description</summary><p class="plain">${message.description}</p></details>`}
+    ${message.files.map((file) => html`<${Attached} key=${file.hash} talk=${talk} file=${file} />`)}${(message.pending || []).map((name) => html`<span class="file"><${Icon} name="clip" />${name}</span>`)}`;
   const time = message.created_at && html`<time class="dim" datetime=${message.created_at} title=${exactly(message.created_at)}>${when(message.created_at)}</time>`;
   if (message.role === "user")
     return html`<article class=${`message user ${message.is_note ? "note" : ""}`} aria-label=${message.is_note ? "Your note" : "You"}>
       ${message.is_note && html`<span class="dim">Note</span>`}
       <div class="plain">${message.param ? html`<em>Your reply (${message.param}) is not shown.</em>` : clip(shown)}</div>
-      ${files}${(isCut || shown.length > SHOWN) && html`<${ShowAll} text=${shown} length=${message.length} onLoad=${isCut ? loadAll : null} />`}<${Trouble} problem=${problem} />
+      ${files}${(isCut || clip(shown) !== shown) && html`<${ShowAll} text=${shown} length=${message.length} onLoad=${isCut ? loadAll : null} />`}<${Trouble} problem=${problem} />
       ${onEdit && html`<button type="button" class="plain edit" ref=${editButton} title="Ask it in other words, or ask again, in a new conversation" onClick=${onEdit}><${Icon} name="pencil" />Edit</button>`}
     </article>`;
   return html`
     <article class=${`message assistant final agent-${colour}`}>
-      <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}<${Confidence} share=${message.confidence} escalated=${message.escalated} />${time}</header>
+      <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}<${Agreement} text=${message.agreement} isLow=${message.escalated} />${time}</header>
       <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />
       <${Trouble} problem=${problem} />
     </article>`;
@@ -323,7 +330,7 @@ function EditForm({ talk, turn, about, question, onClose }) {
     if (!text.trim() || busy) return;
     setBusy(true);
     try {
-      const id = await talk.askInstead(turn, text, files, team);
+      const id = await talk.askInstead(question, text, files, team);
       announceChange();
       location.hash = `#/c/${encodeURIComponent(id)}`;
     } catch (error) {
@@ -352,8 +359,12 @@ function EditForm({ talk, turn, about, question, onClose }) {
     </form>`;
 }
 
-const SHOWN = 4_000; // characters of a question that are shown at once
-const clip = (text) => (text.length > SHOWN ? `${text.slice(0, SHOWN)} …` : text);
+const SHOWN = 1_000; // characters of a question that are shown at once
+const LINES = 30;
+function clip(text) {
+  const lines = text.slice(0, SHOWN).split("\n", LINES).join("\n");
+  return lines.length < text.length ? `${lines} …` : text;
+}
 
 function ShowAll({ text, length, onLoad }) {
   const [dialog, setDialog] = useState(false);
@@ -363,6 +374,17 @@ function ShowAll({ text, length, onLoad }) {
   };
   return html`<button type="button" class="plain" onClick=${open}>Show all ${length.toLocaleString("en")} characters</button>
     ${dialog && html`<${Dialog} title="The whole question" onClose=${() => setDialog(false)}><pre class="whole" tabindex="0">${text}</pre><//>`}`;
+}
+
+// The text of a file below a question; it is read once somebody wants to see it.
+function AttachedText({ talk, message, text, part }) {
+  const [content, setContent] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const load = (event) => event.target.open && content === null && talk.loadText(message, part).then(setContent, setProblem);
+  return html`
+    <details class="file" onToggle=${load}><summary><${Icon} name="clip" />${text.name}<span class="dim"> ${plural(text.length, "character")}</span></summary>
+      <${Trouble} problem=${problem} />
+      ${content === null ? !problem && html`<${Waiting} label="Reading the text" />` : html`<pre tabindex="0">${content}</pre>`}</details>`;
 }
 
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -391,7 +413,7 @@ function Copy({ text }) {
   const [done, setDone] = useState(false);
   if (!navigator.clipboard) return null;
   const copy = async () => {
-    await navigator.clipboard.writeText(text() || "");
+    await navigator.clipboard.writeText(text);
     setDone(true);
     setTimeout(() => setDone(false), 1500);
   };

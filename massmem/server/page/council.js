@@ -98,11 +98,9 @@ export function Verdict({ turn }) {
   return html`<p class="verdict">${parts.filter((part) => part && part.length).map((part) => html`<span>${part}</span>`)}</p>`;
 }
 
-export function Confidence({ share, escalated }) {
-  if (share === null || share === undefined) return null;
-  return html`<span class=${`confidence ${escalated ? "low" : ""}`} title=${escalated ? "The agents were much at odds: look at this answer yourself" : "How far the agents stand behind this answer"}>
-    <meter min="0" max="1" low="0.4" high="0.7" optimum="1" value=${share} aria-label="Agreement"></meter>${percent(share)}${escalated ? " agree, low" : " agree"}</span>`;
-}
+// What is known of how far the agents agree, as the service says it.
+export const Agreement = ({ text, isLow }) =>
+  (text || isLow) && html`<span class=${`agreement ${isLow ? "low" : ""}`}>${text}${isLow && html`<strong>${text && "; "}look at this answer yourself</strong>`}</span>`;
 
 export const summarise = (turn) => {
   const agents = plural(turn.agents.length, "agent");

@@ -77,10 +77,10 @@ function Shown({ view, measure, onMeasure, colours }) {
     </dl>
     <section class="card"><header><h2>By day</h2><span class="spacer"></span>
       <div class="tabs" role="group" aria-label="What is shown">${Object.entries(MEASURES).map(([name, [title]]) => html`<button type="button" aria-pressed=${measure === name} onClick=${() => onMeasure(name)}>${title}</button>`)}</div></header>
-      <${Bars} days=${view.days.map((day) => ({ day: day.day, values: values(day) }))} label=${(id) => view.agents[id]?.name || id} colours=${all} format=${format} unit=${label.toLowerCase()} /></section>
+      <${Bars} days=${view.days.map((day) => ({ day: day.day, values: values(day) }))} label=${(id) => [view.agents[id]?.name || id, view.agents[id]?.team].filter(Boolean).join(" · ")} colours=${all} format=${format} unit=${label.toLowerCase()} /></section>
     <section class="card"><header><h2>By agent</h2></header><div class="table" tabindex="0" role="region" aria-label="By agent"><table>
       <thead><tr><th>Agent</th><th>Model</th><th class="number">Turns</th><th class="number">Wins</th><th class="number">Win rate</th><th class="number">Tokens</th><th class="number">Cost</th></tr></thead>
-      <tbody>${rows.map((row) => html`<tr><td><${AgentName} name=${view.agents[row.id]?.name || row.id} colour=${all[row.id]} /></td><td>${view.agents[row.id]?.model || html`<span class="dim">not in a team now</span>`}</td>
+      <tbody>${rows.map((row) => html`<tr><td><${AgentName} name=${view.agents[row.id]?.name || row.id} colour=${all[row.id]} />${view.agents[row.id]?.team && html`<span class="dim"> ${view.agents[row.id].team}</span>`}</td><td>${view.agents[row.id]?.model || html`<span class="dim">not in a team now</span>`}</td>
         <td class="number">${count(row.turns)}</td><td class="number">${count(row.wins)}</td><td class="number">${row.turns ? percent(row.wins / row.turns) : ""}</td><td class="number">${tokens(row.tokens)}</td><td class="number">${dollars(row.cost)}</td></tr>`)}</tbody></table></div></section>`;
 }
 

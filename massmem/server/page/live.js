@@ -13,6 +13,8 @@ export class LiveConversation {
     this.session = null;
     this.messages = [];
     this.turns = new Map();
+    this.team = null; // who answers next; null: the default team, or the one that is chosen
+    this.note = ""; // what to know of that before the next question
     this.hasOlder = false;
     this.live = null;
     this.problem = null;
@@ -71,6 +73,8 @@ export class LiveConversation {
 
   _take(part) {
     this.session = part.session;
+    this.team = part.team;
+    this.note = part.note;
     const first = part.messages.length ? part.messages[0].seq : 0;
     const older = this.messages.filter((message) => message.seq < first);
     this.hasOlder = older.length ? this.hasOlder : part.has_older;
@@ -89,8 +93,15 @@ export class LiveConversation {
   // Looks whether somebody else, a terminal or another tab, has gone on with the conversation.
   async refresh() {
     if (this.id === null || this.isRunning || !this.isLoaded || this._isClosed) return;
-    const part = await getJson(`${this.path()}?limit=1`, { signal: this._abort.signal }).catch(() => null);
+    const part = await getJson(`${this.path()}?limit=1`, { signal: this._abort.signal }).catch((error) => error.status === 404 && this._lose(error));
     if (part && (part.session.updated_at !== this.session?.updated_at || part.session.status !== this.session?.status || part.follow_after !== null)) await this.load();
+  }
+
+  // The conversation was deleted, here or elsewhere.
+  _lose(problem) {
+    this.problem = problem;
+    this.isLoaded = false;
+    this.changed();
   }
 
   async loadDetails(number) {
@@ -99,40 +110,42 @@ export class LiveConversation {
     this.changed();
   }
 
-  // Asks, or replies to what was asked for. files: [{name, url}] with data: URLs. Throws a Problem when nothing was asked.
-  async ask(text, files, team) {
-    const isNew = this.id === null;
-    if (isNew) this.id = `session_${timestamp()}_${randomName().slice(0, 4)}`;
+  // Asks, or replies to what was asked for. files: [{name, url}] with data: URLs. sending: {id, name} of the session and
+  // of the question. Throws a Problem when nothing was asked.
+  async ask(text, files, team, sending) {
+    await this.refresh(); // a conversation that was deleted meanwhile would begin anew
+    if (!this.isLoaded) throw this.problem;
+    const response = await sendQuestion(sending.id, text, files, team, sending.name, this._abort.signal);
+    this.id = sending.id;
     this.problem = null;
     this.live = newTurn(text);
     this.live.files = files.map((file) => file.name);
     this.changed();
-    let response;
-    try {
-      response = await sendQuestion(this.id, text, files, team, this._abort.signal);
-    } catch (error) {
-      if (isNew) this.id = null;
-      this.live = null;
-      this.changed();
-      throw error;
-    }
     this._read(response);
   }
 
-  // Returns the question of a turn as it was written: {text, files: [{name, hash, media_type}]}.
+  // Returns the question of a turn as it was written: {turn, seq, text, files: [{name, size, part}]}. part: of a text that
+  // stands below the question; null for a file of its own.
   async loadQuestion(number) {
-    const { events } = await getJson(this.path(`/turns/${number}`), { signal: this._abort.signal });
-    const started = events.find((event) => event.type === "turn_started");
-    const names = started.attachments.map((file) => `[attached: ${file.name}]`).join("\n");
-    return { text: cutEnd(cutEnd(started.question, started.description), names), files: started.attachments };
+    const message = this.messages.find((one) => one.turn === number && one.role === "user");
+    const texts = message.texts.map((text, index) => ({ name: text.name, size: text.length, part: index + 1 }));
+    const files = message.files.map((file) => ({ ...file, part: null }));
+    return { turn: number, seq: message.seq, text: await this.loadText(message, 0), files: [...texts, ...files] };
   }
 
-  // Asks in the place of a turn's question, in a new conversation that has what was said before it. Returns its id.
-  async askInstead(number, text, files, team) {
-    const sent = await Promise.all(files.map(async (file) => ({ name: file.name, url: await this._loadFile(file) })));
-    const fork = await postJson(this.path("/fork"), { before: number });
+  // part: 0 for a question without the texts of its files, 1 for the first of them.
+  loadText(message, part) {
+    return request(this.path(`/messages/${message.seq}?part=${part}`)).then((response) => response.text());
+  }
+
+  // Asks in the place of a question of `loadQuestion`, in a new conversation that has what was said before it. Returns its id.
+  async askInstead(question, text, files, team) {
+    let whole = text;
+    for (const file of files.filter((one) => one.part !== null)) whole += `\n\n--- ${file.name} ---\n${await this.loadText(question, file.part)}`;
+    const sent = await Promise.all(files.filter((file) => file.part === null).map(async (file) => ({ name: file.name, url: await this._loadFile(file) })));
+    const fork = await postJson(this.path("/fork"), { before: question.turn });
     try {
-      const response = await sendQuestion(fork.session_id, text, sent, team);
+      const response = await sendQuestion(fork.session_id, whole, sent, team, randomName());
       response.body.cancel().catch(() => {}); // the turn goes on; whoever shows the conversation follows it
     } catch (error) {
       if (error.status) await request(`api/ai-memory/conversations/${encodeURIComponent(fork.session_id)}`, { method: "DELETE" }).catch(() => {});
@@ -280,18 +293,8 @@ export class LiveConversation {
   }
 }
 
-function sendQuestion(id, text, files, team, signal) {
+function sendQuestion(id, text, files, team, name, signal) {
   const parts = [{ type: "text", text }, ...files.map((file) => ({ type: "file", file: { filename: file.name, file_data: file.url } }))];
   const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }) };
-  return request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": randomName() }, signal });
-}
-
-// What was added to a question stands below it.
-const cutEnd = (text, end) => (end && text.endsWith(`\n\n${end}`) ? text.slice(0, -end.length - 2) : text);
-
-// As massmem names sessions: by the clock of this machine.
-function timestamp() {
-  const now = new Date();
-  const two = (number) => String(number).padStart(2, "0");
-  return `${now.getFullYear()}${two(now.getMonth() + 1)}${two(now.getDate())}_${two(now.getHours())}${two(now.getMinutes())}${two(now.getSeconds())}`;
+  return request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": name }, signal });
 }

@@ -1,9 +1,9 @@
 // What is remembered: searched as an agent does, traced to its messages, forgotten, counted.
 import { html, useEffect, useState } from "./html.js";
-import { getJson, request } from "./api.js";
+import { getJson, postJson, request } from "./api.js";
 import { addColours, Bars, colourTable } from "./chart.js";
 import { bytes, count, exactly, percent, plural, when } from "./format.js";
-import { AgentName, Confirm, Empty, Icon, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
+import { AgentName, Confirm, Dialog, Empty, Icon, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 
 const TABS = [["", "Search"], ["history", "History"], ["all", "Browse"], ["figures", "Figures"]];
 const PAGE = 50;
@@ -50,19 +50,26 @@ function Search({ about, colours }) {
 }
 
 function Hits({ asked, about, colours }) {
+  const [all, setAll] = useState(false);
   const query = new URLSearchParams({ query: asked.query, limit: "30" });
   if (asked.agent) query.set("agent", asked.agent);
   if (asked.session) query.set("session_id", asked.session);
   if (asked.session && asked.turn) query.set("turn", asked.turn);
   if (asked.as_of) query.set("as_of", asked.as_of);
   if (asked.origin) query.set("origin", asked.origin);
+  if (all) query.set("all", "true");
   const [hits, problem, again] = useLoad(() => getJson(`api/v1/memories/search?${query}`), [query.toString()]);
   if (problem) return html`<${Trouble} problem=${problem} onRetry=${again} />`;
   if (!hits) return html`<${Waiting} label="Searching" />`;
-  if (!hits.memories.length) return html`<${Empty} title="Nothing is recalled"><p>No memory that this agent may see bears on it.</p><//>`;
+  const found = hits.memories.length + hits.beyond.length;
+  const more = html`<button type="button" aria-pressed=${all} onClick=${() => setAll(!all)}>${all ? "Only what the agent would be shown" : "Also what it would not be shown"}</button>`;
+  if (!found) return html`<${Empty} title="Nothing is recalled"><p>No memory that this agent may see bears on it.</p>${!all && more}<//>`;
   return html`
     <p class="dim" role="status">${plural(hits.memories.length, "memory").replace("memorys", "memories")}, ${count(hits.tokens)} tokens in the prompt. ${hits.by_words_alone ? "Found by words alone." : "Found by words and meaning."}</p>
-    <${MemoryList} memories=${hits.memories} about=${about} colours=${colours} onForgotten=${again} />`;
+    <${MemoryList} memories=${hits.memories} about=${about} colours=${colours} onChanged=${again} isSearch=${true} />
+    ${hits.beyond.length > 0 && html`<h2 class="cut">The agent would not be shown what follows</h2>
+      <${MemoryList} memories=${hits.beyond} about=${about} colours=${colours} onChanged=${again} isSearch=${true} />`}
+    ${more}`;
 }
 
 function History({ about }) {
@@ -91,7 +98,9 @@ function History({ about }) {
 }
 
 function Browse({ about, colours }) {
-  const [filter, setFilter] = useState({ agent: "", kind: "", origin: "" });
+  const [filter, setFilter] = useState({ agent: "", kind: "", origin: "", pinned: false });
+  const [adding, setAdding] = useState(false);
+  const add = async (text) => (await postJson("api/v1/memories", { text }), await load(0));
   const [memories, setMemories] = useState(null);
   const [isLast, setLast] = useState(false);
   const [notice, setNotice] = useState("");
@@ -119,16 +128,19 @@ function Browse({ about, colours }) {
       <label>Of<select value=${filter.agent} onChange=${set("agent")}><option value="">everybody</option><option value="user">you</option>${agentsOf(about).map(([id, name]) => html`<option value=${id}>${name}</option>`)}</select></label>
       <label>Kind<select value=${filter.kind} onChange=${set("kind")}><option value="">all</option><option value="episode">word for word</option><option value="fact">facts</option></select></label>
       <label>From<select value=${filter.origin} onChange=${set("origin")}><${Origins} /></select></label>
+      <label class="check"><input type="checkbox" checked=${filter.pinned} onChange=${(event) => setFilter((old) => ({ ...old, pinned: event.target.checked }))} />Pinned</label>
+      <button type="button" class="primary" onClick=${() => setAdding(true)}>Add a memory</button>
     </div>
+    ${adding && html`<${TextDialog} title="Add a memory" text="" verb="Remember" onSave=${add} onClose=${() => setAdding(false)} />`}
     <${Trouble} problem=${notice} /><${Trouble} problem=${problem} onRetry=${() => load(0)} />
     ${!memories && !problem && html`<${Waiting} label="Reading" />`}
     ${memories && memories.length === 0 && html`<${Empty} title="Nothing is remembered yet"><p>What you ask and what the agents answer is remembered as soon as a turn has ended.</p><//>`}
-    ${memories && html`<${MemoryList} memories=${memories} about=${about} colours=${colours} onForgotten=${() => load(0)} />`}
+    ${memories && html`<${MemoryList} memories=${memories} about=${about} colours=${colours} onChanged=${() => load(0)} />`}
     ${memories && memories.length > 0 && !isLast && html`<button type="button" onClick=${() => load(memories.length)}>Show more</button>`}`;
 }
 
-const MemoryList = ({ memories, about, colours, onForgotten }) => html`
-  <ul class="memories">${memories.map((memory) => html`<${MemoryCard} key=${memory.id} memory=${memory} about=${about} colours=${colours} onForgotten=${onForgotten} />`)}</ul>`;
+const MemoryList = ({ memories, ...rest }) => html`
+  <ul class="memories">${memories.map((memory) => html`<${MemoryCard} key=${memory.id} memory=${memory} ...${rest} />`)}</ul>`;
 
 // Who is named as the author needs no origin beside it.
 const originOf = ({ origin, rests_on, call }) => call || (rests_on ? `quoting ${rests_on.slice(5)}` : origin === "import" ? "imported" : "");
@@ -149,7 +161,27 @@ function outcomeOf(receipt) {
   return `${place}. ${receipt.complete ? "Nothing of it is left." : "Something of it is left: run it again later."}${near}`;
 }
 
-function MemoryCard({ memory, about, colours, onForgotten }) {
+// A dialog for the text of a memory. onSave may throw what is shown then.
+function TextDialog({ title, text, verb, onSave, onClose }) {
+  const [value, setValue] = useState(text);
+  const [problem, setProblem] = useState(null);
+  const save = (event) => {
+    event.preventDefault();
+    onSave(value).then(onClose, setProblem);
+  };
+  return html`
+    <${Dialog} title=${title} onClose=${onClose}>
+      <form onSubmit=${save}>
+        <label>What agents are to know<textarea rows="4" required maxlength="2000" value=${value} onInput=${(event) => setValue(event.target.value)} autofocus></textarea></label>
+        <${Trouble} problem=${problem} />
+        <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="primary">${verb}</button></footer>
+      </form>
+    <//>`;
+}
+
+const DONE = { edit: "corrected", pin: "pinned", unpin: "no longer pinned" };
+
+function MemoryCard({ memory, about, colours, onChanged, isSearch }) {
   const [details, setDetails] = useState(null);
   const [open, setOpen] = useState(false);
   const [asking, setAsking] = useState("");
@@ -161,6 +193,14 @@ function MemoryCard({ memory, about, colours, onForgotten }) {
   };
   const forget = async () =>
     setReceipt(await (await request(`api/v1/memories/${memory.id}${asking === "everywhere" ? "?everywhere=true" : ""}`, { method: "DELETE" })).json());
+  const [editing, setEditing] = useState(false);
+  const change = async (path, options) => {
+    await request(`api/v1/memories/${memory.id}${path}`, options);
+    setDetails(null);
+    setOpen(false);
+    onChanged();
+  };
+  const pin = () => change("/pin", { method: memory.pinned ? "DELETE" : "PUT" }).catch(setProblem);
   const name = memory.agent_id === "user" ? "you" : Object.fromEntries(agentsOf(about))[memory.agent_id] || memory.agent_id;
   if (receipt)
     return html`<li class="memory" role="status"><${Icon} name="check" /> Forgotten at ${exactly(receipt.forgotten_at)}: ${plural(receipt.entries, "entry").replace("entrys", "entries")} of the index. It is never recorded again; ${outcomeOf(receipt.receipt)}</li>`;
@@ -171,14 +211,21 @@ function MemoryCard({ memory, about, colours, onForgotten }) {
         ${memory.seen_because && html`<span class="why">${WHY[memory.seen_because]}</span>`}
         ${originOf(memory) && html`<span class="badge">${originOf(memory)}</span>`}
         ${memory.note && html`<span class="badge">${memory.note}</span>`}
-        <span class="spacer"></span><time class="dim" datetime=${memory.created_at} title=${exactly(memory.created_at)}>${when(memory.created_at)}</time></header>
+        ${memory.pinned && html`<span class="badge">pinned</span>`}
+        ${memory.edited_at && html`<span class="badge" title=${exactly(memory.edited_at)}>edited</span>`}
+        <span class="spacer"></span>
+        ${isSearch && !memory.pinned && html`<span class="dim" title="How much it matters for the words">${percent(memory.relevance)}</span>`}
+        <code class="dim">${memory.short_id}</code><time class="dim" datetime=${memory.created_at} title=${exactly(memory.created_at)}>${when(memory.created_at)}</time></header>
       <p class="plain">${memory.text}</p>
       <footer><a href=${`#/c/${encodeURIComponent(memory.session_id)}`}>${memory.turn ? `Turn ${memory.turn} of its conversation` : "Its conversation"}</a>
         <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}>Where it comes from</button>
+        <button type="button" class="plain" onClick=${() => setEditing(true)}>Correct</button>
+        <button type="button" class="plain" aria-pressed=${memory.pinned} onClick=${pin}>${memory.pinned ? "Unpin" : "Pin"}</button>
         <button type="button" class="plain danger-text" onClick=${() => setAsking("memory")}>Forget</button>
         <button type="button" class="plain danger-text" onClick=${() => setAsking("everywhere")}>Forget everywhere</button></footer>
       <${Trouble} problem=${problem} />
-      ${open && details && html`<ul class="sources">${details.sources.map((source) => html`<li><strong>${source.agent || "You"}</strong> <span class="dim">in turn ${source.turn}</span><pre tabindex="0">${source.text}</pre></li>`)}
+      ${editing && html`<${TextDialog} title="Correct this memory" text=${memory.text} verb="Save" onSave=${(text) => change("", { method: "PATCH", body: { text } })} onClose=${() => setEditing(false)} />`}
+      ${open && details && html`<ul class="sources">${details.changes.map((c) => html`<li><strong>${DONE[c.action]}</strong> <time class="dim" datetime=${c.changed_at}>${exactly(c.changed_at)}</time>${c.action === "edit" && html`<pre tabindex="0">${c.old}</pre>`}</li>`)}${details.sources.map((source) => html`<li><strong>${source.agent || "You"}</strong> <span class="dim">in turn ${source.turn}</span><pre tabindex="0">${source.text}</pre></li>`)}
         ${details.sources.length === 0 && html`<li class="dim">Its messages are gone.</li>`}</ul>`}
       ${asking && html`<${Confirm} title=${asking === "everywhere" ? "Forget this everywhere?" : "Forget this?"} text=${WARNINGS[asking]} verb="Forget" onConfirm=${forget} onClose=${() => setAsking("")} />`}
     </li>`;

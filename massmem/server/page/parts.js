@@ -43,10 +43,11 @@ export const Trouble = ({ problem, onRetry }) =>
     ${onRetry && html`<button type="button" class="plain" onClick=${onRetry}>Try again</button>`}
   </div>`;
 
-// The files of a question that is being written.
-export const FileList = ({ files, onRemove }) => html`
+// The files of a question that is being written. reading: names of those that are not there yet.
+export const FileList = ({ files, reading = [], onRemove }) => html`
   <ul class="files">${files.map((file, index) => html`<li class="file"><${Icon} name="clip" />${file.name} <span class="dim">${bytes(file.size)}</span>
-    <button type="button" class="icon-button small" aria-label=${`Remove ${file.name}`} onClick=${() => onRemove(index)}><${Icon} name="close" /></button></li>`)}</ul>`;
+    <button type="button" class="icon-button small" aria-label=${`Remove ${file.name}`} onClick=${() => onRemove(index)}><${Icon} name="close" /></button></li>`)}
+    ${reading.map((name) => html`<li class="file dim" role="status"><span class="spinner" aria-hidden="true"></span>${name}</li>`)}</ul>`;
 
 // Lets a text field be as high as its text, within reason.
 export function fitHeight(field) {

@@ -79,7 +79,7 @@ const CHANGES = {
   turn_started(turn, event) {
     turn.isWhole = true;
     turn.turn = event.turn;
-    turn.question = event.question;
+    turn.question = turn.question || event.question; // as it was written, without the texts of files
     turn.agents = event.agents;
     turn.names = event.names;
     turn.startedAt = event.at;

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from fastapi import APIRouter
 
-from massmem.core.records import Owner
+from massmem.core.records import EVERYBODY
 from massmem.server.dependencies import Authorized, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.schemas import Cleared, Memory, MemoryAnswer, MemoryList, MemoryMessage, Stats, StatsAnswer
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/api/ai-memory", tags=["ai-memory"], responses=PROBLE
 async def memory(session_id: SessionPath, caller: Authorized) -> MemoryAnswer:
     """A conversation's messages."""
     conversations = caller.service.conversations
-    session = await conversations.find(caller.sub, session_id)
+    session = await conversations.find(caller.owner, session_id)
     messages = [
         MemoryMessage(
             role="user" if message.kind == "user" else "assistant",
@@ -32,14 +32,14 @@ async def memory(session_id: SessionPath, caller: Authorized) -> MemoryAnswer:
 @router.get("/conversations")
 async def session_ids(caller: Authorized) -> MemoryList:
     """The ids of the user's conversations, the last used first."""
-    return MemoryList(data=await caller.service.conversations.list_ids(caller.sub))
+    return MemoryList(data=await caller.service.conversations.list_ids(caller.owner))
 
 
 @router.delete("/conversations/{session_id}", responses={409: TURN_PROBLEMS[409]})
 async def clear(session_id: SessionPath, caller: Authorized) -> Cleared:
     """Delete a conversation for good, with what is remembered of it."""
     conversations = caller.service.conversations
-    await conversations.delete(await conversations.find(caller.sub, session_id))
+    await conversations.delete(await conversations.find(caller.owner, session_id))
     return Cleared(message=f"Conversation {session_id} cleared")
 
 
@@ -47,7 +47,7 @@ async def clear(session_id: SessionPath, caller: Authorized) -> Cleared:
 async def stats(caller: Authorized) -> StatsAnswer:
     """How much the user has; with the scope admin, how much all users have."""
     service = caller.service
-    totals = await service.conversations.count(None if caller.user.is_admin else Owner(caller.sub))
+    totals = await service.conversations.count(EVERYBODY if caller.user.is_admin else caller.owner)
     average = round(totals.messages / totals.conversations) if totals.conversations else 0
     store = service.team.store.info
     data = Stats(

@@ -45,29 +45,29 @@ async def chat_stream(
 @router.get("/stream/{session_id}", responses=STREAM, response_class=EventSourceResponse)
 async def follow(session_id: SessionPath, caller: Authorized, last: LastEventId = None) -> EventSourceResponse:
     """The events of the session after Last-Event-ID, those of its log first, to the end of the turn under way."""
-    session = await caller.service.conversations.find(caller.sub, session_id)
+    session = await caller.service.conversations.find(caller.owner, session_id)
     return await _stream(caller, caller.service.turns.follow(session.session_id, last or 0))
 
 
 @router.post("/{session_id}/now", status_code=204)
 async def answer_now(session_id: SessionPath, caller: Authorized) -> None:
     """Let the turn under way end with the answers that it has, or with the first one: no further round or vote."""
-    session = await caller.service.conversations.find(caller.sub, session_id)
+    session = await caller.service.conversations.find(caller.owner, session_id)
     await caller.service.turns.answer_now(session.session_id)
 
 
 @router.post("/{session_id}/stop", status_code=204)
 async def stop(session_id: SessionPath, caller: Authorized) -> None:
     """Stop the turn under way, without an answer; the next question goes on. Whoever waits for the answer gets 409."""
-    session = await caller.service.conversations.find(caller.sub, session_id)
+    session = await caller.service.conversations.find(caller.owner, session_id)
     await caller.service.turns.stop_turn(session.session_id)
 
 
 @router.post("/{session_id}/continue", status_code=204, responses={409: TURN_PROBLEMS[409]})
 async def continue_turn(session_id: SessionPath, caller: Authorized) -> None:
     """Go on with a turn that was stopped or has failed, in the background; its events can be followed."""
-    session = await caller.service.conversations.find(caller.sub, session_id)
-    await caller.service.turns.continue_turn(session.session_id, caller.sub)
+    session = await caller.service.conversations.find(caller.owner, session_id)
+    await caller.service.turns.continue_turn(session.session_id, caller.owner)
 
 
 @router.get("/history/{session_id}", response_model_exclude_none=True)
@@ -87,7 +87,7 @@ async def history(
             agent_id=message.agent_id or None,
             timestamp=message.created_at,
         )
-        for message in await conversations.read(await conversations.find(caller.sub, session_id), limit)
+        for message in await conversations.read(await conversations.find(caller.owner, session_id), limit)
     ]
     return History(session_id=session_id, messages=messages, count=len(messages))
 

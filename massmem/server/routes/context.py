@@ -14,7 +14,7 @@ from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import Body
 from massmem.session.history import AgentContext
 from massmem.session.session import Session
-from massmem.session.team import Team, find_team
+from massmem.session.team import Team
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
@@ -50,7 +50,6 @@ class Compression(Body):
     removed: int
     """Messages that the agent no longer sees word for word; the log keeps them."""
     remaining: int
-    """Messages that stayed."""
     by: str
     """model: a model wrote the summary; extract: sentences were taken from the messages."""
 
@@ -59,11 +58,8 @@ class ContextEntry(Body):
     """What an agent would be sent."""
 
     agent_id: str
-    """The agent."""
     name: str
-    """What people are shown for it."""
     model: str
-    """Its model."""
     window: int
     """Tokens that the model reads."""
     is_assumed: bool
@@ -71,7 +67,6 @@ class ContextEntry(Body):
     threshold: float | None
     """The share of the window at which the prompt is compressed; null: only when the provider refuses."""
     tokens: int
-    """Of all parts."""
     parts: list[ContextPart]
     """In the order in which they are sent."""
     compression: Compression | None
@@ -88,9 +83,9 @@ class ContextView(Body):
 @router.post("/sessions/{session_id}/context")
 async def context(session_id: SessionPath, body: ContextQuestion, caller: Authorized) -> ContextView:
     """What each agent would be sent with the next question. Nothing is asked and nothing is stored."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
-    team = find_team(caller.service.teams, record)
-    session = Session(team, record, owner=caller.sub)
+    record = await caller.service.conversations.find(caller.owner, session_id)
+    team = await caller.service.teams.find(record)
+    session = Session(team, record, owner=caller.owner)
     try:
         contexts = await session.preview(body.question)
     finally:

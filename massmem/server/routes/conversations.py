@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api", tags=["conversations"], responses=PROBLEMS)
 async def conversation(session_id: SessionPath, caller: Authorized) -> Conversation:
     """A conversation: questions and final answers."""
     conversations = caller.service.conversations
-    session = await conversations.find(caller.sub, session_id)
+    session = await conversations.find(caller.owner, session_id)
     messages = await conversations.read(session)
     return Conversation(
         session_id=session_id,
@@ -46,11 +46,11 @@ async def conversations(
     offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
 ) -> ConversationList:
     """The user's conversations, the last used first."""
-    page = await caller.service.conversations.list_page(caller.sub, limit, offset)
+    page = await caller.service.conversations.list_page(caller.owner, limit, offset)
     sessions = [
         ListedConversation(
             session_id=public_session_id(listed.session.session_id),
-            query=listed.session.title,
+            query=listed.session.display_title,
             created_at=listed.session.created_at,
             last_activity=listed.session.updated_at,
             message_count=listed.conversation_length,

@@ -1,4 +1,4 @@
-"""`/api/v1/memories`: what is remembered; to search as an agent does, to trace, to forget, and how much there is."""
+"""`/api/v1/memories`: what is remembered; to search as an agent does, to trace, add, correct, pin and forget."""
 
 from collections import Counter
 from dataclasses import replace
@@ -6,17 +6,19 @@ from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query
+from pydantic import Field
 from starlette.exceptions import HTTPException
 
+from massmem.core.errors import MemoryUnavailable
 from massmem.core.events import now
-from massmem.core.records import Owner, is_remembered
+from massmem.core.records import is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.memory.quoting import find_author
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 from massmem.session.erasure import Receipt
-from massmem.session.memories import Memories, View
+from massmem.session.memories import MAX_MEMORY_LENGTH, Memories, View
 from massmem.session.owners import public_session_id
 
 router = APIRouter(prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
@@ -35,7 +37,10 @@ FromOrigin = Annotated[
         description="Only what is from: user, agent, import, outside, tool, or tool:NAME.",
     ),
 ]
-MemoryId = Annotated[str, Path(pattern=r"^\d{1,20}$", description="Its id.", examples=["1"])]
+MemoryId = Annotated[str, Path(pattern=r"^[0-9A-Za-z]{1,20}$", description="Its id, or its short one.", examples=["1"])]
+
+
+MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_LENGTH, pattern=r"\S")]
 
 
 class MemoryEntry(Body):
@@ -43,6 +48,8 @@ class MemoryEntry(Body):
 
     id: str
     """Its id."""
+    short_id: str
+    """What people call it by; every route takes it, too."""
     kind: Literal["episode", "fact"]
     """episode: word for word; fact: extracted from messages."""
     session_id: str
@@ -54,7 +61,13 @@ class MemoryEntry(Body):
     text: str
     """What is remembered."""
     score: float
-    """Of a search: how well it fits."""
+    """Of a search: its rank."""
+    relevance: float
+    """Of a search: how much it matters for the words, from 0 to 1."""
+    pinned: bool
+    """Agents are shown it with every question."""
+    edited_at: datetime | None
+    """When the user gave it this text; null: it has the words that it was recorded with."""
     seen_because: Literal["own", "user", "won"] | None
     """Of a search: the agent said it itself, the user did, or it won the turn in which it was said."""
     note: str
@@ -82,7 +95,11 @@ class MemoryHits(Body):
     """What an agent recalls, the best first."""
 
     memories: list[MemoryEntry]
-    """The memories."""
+    """The memories; pinned ones first, whatever the words."""
+    beyond: list[MemoryEntry]
+    """With `all`: what the agent would not be shown, the best first."""
+    decision: str
+    """Why these memories are shown, or why nothing is; empty: nothing was found."""
     tokens: int
     """Of the text that the model is shown."""
     by_words_alone: bool
@@ -139,11 +156,44 @@ class Source(Body):
     """When."""
 
 
+class Change(Body):
+    """What the user changed of a memory."""
+
+    action: Literal["edit", "pin", "unpin"]
+    """edit: its text; pin, unpin: whether agents are always shown it."""
+    by: str
+    """Who: user, or the subject of a token."""
+    changed_at: datetime
+    """When."""
+    old: str
+    """Its text before."""
+    text: str
+    """Its text afterwards."""
+
+
+class NewMemory(Body):
+    """What is to be remembered."""
+
+    text: MemoryText
+    """The text."""
+    session_id: Annotated[str | None, Field(max_length=200)] = None
+    """In this conversation; null: in one of its own, called Notes."""
+
+
+class NewText(Body):
+    """What a memory is to say."""
+
+    text: MemoryText
+    """The text."""
+
+
 class MemoryDetails(Body):
     """A memory and where it comes from."""
 
     memory: MemoryEntry
     """The memory."""
+    changes: list[Change]
+    """What the user changed of it, the earliest first."""
     sources: list[Source]
     """The messages that it comes from."""
 
@@ -231,8 +281,9 @@ async def _read_selection(
     agent: OfAgent = None,
     kind: Annotated[Literal["episode", "fact"] | None, Query(description="Only these.")] = None,
     origin: FromOrigin = None,
+    pinned: Annotated[bool, Query(description="Pinned ones only.")] = False,
 ) -> Selection:
-    return Selection(await _find_session(caller, session_id), agent, kind=kind, origin=origin)
+    return Selection(await _find_session(caller, session_id), agent, kind=kind, origin=origin, is_pinned=pinned)
 
 
 OfView = Annotated[View, Depends(_read_view)]
@@ -257,11 +308,16 @@ async def search_memories(
     caller: Authorized,
     view: OfView,
     limit: Limit = 20,
+    all: Annotated[bool, Query(description="Also what the agent would not be shown, in `beyond`.")] = False,
 ) -> MemoryHits:
     """What an agent recalls: its own words, the user's, and the winners' of complete turns."""
-    recalled, _ = await _open(caller).search(query, view, limit)
+    reader, memories = view.agent_id or USER, _open(caller)
+    recalled, _ = await memories.search(query, view, limit)
+    beyond = await memories.search_beyond(query, view, recalled, limit) if all else ()
     return MemoryHits(
-        memories=[_show_memory(memory, view.agent_id or USER) for memory in recalled.memories],
+        memories=[_show_memory(memory, reader) for memory in (*recalled.pinned, *recalled.memories)],
+        beyond=[_show_memory(memory, reader) for memory in beyond],
+        decision=recalled.decision.reason,
         tokens=recalled.tokens,
         by_words_alone=recalled.lexical_only,
     )
@@ -317,7 +373,38 @@ async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetai
         for message in await _open(caller).read_sources(record)
         if is_remembered(message)
     ]
-    return MemoryDetails(memory=_show_memory(record), sources=sources)
+    changes = [
+        Change(action=change.action, by=change.by, changed_at=change.created_at, old=change.old, text=change.text)
+        for change in await _open(caller).read_changes(record)
+    ]
+    return MemoryDetails(memory=_show_memory(record), changes=changes, sources=sources)
+
+
+@router.post("", status_code=201)
+async def add_memory(body: NewMemory, caller: Authorized) -> MemoryEntry:
+    """Remember a text as the user's words."""
+    _, memory = await _open(caller).add(body.text, await _find_session(caller, body.session_id))
+    if memory is None:
+        raise MemoryUnavailable("the index is in use; the text is stored, and becomes a memory later")
+    return _show_memory(memory)
+
+
+@router.patch("/{memory_id}")
+async def edit_memory(memory_id: MemoryId, body: NewText, caller: Authorized) -> MemoryEntry:
+    """Give a memory another text; what it said before is among its changes."""
+    return _show_memory(await _open(caller).change(memory_id, "edit", body.text))
+
+
+@router.put("/{memory_id}/pin")
+async def pin_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
+    """Show a memory to agents with every question, whatever it is about."""
+    return _show_memory(await _open(caller).change(memory_id, "pin"))
+
+
+@router.delete("/{memory_id}/pin")
+async def unpin_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
+    """Show a memory only where it matters for the question."""
+    return _show_memory(await _open(caller).change(memory_id, "unpin"))
 
 
 @router.delete("/{memory_id}")
@@ -345,7 +432,7 @@ async def forget(
 
 
 def _open(caller: Caller) -> Memories:
-    return Memories.of(caller.service.team, Owner(caller.sub))
+    return Memories.of(caller.service.team, caller.owner)
 
 
 def _explain(unavailable: str) -> str:
@@ -363,7 +450,7 @@ def _show_receipt(receipt: Receipt, caller: Caller) -> dict[str, Any]:
     if not caller.is_operator:
         left = checks.files_found and not checks.elsewhere
         checks = replace(checks, files_found=["a file of the service"] if left else [], elsewhere=False)
-    near = [replace(place, session_id=public_session_id(place.session_id)) for place in receipt.near]
+    near = [replace(near, session_id=public_session_id(near.session_id)) for near in receipt.near]
     return replace(receipt, deleted=replace(deleted, sessions=sessions), checks=checks, near=near).to_dict()
 
 
@@ -371,7 +458,7 @@ async def _find_session(caller: Caller, session_id: str | None) -> str | None:
     """Return the id under which the store knows the session. Raise UnknownSessionError."""
     if session_id is None:
         return None
-    return (await caller.service.conversations.find(caller.sub, session_id)).session_id
+    return (await caller.service.conversations.find(caller.owner, session_id)).session_id
 
 
 async def _find(caller: Caller, memory_id: str) -> Memory:
@@ -398,7 +485,11 @@ def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
         turn=memory.turn,
         agent_id=memory.agent_id,
         text=memory.text,
+        short_id=memory.short_id,
         score=memory.score,
+        relevance=min(max(memory.relevance, 0.0), 1.0),
+        pinned=memory.is_pinned,
+        edited_at=memory.edited_at,
         seen_because=seen_because,
         note=memory.note,
         origin=memory.origin or None,

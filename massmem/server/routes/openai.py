@@ -15,7 +15,7 @@ from sse_starlette import EventSourceResponse
 from massmem.core.errors import UnknownSessionError
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
-from massmem.server.openai_api import encode, replies
+from massmem.server.openai_api import replies
 from massmem.server.openai_api.pieces import Finish, Pieces, Words, limit_words, read_turn
 from massmem.server.openai_api.requests import (
     AnswerForm,
@@ -112,13 +112,13 @@ class _Call:
     """A request, its pieces, and what is to be said of the session."""
 
     pieces: Pieces
-    answer: encode.Answer
+    answer: replies.Answer
 
 
 @router.get("/models")
 async def models(caller: Authorized) -> replies.ModelList:
     """The teams and their agents, as models."""
-    return replies.ModelList(data=[replies.ModelEntry(id=name) for name in _list_models(caller.service.teams)])
+    return replies.ModelList(data=[replies.ModelEntry(id=name) for name in _list_models(caller.service.teams.named)])
 
 
 @router.get("/models/{model:path}")
@@ -126,7 +126,7 @@ async def model(
     model: Annotated[str, Path(examples=["massmem"], description="Its name.")], caller: Authorized
 ) -> replies.ModelEntry:
     """One model."""
-    _find_model(caller.service.teams, model)
+    _find_model(caller.service.teams.named, model)
     return replies.ModelEntry(id=model)
 
 
@@ -143,8 +143,8 @@ async def chat_completions(
     call = await _begin(caller, target, conversation, form, "chatcmpl-")
     if body.stream:
         usage = body.stream_options is not None and body.stream_options.include_usage
-        return await _stream(caller, call, lambda p: encode.stream_completion(call.answer, p, usage=usage))
-    return await _send_whole(request, call, encode.make_completion)
+        return await _stream(caller, call, lambda p: replies.stream_completion(call.answer, p, usage=usage))
+    return await _send_whole(request, call, replies.make_completion)
 
 
 @router.post("/responses", responses=_ANSWER, response_model=replies.Response)
@@ -162,12 +162,12 @@ async def responses(
     call = await _begin(caller, target, conversation, form, _RESPONSE_PREFIX)
     call.answer.previous = body.previous_response_id
     if body.stream:
-        return await _stream(caller, call, lambda p: encode.stream_response_events(call.answer, p))
-    return await _send_whole(request, call, encode.make_response)
+        return await _stream(caller, call, lambda p: replies.stream_response_events(call.answer, p))
+    return await _send_whole(request, call, replies.make_response)
 
 
 def _list_models(teams: Mapping[str, Team]) -> dict[str, _CouncilModel]:
-    """Return the models by name. teams: by name, see `Service.teams`."""
+    """Return the models by name. teams: by name, see `Teams`."""
     by_name = {_DEFAULT_MODEL: DEFAULT_TEAM, **{name: name for name in teams if name != DEFAULT_TEAM}}
     models = {_MODEL_PREFIX: _CouncilModel(DEFAULT_TEAM, teams[DEFAULT_TEAM])}
     for shown, name in by_name.items():
@@ -189,14 +189,14 @@ def _find_model(teams: Mapping[str, Team], name: str) -> _CouncilModel:
 
 async def _begin(caller: Caller, target: _Target, conversation: Conversation, form: AnswerForm, prefix: str) -> _Call:
     """Return the pieces of the answer, which begin with the first one that is asked for. prefix: of the answer's id."""
-    model, metadata = _find_model(caller.service.teams, target.model), target.metadata
+    model, metadata = _find_model(caller.service.teams.named, target.model), target.metadata
     if model.agent_id is not None or target.naming.solo not in (None, "", "0") or is_side_task(conversation, metadata):
         pieces = limit_words(_ask_alone(caller, model, conversation, form), form.stops, None)
-        return _Call(pieces, encode.Answer(f"{prefix}{uuid4().hex}", target.model))
+        return _Call(pieces, replies.Answer(f"{prefix}{uuid4().hex}", target.model))
     service, named = caller.service, _read_session_id(target)
     # Other names are those of chats that the client does not keep: "local:...".
     chat = target.naming.chat if is_session_id(target.naming.chat or "") else None
-    target_session = await find_session(service.team.store, caller.sub, conversation.history, named=named, chat=chat)
+    target_session = await find_session(service.team.store, caller.owner, conversation.history, named=named, chat=chat)
     public_id = public_session_id(target_session.id)
     question = replace(
         await caller.make_question(conversation.content, public_id, model.team_name, None),
@@ -208,7 +208,7 @@ async def _begin(caller: Caller, target: _Target, conversation: Conversation, fo
     if target_session.is_resent:
         pieces = _store_history(caller, question, conversation, pieces)
     answer_id = f"{prefix}{uuid4().hex}" if prefix != _RESPONSE_PREFIX else await _make_response_id(caller, question)
-    return _Call(pieces, encode.Answer(answer_id, target.model, public_id))
+    return _Call(pieces, replies.Answer(answer_id, target.model, public_id))
 
 
 async def _ask_council(caller: Caller, model: _CouncilModel, question: Question, target: _Target) -> Pieces:
@@ -265,20 +265,20 @@ async def _stream(caller: Caller, call: _Call, encode_pieces: Callable[[Pieces],
 
 
 async def _send_whole(
-    request: Request, call: _Call, encode_answer: Callable[[encode.Answer], replies.ChatCompletion | replies.Response]
+    request: Request, call: _Call, encode_answer: Callable[[replies.Answer], replies.ChatCompletion | replies.Response]
 ) -> Response:
     """Return the answer in one piece, once it is there."""
-    answer = await _run_while_connected(request, encode.collect(call.answer, call.pieces))
+    answer = await _run_while_connected(request, replies.collect(call.answer, call.pieces))
     return _NOBODY_READS if answer is None else _reply(encode_answer(answer), answer)
 
 
-def _reply(body: replies.ChatCompletion | replies.Response, answer: encode.Answer) -> JSONResponse:
+def _reply(body: replies.ChatCompletion | replies.Response, answer: replies.Answer) -> JSONResponse:
     response = JSONResponse(body.model_dump())
     _name_session(response, answer)
     return response
 
 
-def _name_session(response: Response, answer: encode.Answer) -> None:
+def _name_session(response: Response, answer: replies.Answer) -> None:
     if answer.session_id:
         response.headers["X-Session-Id"] = answer.session_id
 
@@ -317,7 +317,7 @@ async def _find_previous(caller: Caller, response_id: str) -> str:
     """Return the session of a response. Raise InvalidField: there is none, or the conversation has gone on since."""
     match = _RESPONSE_ID.fullmatch(response_id)
     try:
-        session = await caller.service.conversations.find(caller.sub, match[2] if match else "")
+        session = await caller.service.conversations.find(caller.owner, match[2] if match else "")
     except UnknownSessionError as e:
         raise InvalidField(
             "there is no such response", "previous_response_id", status=404, code="previous_response_not_found"

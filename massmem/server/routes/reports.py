@@ -5,7 +5,7 @@ The reports of evaluations on this machine are for whoever runs the service.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
-from massmem.core.insights import Figures
-from massmem.core.records import ListedSession, Owner, SessionFilter
+from massmem.core.insights import AgentKey, Figures, name_teams
+from massmem.core.records import ListedSession, SessionFilter
 from massmem.core.transcript import TurnTranscript
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import PROBLEMS, Forbidden
@@ -39,11 +39,8 @@ class AgentFigures(Body):
     """What an agent did on a day."""
 
     turns: int
-    """Turns that it took part in."""
     wins: int
-    """Turns that it won."""
     tokens: int
-    """Sent and received."""
     cost: float | None
     """US dollars; null: not known of all."""
 
@@ -54,22 +51,21 @@ class DayFigures(Body):
     day: str
     """YYYY-MM-DD, in UTC."""
     turns: int
-    """Questions."""
     answered: int
-    """Questions with an answer."""
     seconds: float
     """How long users waited for these answers, all together."""
     agents: dict[str, AgentFigures]
-    """By the ids of the agents."""
+    """By the names that `FiguresView.agents` has."""
 
 
 class AgentLabel(Body):
     """How an agent is shown."""
 
     name: str
-    """What people are shown for it."""
     model: str
     """Its model in the present configuration; empty: it is in no team now."""
+    team: str
+    """Tells it from an agent of another team with its id; empty: it is alone with its id, or that team has no name."""
 
 
 class FiguresView(Body):
@@ -78,9 +74,8 @@ class FiguresView(Body):
     days: list[DayFigures]
     """In order; days without a question are left out."""
     agents: dict[str, AgentLabel]
-    """By id, those of the teams first."""
+    """By id, with a number behind it when several teams have one; those of the teams first."""
     turns: int
-    """Turns that were read."""
     is_cut: bool
     """There are more turns in this time; those of the sessions that were used last were read."""
     recalls: int
@@ -96,7 +91,7 @@ async def figures(
 ) -> FiguresView:
     """Tokens, cost, time and wins of the user's turns, by day and agent."""
     store, since = caller.service.team.store, now() - timedelta(days=days)
-    criteria = SessionFilter(owner=Owner(caller.sub), since=since, has_messages=True)
+    criteria = SessionFilter(owner=caller.owner, since=since, has_messages=True)
     listed = await store.find_sessions(criteria, MOST_SESSIONS + 1)
     result = Figures()
     for entry in listed[:MOST_SESSIONS]:
@@ -104,12 +99,18 @@ async def figures(
         async with aclosing(_read_newest_turns(store, entry)) as turns:
             async for turn in turns:
                 if turn.record.started_at >= since and result.turns < MOST_TURNS:
-                    result.add_turn(turn, await store.read_turn_events(session_id, turn.record.turn))
+                    events = await store.read_turn_events(session_id, turn.record.turn)
+                    result.add_turn(turn, events, entry.session.config_path)
         if result.turns == MOST_TURNS:
             break
+    labels = _label_agents(caller, result)
+    ids: dict[AgentKey, str] = {}
+    for team, agent_id in labels:
+        number = sum(known == agent_id for _, known in ids) + 1
+        ids[team, agent_id] = agent_id if number == 1 else f"{agent_id} {number}"
     return FiguresView(
-        days=[_show_day(result, day) for day in sorted(result.days)],
-        agents=_label_agents(caller, result),
+        days=[_show_day(result, day, ids) for day in sorted(result.days)],
+        agents={ids[key]: label for key, label in labels.items()},
         turns=result.turns,
         is_cut=result.turns == MOST_TURNS or len(listed) > MOST_SESSIONS,
         recalls=result.recalls,
@@ -128,32 +129,38 @@ async def _read_newest_turns(store: SessionStore, entry: ListedSession) -> Async
             yield turn
 
 
-def _show_day(result: Figures, name: str) -> DayFigures:
+def _show_day(result: Figures, name: str, ids: Mapping[AgentKey, str]) -> DayFigures:
     day = result.days[name]
     agents = {
-        agent_id: AgentFigures(
+        ids[key]: AgentFigures(
             turns=agent.turns,
             wins=agent.wins,
             tokens=agent.usage.prompt + agent.usage.completion,
             cost=agent.usage.cost if agent.usage.completion else 0.0,
         )
-        for agent_id, agent in day.agents.items()
+        for key, agent in day.agents.items()
     }
     return DayFigures(day=name, turns=day.turns, answered=day.answered, seconds=round(day.seconds, 3), agents=agents)
 
 
-def _label_agents(caller: Caller, result: Figures) -> dict[str, AgentLabel]:
-    teams = caller.service.teams.values()
-    models = {agent.id: agent.backend.model or agent.backend.type for team in teams for agent in team.agents}
-    names = {agent.id: agent.display_name for team in teams for agent in team.agents}
-    seen = {agent_id for day in result.days.values() for agent_id in day.agents}
-    ids = [*(agent_id for agent_id in models if agent_id in seen), *sorted(seen - models.keys())]
-    return {
-        agent_id: AgentLabel(
-            name=result.names.get(agent_id) or names.get(agent_id, agent_id), model=models.get(agent_id, "")
+def _label_agents(caller: Caller, result: Figures) -> dict[AgentKey, AgentLabel]:
+    teams = caller.service.teams.named
+    agents = {(team.config.path, agent.id): agent for team in teams.values() for agent in team.agents}
+    seen = {key for day in result.days.values() for key in day.agents}
+    keys = [*(key for key in agents if key in seen), *sorted(seen - agents.keys())]
+    files = name_teams(keys)
+    names = {team.config.path: name or "default team" for name, team in reversed([*teams.items()])}
+    labels: dict[AgentKey, AgentLabel] = {}
+    for key in keys:
+        path, agent_id = key
+        agent = agents.get(key)
+        team = names.get(path) or (files[key] if caller.is_local else "")
+        labels[key] = AgentLabel(
+            name=result.names.get(key) or (agent.display_name if agent else agent_id),
+            model=(agent.backend.model or agent.backend.type) if agent else "",
+            team=team if files[key] else "",
         )
-        for agent_id in ids
-    }
+    return labels
 
 
 _NO_SCOPE: dict[str, Any] = {"model": Problem, "description": "The token lacks the scope admin"}

@@ -1,7 +1,7 @@
 """`/api/v1/sessions`: conversations with their turns, as the page shows them; to name, fork, export and search them."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import datetime
@@ -13,12 +13,13 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from massmem.core.attachments import read_attached_files
+from massmem.config.models import AgentConfig
+from massmem.core.attachments import clean_name, read_attached_files, split_question
 from massmem.core.errors import InputError
 from massmem.core.events import hide_reply_text
 from massmem.core.ids import MAX_NAME_LENGTH
-from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
-from massmem.core.text import cut_excerpt
+from massmem.core.records import ListedSession, MessageRecord, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
 from massmem.server.dependencies import Authorized, SessionPath
@@ -26,9 +27,10 @@ from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 from massmem.session.catalogue import export_session
-from massmem.session.imports import ImportedConversation, parse_conversations
+from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
 from massmem.store.lookup import require_turn
+from massmem.tools.documents import read_document
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
@@ -36,6 +38,8 @@ MAX_TEXT = 50_000
 """Characters of a message in a list; the rest is read with the message itself."""
 
 _MAX_SEQ = 2**53
+_MAX_UNPACKED = 500_000_000
+"""Bytes of the JSON in an archive that is imported."""
 _MEDIA_TYPES = {"json": "application/json", "md": "text/markdown", "txt": "text/plain", "html": "text/html"}
 _EXPORT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -56,6 +60,7 @@ _UPLOAD: dict[str, Any] = {
                 "example": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}],
             },
             "application/jsonl": {"schema": {"type": "string"}},
+            "application/zip": {"schema": {"type": "string", "format": "binary"}},
         },
     }
 }
@@ -63,6 +68,9 @@ _UPLOAD: dict[str, Any] = {
 Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
 
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+_FILE_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}
+}
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
@@ -75,7 +83,6 @@ class AgentEntry(Body):
     """An agent of a team."""
 
     id: str
-    """Its id."""
     name: str
     """What people are shown; its id when it has no name."""
     model: str
@@ -85,8 +92,8 @@ class AgentEntry(Body):
 class TeamEntry(Body):
     """A team that can be asked."""
 
-    name: str
-    """What requests call it; empty: the default."""
+    name: str | None
+    """What requests call it; empty: the default; null: none can name it."""
     agents: list[AgentEntry]
     """In the order of the configuration."""
 
@@ -97,7 +104,6 @@ class About(Body):
     user: str | None
     """The owner of the sessions; null: the user of this machine."""
     version: str
-    """Of massmem."""
     teams: list[TeamEntry]
     """The default comes first."""
     remembers: bool
@@ -114,43 +120,52 @@ class SessionEntry(Body):
     """A session in a list."""
 
     session_id: str
-    """Its id."""
     title: str
     """Its name, or the beginning of its first question."""
     status: str
     """active, completed, interrupted, failed or waiting."""
     turns: int
-    """How many."""
     confidence: float | None
-    """Of the last answer, 0 to 1."""
     escalated: bool
     """The agents were too much at odds about the last answer."""
     created_at: datetime
-    """When it began."""
     updated_at: datetime
-    """When it was used last."""
 
 
 class SessionList(Body):
     """A page of the sessions of the user, the last used first."""
 
     sessions: list[SessionEntry]
-    """The page."""
     total: int
-    """How many sessions match."""
 
 
 class FileEntry(Body):
     """What a question came with."""
 
     name: str
-    """Its name."""
     media_type: str
-    """Such as image/png."""
     size: int
     """Bytes."""
     hash: str
     """Names it below /files."""
+
+
+class TextEntry(Body):
+    """The text of a file below a question."""
+
+    name: str
+    length: int
+    """Characters."""
+
+
+class CheckedFile(Body):
+    """A file that can be attached to a question."""
+
+    name: str
+    kind: Literal["text", "seen"]
+    """text: its text is added to the question; seen: models see it as it looks."""
+    length: int
+    """Characters of its text."""
 
 
 class SessionMessage(Body):
@@ -161,15 +176,17 @@ class SessionMessage(Body):
     turn: int
     """Its turn; 0: it stands between turns."""
     role: Literal["user", "assistant"]
-    """Who says it."""
     agent_id: str | None
-    """Of an answer: whose it is."""
     agent: str | None
     """What people are shown for that agent."""
     text: str
-    """The text, or its beginning."""
+    """The text, or its beginning; of a question without the texts of files."""
     length: int
     """Characters of the whole text."""
+    texts: list[TextEntry]
+    """Of a question: the texts of files below it, in order."""
+    description: str
+    """Of a question: how its pictures were described for agents that do not see; empty: they were not."""
     is_note: bool
     """The user noted it; the agents were not asked anything."""
     waiting_for: str | None
@@ -177,13 +194,12 @@ class SessionMessage(Body):
     param: str | None
     """The message was the reply to a question for the value with this name, and is not shown."""
     confidence: float | None
-    """Of an answer, 0 to 1."""
     escalated: bool
     """Of an answer: the agents were too much at odds."""
+    agreement: str
+    """Of an answer: what is known of how far the agents agree, one sentence; empty: nothing."""
     files: list[FileEntry]
-    """What it came with."""
     created_at: datetime
-    """When it was said."""
 
 
 class TurnEntry(Body):
@@ -196,31 +212,30 @@ class TurnEntry(Body):
     winner: str | None
     """The id of the agent whose answer won."""
     started_at: datetime
-    """When it was asked."""
     ended_at: datetime | None
-    """When it ended."""
 
 
 class SessionPart(Body):
     """A session, and a part of its messages."""
 
     session: SessionEntry
-    """The session."""
     messages: list[SessionMessage]
     """The newest, or those before `before`, oldest first."""
     turns: list[TurnEntry]
-    """The turns of these messages."""
     has_older: bool
     """There are messages before these."""
     follow_after: int | None
     """A turn is under way: follow its events from this number on; null: none is."""
+    team: TeamEntry
+    """Who answers the next question."""
+    note: str
+    """What to know before it is asked: another team goes on, and why; empty: the same one does."""
 
 
 class TurnDetails(Body):
     """What happened in a turn."""
 
     turn: TurnEntry
-    """The turn."""
     events: list[dict[str, Any]]
     """Its events in order, without the pieces of streamed replies; see the documentation of events."""
 
@@ -249,15 +264,15 @@ class ImportedSession(Body):
     session_id: str
     """Its session; the same for every export of the conversation."""
     title: str
-    """Its name."""
     turns: int
     """Questions with an answer in the export."""
     added: int
-    """Turns that were new."""
     conflict: bool
     """The session has gone on in another way here, and was left as it is."""
+    replaced: int
+    """Turns of an older export that are no more in this one, and were removed."""
     busy: bool
-    """A turn of the session is under way; import the export again after it."""
+    """A turn of the session is under way, or its memory in use; import the export again after it."""
 
 
 class ImportedSessions(Body):
@@ -265,25 +280,21 @@ class ImportedSessions(Body):
 
     sessions: list[ImportedSession]
     """In the order of the export; what has no question with an answer is left out."""
+    left_out: dict[str, int]
+    """What could not be read or has no place in a session, and how often."""
 
 
 class SearchHit(Body):
     """A message that has words of the query."""
 
     session_id: str
-    """Its session."""
     title: str
-    """Of the session."""
     turn: int
-    """Its turn."""
     role: Literal["user", "assistant", "tool"]
-    """Who says it."""
     agent: str | None
     """Of an agent: what people are shown for it."""
     excerpt: str
-    """The text around the words."""
     created_at: datetime
-    """When it was said."""
 
 
 class SearchHits(Body):
@@ -297,19 +308,10 @@ class SearchHits(Body):
 async def about(caller: Authorized) -> About:
     """Who is asking, and which teams can be asked."""
     service = caller.service
-    teams = [
-        TeamEntry(
-            name=name,
-            agents=[
-                AgentEntry(id=a.id, name=a.display_name, model=a.backend.model or a.backend.type) for a in team.agents
-            ],
-        )
-        for name, team in service.teams.items()
-    ]
     return About(
         user=caller.sub,
         version=version("massmem"),
-        teams=teams,
+        teams=[_show_team(name, team.agents) for name, team in service.teams.named.items()],
         remembers=service.team.memory.enabled,
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
@@ -326,7 +328,7 @@ async def sessions(
 ) -> SessionList:
     """The user's sessions, the last used first."""
     store, conversations = caller.service.team.store, caller.service.conversations
-    criteria = SessionFilter(owner=Owner(caller.sub), has_messages=True, text=text)
+    criteria = SessionFilter(owner=caller.owner, has_messages=True, text=text)
     page = await store.find_sessions(criteria, limit, offset)
     total = (await store.count_sessions(criteria)).sessions
     shown = [
@@ -345,21 +347,16 @@ async def import_sessions(
         str, Query(max_length=200, description="Of the file, without a suffix: tells lists of messages apart.")
     ] = "import",
 ) -> ImportedSessions:
-    """Make sessions of an export: of ChatGPT, Claude (conversations.json), massmem, or messages (JSON, JSON lines).
+    """Make sessions of an export, as `massmem import` reads it: a file in JSON or JSON lines, or a ZIP archive.
 
-    Import a newer export again: only what is new is added.
+    Import a newer export again: sessions are brought up to date, except where something was added to them here.
     """
     with caller.service.limits.hold_turn(caller.sub):
-        conversations = await asyncio.to_thread(_read_export, await request.body(), name)
-        results = await caller.service.conversations.import_conversations(caller.sub, conversations)
-    return ImportedSessions(sessions=[ImportedSession(**asdict(result)) for result in results])
-
-
-def _read_export(body: bytes, name: str) -> list[ImportedConversation]:
-    try:
-        return parse_conversations(body.decode("utf-8-sig"), name, "the file")
-    except UnicodeDecodeError as e:
-        raise InputError("the file is no text", "unpack an archive first: conversations.json is inside") from e
+        body = await request.body()
+        export = await asyncio.to_thread(parse_export, body, f"{name}.json", "the file", _MAX_UNPACKED)
+        results = await caller.service.conversations.import_conversations(caller.owner, export.conversations)
+    sessions = [ImportedSession(**asdict(result)) for result in results]
+    return ImportedSessions(sessions=sessions, left_out=export.left_out)
 
 
 @router.get("/sessions/{session_id}")
@@ -371,14 +368,19 @@ async def session(
 ) -> SessionPart:
     """A session, and a part of its messages."""
     conversations = caller.service.conversations
-    record = await conversations.mark_interrupted(await conversations.find(caller.sub, session_id))
+    record = await conversations.mark_interrupted(await conversations.find(caller.owner, session_id))
     part = await conversations.read_part(record, before, limit)
+    teams = caller.service.teams
+    upcoming = await teams.describe_next(record)
+    name = next((name for name, team in teams.named.items() if team.config is upcoming.config), None)
     return SessionPart(
         session=_show_session(await conversations.describe(record)),
         messages=[_show_message(message) for message in part.messages],
         turns=[_show_turn(turn, record) for turn in part.turns],
         has_older=part.has_older,
         follow_after=part.follow_after,
+        team=_show_team(name, upcoming.agents),
+        note=upcoming.note,
     )
 
 
@@ -389,7 +391,7 @@ async def turn(
     caller: Authorized,
 ) -> TurnDetails:
     """What happened in a turn."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
+    record = await caller.service.conversations.find(caller.owner, session_id)
     store = caller.service.team.store
     try:
         turn_record = await require_turn(store, record.session_id, turn)
@@ -408,13 +410,42 @@ async def message(
     session_id: SessionPath,
     seq: Annotated[int, Path(ge=1, le=_MAX_SEQ, description="Its number in the log.", examples=[1])],
     caller: Authorized,
+    part: Annotated[
+        int | None, Query(ge=0, le=MAX_LIST_LENGTH, description="0: the question alone; 1: the first text below it.")
+    ] = None,
 ) -> Response:
-    """The whole text of a question or a final answer."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
+    """The whole text of a question or a final answer, or of one of the files of a question."""
+    record = await caller.service.conversations.find(caller.owner, session_id)
     messages = await caller.service.team.store.read_conversation(record.session_id, seq + 1, 1)
     if not messages or messages[0].seq != seq:
         raise HTTPException(404, "There is no such message")
-    return Response(messages[0].public_text, media_type="text/plain; charset=utf-8")
+    text = messages[0].public_text
+    if part is not None:
+        asked, texts, _ = split_question(text, read_attached_files(messages[0].metadata))
+        if part > len(texts):
+            raise HTTPException(404, "There is no such text")
+        text = texts[part - 1][1] if part else asked
+    return Response(text, media_type="text/plain; charset=utf-8")
+
+
+@router.post("/files/check", openapi_extra=_FILE_BODY)
+async def check_file(
+    request: Request,
+    caller: Authorized,
+    name: Annotated[str, Query(min_length=1, max_length=200, description="Of the file.", examples=["notes.txt"])],
+) -> CheckedFile:
+    """Say whether the body, a file, can be attached to a question. Nothing is stored."""
+    name, data = clean_name(name), await request.body()
+    most = caller.service.settings.config.files.max_size
+    if len(data) > most:
+        raise InputError(f"{name} is larger than {most:,} bytes", "send a smaller one")
+    try:
+        document = await asyncio.to_thread(read_document, name, data)
+    except InputError as e:
+        raise InputError(f"{e.message}; {e.hint}") from e
+    if isinstance(document, str):
+        return CheckedFile(name=name, kind="text", length=len(document))
+    return CheckedFile(name=name, kind="seen", length=0)
 
 
 @router.get("/sessions/{session_id}/files/{file_hash}", response_class=Response, responses=_FILE)
@@ -426,7 +457,7 @@ async def file(
     caller: Authorized,
 ) -> Response:
     """What a question came with."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
+    record = await caller.service.conversations.find(caller.owner, session_id)
     files = await caller.service.team.store.load_files(record.session_id, [file_hash])
     if file_hash not in files:
         raise HTTPException(404, "There is no such file")
@@ -438,7 +469,7 @@ async def file(
 async def rename(session_id: SessionPath, body: NewTitle, caller: Authorized) -> SessionEntry:
     """Give a session a name, which no other session of the user has."""
     conversations = caller.service.conversations
-    record = await conversations.rename(await conversations.find(caller.sub, session_id), body.title)
+    record = await conversations.rename(await conversations.find(caller.owner, session_id), body.title)
     return _show_session(await conversations.describe(record))
 
 
@@ -449,7 +480,7 @@ async def fork(session_id: SessionPath, body: ForkRequest, caller: Authorized) -
     A turn that had not ended at that event is unfinished in the new session, and can be continued.
     """
     conversations = caller.service.conversations
-    record = await conversations.find(caller.sub, session_id)
+    record = await conversations.find(caller.owner, session_id)
     record = await conversations.fork(record, body.turn, before=body.before, event=body.event)
     return _show_session(await conversations.describe(record))
 
@@ -462,7 +493,7 @@ async def export(
     detailed: Annotated[bool, Query(description="With rounds and reasoning; json always has them.")] = False,
 ) -> StreamingResponse:
     """The conversation as a file, without secrets."""
-    record = await caller.service.conversations.find(caller.sub, session_id)
+    record = await caller.service.conversations.find(caller.owner, session_id)
     form = FORMATS[format]
     shown = record.model_copy(update={"session_id": session_id})
     if not caller.is_local:
@@ -482,7 +513,7 @@ async def export(
 async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchHits:
     """Find messages in all sessions of the user by their words."""
     store = caller.service.team.store
-    messages = await store.search_messages(query, None, limit, owner=Owner(caller.sub))
+    messages = await store.search_messages(query, None, limit, owner=caller.owner)
     sessions = {session_id: await store.get_session(session_id) for session_id in {m.session_id for m in messages}}
     words = query.split()
     hits: list[SearchHit] = []
@@ -491,14 +522,15 @@ async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchH
         if session is None or session.status == "deleting" or isinstance(hit.metadata.get("param"), str):
             continue
         ballot = parse_ballot(hit)
+        text = ballot[1] if ballot else hit.content
         hits.append(
             SearchHit(
                 session_id=public_session_id(hit.session_id),
-                title=session.title,
+                title=session.display_title,
                 turn=hit.turn,
                 role=_get_role(hit),
                 agent=hit.agent_name or None,
-                excerpt=cut_excerpt(ballot[1] if ballot else hit.content, words),
+                excerpt=_excerpt_question(hit, words) if hit.kind == "user" else cut_excerpt(text, words),
                 created_at=hit.created_at,
             )
         )
@@ -509,7 +541,7 @@ def _show_session(listed: ListedSession) -> SessionEntry:
     record = listed.session
     return SessionEntry(
         session_id=public_session_id(record.session_id),
-        title=record.title,
+        title=record.display_title,
         status=record.status,
         turns=listed.turns,
         confidence=listed.confidence,
@@ -519,10 +551,28 @@ def _show_session(listed: ListedSession) -> SessionEntry:
     )
 
 
+def _show_team(name: str | None, agents: Sequence[AgentConfig]) -> TeamEntry:
+    entries = [AgentEntry(id=a.id, name=a.display_name, model=a.backend.model or a.backend.type) for a in agents]
+    return TeamEntry(name=name, agents=entries)
+
+
+def _excerpt_question(message: MessageRecord, words: Sequence[str]) -> str:
+    """Return the text around the words in a question, or in the text of one of its files, with the name of that."""
+    asked, texts, _ = split_question(message.content, read_attached_files(message.metadata))
+    pattern = match_any(words)
+    for name, text in texts if pattern and not pattern.search(asked) else ():
+        if pattern and pattern.search(text):
+            return f"{name}: {cut_excerpt(text, words)}"
+    return cut_excerpt(asked, words)
+
+
 def _show_message(message: MessageRecord) -> SessionMessage:
     metadata, is_user = message.metadata, message.kind == "user"
     param, waiting_for = metadata.get("param"), metadata.get("waiting_for")
-    text = message.public_text
+    files = read_attached_files(metadata)
+    text, texts, description = message.public_text, list[tuple[str, str]](), ""
+    if is_user:
+        text, texts, description = split_question(text, files)
     return SessionMessage(
         seq=message.seq,
         turn=message.turn,
@@ -531,15 +581,15 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         agent=None if is_user else message.agent_name or None,
         text=text[:MAX_TEXT],
         length=len(text),
+        texts=[TextEntry(name=name, length=len(text)) for name, text in texts],
+        description=description[:MAX_TEXT],
         is_note=bool(metadata.get("note")),
         waiting_for=waiting_for if isinstance(waiting_for, str) else None,
         param=param if isinstance(param, str) else None,
         confidence=message.confidence,
         escalated=message.escalated,
-        files=[
-            FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash)
-            for file in read_attached_files(metadata)
-        ],
+        agreement=message.agreement,
+        files=[FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash) for file in files],
         created_at=message.created_at,
     )
 

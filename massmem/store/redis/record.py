@@ -284,10 +284,10 @@ class Record:
             case _:
                 rows = []
         message_id = projection.make_message_id(self.session_id, seq)
-        ids = {"session_id": self.session_id, "seq": seq, "turn": turn, "message_id": message_id}
+        ids = {"session_id": self.session_id, "seq": seq, "message_id": message_id}
         return [
             RecordingJob.model_validate(
-                {**row, **ids, "agent_id": row["agent_id"] or None, "status": "pending", "attempts": 0}
+                {"turn": turn, **row, **ids, "agent_id": row["agent_id"] or None, "status": "pending", "attempts": 0}
             )
             for row in rows
         ]

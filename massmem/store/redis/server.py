@@ -15,6 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable
+from massmem.core.text import trim_value
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ _CONNECT_SECONDS, _REPLY_SECONDS = 5.0, 30.0
 _RETRY = Retry(ExponentialBackoff(cap=0.4, base=0.05), 3, (exceptions.ConnectionError,))
 """Within a second: nobody notices a server that restarts quickly."""
 
-_MOST_ATTEMPT_SECONDS, _MAX_PAUSE = 30.0, 0.02
+_MAX_ATTEMPT_SECONDS, _MAX_PAUSE = 30.0, 0.02
 _REWRITE_POLLS, _REWRITE_POLL_SECONDS = 1_200, 0.05
 _REWRITE_FIELDS = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
 
@@ -97,7 +98,7 @@ class Server:
         """
         check_url(url)
         self.name = name_server(url)
-        password = os.environ.get("REDIS_PASSWORD")
+        password = trim_value(os.environ.get("REDIS_PASSWORD", ""))
         login = {} if urlsplit(url).password or not password else {"password": password}
         pool: Any = BlockingConnectionPool
         try:
@@ -140,7 +141,7 @@ class Server:
         """
         with self._translate_errors():
             try:
-                async with asyncio.timeout(_MOST_ATTEMPT_SECONDS):
+                async with asyncio.timeout(_MAX_ATTEMPT_SECONDS):
                     pause = random.uniform(0, _MAX_PAUSE)
                     return await self._redis.transaction(attempt, *watched, value_from_callable=True, watch_delay=pause)
             except TimeoutError as e:
@@ -223,17 +224,20 @@ def check_url(url: str) -> None:
 
     Raises InputError. The message shows nothing of the URL: it may hold a password.
     """
+    login, has_login, _ = url.partition("://")[2].rpartition("@")
+    if has_login and not login.startswith("/") and re.search(r"[/?#@\[\]]", login):
+        raise InputError(
+            "store.url: a special character of the password must be written as its code",
+            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
+        )
     try:
         parts = urlsplit(url)
         _ = parts.port
         options = parse_qs(parts.query)
     except ValueError as e:
         raise _invalid_url() from e
-    if "@" in parts.path + parts.query or parts.fragment:
-        raise InputError(
-            "store.url: a special character of the password must be written as its code",
-            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
-        )
+    if parts.fragment:
+        raise _invalid_url()
     is_valid = parts.path if parts.scheme == "unix" else re.fullmatch(r"/?\d{0,9}", parts.path)
     if not is_valid or parts.scheme not in _OPTIONS:
         raise _invalid_url()

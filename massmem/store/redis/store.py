@@ -28,6 +28,8 @@ from massmem.core.events import (
 )
 from massmem.core.messages import clean_text
 from massmem.core.records import (
+    EVERYBODY,
+    Everybody,
     ListedSession,
     LogEntry,
     MessageRecord,
@@ -48,11 +50,9 @@ from massmem.memory.persistent import USER, Selection
 from massmem.store.encoding import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.projection import make_message_id
-from massmem.store.redis.api_keys import RedisKeyTable
-from massmem.store.redis.files import FileTable, files_key, remove_files
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, is_conversation
-from massmem.store.redis.search import is_owned_by, matches, search
 from massmem.store.redis.server import Server, read_warnings, rewrite_files
+from massmem.store.redis.tables import FileTable, RedisKeyTable, files_key, is_owned_by, matches, remove_files, search
 
 T = TypeVar("T")
 
@@ -213,7 +213,7 @@ class RedisStore(RedisKeyTable):
         session_ids: Sequence[str] | None = None,
         limit: int = 20,
         *,
-        owner: Owner | None = None,
+        owner: Owner | Everybody,
     ) -> list[MessageRecord]:
         names = await self._server.run("ZRANGE", USED, 0, -1) if session_ids is None else dict.fromkeys(session_ids)
         sessions = [stored.session for stored in await self._load_sessions(names) if stored is not None]
@@ -394,7 +394,9 @@ class RedisStore(RedisKeyTable):
         return stored.session if stored else None
 
     async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
-        sessions = [s.session async for s in self._find(SessionFilter()) if s.session.status != "deleting"]
+        sessions = [
+            s.session async for s in self._find(SessionFilter(owner=EVERYBODY)) if s.session.status != "deleting"
+        ]
         sessions.sort(key=lambda session: (session.created_at, session.session_id), reverse=True)
         return sessions[offset : None if limit is None else offset + limit]
 
@@ -431,10 +433,10 @@ class RedisStore(RedisKeyTable):
         await self._change(session_id, rename, is_whole=False)
 
     async def set_history_hash(self, session_id: str, history_hash: str) -> None:
-        def set_hash(record: Record) -> None:
-            record.stored.update(history_hash=history_hash)
+        await self._change_if_present(session_id, lambda r: r.stored.update(history_hash=history_hash), is_whole=False)
 
-        await self._change_if_present(session_id, set_hash, is_whole=False)
+    async def set_config_path(self, session_id: str, config_path: str) -> None:
+        await self._change_if_present(session_id, lambda r: r.stored.update(config_path=config_path), is_whole=False)
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         def delete(record: Record) -> int | None:
@@ -492,7 +494,6 @@ class RedisStore(RedisKeyTable):
         return (await self._load_sessions([session_id]))[0]
 
     async def _load_all(self, session_ids: Iterable[str]) -> AsyncGenerator[Record]:
-        """Yield those sessions that exist."""
         names = list(session_ids)
         for start in range(0, len(names), _RECORDS_AT_ONCE):
             part = names[start : start + _RECORDS_AT_ONCE]
@@ -523,7 +524,6 @@ class RedisStore(RedisKeyTable):
                     yield stored
 
     async def _find_messages(self, message_ids: Sequence[str]) -> list[tuple[Record, MessageRecord]]:
-        """Return those messages that exist, with their sessions."""
         names = await self._choose(None) if message_ids else []
         prefixes = {message_id[:16] for message_id in message_ids}
         chosen = [name for name in names if make_message_id(name, 0)[:16] in prefixes]
@@ -540,7 +540,6 @@ class RedisStore(RedisKeyTable):
         return [session_id] if session_id is not None else await self._server.run("ZRANGE", USED, 0, -1)
 
     async def _read_time(self) -> int:
-        """Return the server's time in milliseconds."""
         seconds, microseconds = await self._server.run("TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000
 

@@ -10,6 +10,7 @@ from sqlalchemy import exc
 from massmem.core.errors import SessionExistsError
 from massmem.core.messages import clean_text
 from massmem.core.records import (
+    EVERYBODY,
     ApiKey,
     ListedSession,
     LogEntry,
@@ -142,6 +143,9 @@ class SqlSessionCatalogue:
 
     async def set_history_hash(self, session_id: str, history_hash: str) -> None:
         await self._database.execute(_UPDATE.values(history_hash=history_hash), {"of_session": session_id})
+
+    async def set_config_path(self, session_id: str, config_path: str) -> None:
+        await self._database.execute(_UPDATE.values(config_path=config_path), {"of_session": session_id})
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         return await self._database.write(lambda connection: self._delete_part(connection, session_id, limit))
@@ -278,7 +282,7 @@ def _conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] | sa.Tex
 
 def _client_conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] | sa.TextClause]:
     where: list[sa.ColumnElement[bool] | sa.TextClause] = []
-    if criteria.owner is not None:
+    if criteria.owner is not EVERYBODY:
         where.append(is_owned_by(criteria.owner))
     if criteria.history_hash:
         where.extend((sa.text(HAS_HISTORY), _s.history_hash == criteria.history_hash))

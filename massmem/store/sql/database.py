@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import CoreExecuteOptionsParameter
 
 from massmem.core.errors import StoreError
-from massmem.core.records import Owner
+from massmem.core.records import Everybody, Owner
 from massmem.store.ports import unknown_session_error
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class SearchScope:
 
     session_ids: Sequence[str] | None
     """None: all."""
-    owner: Owner | None
+    owner: Owner | Everybody
     """None: everybody's."""
 
 
@@ -109,8 +109,6 @@ class Engines:
 
 @dataclass(slots=True)
 class _PendingChange:
-    """A change that waits for its transaction."""
-
     change: Work[Any]
     result: asyncio.Future[Any]
     value: Any = None

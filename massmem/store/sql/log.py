@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from massmem.core.events import EVENT, Event, TurnResumed, TurnStarted, now
-from massmem.core.records import LogEntry, MessageRecord, Owner, SessionState, TurnRecord
+from massmem.core.records import Everybody, LogEntry, MessageRecord, Owner, SessionState, TurnRecord
 from massmem.store import projection
 from massmem.store.encoding import EncodedEvent, encode_event
 from massmem.store.ports import lease_lost_error, turn_started_error, unknown_session_error
@@ -156,8 +156,6 @@ class NumberedEvent(NamedTuple):
 
 @dataclass(slots=True)
 class _Changes:
-    """What a batch of events changes in the derived tables."""
-
     rows: dict[str, list[Row]] = field(default_factory=lambda: {table: [] for table in _INSERTS})
     turns: dict[int, Row] = field(default_factory=dict[int, Row])
     """New values by number of the turn."""
@@ -533,7 +531,7 @@ class SqlSessionLog:
         session_ids: Sequence[str] | None = None,
         limit: int = 20,
         *,
-        owner: Owner | None = None,
+        owner: Owner | Everybody,
     ) -> list[MessageRecord]:
         scope = SearchScope(session_ids, owner)
         search = self._database.dialect.build_search(_MESSAGES.where(_STANDS), query, scope, limit)

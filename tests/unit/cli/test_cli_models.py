@@ -1,6 +1,7 @@
 """`massmem models` against real servers on loopback."""
 
 import asyncio
+import hashlib
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from massmem.config.home import massmem_home
 from massmem.config.models import BackendConfig
 from massmem.providers import Providers
 from massmem.providers.learnt import LearntModels
-from massmem.providers.weights import weights_from_url
+from massmem.providers.weights import LARGER, require_weights, weights_from_url
 from tests.support.cli import call_massmem
 from tests.support.file_server import FileServer, serving
 from tests.support.loopback import skip_beside_model_servers
@@ -76,7 +77,6 @@ def test_fetch_of_a_missing_model(server: FileServer, tmp_path: Path) -> None:
 def test_fetch_with_invalid_arguments(tmp_path: Path) -> None:
     for arguments in (
         ["fetch", "not-a-url"],
-        ["fetch", "--small", "http://127.0.0.1:1/m.gguf"],
         ["fetch", "http://[::1"],
     ):
         ran = run_models(tmp_path, *arguments)
@@ -86,15 +86,89 @@ def test_fetch_with_invalid_arguments(tmp_path: Path) -> None:
 
 def test_list_of_embedded_models(tmp_path: Path) -> None:
     rows = json.loads(run_models(tmp_path, "list", "--json", "--offline").stdout)
-    assert [(row["size"], row["state"]) for row in rows] == [(1_117_320_768, "missing"), (491_400_064, "missing")]
+    assert [(row["size"], row["state"]) for row in rows[:2]] == [(1_117_320_768, "missing"), (491_400_064, "missing")]
     assert {(row["source"], row["context_window"]) for row in rows} == {("embedded", 4096)}
     (tmp_path / Path(rows[1]["path"]).name).write_bytes(b"GGUF")
     ran = run_models(tmp_path, "list", "--offline")
-    assert [line.split()[0:4] for line in ran.stdout.splitlines()] == [
-        ["Qwen2.5-Coder-1.5B-Instruct", "1,117", "MB", "missing"],
-        ["Qwen2.5-Coder-0.5B-Instruct", "0", "MB", "unverified"],
+    lines = ran.stdout.splitlines()
+    assert [line.split() for line in lines[:2]] == [
+        ["Qwen2.5-Coder-1.5B-Instruct", "1,117", "MB", "2.0", "GB", "memory", "missing"],
+        ["Qwen2.5-Coder-0.5B-Instruct", "0", "MB", "1.0", "GB", "memory", "unverified"],
     ]
-    assert ran.stderr == "massmem: get the embedded model with: massmem models fetch\n"
+    assert [line.split()[0] for line in lines[3:]] == [weights.name for weights in LARGER]
+    assert max(map(len, lines[3:])) <= 80
+    assert "massmem models fetch NAME" in ran.stderr
+
+
+LARGE = LARGER[0]
+
+
+def play_hub(server: FileServer, digest: str = "") -> dict[str, str]:
+    """Serve a small file as the largest model; return the environment in which the server is the hub."""
+    entry = {"path": LARGE.file, "size": len(CONTENT), "lfs": {"oid": digest or hashlib.sha256(CONTENT).hexdigest()}}
+    server.files[f"/api/models/{LARGE.repository}/tree/main"] = json.dumps([{"path": "README.md"}, entry]).encode()
+    server.files[f"/{LARGE.repository}/resolve/main/{LARGE.file}"] = CONTENT
+    return {"HF_ENDPOINT": server.base}
+
+
+def test_named_model_has_the_hash_that_the_hub_says(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", play_hub(server)["HF_ENDPOINT"])
+    server.cuts, server.cut_after = 2, 120_000  # the list of files is shorter
+    ran = run_models(tmp_path, "fetch", LARGE.name.lower(), "--json")
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)
+    assert (result["state"], result["sha256"]) == ("verified", hashlib.sha256(CONTENT).hexdigest())
+    assert "GB of memory" in ran.stderr
+    assert any(byte_range.startswith("bytes=") for _, byte_range in server.requests), "what was cut off goes on"
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    again = run_models(tmp_path, "fetch", LARGE.name)
+    assert again.stderr == f"massmem: {LARGE.name} is already there: {tmp_path / LARGE.file}\n", "no hub is needed"
+    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path))
+    assert require_weights(LARGE.name) == tmp_path / LARGE.file
+
+
+def test_named_model_with_other_bytes_is_removed(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", play_hub(server, "0" * 64)["HF_ENDPOINT"])
+    ran = run_models(tmp_path, "fetch", LARGE.name)
+    assert (ran.returncode, (tmp_path / LARGE.file).exists()) == (3, False)
+    assert f"not {'0' * 64}: removed" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("listing", "problem"),
+    [
+        (None, "HTTP 404"),
+        (b"[]", "does not say the hash"),
+        (b"<html>", "does not say the hash"),
+        (b"gone", "127.0.0.1:9 cannot be reached from here (Connection refused)"),
+    ],
+)
+def test_hub_without_a_hash_is_one_clear_error(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: bytes | None, problem: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9" if listing == b"gone" else server.base)
+    if listing is not None:
+        server.files[f"/api/models/{LARGE.repository}/tree/main"] = listing
+    ran = run_models(tmp_path, "fetch", LARGE.name)
+    assert ran.returncode == 3
+    assert problem in ran.stderr
+    assert f"massmem models fetch {LARGE.name} --from FILE" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    (tmp_path / "copy.gguf").write_bytes(CONTENT)
+    copied = run_models(tmp_path, "fetch", LARGE.name, "--from", str(tmp_path / "copy.gguf"))
+    assert copied.returncode == 0, copied.stderr
+    assert "is taken without a comparison" in copied.stderr
+
+
+def test_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
+    ran = run_models(tmp_path, "fetch", "gpt-5")
+    assert ran.returncode == 2
+    assert "'gpt-5' is neither a known model nor an http(s) URL of one" in ran.stderr
+    assert LARGE.name in ran.stderr
 
 
 async def test_list_has_models_of_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

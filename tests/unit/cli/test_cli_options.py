@@ -1,7 +1,6 @@
 import os
 import re
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 import typer
@@ -78,7 +77,7 @@ def parse(*arguments: str) -> object:
         (["--output", "jsonl", "--strict", "x"], RunOptions("x", output=Output.JSONL, strict=True)),
         (["--continue", "and then?"], RunOptions("and then?", newest=True)),
         (["-c"], RunOptions(newest=True)),
-        (["-f", "a.txt", "why?", "--file", "b.txt"], RunOptions("why?", (Path("a.txt"), Path("b.txt")))),
+        (["-f", "a.txt", "why?", "--file", "b.txt"], RunOptions("why?", ("a.txt", "b.txt"))),
         (["--list-sessions", "--json"], RunOptions(list_sessions=True, as_json=True)),
         (["--json", "x"], RunOptions("x", output=Output.JSON, as_json=True)),
         (

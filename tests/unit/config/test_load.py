@@ -394,6 +394,48 @@ def test_supported_stores_are_accepted(tmp_path: Path, url: str) -> None:
     assert load(tmp_path, AGENT + f"store: {{url: '{url}'}}\n").store.url == url
 
 
+@pytest.mark.parametrize(
+    ("written", "url"),
+    [
+        ("postgres://u@h/d", "postgresql://u@h/d"),
+        ("postgresql+asyncpg://u@h/d", "postgresql://u@h/d"),
+        ("Postgres+psycopg://u@h/d", "postgresql://u@h/d"),
+        ("sqlite+aiosqlite:///x.db", "sqlite:///x.db"),
+        (' "redis://h:6379/0"\n', "redis://h:6379/0"),
+    ],
+)
+def test_address_of_a_store_is_taken_as_people_write_it(tmp_path: Path, written: str, url: str) -> None:
+    text = AGENT + 'store: {url: "${URL}"}\n'
+    assert load(tmp_path, text, {"URL": written}).store.url == url
+
+
+def test_keys_and_addresses_lose_what_is_around_them(tmp_path: Path) -> None:
+    text = """\
+agent: {id: a, backend: {type: openai, model: m, api_key: " 'sk-1' ", base_url: "${BASE}"}}
+memory: {persistent_memory: {qdrant: {mode: server, url: "${BASE}", api_key: "${KEY}"}}}
+"""
+    team = load(tmp_path, text, {"BASE": "http://h:1/v1\r\n", "KEY": '"qd-2"\n'})
+    backend, qdrant = team.agents[0].backend, team.memory.persistent_memory.qdrant
+    assert backend.api_key is not None
+    assert qdrant.api_key is not None
+    assert (backend.api_key.get_secret_value(), qdrant.api_key.get_secret_value()) == ("sk-1", "qd-2")
+    assert (backend.base_url, qdrant.url) == ("http://h:1/v1", "http://h:1/v1")
+
+
+def test_key_of_two_lines_is_refused_and_not_shown(tmp_path: Path) -> None:
+    text = 'agent: {id: a, backend: {type: openai, api_key: "${KEY}"}}\n'
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, {"KEY": "sk-one\nsk-two"})
+    assert "agent.backend.api_key: has a line break in it" in str(caught.value)
+    assert "sk-" not in str(caught.value)
+
+
+def test_host_of_qdrant_is_no_address(tmp_path: Path) -> None:
+    text = AGENT + "memory: {persistent_memory: {qdrant: {host: 'http://h'}}}\n"
+    (problem,) = problems(tmp_path, text)
+    assert problem.endswith("qdrant.host: must be the name of a machine; an address is given as url instead")
+
+
 def test_types_that_need_a_model_match_the_presets() -> None:
     no_default = {kind for kind, preset in PRESETS.items() if not preset.default_model}
     assert no_default - {"local", "scripted"} == NEEDS_MODEL

@@ -30,7 +30,7 @@ REFUSED = [
     (b"- a\n- b\n", "the top level must be a mapping of keys such as agents, not a list"),
     (b"hello\n", "the top level must be a mapping of keys such as agents, not a single value"),
     (b"a: 1\nb: \xff\n", ":2: is not UTF-8 text"),
-    ("a: 1".encode("utf-16"), "is not UTF-8 text"),
+    ("a: 1".encode("utf-16-le"), "holds the character"),
     (b"a: 1\nb: x\x00y\n", r":2: holds the character '\x00'"),
     (b"a: 1\nb: \x1b[31m\n", r":2: holds the character '\x1b'"),
     (b"a:\n\tb: 1\n", ":2: not valid YAML: a tab indents this line, use spaces"),

@@ -7,11 +7,13 @@ from massmem.core.attachments import (
     add_description,
     add_text,
     clean_name,
+    cut_title,
     detect_media_type,
     has_end,
     make_attachment,
     name_attachments,
     remove_description,
+    split_question,
     split_texts,
 )
 from tests.support.pictures import PNG
@@ -53,13 +55,15 @@ def test_name_is_one_short_line_that_names_nothing_else(name: str, clean: str):
 
 def test_question_names_its_files_once():
     files = [
-        make_attachment("a.png", "image/png", b"a").file,
-        make_attachment("b.pdf", "application/pdf", b"b", 3).file,
+        make_attachment("a.png", "image/png", b"a"),
+        make_attachment("b.pdf", "application/pdf", b"b", 3),
     ]
     named = name_attachments("What is it?", files)
     assert named == "What is it?\n\n[attached: a.png]\n[attached: b.pdf]"
     assert name_attachments(named, files) == named
     assert name_attachments("Why?", ()) == "Why?"
+    hidden = make_attachment("n.ipynb picture 1", "image/png", b"c", optional=True)
+    assert name_attachments("Why?", [hidden]) == "Why?"
 
 
 def test_description_is_added_and_removed():
@@ -98,7 +102,8 @@ WEBP = b"RIFF\x0c\x00\x00\x00WEBPVP8 1234"
         ("image/jpeg", HEAD[:8], False),
         ("image/webp", WEBP, True),
         ("image/webp", WEBP[:-1], False),
-        ("image/gif", b"GIF89a", True),
+        ("image/gif", b"GIF89a...\0;", True),
+        ("image/gif", b"GIF89a...", False),
     ],
 )
 def test_picture_that_is_cut_off_has_no_end(media_type: str, data: bytes, whole: bool):
@@ -111,3 +116,31 @@ def test_texts_below_a_question_are_split_off_with_their_names():
     names = [(name, text.strip()) for name, text in split_texts(question)]
     assert names == [("", "Why?"), ("a.txt", "one\n--\ntwo"), ("b.txt (empty)", "")]
     assert split_texts("Why?") == [("", "Why?")]
+
+
+def test_question_is_parted_from_what_it_came_with():
+    picture = make_attachment("dot.png", "image/png", PNG).file
+    asked = add_text(add_text("What is it?\n\n\n", "a.txt", "One.\n\nTwo.\n"), "empty.txt", "")
+    assert split_question(asked) == ("What is it?", [("a.txt", "One.\n\nTwo."), ("empty.txt (empty)", "")], "")
+    named = name_attachments(asked, [picture])
+    assert split_question(named, [picture]) == split_question(asked)
+    described = add_description(named, "It shows\n\na dot.")
+    assert split_question(described, [picture]) == (*split_question(asked)[:2], "It shows\n\na dot.")
+    assert split_question("Why?", [picture]) == ("Why?", [], "")
+    assert split_question("") == ("", [], "")
+
+
+@pytest.mark.parametrize(
+    ("title", "shown"),
+    [
+        ("What is it? --- server.log --- 12:00 worker started", "What is it?"),
+        ("What is it? --- server.log ---", "What is it?"),
+        ("What is it? --- server.lo", "What is it?"),
+        ("What is it? [attached: my plan.png]", "What is it?"),
+        ("--- server.log --- 12:00", "--- server.log --- 12:00"),
+        ("Lisbon --- and then", "Lisbon --- and then"),
+        ("", ""),
+    ],
+)
+def test_title_ends_before_the_text_of_a_file(title: str, shown: str):
+    assert cut_title(title) == shown

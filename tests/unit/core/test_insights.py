@@ -2,7 +2,7 @@ from datetime import timedelta
 from typing import Any
 
 from massmem.core.events import ContextMeasured
-from massmem.core.insights import MAX_TOPICS, Figures, Insights, extract_topics
+from massmem.core.insights import MAX_TOPICS, Figures, Insights, extract_topics, name_teams
 from massmem.core.transcript import TurnTranscript, build_transcript
 from tests.support.sample_turn import START
 from tests.support.sessions_said import make_program_turn, make_transcript, message, session_record
@@ -109,9 +109,9 @@ def test_days_have_turns_wins_tokens_and_waits():
     figures.add_turn(make_transcript(started_at=START + timedelta(days=1)), [])
     first, second = (figures.days[day] for day in sorted(figures.days))
     assert (first.turns, first.answered, first.seconds) == (2, 1, 2.5)
-    assert (first.agents["ann"].turns, first.agents["ann"].wins) == (2, 1)
-    assert first.agents["ann"].usage.prompt == 60
-    assert (second.turns, second.agents["bob"].wins) == (1, 0)
+    assert (first.agents["", "ann"].turns, first.agents["", "ann"].wins) == (2, 1)
+    assert first.agents["", "ann"].usage.prompt == 60
+    assert (second.turns, second.agents["", "bob"].wins) == (1, 0)
     assert figures.turns == 3
 
 
@@ -125,3 +125,23 @@ def test_prompts_with_and_without_memories_are_counted():
     figures = Figures()
     figures.add_turn(make_transcript(), [measure(0), measure(40), measure(7)])
     assert (figures.recalls, figures.without_recall) == (2, 1)
+
+
+def test_agents_of_one_id_in_two_teams_are_apart():
+    insights, figures = Insights(), Figures()
+    for number, path in enumerate(("/a/team.yaml", "/b/other.yaml", "/b/other.yaml")):
+        insights.add_session(session_record(session_id=str(number), config_path=path))
+        insights.add_turn(make_transcript())
+        figures.add_turn(make_transcript(), [], path)
+    agents = insights.to_json()["agents"]
+    assert {name: (agent["name"], agent["turns"]) for name, agent in agents.items() if name.startswith("ann")} == {
+        "ann (other.yaml)": ("ann (other.yaml)", 2),
+        "ann (team.yaml)": ("ann (team.yaml)", 1),
+    }
+    (day,) = figures.days.values()
+    assert (day.agents["/a/team.yaml", "ann"].turns, day.agents["/b/other.yaml", "ann"].turns) == (1, 2)
+
+
+def test_teams_are_told_apart_by_as_little_as_it_takes():
+    keys = [("/a/team.yaml", "ann"), ("/b/team.yaml", "ann"), ("/b/other.yaml", "ann"), ("/a/team.yaml", "ben")]
+    assert [*name_teams(keys).values()] == ["/a/team.yaml", "/b/team.yaml", "other.yaml", ""]

@@ -2,6 +2,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from massmem.core.events import (
     BallotsVoided,
     Decision,
     Event,
+    Limit,
     RoundStarted,
     TurnResumed,
     TurnStarted,
@@ -30,6 +32,8 @@ from massmem.core.voting import (
     Tally,
     build_label,
     compute_confidence,
+    describe_agreement,
+    describe_share,
     find_dissent,
     read_plan,
 )
@@ -129,7 +133,7 @@ def test_without_ballots_the_agent_that_is_listed_first_wins():
     assert (without_vote.agent_id, without_vote.votes, without_vote.by) == ("a", {}, "no_vote_held")
     round_2 = RoundStarted(round=2, agents=("a", "b", "c"))
     lost = tally_of(*three_answers(), round_2, *(make_failure(agent, 2, out=False) for agent in "abc")).decide_winner()
-    assert (lost.agent_id, lost.votes, lost.by) == ("a", {}, "no_vote")
+    assert (lost.agent_id, lost.votes, lost.by, lost.no_vote) == ("a", {}, "no_vote", "failed")
 
 
 def test_same_answers_need_no_vote():
@@ -564,8 +568,18 @@ def test_who_gave_or_chose_the_answer_agrees_and_who_preferred_another_does_not(
     assert (bob.answer, bob.choice, bob.reason) == ("Lyon.", "eve", "as it is")
 
 
-def test_who_gave_another_answer_and_did_not_vote_is_of_the_minority():
-    assert [position.agent_id for position in dissent_of({"bob": "ann"}).minority] == ["eve"]
+def test_who_gave_a_text_and_did_not_vote_is_not_compared():
+    dissent = dissent_of({"bob": "ann"})
+    assert [position.agent_id for position in dissent.uncompared] == ["eve"]
+    assert dissent.minority == ()
+
+
+def test_who_came_to_another_result_is_of_the_minority_without_a_vote():
+    dissent = find_dissent("ann", {"ann": "Answer: 42", "bob": "Answer: 7", "eve": "It depends."}, {})
+    assert dissent is not None
+    assert [[position.agent_id for position in group] for group in (dissent.minority, dissent.uncompared)] == [
+        ["bob"], ["eve"],
+    ]  # fmt: skip
 
 
 def test_the_same_answer_agrees_without_a_vote():
@@ -579,29 +593,74 @@ def test_an_agent_alone_has_no_dissent():
 
 def test_one_line_says_how_many_agree_and_what_the_others_prefer():
     dissent = dissent_of({"bob": "eve", "ann": "bob"})
-    assert dissent.summarize(str.upper) == (
-        "1 of 3 agents gave or chose this answer; BOB prefers the answer of EVE: as it is; EVE answered: Marseille."
-    )
+    assert dissent.summarize("1 of 3", str.upper) == "1 of 3; BOB prefers the answer of EVE: as it is"
 
 
 def test_of_a_large_minority_the_line_names_two():
-    line = dissent_of({}, ida="Nice.", jan="Lille.", kim="Metz.").summarize(str)
-    assert line == (
-        "1 of 6 agents gave or chose this answer; bob answered: Lyon.; eve answered: Marseille.; 3 more do not"
+    answers = {"ann": "1", "bob": "2", "eve": "3", "ida": "4", "jan": "5"}
+    dissent = find_dissent("ann", answers, {})
+    assert dissent is not None
+    assert dissent.summarize("1 of 5", str) == "1 of 5; bob answered: 2; eve answered: 3; 2 more do not"
+
+
+AGREEMENT = [
+    ({"by": "no_vote_held", "no_vote": "one_round"}, {}, False, "3 answers, not compared (no vote was held: "
+     "coordination.max_rounds is 1); that of Ann is shown"),
+    ({"by": "no_vote_held", "no_vote": "timeout"}, {}, True, "3 answers, not compared (the time was up before a vote); "
+     "the final answer is written from them"),
+    ({"by": "answer_now"}, {"eve": "Paris, since 987"}, False, "2 of 3 agents gave or chose this answer; 1 answer not "
+     "compared"),
+    ({"by": "consensus", "votes": {"ann": 2, "eve": 1}}, {"votes": "ann:eve bob:ann eve:ann"}, False, "3 of 3 agents "
+     "gave or chose this answer; its author, who could not vote for it, voted for another"),
+    ({"by": "plurality", "votes": {"ann": 1, "eve": 1}}, {"votes": "bob:ann eve:eve"}, False, "2 of 3 agents gave or "
+     "chose this answer"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("decision", "more", "presented", "sentence"), AGREEMENT)
+def test_agreement_is_what_is_known(decision: dict[str, Any], more: dict[str, str], presented: bool, sentence: str):
+    ballots = dict(vote.split(":") for vote in more.pop("votes", "").split())
+    winner = WinnerDecided.model_validate({"agent_id": "ann", "votes": {}} | decision)
+    assert describe_agreement(winner, dissent_of(ballots, **more), 3, "Ann", presented=presented) == sentence
+
+
+def test_agents_without_an_answer_do_not_agree():
+    winner = WinnerDecided(agent_id="ann", votes={}, by="unanimous")
+    assert describe_agreement(winner, None, 1, "ann", presented=False) == ""
+    assert describe_agreement(winner, None, 3, "ann", presented=False) == "the only answer of 3 agents"
+    same = find_dissent("ann", {"ann": "Paris", "bob": "paris"}, {})
+    assert describe_agreement(winner, same, 3, "ann", presented=False) == (
+        "2 of 2 agents gave or chose this answer; 1 agent gave no answer"
     )
 
 
+def test_a_share_never_stands_beside_split_votes():
+    assert describe_share(1.0, {"a": 3}, escalated=False) == "agreement 100%"
+    assert describe_share(1.0, {"a": 2, "b": 1}, escalated=False) == ""
+    assert describe_share(0.5, {"a": 2, "b": 1}, escalated=True) == "agreement low: check the answer"
+    assert describe_share(None, {}, escalated=True) == ""
+
+
 def test_json_has_every_agent_once():
-    data = dissent_of({"bob": "eve", "eve": "ann"}).to_json()
-    assert [entry["agent"] for entry in (*data["agreed"], *data["minority"])] == ["ann", "eve", "bob"]
+    data = dissent_of({"bob": "eve"}).to_json()
+    assert {name: [entry["agent"] for entry in group] for name, group in data.items()} == {
+        "agreed": ["ann"], "minority": ["bob"], "uncompared": ["eve"],
+    }  # fmt: skip
     assert data["agreed"][0] == {"agent": "ann", "answer": "Paris, since 987.", "choice": None, "reason": None}
+
+
+@pytest.mark.parametrize(
+    ("limit", "max_rounds", "reason"), [(None, 1, "one_round"), ("timeout", 3, "timeout"), (None, 3, "no_choice")]
+)
+def test_a_decision_without_votes_says_why(limit: Limit | None, max_rounds: int, reason: str):
+    assert tally_of(*three_answers()).decide_winner(limit, max_rounds).no_vote == reason
 
 
 def test_vote_against_the_own_result_is_no_agreement():
     answers = {"ann": "Answer: 42", "bob": "Answer: 7", "eve": "6 x 7 makes 42"}
     dissent = find_dissent("ann", answers, {"bob": ("ann", "it is longer")})
     assert dissent is not None
-    assert dissent.summarize(str) == "2 of 3 agents gave or chose this answer; bob answered: Answer: 7"
+    assert dissent.summarize("2 of 3", str) == "2 of 3; bob answered: Answer: 7"
     assert dissent.to_json()["minority"] == [
         {"agent": "bob", "answer": "Answer: 7", "choice": "ann", "reason": "it is longer"}
     ]

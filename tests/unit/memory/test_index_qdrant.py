@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from qdrant_client import QdrantClient, models
 
@@ -183,6 +184,32 @@ def test_the_key_is_sent_and_refused(stub: QdrantStub, caplog: pytest.LogCapture
 def test_vectors_of_another_size_are_refused(index: QdrantIndex, stub: QdrantStub) -> None:
     with pytest.raises(MemoryUnavailable, match="vectors of 3 numbers, not 4"):
         QdrantIndex(stub.url, None, "memories", 4)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "sparse", "message"),
+    [
+        ({"dense": {"size": 1536, "distance": "Cosine"}}, {}, r"vectors of 1536 numbers \(dense\), not 3"),
+        ({"dense": {"size": 3, "distance": "Cosine"}}, {}, r"vectors with a name \(dense\)"),
+        ({"size": 3, "distance": "Cosine"}, {}, "no sparse vectors called bm25"),
+    ],
+)
+def test_a_collection_of_another_program_is_not_touched(
+    stub: QdrantStub, vectors: Any, sparse: Any, message: str
+) -> None:
+    layout = {"vectors": vectors, "sparse_vectors": sparse}
+    assert httpx2.put(f"{stub.url}/collections/memories", json=layout).status_code == 200
+    before = len(stub.received)
+    with pytest.raises(MemoryUnavailable, match=message):
+        QdrantIndex(stub.url, None, "memories", 3)
+    assert [request.method for request in stub.received[before:]] == ["GET", "GET"]
+
+
+@pytest.mark.parametrize("key", ["right-key\n123", "right key", "right-kéy"])
+def test_a_key_that_no_header_may_hold_is_not_shown(stub: QdrantStub, key: str) -> None:
+    with pytest.raises(MemoryUnavailable, match="characters that no key has") as caught:
+        QdrantIndex(stub.url, key, "memories", 3)
+    assert "right" not in f"{caught.value.message}{caught.value.hint}{caught.value.__cause__}"
 
 
 def test_a_server_that_is_not_there() -> None:

@@ -18,7 +18,7 @@ from massmem.core.messages import (
 )
 from massmem.core.prompts import build_present_prompt, build_repair_prompt, build_vote_prompt
 from massmem.providers.scripted import ScriptedFactory, ScriptedProvider, parse_script
-from massmem.tools.workflow import NewAnswer, Vote, build_vote_schema, build_vote_tools, read_action
+from massmem.tools.actions import NewAnswer, Vote, build_vote_schema, build_vote_tools, read_action
 from tests.support.replies import ask, collect
 
 CANDIDATES = (Candidate("A", "x", "London"), Candidate("B", "y", "Paris"), Candidate("C", "z", "Rome"))

@@ -6,7 +6,9 @@ import pytest
 from massmem.core.errors import HomeError, InputError, MissingModelError
 from massmem.providers.weights import (
     DEFAULT,
-    KNOWN,
+    LARGER,
+    SMALL,
+    find_known_weights,
     models_folder,
     record_verified,
     require_weights,
@@ -103,10 +105,22 @@ def test_the_models_folder_is_configured_by_the_environment(monkeypatch: pytest.
 
 
 def test_known_weights_have_hash_size_and_parts() -> None:
-    for weights in KNOWN:
+    for weights in (DEFAULT, SMALL):
         assert weights.parts and weights.size and weights.sha256
         assert len(weights.sha256) == 64
         assert (weights.parts.count - 1) * weights.parts.size < weights.size <= weights.parts.count * weights.parts.size
+
+
+def test_larger_models_are_known_by_name_in_any_case(folder: Path) -> None:
+    weights = LARGER[0]
+    assert find_known_weights(weights.name.upper()) == weights
+    with pytest.raises(MissingModelError) as error:
+        require_weights(weights.name)
+    assert error.value.hint == f"run: massmem models fetch {weights.name}"
+    (folder / weights.file).write_bytes(b"GGUF")
+    record_verified(folder / weights.file, weights, "what the hub says")
+    assert require_weights(weights.name) == folder / weights.file
+    assert len({known.file for known in (DEFAULT, SMALL, *LARGER)}) == 2 + len(LARGER)
 
 
 def test_the_run_script_uses_the_default_weights() -> None:

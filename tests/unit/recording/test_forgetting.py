@@ -15,10 +15,10 @@ from massmem.memory.opening import set_index_aside
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import (
     fingerprint_fact,
-    forget_everywhere,
+    forget_memories,
     is_forgotten,
     open_durable_memory,
-    open_eraser,
+    open_session_eraser,
 )
 from massmem.recording.worker import Recorder
 from massmem.store import open_store
@@ -122,7 +122,7 @@ class Remembered:
     async def forget(self, selection: Selection) -> int:
         memory = await open_memory(WORDS, self.home, {})
         try:
-            return await forget_everywhere(self.store, memory, selection, WORDS, self.home)
+            return await forget_memories(self.store, memory, selection, WORDS, self.home)
         finally:
             await memory.close()
 
@@ -188,14 +188,14 @@ async def test_more_memories_are_forgotten_at_once_than_a_page_holds(tmp_path: P
     memory = await open_memory(WORDS, tmp_path, {})
     await memory.record([make_episode(f"Kite {number} nests.", number) for number in range(101)])
     ids = tuple(one.id for one in await memory.list(Selection(), 200))
-    assert await forget_everywhere(store, memory, Selection(ids=ids), WORDS, tmp_path) == 101
+    assert await forget_memories(store, memory, Selection(ids=ids), WORDS, tmp_path) == 101
     await memory.close()
     await store.close()
 
 
 async def test_sessions_are_erased_from_the_indexes_of_all_embedders(home_with_memories: Remembered):
     everything = await home_with_memories.list(WORDS)
-    async with open_eraser(WORDS, home_with_memories.home, {}) as erase:
+    async with open_session_eraser(WORDS, home_with_memories.home, {}) as erase:
         with pytest.raises(MemoryUnavailable, match="in use"):
             await open_memory(WORDS, home_with_memories.home, {})
         assert await erase([]) == 0
@@ -212,7 +212,7 @@ async def test_server_of_a_memory_that_is_off_is_not_asked_to_erase(tmp_path: Pa
     await memory.close()
     nobody = change(WORDS, qdrant=QdrantConfig(mode="server", url="http://127.0.0.1:9"))
     config = change(nobody, enabled=False) if tier else nobody.model_copy(update={"enabled": False})
-    async with open_eraser(config, tmp_path, {}) as erase:
+    async with open_session_eraser(config, tmp_path, {}) as erase:
         assert await erase(["a"]) == 1
 
 
@@ -222,12 +222,12 @@ async def test_sessions_are_erased_from_a_server(tmp_path: Path):
         config = change(WORDS, qdrant=qdrant)
         memory = await open_memory(config, tmp_path, {})
         await memory.record([make_episode("Red kites nest.", session="a"), make_episode("So do owls.", session="b")])
-        async with open_eraser(config, tmp_path, {}) as erase:
+        async with open_session_eraser(config, tmp_path, {}) as erase:
             assert await erase([]) == 0
             assert await erase(["a", "c"]) == 1
         assert [one.text for one in await memory.list(Selection())] == ["So do owls."]
         await memory.close()
-        async with open_eraser(change(BY_KEY, qdrant=qdrant), tmp_path, KEYS) as erase:
+        async with open_session_eraser(change(BY_KEY, qdrant=qdrant), tmp_path, KEYS) as erase:
             assert await erase(["b"]) == 0, "it is in the collection of another embedder"
 
 

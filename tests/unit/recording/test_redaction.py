@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.events import EVENT, Event
-from massmem.core.records import LogEntry
-from massmem.recording.redaction import MARK, STRUCTURE, LogRedactor, Redactor, has_only_marks, list_sentences
-from tests.support.sample_turn import begin, event, other_ends, tool_call, tool_result, waiting_turn, whole_turn
+from massmem.core.records import LogEntry, MessageRecord
+from massmem.recording.redaction import (
+    MARK,
+    STRUCTURE,
+    LogRedactor,
+    ParaphraseFinder,
+    Redactor,
+    has_only_marks,
+    list_sentences,
+)
+from tests.support.sample_turn import START, begin, event, other_ends, tool_call, tool_result, waiting_turn, whole_turn
 
 STATEMENT = "My daughter's name is Xenia."
 
@@ -147,3 +155,35 @@ def test_every_text_of_an_event_is_redacted_and_what_it_names_is_not(sample: Eve
 
 def test_fields_that_name_things_are_kept_even_when_they_are_the_statement():
     assert redact(entries(event(1, "agent_started", agent_id="marina", round=1, step="answer")), "marina") == []
+
+
+def message(text: str, number: int) -> MessageRecord:
+    return MessageRecord(
+        id=str(number), session_id="s", seq=number, turn=1, round=0, kind="user", role="user", content=text,
+        created_at=START,
+    )  # fmt: skip
+
+
+def find(*texts: str, limit: int = 9) -> list[str]:
+    finder = ParaphraseFinder(STATEMENT, Redactor([STATEMENT]).says)
+    for number, text in enumerate(texts):
+        finder.add(message(text, number))
+    return [paraphrase.sentence for paraphrase in finder.list_best(limit)]
+
+
+COMMON = [f"What is the name of street {number}?" for number in range(30)]
+
+
+def test_sentence_with_the_rare_words_is_near_and_one_with_common_words_is_not():
+    assert find(*COMMON, "Tea, please. Xenia is nine.", "A kite.") == ["Xenia is nine."]
+
+
+def test_best_sentence_stands_first_and_the_limit_holds():
+    texts = (*COMMON, "Xenia is nine.", "Our daughter Xenia plays chess.")
+    assert find(*texts) == ["Our daughter Xenia plays chess.", "Xenia is nine."]
+    assert find(*texts, limit=1) == ["Our daughter Xenia plays chess."]
+
+
+def test_sentence_that_goes_anyway_is_not_named():
+    assert find(*COMMON, "I said it: my daughter's name is Xenia!") == []
+    assert find() == []

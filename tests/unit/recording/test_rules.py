@@ -17,6 +17,7 @@ from massmem.core.records import (
 )
 from massmem.memory.persistent import USER
 from massmem.recording.rules import is_ballot, is_reply, make_conversation, make_episodes, mask_params, write_out
+from massmem.recording.turn_words import TurnWords
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.support.sample_turn import SECRET, START, answer, begin, event
@@ -90,10 +91,18 @@ def test_a_ballot_is_written_out_as_a_tool_call() -> None:
         assert write_out(message(1, "tool_call", odd)) == odd
 
 
-def test_a_ballot_is_its_agents_own_whoever_wins() -> None:
-    answer_, ballot = make_episodes([row(6), row(8)], to_record(TURN, "ann"))
-    assert [(e.private, e.won) for e in (answer_, ballot)] == [(False, True), (True, False)]
+def test_a_ballot_is_no_memory() -> None:
+    assert [e.message_id for e in make_episodes([row(6), row(8)], to_record(TURN, "ann"))] == ["m6"]
     assert [is_ballot(m) for m in TURN].count(True) == 1
+
+
+def test_a_final_answer_with_the_text_of_an_answer_is_remembered_once() -> None:
+    same = message(11, "assistant", "Rayleigh\nscattering. ", final=True, metadata={"presented": True})
+    other = message(12, "assistant", "Rayleigh scattering, of sunlight.", final=True)
+    turn = [*TURN, same, other]
+    words = TurnWords([], [], [m for m in turn if m.kind == "assistant" and not m.final])
+    episodes = make_episodes([row(6), row(11), row(12)], to_record(turn, "ann"), {("s", 1): words})
+    assert [e.message_id for e in episodes] == ["m6", "m12"]
 
 
 def test_by_default_only_questions_answers_and_workflow_tools_are_told() -> None:

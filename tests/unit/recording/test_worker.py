@@ -17,10 +17,10 @@ from massmem.core.records import RecordingCounts
 from massmem.memory.extraction.extractor import Extractor as MemoryExtractor
 from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import Fact, Selection
-from massmem.recording import facts
+from massmem.recording import jobs
 from massmem.recording.forgetting import fingerprint_fact
-from massmem.recording.queue import MAX_ATTEMPTS, DrainCounts, retry_delay
-from massmem.recording.rules import write_out
+from massmem.recording.jobs import MAX_ATTEMPTS, DrainCounts, retry_delay
+from massmem.recording.rules import is_ballot, write_out
 from massmem.recording.worker import Recorder
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -74,16 +74,16 @@ async def test_everything_that_was_said_becomes_a_memory(store: SessionStore) ->
     memory, extract = PlainMemory(), Extractor()
     counts = await Recorder(store, memory, extract.port).drain()
     assert counts == DrainCounts(
-        episodes=8, turns=1, extractions=2, facts=len(await memory.list(Selection(kind="fact")))
+        episodes=5, turns=1, extractions=2, facts=len(await memory.list(Selection(kind="fact")))
     )
-    said = {m.id: m for m in await everything(store)}
+    said = {m.id: m for m in await everything(store) if not is_ballot(m)}
     episodes = await memory.list(Selection(kind="episode"))
     assert {m.id for m in episodes} == set(said)
-    assert sorted(memory.positions[i] for i in said) == list(range(8))
+    assert sorted(memory.positions[i] for i in said) == list(range(5))
     assert memory.won == {("session_a", 1, "ann")}
     assert {m.group for m in memory.found.values()} == {"project"}
     assert {(o.agent_id, o.won) for o, _ in extract.asked} == {("ann", True), ("bob", False)}
-    assert await store.count_recordings() == RecordingCounts(done=11)
+    assert await store.count_recordings() == RecordingCounts(done=8)
     assert await Recorder(store, memory, extract.port).drain() == DrainCounts()
 
 
@@ -93,7 +93,7 @@ async def test_recording_again_changes_nothing(store: SessionStore) -> None:
     await Recorder(store, memory, extract.port).drain()
     before = dict(memory.found), dict(memory.positions)
     await store.requeue_recordings(done=True)
-    assert (await Recorder(store, memory, extract.port).drain()).episodes == 8
+    assert (await Recorder(store, memory, extract.port).drain()).episodes == 5
     assert (memory.found, memory.positions) == before
 
 
@@ -101,7 +101,7 @@ async def test_without_a_model_there_are_episodes_and_that_is_said(store: Sessio
     await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory()
     counts = await Recorder(store, memory).drain()
-    assert (counts.episodes, counts.extractions) == (8, 0)
+    assert (counts.episodes, counts.extractions) == (5, 0)
     assert await queue(store) == []
     assert {m.kind for m in memory.found.values()} == {"episode"}
 
@@ -113,7 +113,7 @@ async def test_an_unavailable_memory_leaves_the_queue_as_it_is(store: SessionSto
     assert counts == DrainCounts(unavailable="the memory is away")
     assert await queue(store) == before
     memory.away = False
-    assert (await Recorder(store, memory).drain()).episodes == 8
+    assert (await Recorder(store, memory).drain()).episodes == 5
 
 
 async def test_one_bad_row_does_not_hold_up_the_others(store: SessionStore, caplog: pytest.LogCaptureFixture) -> None:
@@ -121,7 +121,7 @@ async def test_one_bad_row_does_not_hold_up_the_others(store: SessionStore, capl
     memory = PlainMemory(bad=frozenset({"Blue light scatters more."}))
     with caplog.at_level(logging.WARNING):
         counts = await Recorder(store, memory).drain()
-    assert (counts.episodes, counts.retried, counts.failed) == (7, 1, 0)
+    assert (counts.episodes, counts.retried, counts.failed) == (4, 1, 0)
     (line,) = [r.getMessage() for r in caplog.records]
     assert "cannot be embedded" in line
     state = await store.count_recordings()
@@ -134,7 +134,7 @@ async def test_a_text_without_a_vector_does_not_hold_up_the_queue(store: Session
     await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory(bad=frozenset({"Why is the sky blue?"}), error=EmbeddingError)
     counts = await Recorder(store, memory).drain()
-    assert (counts.episodes, counts.turns, counts.retried, counts.unavailable) == (7, 1, 1, "")
+    assert (counts.episodes, counts.turns, counts.retried, counts.unavailable) == (4, 1, 1, "")
     assert (await store.count_recordings()).pending == 1
 
 
@@ -153,7 +153,7 @@ async def test_an_embedder_that_is_away_fails_no_row_for_good(store: SessionStor
     assert (state.failed, state.done) == (0, 0)
     memory.bad = frozenset()
     await store.requeue_recordings(done=False)
-    assert (await Recorder(store, memory).drain()).episodes == 8 + MAX_ATTEMPTS + 2
+    assert (await Recorder(store, memory).drain()).episodes == 5 + MAX_ATTEMPTS + 2
 
 
 async def test_a_model_is_not_paid_twice_when_the_memory_fails(store: SessionStore) -> None:
@@ -215,7 +215,7 @@ async def test_a_provider_that_is_away_is_not_asked_again_and_again(store: Sessi
     extract = Extractor(RateLimited("slow down: sk-verysecretkey0123456789abc"), RateLimited("slow down"))
     memory = PlainMemory()
     counts = await Recorder(store, memory, extract.port).drain()
-    assert (len(extract.asked), counts.retried, counts.episodes) == (1, 1, 8)
+    assert (len(extract.asked), counts.retried, counts.episodes) == (1, 1, 5)
     assert (await store.count_recordings()).reason == "slow down: [redacted]"
 
 
@@ -223,7 +223,7 @@ async def test_the_deadline_ends_a_drain_between_two_steps(store: SessionStore) 
     await store.append("session_a", 1, turn_without_restart())
     counts = await Recorder(store, PlainMemory(), Extractor().port).drain(deadline=time.monotonic() - 1)
     assert counts == DrainCounts()
-    assert len(await queue(store)) == 11
+    assert len(await queue(store)) == 8
 
 
 async def test_one_session_only(store: SessionStore) -> None:
@@ -233,7 +233,7 @@ async def test_one_session_only(store: SessionStore) -> None:
     memory = PlainMemory()
     await Recorder(store, memory, session_id="session_b").drain()
     assert {m.session_id for m in memory.found.values()} == {"session_b"}
-    assert len(await queue(store)) == 11
+    assert len(await queue(store)) == 8
 
 
 async def until(store: SessionStore, pending: int, seconds: float = 20) -> None:
@@ -273,16 +273,16 @@ async def test_a_memory_of_one_run_leaves_everything_for_one_that_lasts(store: S
     memory, extract = PlainMemory(temporary=True), Extractor()
     recorder = Recorder(store, memory, extract.port)
     counts = await recorder.drain()
-    assert (counts.episodes, counts.turns, counts.extractions) == (8, 1, 2)
+    assert (counts.episodes, counts.turns, counts.extractions) == (5, 1, 2)
     assert await recorder.drain() == DrainCounts(), "once in this run"
     assert await Recorder(store, PlainMemory(temporary=True), extract.port).drain() == DrainCounts(), (
         "nor paid for in the next"
     )
     state = await store.count_recordings()
-    assert (state.pending, state.done) == (11, 0)
+    assert (state.pending, state.done) == (8, 0)
     assert "on_disk is false" in (state.reason or "")
     lasting = PlainMemory()
-    assert (await Recorder(store, lasting, extract.port).drain()).episodes == 8
+    assert (await Recorder(store, lasting, extract.port).drain()).episodes == 5
     assert lasting.found.keys() == memory.found.keys()
     assert (await store.count_recordings()).pending == 0
 
@@ -316,7 +316,7 @@ async def test_whoever_gives_up_lets_go_of_its_row(store: SessionStore) -> None:
 async def test_claim_lasts_a_minute_and_is_renewed_while_its_process_lives(
     store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "_RENEWAL", 0.01)
+    monkeypatch.setattr(jobs, "_RENEWAL", 0.01)
     await store.append("session_a", 1, turn_without_restart())
 
     def list_claims() -> set[datetime]:
@@ -405,7 +405,7 @@ async def test_in_the_background_it_records_when_it_is_woken(store: SessionStore
     await until(store, 0)
     await store.append("session_a", 2, [begin("ann", question="One more question?")])
     await recorder.stop(5)
-    assert len(memory.found) == 9
+    assert len(memory.found) == 6
     await recorder.stop(5)
 
 
@@ -416,7 +416,7 @@ async def test_rows_of_several_sessions_are_written_together(store: SessionStore
         await store.append(name, 1, turn_without_restart())
     memory = PlainMemory()
     await Recorder(store, memory).drain()
-    assert memory.batches == [8 * len(names)]
+    assert memory.batches == [5 * len(names)]
     assert memory.synced == 1
     assert {session_id for session_id, _, _ in memory.won} == {*names}
 
@@ -427,7 +427,7 @@ async def test_an_end_of_a_turn_that_cannot_be_marked_holds_up_no_other(store: S
         await store.append(name, 1, turn_without_restart())
     memory = PlainMemory(lost=frozenset({"session_a"}))
     counts = await Recorder(store, memory).drain()
-    assert (counts.episodes, counts.turns, counts.retried) == (16, 1, 1)
+    assert (counts.episodes, counts.turns, counts.retried) == (10, 1, 1)
     await store.requeue_recordings(done=False)
     assert [(row.kind, row.session_id) for row in await queue(store)] == [("complete", "session_a")]
 
@@ -441,7 +441,7 @@ async def test_stopping_does_not_wait_for_a_slow_model(store: SessionStore) -> N
     started = time.monotonic()
     await recorder.stop(0.2)
     assert time.monotonic() - started < 15
-    assert len(memory.found) == 8
+    assert len(memory.found) == 5
     assert {(row.kind, row.attempts) for row in await queue(store)} == {("extract", 0)}
 
 
@@ -453,9 +453,9 @@ async def test_a_question_waits_for_what_was_said_and_not_for_extraction(store: 
     await until(store, 2)
     await store.append("session_a", 2, [begin("ann", at=9, question="One more question?")])
     await recorder.catch_up("session_a", 2, 2)
-    assert len(memory.found) == 8, "its own question is left for later"
+    assert len(memory.found) == 5, "its own question is left for later"
     await recorder.catch_up("session_a", 3, 2)
-    assert len(memory.found) == 9
+    assert len(memory.found) == 6
     memory.away = True
     await store.append("session_a", 3, [begin("ann", at=9, question="And yet another?")])
     await recorder.catch_up("session_a", 4, 2)
@@ -498,5 +498,5 @@ async def test_two_workers_at_once_store_nothing_twice(store: SessionStore) -> N
     await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory()
     await asyncio.gather(*(Recorder(store, memory).drain() for _ in range(4)))
-    assert len(memory.found) == 8
-    assert (await store.count_recordings()).done == 11
+    assert len(memory.found) == 5
+    assert (await store.count_recordings()).done == 8

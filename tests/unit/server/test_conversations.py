@@ -11,12 +11,13 @@ import pytest
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import TurnCompleted, TurnStarted
+from massmem.core.records import Owner
 from massmem.server.conversations import Conversations
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Question, Turns
 from massmem.session.lease import ProcessLock, hold_lease
-from massmem.session.team import DEFAULT_TEAM, Team
+from massmem.session.team import DEFAULT_TEAM, Team, Teams
 from tests.support.sessions import team
 
 
@@ -28,7 +29,7 @@ class Service:
 
     async def ask_until(self, kind: type) -> None:
         """Ask in the session s, and return at the first event of this kind: the turn goes on alone."""
-        async with aclosing(self.turns.ask(Question("alice", "s", "Why?"))) as events:
+        async with aclosing(self.turns.ask(Question(Owner("alice"), "s", "Why?"))) as events:
             async for _, event in events:
                 if isinstance(event, kind):
                     return
@@ -43,7 +44,7 @@ class Service:
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     opened = await Team.open(team({"ann": {"latency": 0.2}}), home=tmp_path)
     await opened.start()
-    turns = Turns({DEFAULT_TEAM: opened}, Limits(LimitsConfig()), Metrics())
+    turns = Turns(Teams({DEFAULT_TEAM: opened}), Limits(LimitsConfig()), Metrics())
     yield Service(opened, turns, Conversations(opened, turns))
     await turns.stop(0)
     await opened.close()

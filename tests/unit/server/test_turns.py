@@ -10,12 +10,13 @@ import pytest
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import AgentDelta, TurnCompleted, TurnInterrupted, TurnResumed, TurnStarted
+from massmem.core.records import Owner
 from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import NumberedEvent, Question, RunningTurn, Turns
 from massmem.session.session import Session
-from massmem.session.team import Team
+from massmem.session.team import Team, Teams
 from tests.support.sessions import team
 
 SCRIPT = {"answer": ["It is blue."], "latency": 0, "chunk_size": 2, "chunk_delay": 0.001}
@@ -30,7 +31,7 @@ async def session(tmp_path: Path) -> AsyncIterator[Session]:
 
 @pytest.fixture
 def turn() -> RunningTurn:
-    return RunningTurn("s", "alice", Question("alice", "s", "Why?"))
+    return RunningTurn("s", Owner("alice"), Question(Owner("alice"), "s", "Why?"))
 
 
 async def follow(turn: RunningTurn) -> list[NumberedEvent]:
@@ -90,18 +91,18 @@ async def test_turn_that_is_stopped_before_it_begins_asks_nothing(session: Sessi
 async def turns(tmp_path: Path) -> AsyncIterator[Turns]:
     opened = await Team.open(team({"ann": {**SCRIPT, "answer": ["It is blue. " * 50]}}), home=tmp_path)
     await opened.start()
-    turns = Turns({"": opened}, Limits(LimitsConfig.model_validate({"turns_per_user": 1})), Metrics())
+    turns = Turns(Teams({"": opened}), Limits(LimitsConfig.model_validate({"turns_per_user": 1})), Metrics())
     yield turns
     await turns.stop(0)
     await opened.close()
 
 
 async def test_next_question_is_taken_as_soon_as_the_answer_is_seen(turns: Turns) -> None:
-    async with aclosing(turns.ask(Question("alice", "s", "Why?"))) as first:
+    async with aclosing(turns.ask(Question(Owner("alice"), "s", "Why?"))) as first:
         async for _, event in first:
             if isinstance(event, TurnCompleted):
                 break
-        async with aclosing(turns.ask(Question("alice", "s", "How?"))) as second:
+        async with aclosing(turns.ask(Question(Owner("alice"), "s", "How?"))) as second:
             events = [event async for _, event in second]
     assert isinstance(events[0], TurnStarted)
     assert (events[0].turn, events[0].question) == (2, "How?")
@@ -109,13 +110,13 @@ async def test_next_question_is_taken_as_soon_as_the_answer_is_seen(turns: Turns
 
 
 async def test_turn_is_continued_as_soon_as_its_end_is_seen(turns: Turns) -> None:
-    async with aclosing(turns.ask(Question("alice", "s", "Why?"))) as stopped:
+    async with aclosing(turns.ask(Question(Owner("alice"), "s", "Why?"))) as stopped:
         async for _, event in stopped:
             if isinstance(event, AgentDelta):
                 await turns.stop_turn("s")
             if isinstance(event, TurnInterrupted):
                 break
-        await turns.continue_turn("s", "alice")
+        await turns.continue_turn("s", Owner("alice"))
     async with aclosing(turns.follow("s", 0)) as log:
         events = [event async for _, event in log]
     assert any(isinstance(event, TurnResumed) for event in events)

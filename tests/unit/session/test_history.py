@@ -13,6 +13,7 @@ from massmem.core.events import (
     TurnStarted,
 )
 from massmem.core.messages import ChatMessage, Usage
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
@@ -49,7 +50,7 @@ class SessionOfTeam:
         self.agents = resolve_agents(self.config, {})
         self.windows = Windows(self.agents, LearntModels())
         memories = SessionMemory(self.config.memory, home, store, self.agents)
-        self.history = History(store, memories, self.agents, self.windows)
+        self.history = History(store, memories, self.agents, self.windows, owner=COMMAND_LINE_USER)
         self.providers: dict[str, ChatProvider] = {}
 
     async def build_contexts(self, turn: int, question: str = NEXT) -> dict[str, AgentContext]:

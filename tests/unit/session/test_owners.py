@@ -7,12 +7,13 @@ import pytest
 
 from massmem.config.load import resolve_agents
 from massmem.config.models import AgentConfig, TeamConfig
-from massmem.session.owners import find_pinned_session, owner_hash, restrict_to_owner
+from massmem.core.records import Owner
+from massmem.session.owners import find_pinned_session, hash_user, restrict_to_owner
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import session
 
-ALICES, BOBS = f"{owner_hash('alice')}.notes", f"{owner_hash('bob')}.notes"
+ALICES, BOBS = f"{hash_user('alice')}.notes", f"{hash_user('bob')}.notes"
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def agent(session_name: str, owner: str | None) -> AgentConfig:
             "memory": {"persistent_memory": {"session_name": session_name}},
         }
     )
-    return restrict_to_owner(resolve_agents(config, {}), owner)[0]
+    return restrict_to_owner(resolve_agents(config, {}), Owner(owner))[0]
 
 
 @pytest.mark.parametrize(
@@ -52,4 +53,4 @@ def agent(session_name: str, owner: str | None) -> AgentConfig:
 async def test_session_name_pins_only_a_session_of_the_owner(
     store: SessionStore, name: str, owner: str | None, expected: str | None
 ):
-    assert await find_pinned_session(store, agent(name, owner), owner) == expected
+    assert await find_pinned_session(store, agent(name, owner), Owner(owner)) == expected

@@ -11,6 +11,7 @@ import pytest
 from massmem.config.load import resolve_agents
 from massmem.config.models import AgentConfig, MemoryConfig, TeamConfig
 from massmem.core.events import Event, NoteAdded
+from massmem.memory.persistent import RecallOptions
 from massmem.session.recall import SessionMemory, build_scope
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -58,7 +59,9 @@ async def open_session_memory(
 
 async def recall(memory: SessionMemory, agent: str, question: str, shown: Sequence[str] = (), turn: int = 2) -> str:
     (who,) = (each for each in agents(make_memory_config()) if each.id == agent)
-    return await memory.recall(who, question, build_scope(who, "session_a", turn), frozenset(shown), 1_000)
+    return await memory.recall(
+        who, question, build_scope(who, "session_a", turn), RecallOptions(1_000, exclude=frozenset(shown))
+    )
 
 
 def turn_one(text: str = "Red kites nest in Cobham.") -> list[Event]:
@@ -320,7 +323,7 @@ async def test_note_for_one_session_is_recalled_in_no_other(store: SessionStore,
     (ann, _) = agents(everywhere)
     async with open_session_memory(everywhere, folder, store) as memory:
         here, elsewhere = [
-            await memory.recall(ann, "kites", build_scope(ann, session_id, 1), frozenset(), 1_000)
+            await memory.recall(ann, "kites", build_scope(ann, session_id, 1), RecallOptions(1_000))
             for session_id in ("session_a", "session_b")
         ]
     assert "private" in here

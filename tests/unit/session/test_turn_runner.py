@@ -35,6 +35,7 @@ from massmem.core.events import (
     TurnStarted,
     TurnWaiting,
 )
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.memory import open_memory
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.scripted import ScriptedProvider
@@ -49,6 +50,7 @@ from tests.support.pictures import PNG
 from tests.support.sessions import collect
 from tests.support.turns import only
 
+ME = COMMAND_LINE_USER
 QUESTION = "Where is my order?"
 ASKS = {"ask": "order_id", "ask_prompt": "Which?", "text": "Order {order_id} is on its way."}
 CHANGES = {"text": '{"intent": "change", "provided": false, "value": ""}'}
@@ -137,7 +139,7 @@ async def test_stages_tell_before_and_after_each_run_what_the_session_holds(fold
 async def test_stage_of_a_session_that_was_deleted_as_soon_as_its_answer_was_seen(folder: Path):
     path = folder.parent / "stages.jsonl"
     config = team({"ann": {}}, telemetry={"stages": str(path)})
-    async with open_team(config, folder) as opened, await Session.on(opened) as session:
+    async with open_team(config, folder) as opened, await Session.find(opened, owner=ME) as session:
         async for event in session.ask(QUESTION):
             if isinstance(event, TurnCompleted):
                 while await opened.store.delete_session(session.id, 100) is not None:
@@ -151,7 +153,7 @@ async def test_turn_is_a_span_with_its_requests_below(folder: Path):
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     async with open_team(team({"ann": {}}), folder) as opened:
         opened.tracer = Tracer({agent.id: agent for agent in opened.agents}, provider.get_tracer("massmem"))
-        async with await Session.on(opened) as session:
+        async with await Session.find(opened, owner=ME) as session:
             end = complete(await collect(session.ask(QUESTION)))
     request, turn = exporter.get_finished_spans()
     provider.shutdown()
@@ -210,7 +212,10 @@ async def test_limit_of_tokens_is_that_of_each_turn(folder: Path):
 
 async def test_user_is_told_with_each_answer_that_nothing_is_kept(folder: Path):
     config = team({"ann": {}}, store={"url": "redis://127.0.0.1:9"})
-    async with open_team(config, folder, fallback=True) as opened, await Session.on(opened) as session:
+    async with (
+        open_team(config, folder, fallback=True) as opened,
+        await Session.find(opened, owner=ME) as session,
+    ):
         for question in (QUESTION, "And now?"):
             (notice,) = only(await collect(session.ask(question)), Notice)
             assert "held in memory and ends with this process" in notice.message
@@ -229,7 +234,7 @@ async def test_user_is_told_in_the_first_answer_that_the_memory_cannot_be_used(f
 
 async def test_answer_becomes_a_memory_while_the_session_is_open(folder: Path):
     config = team({"ann": {"answer": "Red kites nest."}}, memory={"persistent_memory": WORDS})
-    async with open_team(config, folder) as opened, await Session.on(opened) as session:
+    async with open_team(config, folder) as opened, await Session.find(opened, owner=ME) as session:
         await collect(session.ask(QUESTION))
         async with opened.open_durable_memory() as memory, asyncio.timeout(20):
             while (await memory.stats()).episodes < 2:
@@ -257,7 +262,10 @@ async def ask_and_see_who_holds(team: Team, session: Session, question: str) -> 
 
 
 async def test_session_is_held_between_a_resumed_turn_and_the_question_after_it(folder: Path):
-    async with open_team(team({"ann": {}}), folder) as opened, await Session.on(opened) as session:
+    async with (
+        open_team(team({"ann": {}}), folder) as opened,
+        await Session.find(opened, owner=ME) as session,
+    ):
         await interrupt(session, QUESTION)
         held = await ask_and_see_who_holds(opened, session, "And now?")
     assert held == [("turn_completed", True), ("turn_completed", False)]
@@ -265,7 +273,10 @@ async def test_session_is_held_between_a_resumed_turn_and_the_question_after_it(
 
 async def test_session_is_held_between_a_turn_that_is_given_up_and_the_question_after_it(folder: Path):
     script = {"answer": [ASKS, "It is blue."], "extract": CHANGES}
-    async with open_team(team({"ann": script}, params=PARAMS), folder) as opened, await Session.on(opened) as session:
+    async with (
+        open_team(team({"ann": script}, params=PARAMS), folder) as opened,
+        await Session.find(opened, owner=ME) as session,
+    ):
         assert await ask_and_see_who_holds(opened, session, QUESTION) == [("turn_waiting", False)]
         held = await ask_and_see_who_holds(opened, session, "Why is the sky blue?")
     assert held == [("turn_abandoned", True), ("turn_completed", False)]
@@ -274,7 +285,7 @@ async def test_session_is_held_between_a_turn_that_is_given_up_and_the_question_
 async def test_turn_that_is_dropped_at_any_moment_begins_in_the_log_with_its_question(folder: Path):
     async with open_team(team({"ann": {"latency": 30}}), folder) as opened:
         for passes in range(0, 40, 4):
-            session = await Session.on(opened)
+            session = await Session.find(opened, owner=ME)
             dropped = asyncio.create_task(collect(session.ask(QUESTION)))
             for _ in range(passes):
                 await asyncio.sleep(0.001)
@@ -304,7 +315,7 @@ async def test_store_that_fails_in_a_turn_is_the_error_and_the_turn_goes_on_late
 
 async def test_value_that_a_program_waits_for_is_taken_from_the_next_question(folder: Path):
     config = team({"ann": {"answer": ASKS}}, params=PARAMS)
-    async with open_team(config, folder) as opened, await Session.on(opened) as session:
+    async with open_team(config, folder) as opened, await Session.find(opened, owner=ME) as session:
         await session.add_messages([("user", "Hello.")])
         handle = ConversationMemory(opened.store).for_session(session.id)
         await handle.set_waiting("order_id")
@@ -321,7 +332,7 @@ async def test_log_says_what_an_agent_is_sent_of_the_conversation_and_how_long_t
 ):
     caplog.set_level("DEBUG", "massmem")
     config = team({"ann": {"answer": "Two words."}})
-    async with open_team(config, folder) as opened, await Session.on(opened) as session:
+    async with open_team(config, folder) as opened, await Session.find(opened, owner=ME) as session:
         for _ in range(3):
             caplog.clear()
             answer = complete(await collect(session.ask(QUESTION)))
@@ -340,7 +351,10 @@ async def test_log_says_what_an_agent_is_sent_of_the_conversation_and_how_long_t
 
 async def test_state_names_the_turn_that_waits_and_then_the_one_that_was_answered(folder: Path):
     scripts = {"ann": {"answer": ["Hello.", ASKS]}}
-    async with open_team(team(scripts, params=PARAMS), folder) as opened, await Session.on(opened) as session:
+    async with (
+        open_team(team(scripts, params=PARAMS), folder) as opened,
+        await Session.find(opened, owner=ME) as session,
+    ):
         await collect(session.ask("Hello?"))
         assert isinstance((await collect(session.ask(QUESTION)))[-1], TurnWaiting)
         state = await opened.store.load_state(session.id)
@@ -426,7 +440,7 @@ async def test_tools_of_the_vote_are_offered_from_the_start_where_there_is_one(
 ):
     """To a model whose cache begins with the tools."""
     config = team({name: {} for name in names}, coordination={"max_rounds": rounds})
-    async with open_team(config, folder) as opened, await Session.on(opened) as session:
+    async with open_team(config, folder) as opened, await Session.find(opened, owner=ME) as session:
         provider = opened.chat["ann"]
         assert isinstance(provider, ScriptedProvider)
         provider.abilities = replace(provider.abilities, spare_tools="none")

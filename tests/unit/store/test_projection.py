@@ -147,7 +147,6 @@ def test_recording_jobs_follow_from_the_event_alone() -> None:
     assert {name: [row["kind"] for row in found] for name, found in queued.items() if found} == {
         "turn_started": ["episode"],
         "answer_submitted": ["episode"],
-        "ballot_cast": ["episode"],
         "turn_completed": ["episode", "complete"],
     }
     ends = {e.type for e in [*whole_turn(), *other_ends()] if QueueExtraction(5, e.at) in project("s", 1, 5, e)}
@@ -167,6 +166,14 @@ def test_a_long_question_makes_a_short_title() -> None:
     assert session.title is not None
     assert len(session.title) <= 80
     assert session.title.startswith("word word")
+
+
+def test_title_has_no_texts_of_files() -> None:
+    asked = "What is wrong?\n\n--- server.log ---\n12:00 worker started"
+    (session,) = [o for o in project("s", 1, 1, begin("ann", question=asked)) if isinstance(o, UpdateSession)]
+    assert (session.title, session.last_message) == ("What is wrong?", "What is wrong?")
+    (session,) = [o for o in project("s", 1, 1, begin("ann", question=asked[16:])) if isinstance(o, UpdateSession)]
+    assert session.title == "server.log"
 
 
 def test_title_and_last_message_hold_no_secret() -> None:

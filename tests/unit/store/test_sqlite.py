@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError
+from massmem.core.records import EVERYBODY
 from massmem.store import open_store, sqlite
 from massmem.store.encoding import MAX_QUERY_WORDS
 from massmem.store.ports import StoreInfo
@@ -192,7 +193,7 @@ async def test_search_index_follows_the_messages(store: SqlSessionStore, databas
 
 @given(query=st.text(max_size=200))
 def test_query_becomes_quoted_words_only(query: str) -> None:
-    search = sqlite.SqliteDialect(None).build_search(sa.select(chat_messages), query, SearchScope(None, None), 5)
+    search = sqlite.SqliteDialect(None).build_search(sa.select(chat_messages), query, SearchScope(None, EVERYBODY), 5)
     if search is None:
         return
     words = json.loads(search.compile().params["words"])
@@ -203,7 +204,7 @@ def test_query_becomes_quoted_words_only(query: str) -> None:
 
 
 async def test_rarer_words_choose_what_is_ranked(crowded_store: SqlSessionStore) -> None:
-    messages = await crowded_store.search_messages("what is common and rare", None, 2)
+    messages = await crowded_store.search_messages("what is common and rare", None, 2, owner=EVERYBODY)
     assert [(m.session_id, m.content) for m in messages] == [
         ("session_a", "rare and common"),
         ("session_b", "rare and common"),
@@ -211,17 +212,17 @@ async def test_rarer_words_choose_what_is_ranked(crowded_store: SqlSessionStore)
 
 
 async def test_search_for_a_word_that_is_everywhere_returns_the_newest(crowded_store: SqlSessionStore) -> None:
-    messages = await crowded_store.search_messages("common", None, 3)
+    messages = await crowded_store.search_messages("common", None, 3, owner=EVERYBODY)
     assert [m.content for m in messages] == [f"common {MANY - i}" for i in range(3)]
 
 
 async def test_search_in_one_session_returns_its_oldest_messages_too(crowded_store: SqlSessionStore) -> None:
-    messages = await crowded_store.search_messages("common", ["session_a"], 3)
+    messages = await crowded_store.search_messages("common", ["session_a"], 3, owner=EVERYBODY)
     assert [m.content for m in messages] == ["rare and common"]
 
 
 async def test_search_for_an_unknown_word_returns_nothing(crowded_store: SqlSessionStore) -> None:
-    assert await crowded_store.search_messages("unheard", None, 3) == []
+    assert await crowded_store.search_messages("unheard", None, 3, owner=EVERYBODY) == []
 
 
 NAMES = ["FULL", "IOERR", "READONLY", "PERM", "CANTOPEN", "BUSY", "LOCKED", "NOTADB", "CORRUPT", "NOMEM", "TOOBIG"]

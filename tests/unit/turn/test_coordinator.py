@@ -31,6 +31,7 @@ from massmem.core.events import (
 from massmem.core.messages import ChatRequest, Chunk
 from massmem.core.prompts import parse_candidates
 from massmem.core.voting import Answer, Tally, build_label
+from massmem.memory.persistent import RecallOptions
 from massmem.providers import Providers
 from massmem.providers.base import Abilities, AlwaysReady
 from massmem.providers.pricing import Price
@@ -509,7 +510,7 @@ async def test_turn_ended_by_bugs_has_the_exit_code_of_a_bug():
 
 
 async def test_known_error_is_not_reported_as_a_bug(caplog: pytest.LogCaptureFixture):
-    async def recall(_question: str, _message_ids: frozenset[str], _max_tokens: int, _abstain: bool) -> str:
+    async def recall(_question: str, _options: RecallOptions) -> str:
         raise StoreUnavailable("the store cannot be reached", "check that it runs")
 
     config = config_of("agent_a", {})

@@ -13,6 +13,7 @@ from massmem.core.errors import ContextOverflow, DoesNotFit
 from massmem.core.events import AgentBusy, AgentRetrying, AnswerSubmitted, ContextCompressed, ContextMeasured
 from massmem.core.messages import ActivityChunk, Candidate, ChatMessage
 from massmem.memory.conversation import MAX_MESSAGES
+from massmem.memory.persistent import RecallOptions
 from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.turn.compressor import Compressor, TokenMeter
@@ -157,9 +158,9 @@ async def test_answers_to_judge_are_shortened_evenly_when_they_do_not_fit():
 async def test_answers_that_are_too_long_take_the_memories_from_no_vote_and_too_many_from_one_alone():
     asked: list[str] = []
 
-    async def recall(question: str, shown: frozenset[str], most: int, abstain: bool) -> str:
+    async def recall(question: str, options: RecallOptions) -> str:
         asked.append(question)
-        return "User: the port is 8042."
+        return f"User: the port is 8042.{' It opens the north gate.' * 8}"
 
     agent, provider = await agent_with(8_000, believed=1_000, recall=recall)
     shown: list[bool] = []
@@ -171,24 +172,25 @@ async def test_answers_that_are_too_long_take_the_memories_from_no_vote_and_too_
 
 
 async def test_recall_after_compression_leaves_out_what_is_still_sent():
-    asked: list[tuple[frozenset[str], int]] = []
+    asked: list[RecallOptions] = []
 
-    async def recall(question: str, shown: frozenset[str], most: int, abstain: bool) -> str:
-        asked.append((shown, most))
+    async def recall(question: str, options: RecallOptions) -> str:
+        asked.append(options)
         return "User: the port is 8042."
 
     agent, provider = await agent_with(8_000, history(*chat(20)), recall=recall)
     await answer(agent, "why?")
-    (before, _), (after, most) = asked
-    assert len(before) == 40 and len(after) == 8
-    assert after < before
-    assert most <= 1_000
+    before, after = asked
+    assert len(before.exclude) == 40 and len(after.exclude) == 8
+    assert after.exclude < before.exclude
+    assert len(after.verbatim) == 9, "the question and the history"
+    assert after.max_tokens <= 1_000
     assert "the port is 8042." in provider.requests[-1].messages[-1].content
 
 
 @pytest.mark.parametrize("lines", ["", "User: the port is 8042."])
 async def test_recalled_memories_are_measured(lines: str):
-    async def recall(question: str, shown: frozenset[str], most: int, abstain: bool) -> str:
+    async def recall(question: str, options: RecallOptions) -> str:
         return lines
 
     agent, _ = await agent_with(8_000, recall=recall)

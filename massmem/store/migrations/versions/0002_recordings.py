@@ -20,7 +20,6 @@ SELECT session_id, seq, 'episode', coalesce(agent_id, ''), turn,
 FROM chat_messages
 WHERE (kind IN ('user', 'assistant') AND length(trim(content)) >= 10
        AND NOT (final AND coalesce(json_extract(metadata, '$.presented'), 1) = 0))
-   OR (kind = 'tool_call' AND length(trim(coalesce(json_extract(content, '$.vote.reason'), ''))) >= 10)
 """
 _COMPLETE = """
 INSERT INTO recordings (session_id, seq, kind, agent_id, turn, created_at)

@@ -9,13 +9,14 @@ from massmem.cli.options import Output, RunOptions
 from massmem.cli.run import Invocation
 from massmem.config.models import BackendConfig
 from massmem.core.errors import InputError
+from massmem.core.records import COMMAND_LINE_USER, Owner
 from massmem.session.session import Session
 from massmem.session.team import Team
 from tests.support.sessions import collect, team
 
 NAMES = (
     "help agents model memory remember forget context cost sessions resume rename export compact clear undo debug quit "
-    "continue now solo retry edit copy fork"
+    "continue now solo retry edit copy fork show"
 )
 
 
@@ -67,7 +68,7 @@ async def state(home: Path) -> AsyncIterator[ChatState]:
     config = team({"ann": {"answer": "Yes."}, "bob": {"answer": "Yes."}})
     opened = await Team.open(config, home=home / ".massmem")
     await opened.start()
-    session = await Session.on(opened)
+    session = await Session.find(opened, owner=COMMAND_LINE_USER)
     await collect(session.ask("Is it so?"))
     invocation = Invocation(RunOptions(), Output.PLAIN, config, home / ".massmem", None, None, None)
     conversation = ChatState(invocation, opened, session, refuse_to_reply)
@@ -76,7 +77,7 @@ async def state(home: Path) -> AsyncIterator[ChatState]:
 
 
 async def test_sessions_of_other_owners_are_not_offered(state: ChatState):
-    other = await Session.on(state.team, owner="alice")
+    other = await Session.find(state.team, owner=Owner("alice"))
     await collect(other.ask("What is my secret?"))
     await other.close()
     offers = await COMMANDS["resume"].complete(state, [])

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from massmem.core.events import Event
-from massmem.core.records import SessionFilter
+from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.store.lookup import read_transcript
 from massmem.store.ports import Retention, SessionStore
 from massmem.store.redis.store import RedisStore, open_redis
@@ -49,7 +49,7 @@ async def test_fifty_messages_are_kept(store: RedisStore, redis_server: RedisSer
     record = await store.get_session("session_a")
     assert record is not None
     assert record.message_count == 50
-    assert [m.content for m in await store.search_messages("word9 word10")] == ["word10"]
+    assert [m.content for m in await store.search_messages("word9 word10", owner=EVERYBODY)] == ["word10"]
     contents = read_database(redis_server, url)
     assert '"word9"' not in contents
     assert '"word10"' in contents
@@ -60,10 +60,10 @@ async def test_limit_counts_the_conversation_and_not_what_agents_do(store: Redis
     conversation = await store.read_conversation("session_a", None, 100)
     assert len(conversation) == 50
     assert (conversation[-1].content, conversation[0].content) == ("Question 6", "Final 30")
-    (listed,) = await store.find_sessions(SessionFilter())
+    (listed,) = await store.find_sessions(SessionFilter(owner=EVERYBODY))
     assert (listed.turns, listed.conversation_length, listed.session.message_count) == (30, 50, 100)
-    assert (await store.count_sessions(SessionFilter())).messages == len(await everything(store)) == 100
-    assert await store.count_messages(SessionFilter()) == 50
+    assert (await store.count_sessions(SessionFilter(owner=EVERYBODY))).messages == len(await everything(store)) == 100
+    assert await store.count_messages(SessionFilter(owner=EVERYBODY)) == 50
 
 
 async def test_system_messages_are_kept_and_not_counted(store: RedisStore) -> None:
@@ -95,7 +95,7 @@ async def test_turns_go_whole(store: RedisStore) -> None:
     last = await store.get_last_turn("session_a")
     assert last is not None
     assert (last.turn, last.question, last.answer) == (30, "Question 30", "Final 30")
-    (listed,) = await store.find_sessions(SessionFilter())
+    (listed,) = await store.find_sessions(SessionFilter(owner=EVERYBODY))
     assert listed.session.title == "Question 1"
 
 
@@ -152,10 +152,11 @@ async def test_trimmed_messages_can_be_read_until_they_are_recorded(
     await append_turns(store, 2, 30)
     assert messages[0].id not in [m.id for m in await everything(store)]
     episodes = [job.message_id for job in jobs if job.kind == "episode"]
-    assert await store.get_messages(episodes) == messages
+    to_record = [message for message in messages if message.kind != "tool_call"]
+    assert await store.get_messages(episodes) == to_record
     assert await store.read_turn_messages("session_a", 1) == messages
-    assert [each.message for each in await store.get_messages_to_record(episodes)] == messages
-    assert await store.search_messages("scatters") == []
+    assert [each.message for each in await store.get_messages_to_record(episodes)] == to_record
+    assert await store.search_messages("scatters", owner=EVERYBODY) == []
     assert [job for job in await queue(store) if job.turn == 1] == jobs
     assert await store.find_repeated_answers([messages[-1].id]) == []
     await store.finish_recordings(jobs)

@@ -9,7 +9,7 @@ import redis
 
 from massmem.core.errors import StoreError, StoreVersionError
 from massmem.core.events import now
-from massmem.core.records import LogEntry, SessionFilter, SessionState
+from massmem.core.records import EVERYBODY, LogEntry, SessionFilter, SessionState
 from massmem.store.ports import Retention, SessionStore
 from massmem.store.redis.store import RedisStore, open_redis
 from tests.contract.test_session_store import done, everything, queue, session
@@ -47,8 +47,8 @@ async def test_session_expires_whole(store: RedisStore, redis_server: RedisServe
     assert await store.get_session("session_a") is None
     assert await everything(store) == []
     assert await store.load_state("session_a") == SessionState()
-    assert await store.search_messages("sky") == []
-    assert await store.find_sessions(SessionFilter()) == []
+    assert await store.search_messages("sky", owner=EVERYBODY) == []
+    assert await store.find_sessions(SessionFilter(owner=EVERYBODY)) == []
     assert await queue(store) == []
     assert await queue(store, "session_a") == []
     assert (await store.count_recordings()).reason is None
@@ -127,7 +127,7 @@ async def test_session_that_the_server_evicted_is_gone_from_the_lists(
         client.delete("massmem:v3:session:session_a")  # as a server does whose memory is full
     assert await queue(store) == []
     assert [s.session_id for s in await store.list_sessions()] == ["session_b"]
-    assert (await store.count_sessions(SessionFilter())).sessions == 1
+    assert (await store.count_sessions(SessionFilter(owner=EVERYBODY))).sessions == 1
     await store.create_session(session())
     assert await everything(store) == []
 
@@ -200,7 +200,7 @@ async def test_step_whose_reply_was_lost_is_applied_once(
     await through.import_session(copy, read_pages(await store.export_log("session_a")))
     assert proxy.replies_lost == 5
     assert [m.content for m in await everything(store)] == ["Why is the sky blue?", "A whole answer."]
-    assert [m.content for m in await store.search_messages("whole")] == ["A whole answer."]
+    assert [m.content for m in await store.search_messages("whole", owner=EVERYBODY)] == ["A whole answer."]
     assert (await queue(store))[0].attempts == 1
     proxy.replies_to_lose = 1
     assert await through.delete_session("session_a", 100) is None

@@ -1,6 +1,7 @@
-"""Extracts facts from what agents did: one row of the queue at a time through a model.
+"""Carries out queue rows: messages are recorded word for word, turns completed, facts extracted by a model.
 
-Large results of tools are summarised first where the configuration says so.
+A row is done, or it failed and is tried again later, or given up. Large results of tools are summarised first where
+the configuration says so.
 """
 
 import asyncio
@@ -15,9 +16,11 @@ from massmem.config.models import RecordingConfig
 from massmem.core.errors import (
     ContentRefused,
     ContextOverflow,
+    EmbeddingError,
     InputError,
     MalformedResponse,
     MassmemError,
+    MemoryUnavailable,
     ProviderError,
     StoreError,
 )
@@ -27,27 +30,212 @@ from massmem.core.redact import redact
 from massmem.memory.extraction.extractor import Extractor, Summarize
 from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
-from massmem.memory.persistent import PersistentMemory
+from massmem.memory.origins import IMPORT
+from massmem.memory.persistent import CompletedTurn, PersistentMemory
+from massmem.recording.changes import carry_out, is_change
 from massmem.recording.forgetting import is_forgotten
-from massmem.recording.queue import OUTAGE, ROW_ERRORS, DrainCounts, finish, mark_failed
 from massmem.recording.rules import (
     Conversation,
     belongs,
     list_groups,
     list_winners,
     make_conversation,
+    make_episodes,
     mark_facts,
     mask_params,
 )
-from massmem.recording.turn_words import read_tool_words
+from massmem.recording.turn_words import Turns, find_message_origin, read_tool_words
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
 
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 8
+
+OUTAGE = (MemoryUnavailable, StoreError)
+"""Errors that are not the row's fault: the drain ends, and the row stays as it is."""
+
+ROW_ERRORS = (MassmemError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)
+"""What a row that cannot be recorded may raise; anything else is a bug and shows as one."""
+
+_FIRST_DELAY = 30.0
+_MAX_DELAY = 3600.0
+_REASON_LENGTH = 300
+
+
+@dataclass(slots=True)
+class DrainCounts:
+    """What a drain of the queue did."""
+
+    episodes: int = 0
+    turns: int = 0
+    extractions: int = 0
+    facts: int = 0
+    retried: int = 0
+    failed: int = 0
+    unavailable: str = ""
+    """Why the memory could not be used; the rows that are left stay pending."""
+    problems: list[str] = field(default_factory=list[str])
+    """Why rows were retried or given up."""
+
+
+def retry_delay(attempt: int) -> timedelta:
+    """Return how long to wait before this repetition, counted from 1."""
+    return timedelta(seconds=min(_MAX_DELAY, _FIRST_DELAY * 2 ** (attempt - 1)))
+
+
+async def finish(
+    store: "SessionStore", memory: PersistentMemory, rows: Sequence[RecordingJob], reason: str | None = None
+) -> None:
+    """Bring to the disk what the memory has stored, then mark its rows as done. reason: a note on them."""
+    await memory.sync()
+    await mark_done(store, memory, rows, reason)
+
+
+async def mark_done(
+    store: "SessionStore", memory: PersistentMemory, rows: Sequence[RecordingJob], reason: str | None = None
+) -> None:
+    """Mark rows whose memories are on the disk as done.
+
+    A memory that ends with this process only holds them for a run that keeps its memories.
+    """
+    if memory.temporary:
+        reason = "kept for one run only: persistent_memory.on_disk is false"
+    await store.finish_recordings(rows, reason, lasting=not memory.temporary)
+
+
+async def mark_failed(
+    store: "SessionStore", row: RecordingJob, error: Exception, counts: DrainCounts, *, give_up: bool = True
+) -> None:
+    """Count a failed attempt and set when the next one is due. give_up: the last attempt is final."""
+    attempt = row.attempts + 1
+    text = error.message if isinstance(error, MassmemError) else f"{type(error).__name__}: {error}"
+    reason = " ".join(redact(text).split())[:_REASON_LENGTH]
+    final = give_up and attempt >= MAX_ATTEMPTS
+    await store.fail_recording(row, reason, None if final else now() + retry_delay(attempt))
+    counts.failed += final
+    counts.retried += not final
+    outcome = "given up" if final else "tried again later"
+    counts.problems.append(reason)
+    log.warning("%s of %s turn %d not recorded (%s): %s", row.kind, row.session_id, row.turn, outcome, reason)
+
+
+_NO_MODEL = "no llm that can extract is configured"
+_ALL_ALIKE = 3
+"""Texts in a row that an embedder must refuse to count as unavailable."""
+
+
+class EpisodeWriter:
+    """Records rows of the kinds "episode" and "complete", of any number of sessions.
+
+    Rows of the kind "extract" that no model is configured for are marked as done.
+    """
+
+    def __init__(self, store: "SessionStore", memory: PersistentMemory) -> None:
+        self._store = store
+        self._memory = memory
+
+    async def write(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> None:
+        """Write the rows and mark them. What is wrong with a row is stored with it.
+
+        Raises:
+            MemoryUnavailable, StoreError: neither is the fault of a row, so the rows stay as they are.
+        """
+        episodes = await self._record_episodes([row for row in rows if row.kind == "episode"], counts)
+        turns = await self._complete_turns([row for row in rows if row.kind == "complete"], counts)
+        idle = [row for row in rows if row.kind == "extract"]
+        if episodes or turns:
+            await self._memory.sync()
+        await asyncio.gather(  # one transaction
+            mark_done(self._store, self._memory, [*episodes, *turns]), self._store.finish_recordings(idle, _NO_MODEL)
+        )
+        counts.episodes += len(episodes)
+        counts.turns += len(turns)
+
+    async def _record_episodes(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> Sequence[RecordingJob]:
+        """Record the rows; return those that are yet to be marked."""
+        try:
+            await self._write_episodes(rows)
+        except EmbeddingError as e:
+            await self._record_apart(rows, e, counts)
+        except OUTAGE:
+            raise
+        except ROW_ERRORS as e:
+            await self._record_apart(rows, e, counts)
+        else:
+            return rows
+        return ()
+
+    async def _record_apart(self, rows: Sequence[RecordingJob], error: Exception, counts: DrainCounts) -> None:
+        """Record the rows one by one, to find those that cannot be.
+
+        When none can be embedded it is not their fault; the first waits all the same, lest it hold up the queue.
+        """
+        bad: list[tuple[RecordingJob, Exception]] = [(rows[0], error)] if len(rows) == 1 else []
+        before = counts.episodes
+        for row in rows if not bad else ():
+            try:
+                await self._write_episodes([row])
+            except EmbeddingError as e:
+                bad.append((row, e))
+                if counts.episodes == before and len(bad) == _ALL_ALIKE:
+                    break
+            except OUTAGE:
+                raise
+            except ROW_ERRORS as e:
+                bad.append((row, e))
+            else:
+                await finish(self._store, self._memory, [row])
+                counts.episodes += 1
+        for row, e in bad:
+            away = isinstance(e, EmbeddingError) and counts.episodes == before
+            await mark_failed(self._store, row, e, counts, give_up=not away)
+            if away:
+                raise e
+
+    async def _write_episodes(self, rows: Sequence[RecordingJob]) -> None:
+        if not rows:
+            return
+        to_record = await self._store.get_messages_to_record([row.message_id for row in rows])
+        changes = [entry for entry in to_record if is_change(entry.message)]
+        to_record = [entry for entry in to_record if not is_change(entry.message)]
+        turns = await self._read_turns(rows, {entry.message.id: entry.message for entry in to_record})
+        if episodes := make_episodes(rows, to_record, turns):
+            await self._memory.record(episodes)
+        for change in changes:
+            await carry_out(self._store, self._memory, change)
+
+    async def _read_turns(self, rows: Sequence[RecordingJob], messages: Mapping[str, MessageRecord]) -> Turns:
+        """Return what tools gave back in the turns of what agents wrote and called."""
+        by_agents = {
+            (row.session_id, row.turn)
+            for row in rows
+            if row.agent_id and row.message_id in messages and find_message_origin(messages[row.message_id]) != IMPORT
+        }
+        return {place: await read_tool_words(self._store, *place) for place in sorted(by_agents)}
+
+    async def _complete_turns(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> Sequence[RecordingJob]:
+        """Tell the memory who won; return the rows that are yet to be marked."""
+        try:
+            if rows:
+                await self._memory.complete_turns(
+                    [CompletedTurn(row.session_id, row.turn, row.agent_id or "") for row in rows]
+                )
+        except OUTAGE:
+            raise
+        except ROW_ERRORS as e:
+            if len(rows) == 1:
+                await mark_failed(self._store, rows[0], e, counts)
+                return ()
+            return [other for row in rows for other in await self._complete_turns([row], counts)]
+        return rows
+
+
 # After any other failure of a provider the next request would fare no better.
 _ITS_OWN_FAULT = (MalformedResponse, ContentRefused, ContextOverflow)
 
-log = logging.getLogger(__name__)
 
 CLAIM = timedelta(minutes=1)
 """How long other processes leave a row alone once its process is dead. Clocks may differ by 45 seconds."""
@@ -58,7 +246,7 @@ _RENEWAL = 15.0
 LARGE = 5_000
 """Bytes above which the result of a tool is summarised."""
 
-_LONGEST_CUT = 3_000
+_MAX_CUT = 3_000
 """Characters of a large result that are read when it cannot be summarised."""
 
 
@@ -234,7 +422,7 @@ async def summarize_results(
         if message.id in known:
             text = f"[Summary of a result of {len(message.content):,} characters]\n{known[message.id]}"
         else:
-            text = cut_middle(message.content, _LONGEST_CUT, f", not summarised: {reason}")
+            text = cut_middle(message.content, _MAX_CUT, f", not summarised: {reason}")
         messages.append(message.model_copy(update={"content": text}))
     return messages, f"a tool result was cut and not summarised: {problem}" if problem else ""
 

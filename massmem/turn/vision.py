@@ -23,17 +23,25 @@ class Description:
     """Of the request for it."""
 
 
-def check_sight(config: TeamConfig, abilities: Mapping[str, Abilities]) -> None:
+def choose_visible(
+    config: TeamConfig, abilities: Mapping[str, Abilities], attachments: Sequence[Attachment]
+) -> tuple[Attachment, ...]:
     """Check, before anything is paid, that every agent can be shown pictures, or that another describes them to it.
 
     abilities: of the models, by agent id.
 
+    Returns:
+        What is shown: of the optional ones only what all models are known to see, or one describes.
+
     Raises:
-        InputError: an agent sees no pictures.
+        InputError: an agent does not see what must be shown.
     """
+    sees_all = all(ability.vision for ability in abilities.values())
+    described = config.files.describe and any(ability.vision for ability in abilities.values())
+    attachments = tuple(a for a in attachments if not a.optional or sees_all or described)
     blind = [agent_id for agent_id, ability in abilities.items() if ability.vision is False]
-    if not blind or (config.files.describe and len(blind) < len(abilities)):
-        return
+    if not attachments or not blind or (config.files.describe and len(blind) < len(abilities)):
+        return attachments
     backends = {agent.id: agent.backend for agent in config.agents}
     names = ", ".join(f"{agent_id} ({backends[agent_id].model or backends[agent_id].type})" for agent_id in blind)
     if len(blind) == len(abilities):

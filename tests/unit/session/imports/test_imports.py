@@ -2,16 +2,23 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
-from massmem.core.events import TurnStarted
-from massmem.session.imports import ImportedConversation, ImportTarget, import_conversation, read_conversations
+from massmem.core.events import NoteAdded, TurnStarted
+from massmem.core.records import COMMAND_LINE_USER, Owner
+from massmem.recording.forgetting import open_durable_memory
+from massmem.session.imports import ImportTarget, import_conversation
+from massmem.session.imports.conversations import ImportedConversation, Message, build, read_time
+from massmem.session.imports.files import read_export
 from massmem.session.lease import ProcessLock, hold_lease
+from massmem.session.memories import Memories
 from massmem.session.owners import to_stored_id
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -79,10 +86,14 @@ EXPORTS = {
 SAID = [("Where is the pump?", "In the cellar."), ("And the valve?", "Beside it.")]
 
 
+def own_target(store: SessionStore) -> ImportTarget:
+    return ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER)
+
+
 def read(tmp_path: Path, text: str) -> list[ImportedConversation]:
     path = tmp_path / "export.json"
     path.write_text(text, encoding="utf-8")
-    return read_conversations(path)
+    return read_export(path).conversations
 
 
 @pytest.fixture
@@ -116,15 +127,6 @@ def test_file_that_is_no_export(text: str, message: str, tmp_path: Path):
         read(tmp_path, text)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path):
-    with pytest.raises(InputError, match="cannot be read"):
-        read_conversations(tmp_path / "nothing.json")
-    (tmp_path / "export.zip").write_bytes(b"PK\x03\x04\xff\xfe")
-    with pytest.raises(InputError, match="is no text") as e:
-        read_conversations(tmp_path / "export.zip")
-    assert "unpack" in e.value.hint
-
-
 ODD_TEXTS = ("\ud800", "a\x00b", "a\u2028b", "\x0b", "\U0001f600", "9" * 5_000)
 
 
@@ -145,8 +147,8 @@ async def test_odd_texts_and_times_are_stored(text: str, lines: bool, store: Ses
     conversations = read(tmp_path, written)
     assert len(conversations) == 2
     for conversation in conversations:
-        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 1
-        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 0
+        assert (await import_conversation(own_target(store), conversation)).added == 1
+        assert (await import_conversation(own_target(store), conversation)).added == 0
 
 
 def test_branch_that_loops_has_an_end(tmp_path: Path):
@@ -157,7 +159,7 @@ def test_branch_that_loops_has_an_end(tmp_path: Path):
 
 async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["chatgpt"])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+    result = await import_conversation(own_target(store), conversation)
     assert (result.added, result.turns, result.conflict) == (2, 2, False)
     turns = await store.list_turns(result.session_id)
     assert [(turn.question, turn.answer, turn.winner, turn.status) for turn in turns] == [
@@ -172,7 +174,7 @@ async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path:
 @pytest.mark.parametrize("facts", [False, True])
 async def test_messages_become_memories_and_facts_only_on_request(store: SessionStore, tmp_path: Path, facts: bool):
     (conversation,) = read(tmp_path, EXPORTS["claude"])
-    await import_conversation(ImportTarget(store, ProcessLock(None), facts=facts), conversation)
+    await import_conversation(ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER, facts=facts), conversation)
     assert len(await store.list_due_recordings("episode", 99)) == 4
     assert len(await store.list_due_recordings("extract", 99)) == (2 if facts else 0)
 
@@ -181,7 +183,7 @@ async def test_messages_become_memories_and_facts_only_on_request(store: Session
 async def test_export_of_every_kind_is_imported_once(text: str, store: SessionStore, tmp_path: Path):
     for added in (2, 0):
         (conversation,) = read(tmp_path, text)
-        result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+        result = await import_conversation(own_target(store), conversation)
         assert (result.added, result.turns, result.conflict) == (added, 2, False)
     assert len(await store.list_sessions()) == 1
     assert len(await store.list_turns(result.session_id)) == 2
@@ -191,33 +193,33 @@ async def test_export_of_every_kind_is_imported_once(text: str, store: SessionSt
 async def test_another_import_adds_what_is_new_and_nothing_twice(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), first)).added == 1
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), whole)).added == 1
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), whole)).added == 0
+    assert (await import_conversation(own_target(store), first)).added == 1
+    assert (await import_conversation(own_target(store), whole)).added == 1
+    assert (await import_conversation(own_target(store), whole)).added == 0
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_session_that_went_on_here_is_left_alone(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    await import_conversation(ImportTarget(store, ProcessLock(None)), first)
+    await import_conversation(own_target(store), first)
     started = TurnStarted(session_id=whole.session_id, turn=2, question="Is it new?", agents=("ann",), seed=0)
     await store.append(whole.session_id, 2, [started])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), whole)
+    result = await import_conversation(own_target(store), whole)
     assert (result.added, result.conflict) == (0, True)
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_export_of_a_session_comes_back_under_its_id(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["massmem"])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+    result = await import_conversation(own_target(store), conversation)
     assert result.session_id == "session_20260102_030405"
     assert [turn.winner for turn in await store.list_turns(result.session_id)] == ["ann", "ann"]
 
 
 async def test_session_that_is_in_use_is_left_alone(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["messages"])
-    target, other = ImportTarget(store, ProcessLock(tmp_path / "a")), ProcessLock(tmp_path / "b")
+    target, other = ImportTarget(store, ProcessLock(tmp_path / "a"), COMMAND_LINE_USER), ProcessLock(tmp_path / "b")
     await store.create_session(session(conversation.session_id))
     async with hold_lease(store, other, conversation.session_id):
         result = await import_conversation(target, conversation)
@@ -231,23 +233,23 @@ async def test_owners_have_sessions_of_their_own(store: SessionStore, tmp_path: 
     (conversation,) = read(tmp_path, EXPORTS["massmem"])
     process = ProcessLock(None)
     for owner in ("alice", "bob", None):
-        result = await import_conversation(ImportTarget(store, process, owner, "group"), conversation)
+        result = await import_conversation(ImportTarget(store, process, Owner(owner), "group"), conversation)
         assert (result.session_id, result.added) == ("session_20260102_030405", 2)
-        stored = await store.get_session(to_stored_id(owner, result.session_id))
+        stored = await store.get_session(to_stored_id(Owner(owner), result.session_id))
         assert stored is not None
         assert (stored.user_id, stored.memory_group) == (owner, "group")
 
 
 async def test_export_of_somebody_else_becomes_a_session_of_whoever_imports_it(store: SessionStore, tmp_path: Path):
-    process, stored_id = ProcessLock(None), to_stored_id("alice", "s")
+    process, stored_id = ProcessLock(None), to_stored_id(Owner("alice"), "s")
     export = {**MASSMEM, "session": {"session_id": stored_id}}
     (conversation,) = read(tmp_path, json.dumps(export))
     assert conversation.session_id == "s"
-    await import_conversation(ImportTarget(store, process), conversation)
+    await import_conversation(ImportTarget(store, process, COMMAND_LINE_USER), conversation)
     assert await store.get_session(stored_id) is None
     stranger = ImportedConversation(stored_id, "", conversation.turns)
     await store.create_session(session(stored_id).model_copy(update={"user_id": "alice"}))
-    assert (await import_conversation(ImportTarget(store, process), stranger)).conflict
+    assert (await import_conversation(ImportTarget(store, process, COMMAND_LINE_USER), stranger)).conflict
     assert await store.list_turns(stored_id) == []
 
 
@@ -257,69 +259,79 @@ def test_id_that_cannot_be_one_is_replaced(session_id: str, tmp_path: Path):
     assert conversation.session_id.startswith("import_")
 
 
-MASSGEN_ID = "session_20251101_151837"
+OLDER = [
+    {"role": "user", "content": "Name a tree."}, {"role": "assistant", "content": "Ash."},
+    {"role": "user", "content": "And a shrub?"}, {"role": "assistant", "content": "Box."},
+]  # fmt: skip
 
 
-def write_massgen_turn(sessions: Path, number: int, question: str, answer: str, winner: str) -> Path:
-    """Write a turn as MassGen 0.1 does, and return its folder."""
-    turn = sessions / MASSGEN_ID / f"turn_{number}"
-    (turn / "workspace").mkdir(parents=True)
-    (turn / "workspace" / "notes.md").write_bytes(b"\xff not read")
-    (turn / "answer.txt").write_text(answer, encoding="utf-8")
-    metadata = {"turn": number, "timestamp": f"2025-11-01T15:{number:02}:37.123456", "winning_agent": winner}
-    metadata |= {"task": question, "session_id": MASSGEN_ID}
-    (turn / "metadata.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
-    with (sessions / MASSGEN_ID / "SESSION_SUMMARY.txt").open("a", encoding="utf-8") as summary:
-        summary.write(f"\n{'=' * 80}\nTURN {number}\n{'=' * 80}\nWinning Agent: {winner}\nTask: {question}\n")
-    return turn
+def make_conversation(*messages: dict[str, str], time: float = 1_700_000_000) -> ImportedConversation:
+    """Return a conversation with an id of its own, a second for each message."""
+    exchanged = [Message(m["role"] == "user", m["content"], read_time(time + n)) for n, m in enumerate(messages)]
+    return build("test", "t1", "Talk", exchanged, "ann")
 
 
 @pytest.fixture
-def massgen(tmp_path: Path) -> Path:
-    """The folder of MassGen's sessions: one of eleven turns, with the log of one more that was cut off."""
-    sessions = tmp_path / ".massgen" / "sessions"
-    for number in range(1, 12):
-        write_massgen_turn(sessions, number, f"Question {number}?", f"Answer {number}.\n", f"agent_{number % 2}")
-    (sessions / MASSGEN_ID / "turn_12").mkdir()
-    (sessions / MASSGEN_ID / "turn_12" / "answer.txt").write_text("Cut off before its metadata.")
-    winners = [{"agent_id": f"agent_{number % 2}", "turn": number} for number in range(1, 12)]
-    (sessions / MASSGEN_ID / "winning_agents_history.json").write_text(json.dumps(winners, indent=2))
-    (tmp_path / ".massgen" / "massgen_logs" / "log_20251101_151837_123456" / "turn_1").mkdir(parents=True)
-    return sessions
+def target(store: SessionStore, tmp_path: Path) -> ImportTarget:
+    """Where turns of an older export can be replaced."""
+    config = TeamConfig.model_validate({"agents": [{"id": "ann", "backend": {"type": "scripted"}}]})
+    memories = Memories(
+        config, tmp_path, store, lambda: open_durable_memory(config.memory, tmp_path), COMMAND_LINE_USER
+    )
+    return ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER, memories=memories)
 
 
-@pytest.mark.parametrize("folder", ["../..", "..", ".", MASSGEN_ID])
-def test_sessions_of_massgen_are_read_from_any_of_their_folders(folder: str, massgen: Path):
-    (conversation,) = read_conversations(massgen / folder)
-    expected = [(f"Question {n}?", f"Answer {n}.\n", f"agent_{n % 2}") for n in range(1, 12)]
-    assert [(turn.question, turn.answer, turn.agent) for turn in conversation.turns] == expected
-    assert conversation.turns[0].time == datetime(2025, 11, 1, 15, 1, 37, 123456).astimezone()
-    assert conversation.title == "Question 1?"
+async def list_texts(store: SessionStore, session_id: str) -> list[tuple[str, str | None]]:
+    return [(turn.question, turn.answer) for turn in await store.list_turns(session_id)]
 
 
-async def test_session_of_massgen_is_imported_once_with_its_winners(massgen: Path, store: SessionStore):
-    for added in (11, 0):
-        (conversation,) = read_conversations(massgen)
-        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == added
-    write_massgen_turn(massgen.parent / "moved", 1, "Question 1?", "Answer 1.\n", "agent_1")
-    (conversation,) = read_conversations(massgen.parent / "moved" / MASSGEN_ID)
-    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 0
-    turns = await store.list_turns(conversation.session_id)
-    assert [turn.winner for turn in turns] == [f"agent_{number % 2}" for number in range(1, 12)]
+@pytest.mark.parametrize(
+    "newer",
+    [
+        [*OLDER[:2], {"role": "user", "content": "And a herb?"}, {"role": "assistant", "content": "Sage, or mint."}],
+        [*OLDER[:3], {"role": "assistant", "content": "Broom is a shrub."}, *OLDER],
+        [{"role": "user", "content": "Name a bird of prey."}, {"role": "assistant", "content": "Kite."}],
+    ],
+    ids=["question", "answer", "first question"],
+)
+async def test_edited_turns_are_replaced(newer: list[dict[str, str]], store: SessionStore, target: ImportTarget):
+    older, edited = make_conversation(*OLDER), make_conversation(*newer, time=1_700_000_100)
+    await import_conversation(target, older)
+    result = await import_conversation(target, edited)
+    assert await list_texts(store, result.session_id) == [(turn.question, turn.answer) for turn in edited.turns]
+    session = await store.get_session(result.session_id)
+    assert session is not None
+    assert session.message_count == len(await store.read_messages(result.session_id))
+    queued = await store.list_due_recordings("episode", 99)
+    assert len({job.message_id for job in queued}) == len(queued)
+    again = await import_conversation(target, edited)
+    assert (again.added, again.replaced) == (0, 0)
 
 
-def test_folder_without_a_readable_massgen_session_gets_one_message(massgen: Path, tmp_path: Path):
-    for folder in (tmp_path / ".massgen" / "massgen_logs", massgen / MASSGEN_ID / "turn_1"):
-        with pytest.raises(InputError, match="has no session of MassGen") as e:
-            read_conversations(folder)
-        assert ".massgen/sessions" in e.value.hint
-    damaged = massgen / MASSGEN_ID / "turn_3" / "metadata.json"
-    for content, message in (
-        (b'{"task": ', "neither JSON"),
-        (b"\xff\xfe", "is no text"),
-        (b"[" * 99_999, "too deeply"),
-    ):
-        damaged.write_bytes(content)
-        with pytest.raises(InputError, match=message) as e:
-            read_conversations(massgen)
-        assert str(damaged) in str(e.value)
+async def test_title_follows_the_other_program_unless_it_was_given_here(store: SessionStore, target: ImportTarget):
+    conversation = make_conversation(*OLDER)
+    for title, shown in (("Trees", "Trees"), ("Shrubs", "Shrubs")):
+        result = await import_conversation(target, replace(conversation, title=title))
+        session = await store.get_session(result.session_id)
+        assert session is not None
+        assert session.title == shown
+    await store.rename_session(result.session_id, "Mine")
+    await import_conversation(target, conversation)
+    assert [one.title for one in await store.list_sessions()] == ["Mine"]
+
+
+async def test_older_export_changes_nothing(store: SessionStore, target: ImportTarget):
+    edited = make_conversation(*OLDER[:2], *OLDER[:2], time=1_700_000_100)
+    for conversation in (edited, make_conversation(*OLDER), make_conversation(*OLDER[:2])):
+        result = await import_conversation(target, conversation)
+    assert (result.added, result.replaced, result.conflict) == (0, 0, False)
+    assert len(await list_texts(store, result.session_id)) == 2
+
+
+async def test_edited_conversation_that_went_on_here_stays(store: SessionStore, target: ImportTarget):
+    older = make_conversation(*OLDER)
+    await import_conversation(target, older)
+    await store.append(older.session_id, 0, [NoteAdded(text="Trees are my trade.", session_only=False)])
+    result = await import_conversation(target, make_conversation(OLDER[0], OLDER[3], time=1_700_000_100))
+    assert (result.conflict, result.added) == (True, 0)
+    assert len(await list_texts(store, older.session_id)) == 2

@@ -2,7 +2,7 @@ from massmem.config.models import RecordingConfig
 from massmem.core.errors import RateLimited
 from massmem.core.records import MessageRecord
 from massmem.memory.extraction.facts import cut_middle
-from massmem.recording.facts import LARGE, summarize_results
+from massmem.recording.jobs import LARGE, summarize_results
 from tests.unit.recording.test_rules import message, row
 
 ON = RecordingConfig(record_all_tool_calls=True, summarize_large_results=True, summary_model="small")

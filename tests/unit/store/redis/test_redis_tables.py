@@ -9,7 +9,7 @@ from massmem.core.events import Event
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.store.encoding import MAX_QUERY_WORDS, encode_event, split_query, split_words
 from massmem.store.redis.record import Record, StoredSession
-from massmem.store.redis.search import search
+from massmem.store.redis.tables import search
 from tests.support.sample_turn import answer, ballot, event
 
 

@@ -1,0 +1,257 @@
+"""Memories as text on a terminal and as JSON: lists, one in full, the ledger, figures."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+
+from massmem.cli.streams import MB, notify, write_out
+from massmem.core.records import MessageRecord, RecordingCounts
+from massmem.core.text import make_printable, one_line
+from massmem.memory.ledger import Chain
+from massmem.memory.origins import AGENT
+from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult
+from massmem.render.text import pluralize
+
+_WHO_WIDTH = 12
+_MAX_WIDTH = 120
+_NARROWEST = 40
+_COLUMNS = ("ID", "DATE", "WHO", "TEXT")
+_BEYOND = "-- agents are shown what is above; this bears less on it:"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDetails:
+    """A memory with what it came from, and what the user changed of it."""
+
+    memory: Memory
+    messages: Sequence[MessageRecord]
+    changes: Sequence[MemoryChange] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    memory: MemoryStats | None
+    """None when the memory is unavailable."""
+    queue: RecordingCounts
+    location: str
+    size: int | None
+    """Bytes on disk; None for a server."""
+    unavailable: str = ""
+    """Why the memory is unavailable."""
+    note: str = ""
+    """What the user should know about the memory."""
+
+    def to_dict(self) -> dict[str, Any]:
+        known = {} if self.memory is None else asdict(self.memory)
+        more = {"location": self.location, "bytes": self.size}
+        more |= {"unavailable": self.unavailable or None, "note": self.note or None}
+        return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of a search."""
+
+    recalled: RecallResult
+    unavailable: str = ""
+    """Why the index was not used; "": it was."""
+    beyond: Sequence[Memory] | None = None
+    """What an agent would not be shown, best first; None: nobody asked for it."""
+
+
+def explain_list(unavailable: str) -> str:
+    """Return what to say of a list of memories. unavailable: why the index was not used; "": it was."""
+    return unavailable and f"{unavailable}: this is what was said, newest first; facts are in the index alone"
+
+
+def print_memories(memories: Sequence[Memory], notice: str = "") -> None:
+    """Write a line per memory, cut to the width of the terminal. notice: what the user should know of them."""
+    if notice:
+        notify(notice)
+    if memories:
+        write_out("".join(_format_table([_COLUMNS, *map(_list_cells, memories)])))
+    else:
+        notify("no memory matches")
+
+
+def print_hits(hits: Found, memories: Sequence[Memory]) -> None:
+    """Write what a search found, a line per memory with its relevance; pinned ones have none.
+
+    memories: what an agent would be shown beside them.
+    """
+    if hits.unavailable:
+        notify(f"{hits.unavailable}: the log was searched by words instead")
+    shown = [*(_list_cells(memory, "pinned") for memory in hits.recalled.pinned), *map(_list_hit, memories)]
+    rows = [*shown, *map(_list_hit, hits.beyond or ())]
+    if rows:
+        lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
+        if hits.beyond:
+            lines.insert(len(shown) + 1, f"{_BEYOND}\n")
+        write_out("".join(lines))
+    if reason := hits.recalled.decision.reason if not memories else "":
+        notify(reason)
+    if hits.recalled.silenced and hits.beyond is None:
+        notify("--all shows what was found all the same")
+    if not rows:
+        notify("no memory matches")
+
+
+def print_explanation(recalled: RecallResult) -> None:
+    """Say on stderr why something is shown or nothing, and what is left out, with its relevance."""
+    decision = recalled.decision
+    notify(f"score {decision.score:.2f}, threshold {decision.threshold:.2f}; {decision.reason}")
+    for memory in recalled.silenced:
+        notify(f"left out, {memory.relevance:.2f}: {one_line(memory.text, 60)}")
+
+
+def _list_hit(memory: Memory) -> tuple[str, ...]:
+    return _list_cells(memory, f"{max(memory.relevance, 0):.2f}")
+
+
+def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line per row, the last column cut to the width of the terminal."""
+    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    room = _measure_width() - sum(widths) - 2 * len(widths)
+    return [f"{_format_row(row, widths, room)}\n" for row in rows]
+
+
+def _measure_width() -> int:
+    return max(min(shutil.get_terminal_size().columns, _MAX_WIDTH), _NARROWEST)
+
+
+def _list_cells(memory: Memory, *score: str) -> tuple[str, ...]:
+    who = one_line(memory.agent_id, _WHO_WIDTH)
+    notes = "; ".join(_list_notes(memory))
+    text = one_line(f"({notes}) {memory.text}" if notes else memory.text, _MAX_WIDTH)
+    return memory.short_id, _format_day(memory.created_at), who, *score, text
+
+
+def _list_notes(memory: Memory) -> list[str]:
+    """Return what tells a memory from a passage of what its author said."""
+    names = {"pinned": memory.is_pinned, "edited": memory.edited_at is not None, "fact": memory.kind == "fact"}
+    notes = [name for name, holds in names.items() if holds]
+    if memory.call:
+        notes.append(memory.call)
+    elif memory.rests_on:
+        notes.append(f"quoting {memory.rests_on}")
+    elif memory.origin not in (memory.agent_id, AGENT, USER):
+        notes.append(f"from {memory.origin or 'unknown'}")
+    return [*notes, memory.note] if memory.note else notes
+
+
+def _format_row(row: Sequence[str], widths: Sequence[int], room: int) -> str:
+    """Return the cells in columns; the last one is cut to the room that is left."""
+    cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False)]
+    text = row[-1]
+    cells.append(text if cell_len(text) <= room else f"{set_cell_size(text, room - 1).rstrip()}…")
+    return "  ".join(cells).rstrip()
+
+
+def print_memory(details: MemoryDetails) -> None:
+    """Write a memory in full, what the user changed of it, and the messages that it came from."""
+    memory = details.memory
+    where = f"{memory.session_id} turn {memory.turn}" if memory.turn else f"{memory.session_id}, a note"
+    about = [memory.kind, memory.agent_id, _format_moment(memory.created_at), where, *_list_notes(memory)]
+    write_out(f"{memory.short_id}  {make_printable(', '.join(dict.fromkeys(about)))}\n{_indent(memory.text)}\n")
+    if details.changes:
+        write_out("\nChanges:\n")
+    for change in details.changes:
+        verb = {"edit": "edited", "pin": "pinned", "unpin": "no longer pinned"}[change.action]
+        write_out(f"  {verb} by {make_printable(change.by)}, {_format_moment(change.created_at)}")
+        write_out(f"; before:\n{_indent(change.old, 4)}\n" if change.action == "edit" else "\n")
+    write_out("\nFrom:\n")
+    for message in details.messages:
+        moment = _format_moment(message.created_at)
+        head = f"{message.agent_id or USER}, {message.session_id} turn {message.turn}, {moment}"
+        write_out(f"  {make_printable(head)}\n{_indent(message.content, 4)}\n")
+    if not details.messages:
+        write_out("  messages that are no longer in the store\n")
+
+
+def details_to_dict(details: MemoryDetails) -> dict[str, Any]:
+    keys = {"id", "session_id", "seq", "turn", "round", "kind", "agent_id", "content", "created_at"}
+    messages = [message.model_dump(mode="json", include=keys) for message in details.messages]
+    changes = [
+        {"action": c.action, "by": c.by, "changed_at": c.created_at.isoformat(), "old": c.old, "text": c.text}
+        for c in details.changes
+    ]
+    return memory_to_dict(details.memory) | {"changes": changes, "messages": messages}
+
+
+def memory_to_dict(memory: Memory) -> dict[str, Any]:
+    return {
+        "id": memory.id,
+        "short_id": memory.short_id,
+        "kind": memory.kind,
+        "session_id": memory.session_id,
+        "turn": memory.turn,
+        "agent_id": memory.agent_id,
+        "text": memory.text,
+        "message_ids": list(memory.message_ids),
+        "created_at": memory.created_at.isoformat(),
+        "edited_at": memory.edited_at and memory.edited_at.isoformat(),
+        "pinned": memory.is_pinned,
+        "origin": memory.origin or None,
+        "rests_on": memory.rests_on or None,
+        "call": memory.call or None,
+        "callers": list(memory.callers),
+    }
+
+
+def print_history(chains: Sequence[Chain]) -> None:
+    """Write each topic with its values, the earliest first."""
+    for chain in chains:
+        claim = chain.entries[-1].claim
+        write_out(f"{make_printable(f'{claim.subject}: {claim.attribute}')}\n")
+        for entry in chain.entries:
+            until = f"until {_format_day(entry.until)}" if entry.until else "holds"
+            others = f"; {', '.join(entry.disputed_by)} otherwise" if entry.disputed_by else ""
+            line = f"{one_line(entry.claim.value, 60)}  since {_format_day(entry.since)}, {until}"
+            last = entry.memories[-1]
+            origin = f"{', '.join(entry.authors)}{others}; {last.session_id} turn {last.turn}, memory {last.short_id}"
+            write_out(f"  {make_printable(f'{line}  ({origin})')}\n")
+    if not chains:
+        notify("no value is known of that")
+
+
+def print_stats(stats: Stats) -> None:
+    if stats.memory is not None:
+        m = stats.memory
+        write_out(f"messages   {m.episodes:,} in {m.passages:,} passages, of {m.sessions:,} sessions\n")
+        shares = (
+            f"{m.facts_used / m.facts:.0%} used, {m.facts_contradicted / m.facts:.0%} contradicted, " if m.facts else ""
+        )
+        write_out(
+            f"facts      {m.facts:,} ({shares}{stats.queue.forgotten_facts:,} forgotten)\nembedder   {m.embedder}\n"
+        )
+    queue = stats.queue
+    write_out(f"recording  {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed\n")
+    if queue.reason:
+        write_out(f"           last failure: {one_line(queue.reason)}\n")
+    size = "" if stats.size is None else f", {stats.size / MB:,.1f} MB"
+    write_out(f"location   {make_printable(stats.location)}{size}\n")
+    if stats.note:
+        notify(stats.note)
+    if stats.unavailable:
+        notify(f"{stats.unavailable}: memories cannot be counted now")
+
+
+def count_memories(number: int) -> str:
+    """Return `1 memory`, `2 memories`."""
+    return pluralize(number, "memory", "memories")
+
+
+def _format_day(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d}"
+
+
+def _format_moment(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _indent(text: str, columns: int = 2) -> str:
+    return "\n".join(" " * columns + line for line in make_printable(text).splitlines())

@@ -1,0 +1,202 @@
+"""Conversations of other programs: makes sessions of them, and brings these up to date with a newer export."""
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from massmem.core.errors import MemoryUnavailable, SessionBusyError, SessionExistsError
+from massmem.core.events import (
+    AnswerSubmitted,
+    Event,
+    RoundStarted,
+    TurnCompleted,
+    TurnStarted,
+    WinnerDecided,
+    now,
+)
+from massmem.core.messages import Usage
+from massmem.core.records import LogEntry, Owner, SessionRecord, TurnRecord
+from massmem.memory.persistent import Selection
+from massmem.recording.redaction import MARK
+from massmem.session.imports.conversations import ImportedConversation, ImportedTurn
+from massmem.session.lease import ProcessLock, hold_lease
+from massmem.session.memories import Memories
+from massmem.session.owners import to_stored_id
+from massmem.store.lookup import read_all_messages, read_log_pages
+from massmem.store.ports import SessionStore
+
+WITHOUT_FACTS = "imported without facts"
+_NO_COST = Usage(requests=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    session_id: str
+    title: str
+    added: int
+    """Turns that were not there yet."""
+    turns: int
+    """Of the export."""
+    conflict: bool = False
+    """The session has gone on in another way here, and was left as it is."""
+    busy: bool = False
+    """A turn of the session is under way, or its memory in use, and it was left as it is."""
+    replaced: int = 0
+    """Turns that the export has no more, or in another wording; they were removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportTarget:
+    """Where conversations are imported to."""
+
+    store: SessionStore
+    process: ProcessLock
+    """Of the process that imports."""
+    owner: Owner
+    """Whose sessions they become."""
+    group: str = ""
+    """As `SessionRecord.memory_group`."""
+    facts: bool = False
+    """A model extracts facts of every turn later, where one is configured; else turns are remembered word for word."""
+    memories: Memories | None = None
+    """Where replaced turns are forgotten; None: turns are never replaced."""
+
+
+async def import_conversation(target: ImportTarget, conversation: ImportedConversation) -> ImportResult:
+    """Store a conversation as a session, or bring the session up to date with it.
+
+    Turns that were edited in the other program are replaced as long as nothing was added to the session here. It can be
+    killed at any time and repeated: what is there is not stored again.
+
+    Raises StoreError.
+    """
+    store, turns = target.store, conversation.turns
+    result = ImportResult(conversation.session_id, conversation.title, 0, len(turns))
+    session_id = to_stored_id(target.owner, conversation.session_id)
+    session = await _create_session(target, conversation, session_id)
+    if session is None:
+        return replace(result, conflict=True)
+    try:
+        async with hold_lease(store, target.process, session_id):
+            stored = await store.list_turns(session_id, 0, len(turns) + 1)
+            same = _count_same(stored, turns)
+            if same < min(len(stored), len(turns)):
+                if target.memories is None or not await _is_only_imported(store, session_id, stored[same].turn):
+                    return replace(result, conflict=True)
+                if _is_older(conversation, stored):
+                    return result
+                removed = await _remove_turns(store, target.memories, session_id, stored[same].turn)
+                stored, result = stored[:same], replace(result, replaced=removed)
+            if session.title == session.description != conversation.title:  # nobody has named it here
+                await store.rename_session(session_id, conversation.title)
+            missing = turns[len(stored) :]
+            for number, turn in enumerate(missing, len(stored) + 1):
+                await store.append(session_id, number, _build_events(session_id, number, turn))
+            if not target.facts:
+                extractions = await store.list_due_recordings("extract", len(turns), session_id)
+                await store.finish_recordings([job for job in extractions if job.turn <= len(turns)], WITHOUT_FACTS)
+    except (SessionBusyError, MemoryUnavailable):
+        return replace(result, busy=True)
+    return replace(result, added=len(missing))
+
+
+def _count_same(stored: Sequence[TurnRecord], turns: Sequence[ImportedTurn]) -> int:
+    """Return how many turns the session and the export have in common, from the first on."""
+    pairs = zip(stored, turns, strict=False)
+    differ = (n for n, (a, b) in enumerate(pairs) if (a.question, a.answer) != (b.question, b.answer))
+    return next(differ, min(len(stored), len(turns)))
+
+
+def _is_older(conversation: ImportedConversation, stored: Sequence[TurnRecord]) -> bool:
+    """Whether the export is older than what was imported before."""
+    newest = max(turn.ended_at or turn.started_at for turn in stored)
+    return conversation.newest is not None and conversation.newest < newest
+
+
+async def _is_only_imported(store: SessionStore, session_id: str, turn: int) -> bool:
+    """Whether nothing was added to the session here, undone, or forgotten from this turn on."""
+    async for page in read_log_pages(store, session_id):
+        for entry in page:
+            event = json.loads(entry.payload)
+            is_imported = event.get("imported") or event.get("type") in _BETWEEN
+            is_changed = entry.turn >= turn and (
+                MARK in entry.payload or any(job.status == "forgotten" for job in entry.recordings)
+            )
+            if not is_imported or is_changed:
+                return False
+    return True
+
+
+_BETWEEN = {event.model_fields["type"].default for event in (RoundStarted, WinnerDecided)}
+"""Types of events between the question and the answer of an imported turn."""
+
+
+async def _remove_turns(store: SessionStore, memories: Memories, session_id: str, first: int) -> int:
+    """Remove the turns from this one on, from the log and from memory; return how many that were.
+
+    Their memories go first: after a kill on the way, the next import does it again.
+
+    Raises MemoryUnavailable: nothing was removed.
+    """
+    numbers = range(first, (last.turn if (last := await store.get_last_turn(session_id)) else 0) + 1)
+    copy = await store.export_session(session_id)
+    assert copy is not None  # its lease is held
+    remaining = [m async for m in read_all_messages(store, session_id) if m.turn < first]
+
+    async def read_log() -> AsyncGenerator[Sequence[LogEntry]]:
+        for page in pages:
+            yield [entry for entry in page if entry.turn < first]
+
+    pages = [page async for page in read_log_pages(store, session_id)]
+    session = copy.session.model_copy(update={"message_count": len(remaining)})
+    async with memories.open_index() as index:
+        for number in numbers:
+            await memories.withdraw(index, Selection(session_id=session_id, turn=number))
+        await store.import_session(copy.model_copy(update={"session": session}), read_log())
+        for number in numbers:  # a recorder may have taken something out of the queue before
+            await index.forget(Selection(session_id=session_id, turn=number))
+    return len(numbers)
+
+
+async def _create_session(
+    target: ImportTarget, conversation: ImportedConversation, session_id: str
+) -> SessionRecord | None:
+    """Create the session unless it is there; return it. None: it is somebody else's, or is being deleted."""
+    store = target.store
+    if await store.get_session(session_id) is None:
+        changes = {"session_id": session_id, "user_id": target.owner.user_id, "memory_group": target.group}
+        with suppress(SessionExistsError):  # another import was faster
+            await store.create_session(_make_record(conversation).model_copy(update=changes))
+    session = await store.get_session(session_id)
+    is_usable = session is not None and session.owner == target.owner and session.status != "deleting"
+    return session if is_usable else None
+
+
+def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Event]:
+    """Return the events of a turn in which one agent was asked."""
+    time, agent = turn.time or turn.answered_at or now(), turn.agent
+    answered = max(time, turn.answered_at or time)
+    return [
+        TurnStarted(
+            imported=True, at=time, session_id=session_id, turn=number, question=turn.question, agents=(agent,), seed=0
+        ),
+        RoundStarted(at=time, round=1, agents=(agent,)),
+        AnswerSubmitted(
+            imported=True, at=answered, agent_id=agent, round=1, number=1, content=turn.answer, usage=_NO_COST
+        ),
+        WinnerDecided(at=answered, agent_id=agent, votes={}, by="only_answer"),
+        TurnCompleted(imported=True, at=answered, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
+    ]
+
+
+def _make_record(conversation: ImportedConversation) -> SessionRecord:
+    times = [turn.time for turn in conversation.turns if turn.time is not None]
+    return SessionRecord(
+        session_id=conversation.session_id,
+        title=conversation.title,
+        model=conversation.turns[0].agent,
+        description=conversation.title,
+        created_at=min(times, default=now()),
+        updated_at=conversation.newest or now(),
+    )

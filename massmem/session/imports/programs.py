@@ -1,0 +1,473 @@
+"""The programs whose conversations can be imported, in one table: how each is recognised, and read."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any
+
+from massmem.core.attachments import add_text
+from massmem.core.ids import SESSION_ID
+from massmem.core.messages import clean_text
+from massmem.session.imports.chatgpt import read_chatgpt, read_deepseek
+from massmem.session.imports.conversations import (
+    MAX_ID_LENGTH,
+    PICTURE,
+    ImportedConversation,
+    ImportedTurn,
+    Message,
+    Parts,
+    add_files,
+    as_list,
+    as_object,
+    build,
+    cut_blocks,
+    first_of,
+    follow_branch,
+    make_id,
+    make_title,
+    read_time,
+)
+from massmem.session.owners import public_session_id
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program, or a form that several programs write."""
+
+    name: str
+    """As messages call it."""
+    recognise: Callable[[Mapping[str, Any]], bool]
+    read: Callable[[Mapping[str, Any], str], ImportedConversation]
+    """Reads one conversation. Gets the name of the file, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A form in which a file is a list of messages, and not of conversations."""
+
+    name: str
+    recognise: Callable[[Mapping[str, Any]], bool]
+    """Whether an element is of this form."""
+    read: Callable[[Sequence[Mapping[str, Any]], str], Iterable[ImportedConversation]]
+    """Reads such elements. Gets the name of the file, too."""
+
+
+_USERS = {"user", "human", "prompter"}
+_ASSISTANTS = {
+    "assistant", "agent", "model", "gpt", "chatgpt", "gemini", "bard", "bing", "ai", "bot", "claude", "grok", "llm",
+}  # fmt: skip
+_UNSEEN_ROLES = {
+    "system", "developer", "tool", "function", "observation", "info", "error", "about", "tool_call", "tool_response",
+    "function_call", "function_call_output", "reasoning", "context", "ipython", "environment",
+}  # fmt: skip
+
+
+def read_role(role: Any, left_out: Counter[str]) -> bool | None:
+    """Return whether the user has this role; None: neither user nor assistant has. An unknown role is counted."""
+    if not isinstance(role, str) or not role:
+        left_out["message without an author"] += 1
+        return None
+    name = role.lower()
+    if name in _USERS:
+        return True
+    if name in _ASSISTANTS:
+        return False
+    if name not in _UNSEEN_ROLES:
+        left_out[f"message of unknown role {clean_text(name)[:40]!r}"] += 1
+    return None
+
+
+# Claude
+
+_PLACEHOLDER = re.compile(r"\n?```\s*\nThis block is not supported on your current device yet\.\s*\n```\n?")
+_ANT_THINKING = re.compile("<antThinking>")
+_ANT_ARTIFACT = re.compile(r"</?antArtifact\b[^<>]*>")
+_BEGINNING = re.compile(r"0{8}-0{4}-[04]0{3}-[08]0{3}-0{12}")
+"""What Claude and LibreChat name as the parent of a first message."""
+
+
+def _read_claude(conversation: Mapping[str, Any], _name: str) -> ImportedConversation:
+    messages = [as_object(message) for message in as_list(conversation["chat_messages"])]
+    documents: dict[str, str] = {}
+    parts = Parts(read_tool=lambda call: _read_artifact(call, documents, parts))
+    branch = _choose_branch(messages, conversation.get("current_leaf_message_uuid"), "uuid", "parent_message_uuid")
+
+    def read() -> Iterator[Message]:
+        for message in branch:
+            is_user = read_role(message.get("sender"), parts.left_out)
+            if is_user is None:
+                continue
+            text = parts.read(message.get("content"))
+            unread = parts.unread
+            if not text.strip():
+                text = _PLACEHOLDER.sub("\n", str(message.get("text") or ""))
+            text = _ANT_ARTIFACT.sub("", cut_blocks(text, _ANT_THINKING, "</antThinking>"))
+            yield Message(is_user, _add_claude_files(text, message), read_time(message.get("created_at")), "", unread)
+
+    key = conversation.get("uuid")
+    return build("claude", key, conversation.get("name"), read(), "claude", parts.left_out)
+
+
+def _read_artifact(call: Mapping[str, Any], documents: dict[str, str], parts: Parts) -> str:
+    """Return the document that the call makes or changes, with its title; "" for another tool."""
+    if call.get("name") != "artifacts":
+        return ""
+    document = as_object(call.get("input"))
+    name, content, old = str(document.get("id")), document.get("content"), document.get("old_str")
+    before = documents.get(name, "")
+    if not isinstance(content, str) and isinstance(old, str) and old in before and parts.may_change(before):
+        content = before.replace(old, str(document.get("new_str") or ""), 1)
+    if not isinstance(content, str):
+        parts.leave_out("artifacts")
+        return ""
+    documents[name] = content
+    return f"--- {first_of(document, 'title') or 'document'} ---\n{content}"
+
+
+def _add_claude_files(text: str, message: Mapping[str, Any]) -> str:
+    """Return the text with those of the files that came with it, or their names."""
+    text, names = text.strip(), list[str]()
+    attachments = list(map(as_object, as_list(message.get("attachments"))))
+    for file in attachments:
+        name, content = str(file.get("file_name") or "pasted text"), file.get("extracted_content")
+        if isinstance(content, str) and content.strip():
+            text = add_text(text, name, content).lstrip("\n")
+        else:
+            names.append(name)
+    attached = {file.get("file_name") for file in attachments}
+    files = map(as_object, as_list(message.get("files")))
+    names += [str(file["file_name"]) for file in files if file.get("file_name") and file["file_name"] not in attached]
+    return add_files(text, names)
+
+
+def _choose_branch(
+    messages: Sequence[Mapping[str, Any]], end: Any, id_field: str, parent_field: str, *times: str
+) -> list[Mapping[str, Any]]:
+    """Return the messages of the open branch, in order. A message that names no known parent follows the one before.
+
+    end: its id; when it is none of them, the branch of the newest message is open.
+    """
+    nodes = {str(message.get(id_field) or f"#{place}"): message for place, message in enumerate(messages)}
+    if not any(isinstance(m.get(parent_field), str) and m[parent_field] in nodes for m in messages):
+        return [*nodes.values()]
+    names, parents = [*nodes], dict[str, Any]()
+    for before, (name, message) in zip([None, *names], nodes.items(), strict=False):
+        parent = message.get(parent_field, before)
+        is_root = parent is None or parent == nodes[names[0]].get(parent_field) or _BEGINNING.fullmatch(str(parent))
+        parents[name] = parent if isinstance(parent, str) and parent in nodes else None if is_root else before
+    fields = times or ("created_at", "createdAt", "timestamp")
+    order = follow_branch(parents, end, {name: read_time(first_of(m, *fields)) for name, m in nodes.items()})
+    return [nodes[name] for name in order]
+
+
+# massmem
+
+
+def _read_massmem(export: Mapping[str, Any], _name: str) -> ImportedConversation:
+    """Read an export of massmem. The session keeps its id, whosever it was, unless it cannot be one."""
+    session, left_out = as_object(export.get("session")), Counter[str]()
+    turns = tuple(filter(None, (read_turn(as_object(turn), left_out) for turn in as_list(export["turns"]))))
+    session_id, title = session.get("session_id"), make_title(session.get("title"), turns)
+    if not isinstance(session_id, str):
+        session_id = make_id(f"massmem:{[(turn.question, turn.answer) for turn in turns[:1]]}")
+    session_id = public_session_id(session_id)
+    if len(session_id) > MAX_ID_LENGTH or not SESSION_ID.fullmatch(session_id):
+        session_id = make_id(f"massmem:{session_id}")
+    return ImportedConversation(session_id, title, turns, isinstance(session.get("session_id"), str), +left_out)
+
+
+def read_turn(turn: Mapping[str, Any], left_out: Counter[str]) -> ImportedTurn | None:
+    """Return a turn of massmem or MassGen; None: it was undone, or has no question or no answer."""
+    question, answer = turn.get("question"), turn.get("answer")
+    if turn.get("status") == "undone" or not isinstance(question, str) or not question.strip():
+        return None
+    if not isinstance(answer, str) or not answer.strip():
+        left_out["question without an answer"] += 1
+        return None
+    left_out["attached file"] += len(as_list(turn.get("files")))
+    agent = clean_text(str(turn.get("winner") or "massmem"))[:MAX_ID_LENGTH]
+    times = (read_time(turn.get(name)) for name in ("started_at", "ended_at"))
+    return ImportedTurn(clean_text(question), clean_text(answer), agent, *times)
+
+
+# Programs that keep a tree of messages
+
+
+_DETAILS = re.compile(r'<details\b[^<>]{0,500}?\btype="(?:reasoning|tool_calls|code_interpreter)"[^<>]{0,500}>')
+_THINK = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.DOTALL)
+
+
+def _read_open_webui(conversation: Mapping[str, Any], name: str) -> ImportedConversation:
+    chat = as_object(conversation.get("chat")) or conversation
+    history, parts = as_object(chat.get("history")), Parts()
+    nodes = [{"id": key, **as_object(node)} for key, node in as_object(history.get("messages")).items()]
+    branch = _choose_branch(nodes, history.get("currentId"), "id", "parentId") or as_list(chat.get("messages"))
+
+    def read() -> Iterator[Message]:
+        for message in map(as_object, branch):
+            is_user = read_role(message.get("role"), parts.left_out)
+            if is_user is None:
+                continue
+            text, names = (
+                _THINK.sub("", cut_blocks(parts.read(message.get("content")), _DETAILS, "</details>")),
+                list[Any](),
+            )
+            for file in map(as_object, as_list(message.get("files"))):
+                inner = as_object(file.get("file"))
+                title = first_of(file, "name") or first_of(inner, "filename")
+                content = as_object(inner.get("data")).get("content")
+                if isinstance(content, str) and content.strip():
+                    text = add_text(text.strip(), str(title), content).lstrip("\n")
+                elif not title and file.get("type") == "image":
+                    text = f"{text}\n{PICTURE}"
+                else:
+                    names.append(title)
+            model = str(first_of(message, "modelName", "model") or "")
+            yield Message(is_user, add_files(text, names), read_time(message.get("timestamp")), model, parts.unread)
+
+    key = first_of(conversation, "id") or first_of(chat, "id")
+    title = first_of(conversation, "title") or chat.get("title")
+    return build("open-webui", key, title, read(), "assistant", parts.left_out)
+
+
+def _read_librechat(conversation: Mapping[str, Any], _name: str) -> ImportedConversation:
+    parts, messages = Parts(), list[Mapping[str, Any]]()
+    waiting = [(as_object(message), None) for message in reversed(as_list(conversation["messages"]))]
+    while waiting:  # children stand inside their parents, unless the export was made flat
+        message, parent = waiting.pop()
+        messages.append({"parentMessageId": parent, **message} if parent else message)
+        name = message.get("messageId")
+        waiting += [(as_object(child), name) for child in reversed(as_list(message.get("children")))]
+
+    def read() -> Iterator[Message]:
+        for message in _choose_branch(messages, conversation.get("currentId"), "messageId", "parentMessageId"):
+            is_user = message.get("isCreatedByUser")
+            if not isinstance(is_user, bool):
+                is_user = str(message.get("sender")).lower() in _USERS
+            text = parts.read(message.get("text")) or parts.read(message.get("content"))
+            files = [as_object(file).get("filename") for file in as_list(message.get("files"))]
+            agent = "" if is_user else str(first_of(message, "model", "sender") or "")
+            time = read_time(message.get("createdAt"))
+            yield Message(is_user, add_files(_THINK.sub("", text), files), time, agent, parts.unread)
+
+    key = conversation.get("conversationId")
+    return build("librechat", key, conversation.get("title"), read(), "assistant", parts.left_out)
+
+
+def _read_grok(entry: Mapping[str, Any], _name: str) -> ImportedConversation:
+    conversation, left_out = as_object(entry["conversation"]), Counter[str]()
+    responses = [as_object(as_object(one).get("response")) for one in as_list(entry.get("responses"))]
+
+    def read() -> Iterator[Message]:
+        for message in _choose_branch(responses, None, "_id", "parent_response_id", "create_time"):
+            is_user = read_role(message.get("sender"), left_out)
+            if is_user is not None:
+                yield Message(is_user, str(message.get("message") or ""), read_time(message.get("create_time")))
+
+    return build("grok", conversation.get("id"), conversation.get("title"), read(), "grok", left_out)
+
+
+def _read_claude_code(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[ImportedConversation]:
+    """Yield the sessions of Claude Code in a file, which has a line for each part of an answer."""
+    sessions: dict[str, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        if not line.get("isSidechain"):
+            sessions.setdefault(str(line.get("sessionId") or ""), []).append(line)
+    titles = sessions.pop("", []) if len(sessions) > 1 else []
+    for session_id, entries in sessions.items():
+        parts = Parts()
+        ids = {line.get("uuid") for line in entries if isinstance(line.get("uuid"), str)}
+        own = [*reversed(entries), *(line for line in titles if line.get("leafUuid") in ids)]
+        title = next((title for line in own if (title := first_of(line, "customTitle", "summary"))), None)
+        tree = [
+            {**line, "parent": first_of(line, "parentUuid", "logicalParentUuid")} for line in entries if "uuid" in line
+        ]
+        messages = _read_claude_code_lines(_choose_branch(tree, None, "uuid", "parent"), parts)
+        yield build("claude-code", session_id, title, messages, "claude", parts.left_out)
+
+
+def _read_claude_code_lines(lines: Iterable[Mapping[str, Any]], parts: Parts) -> Iterator[Message]:
+    for line in lines:
+        message = as_object(line.get("message"))
+        if line.get("type") not in ("user", "assistant") or line.get("isMeta") or line.get("isCompactSummary"):
+            continue
+        text = parts.read(message.get("content"))
+        # Commands of the program and what they print are marked like this.
+        if not text.lstrip().startswith(("<command-", "<local-command-", "<system-reminder>")):
+            yield Message(line["type"] == "user", text, read_time(line.get("timestamp")), "", parts.unread)
+
+
+def _read_codex(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[ImportedConversation]:
+    """Yield the session of Codex in a file: what its program has shown."""
+    messages, key = list[Message](), None
+    for line in lines:
+        payload = as_object(line.get("payload"))
+        if line.get("type") == "session_meta":
+            key = payload.get("id")
+        elif line.get("type") == "event_msg" and payload.get("type") in ("user_message", "agent_message"):
+            text = str(payload.get("message") or "")
+            messages.append(Message(payload["type"] == "user_message", text, read_time(line.get("timestamp"))))
+    yield build("codex", key, None, messages, "codex")
+
+
+# Gemini
+
+
+_BLOCKS = {"p", "br", "div", "li", "tr", "pre", "ul", "ol", "table", "h1", "h2", "h3", "h4", "h5", "h6"}
+
+
+class _Text(HTMLParser):
+    """Collects the text of HTML, with a line for each block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.pieces.append(("\n- " if tag == "li" else "\n") if tag in _BLOCKS else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.pieces.append("\n" if tag in _BLOCKS else "")
+
+    def handle_data(self, data: str) -> None:
+        self.pieces.append(data)
+
+
+def _read_html(html: str) -> str:
+    reader = _Text()
+    reader.feed(html)
+    reader.close()
+    return re.sub(r"\n\s*\n", "\n\n", "".join(reader.pieces)).strip()
+
+
+_PROMPTED = re.compile(r"\A(?:Prompted|Asked|Said|Eingegebener Prompt:)\s+")
+
+
+def _read_activities(activities: Sequence[Mapping[str, Any]], _name: str) -> Iterator[ImportedConversation]:
+    """Yield a conversation for each prompt in Google's record of activity, which says of none what it went on from."""
+    for activity in activities:
+        title, answers = str(activity.get("title") or ""), as_list(activity.get("safeHtmlItem"))
+        texts = [_read_html(str(as_object(answer).get("html") or "")) for answer in answers]
+        question, time = _PROMPTED.sub("", title), read_time(activity.get("time"))
+        files = [as_object(file).get("name") for file in as_list(activity.get("attachedFiles"))]
+        if question == title and not any(texts):
+            yield ImportedConversation("", title, (), left_out=Counter({"activity without a prompt": 1}))
+            continue
+        messages = [Message(True, add_files(question, files), time), Message(False, "\n\n".join(texts), time)]
+        yield build("gemini", f"{activity.get('time')}:{title}", question, messages, "gemini")
+
+
+def _read_ai_studio(prompt: Mapping[str, Any], name: str) -> ImportedConversation:
+    parts = Parts()
+    chunks = [as_object(chunk) for chunk in as_list(as_object(prompt["chunkedPrompt"]).get("chunks"))]
+    seen = [chunk for chunk in chunks if not chunk.get("isThought")]
+    messages = _read_exchange(seen, parts)
+    return build("ai-studio", None, first_of(prompt, "title") or name, messages, "gemini", parts.left_out)
+
+
+# Lists of messages, as the APIs take them and many programs write them
+
+
+def _read_lm_studio(conversation: Mapping[str, Any], name: str) -> ImportedConversation:
+    messages: list[Mapping[str, Any]] = []
+    for message in map(as_object, as_list(conversation["messages"])):
+        versions, chosen = as_list(message.get("versions")), message.get("currentlySelected")
+        version = as_object(versions[chosen] if isinstance(chosen, int) and 0 <= chosen < len(versions) else None)
+        steps = [version, *map(as_object, as_list(version.get("steps")))]
+        shown = [step for step in steps if as_object(step.get("style")).get("type") != "thinking"]
+        content = [part for step in shown for part in as_list(step.get("content"))]
+        agent = as_object(version.get("senderInfo")).get("senderName")
+        messages.append({"role": version.get("role"), "content": content, "model": agent})
+    title = conversation.get("name")
+    return _read_messages({"messages": messages, "title": title, "id": conversation.get("createdAt")}, name)
+
+
+def _read_messages(conversation: Mapping[str, Any], name: str) -> ImportedConversation:
+    parts = Parts()
+    field = next(key for key in _MESSAGE_LISTS if key in conversation)
+    messages = [as_object(message) for message in as_list(conversation[field])]
+    key = first_of(conversation, *_CONVERSATION_IDS) or first_of(messages[0] if messages else {}, *_THREAD_IDS)
+    # A short id may stand for another conversation in another file.
+    program = "messages" if len(str(key)) >= _UNIQUE else f"messages:{name}"
+    agent = "gemini" if any(message.get("type") == "gemini" for message in messages) else "assistant"
+    title = first_of(conversation, "title", "name", "chatTitle", "summary")
+    return build(program, key, title, _read_exchange(messages, parts), agent, parts.left_out)
+
+
+_MESSAGE_LISTS = ("messages", "conversations", "conversation", "items", "contents", "history")
+_THREAD_IDS = ("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "chatId", "chatID")
+_CONVERSATION_IDS = ("id", *_THREAD_IDS)
+_UNIQUE = 16
+"""Characters of an id that no other file uses for another conversation."""
+_ROLES = ("role", "from", "sender", "author", "type")
+_CONTENTS = ("content", "parts", "text", "value", "message")
+_TIMES = ("timestamp", "created_at", "createdAt", "create_time", "created", "time", "date")
+
+
+def _read_exchange(messages: Iterable[Mapping[str, Any]], parts: Parts) -> Iterator[Message]:
+    for message in messages:
+        role = first_of(message, *_ROLES)
+        role = as_object(role).get("role") if isinstance(role, dict) else role
+        is_user = read_role(role, parts.left_out)
+        if is_user is not None and not message.get("isThought"):
+            text = next(filter(str.strip, (parts.read(message.get(name)) for name in _CONTENTS)), "")
+            agent = "" if is_user else str(first_of(message, "model", "modelName") or "")
+            yield Message(is_user, _THINK.sub("", text), read_time(first_of(message, *_TIMES)), agent, parts.unread)
+
+
+def _is_message(element: Mapping[str, Any]) -> bool:
+    """Whether an element of a list is a message: somebody has said something."""
+    role = first_of(element, *_ROLES)
+    return isinstance(role, str) and (
+        role in _USERS | _ASSISTANTS | _UNSEEN_ROLES
+        or (any(name in element for name in _ROLES[:4]) and any(name in element for name in _CONTENTS))
+    )
+
+
+def _has_messages(element: Mapping[str, Any]) -> bool:
+    """Whether an object has a list of messages."""
+    lists = [as_list(element[name]) for name in _MESSAGE_LISTS if isinstance(element.get(name), list)]
+    return "messages" in element or any(_is_message(as_object(one)) for messages in lists for one in messages[:3])
+
+
+def _any_in(data: Any, name: str) -> bool:
+    """Whether one of the first objects of a list or of an object's values has a field."""
+    values = list(as_object(data).values())[:5] or as_list(data)[:5]
+    return any(name in as_object(value) for value in values)
+
+
+def _is_open_webui(element: Mapping[str, Any]) -> bool:
+    return "history" in (as_object(element.get("chat")) or element) and not isinstance(element.get("history"), list)
+
+
+PROGRAMS = (
+    Program(
+        "DeepSeek", lambda e: any(_has_fragments(node) for node in as_object(e.get("mapping")).values()), read_deepseek
+    ),
+    Program("ChatGPT", lambda e: "mapping" in e, read_chatgpt),
+    Program("Claude", lambda e: "chat_messages" in e, _read_claude),
+    Program("massmem", lambda e: "turns" in e, _read_massmem),
+    Program("Open WebUI", _is_open_webui, _read_open_webui),
+    Program("LibreChat", lambda e: _any_in(e.get("messages"), "messageId"), _read_librechat),
+    Program("Grok", lambda e: "conversation" in e and "responses" in e, _read_grok),
+    Program("AI Studio", lambda e: "chunkedPrompt" in e, _read_ai_studio),
+    Program("LM Studio", lambda e: _any_in(e.get("messages"), "versions"), _read_lm_studio),
+    Program("lists of messages", _has_messages, _read_messages),
+)
+
+
+def _has_fragments(node: Any) -> bool:
+    return "fragments" in as_object(as_object(node).get("message"))
+
+
+LISTINGS = (
+    Listing(
+        "Claude Code", lambda e: ("sessionId" in e and "type" in e) or e.get("type") == "summary", _read_claude_code
+    ),
+    Listing("Codex", lambda e: "payload" in e and "type" in e, _read_codex),
+    Listing("Gemini (Takeout)", lambda e: "header" in e and "title" in e, _read_activities),
+    Listing("lists of messages", _is_message, lambda messages, name: [_read_messages({"messages": messages}, name)]),
+)
+"""The first of them that recognises one of the first elements reads the list."""

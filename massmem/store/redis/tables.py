@@ -1,0 +1,130 @@
+"""What is beside the sessions in Redis: searching them, their files, and the API keys of users.
+
+Sessions are found by a filter, messages by words with SQLite's full-text search in memory: sessions in Redis are short
+and expire, there is no index to keep. Files are a hash beside each session, base64 by SHA-256, that lives as long as
+the session. API keys are one hash, JSON by the SHA-256 of the key; they do not expire with sessions.
+"""
+
+import sqlite3
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from massmem.core.messages import clean_text
+from massmem.core.records import EVERYBODY, ApiKey, Everybody, MessageRecord, Owner, SessionFilter, SessionRecord
+from massmem.store.encoding import quote_words
+from massmem.store.ports import SEARCHED_KINDS, FilePages
+from massmem.store.redis.server import Server
+
+_CREATE = "CREATE VIRTUAL TABLE texts USING fts5(content, tokenize='unicode61 remove_diacritics 2')"
+_BEST = "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY bm25(texts), rowid LIMIT ?"
+
+
+def search(messages: Sequence[MessageRecord], query: str, limit: int) -> list[MessageRecord]:
+    """Return messages with words of the query, best first, without reasoning."""
+    words = quote_words(clean_text(query))
+    if not words:
+        return []
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute(_CREATE)
+        rows = ((number, m.content) for number, m in enumerate(messages) if m.kind in SEARCHED_KINDS)
+        database.executemany("INSERT INTO texts(rowid, content) VALUES (?, ?)", rows)
+        return [messages[number] for (number,) in database.execute(_BEST, (" OR ".join(words), limit))]
+
+
+def matches(session: SessionRecord, criteria: SessionFilter) -> bool:
+    """Return whether the session matches every field that is set."""
+    text = clean_text(criteria.text).casefold()
+    texts = (session.session_id, session.title, session.last_message, session.description)
+    return (
+        criteria.status in (None, session.status)
+        and any(text in field.casefold() for field in texts)
+        and (criteria.title is None or clean_text(criteria.title).casefold() == session.title.casefold())
+        and session.session_id.startswith(clean_text(criteria.prefix))
+        and is_owned_by(session, criteria.owner)
+        and criteria.history_hash in ("", session.history_hash)
+        and (not criteria.has_messages or session.message_count > 0)
+        and (not criteria.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
+    )
+
+
+def is_owned_by(session: SessionRecord, owner: Owner | Everybody) -> bool:
+    """Return whether the session is one of `owner`."""
+    return owner is EVERYBODY or session.user_id == (owner.user_id and clean_text(owner.user_id))
+
+
+def files_key(session_id: str) -> str:
+    return f"massmem:v3:files:{clean_text(session_id)}"
+
+
+def remove_files(pipeline: Any, session_id: str, hashes: Collection[str]) -> None:
+    """Queue the command that removes these files."""
+    if hashes:
+        pipeline.hdel(files_key(session_id), *hashes)
+
+
+class FileTable:
+    """Stores, reads and lists files."""
+
+    def __init__(self, server: Server, ttl: int | None) -> None:
+        """ttl: milliseconds that a session lives after its last use; None: for ever."""
+        self._server = server
+        self._ttl = ttl
+
+    async def save(self, session_id: str, files: Mapping[str, bytes]) -> None:
+        key = files_key(session_id)
+        if files:
+            texts = [text for name, data in files.items() for text in (name, b64encode(data).decode())]
+            expiry = ("PERSIST", key) if self._ttl is None else ("PEXPIRE", key, self._ttl)
+            await self._server.run_all([("HSET", key, *texts), expiry])
+
+    async def load(self, session_id: str, hashes: Sequence[str]) -> dict[str, bytes]:
+        if not hashes:
+            return {}
+        texts: list[str | None] = await self._server.run("HMGET", files_key(session_id), *hashes)
+        return {name: b64decode(text) for name, text in zip(hashes, texts, strict=True) if text is not None}
+
+    async def delete(self, session_id: str, hashes: Sequence[str]) -> None:
+        if hashes:
+            await self._server.run("HDEL", files_key(session_id), *hashes)
+
+    async def list_hashes(self, session_id: str) -> tuple[str, ...]:
+        """Return the hashes of a session's files, in order."""
+        return tuple(sorted(await self._server.run("HKEYS", files_key(session_id))))
+
+    async def replace(self, session_id: str, files: FilePages | None) -> None:
+        """Store files in place of those that the session has."""
+        await self._server.run("UNLINK", files_key(session_id))
+        if files is not None:
+            async for part in files:
+                await self.save(session_id, part)
+
+    def renew(self, pipeline: Any, key: str, session_id: str) -> None:
+        """Queue the commands after which a session, at `key`, and its files live for as long as a used one."""
+        for used in (key, files_key(session_id)):
+            _ = pipeline.persist(used) if self._ttl is None else pipeline.pexpire(used, self._ttl)
+
+
+API_KEYS = "massmem:v3:api_keys"
+
+
+class RedisKeyTable:
+    """The KeyTable port."""
+
+    _server: Server
+
+    async def add_key(self, key: ApiKey) -> None:
+        await self._server.run("HSET", API_KEYS, key.key_hash, key.model_dump_json())
+
+    async def find_key(self, key_hash: str) -> ApiKey | None:
+        text = await self._server.run("HGET", API_KEYS, key_hash)
+        return None if text is None else ApiKey.model_validate_json(text)
+
+    async def list_keys(self) -> list[ApiKey]:
+        keys = [ApiKey.model_validate_json(text) for text in await self._server.run("HVALS", API_KEYS)]
+        return sorted(keys, key=lambda key: (key.created_at, key.id))
+
+    async def delete_key(self, key_id: str) -> bool:
+        hashes = [key.key_hash for key in await self.list_keys() if key.id == key_id]
+        return bool(hashes) and await self._server.run("HDEL", API_KEYS, *hashes) > 0

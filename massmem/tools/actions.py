@@ -1,0 +1,406 @@
+"""The actions of a reply, `vote`, `new_answer` and `ask_user`: as tools, as a JSON Schema, and how a reply is read.
+
+Models write JSON as text, too: it is found in a reply, and so are tool calls of models that have no tool calls.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from massmem.config.models import PARAM_NAME
+from massmem.core.messages import WRAPPER, ChatMessage, Reply, ToolCall, ToolSpec, clean_text
+from massmem.core.params import ParamSpec, Value
+from massmem.core.text import one_line
+
+ANSWER = "answer_now"
+"""The action of a reply that calls no tool."""
+
+_SIMPLE_KEYS = ("type", "enum", "const", "description", "minimum", "maximum", "maxLength")
+_MAX_DEPTH = 6
+_MAX_DESCRIPTION = 300
+"""Characters of a tool's description in a list of tools."""
+
+
+def find_object(text: str, max_beside: int | None = None) -> Mapping[str, Any] | None:
+    """Return the JSON object in `text`, None when there is none; prose or a code fence around it is skipped.
+
+    max_beside: characters of the text that may stand beside the object.
+    """
+    start, end = text.find("{"), text.rfind("}") + 1
+    if start < 0 or end <= start or (max_beside is not None and len(text) - (end - start) > max_beside):
+        return None
+    written = text[start:end]
+    data = parse_object(written)
+    if data is None and written.startswith("{{") and written.endswith("}}"):  # as in the template that the model read
+        data = parse_object(written[1:-1])
+    inner = data.get(WRAPPER) if data is not None and len(data) == 1 else None
+    return cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else data
+
+
+def parse_object(text: str) -> Mapping[str, Any] | None:
+    """Return the JSON object that `text` is, None when it is something else."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Mapping[str, Any]", data) if isinstance(data, dict) else None
+
+
+def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has exactly these properties, in this order."""
+    required = list(properties)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def build_decision_schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    """Return the schema of a reply that calls one tool, or says that it needs none."""
+    return {"anyOf": [*build_call_schemas(tools), build_object_schema({"action": {"const": ANSWER}})]}
+
+
+def build_call_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """Return the schema of a call for each tool. Arguments come after the name, which decides what they are."""
+    return [
+        build_object_schema({"action": {"const": tool.name}, "arguments": simplify_schema(tool.parameters)})
+        for tool in tools
+    ]
+
+
+def describe_tools(tools: Sequence[ToolSpec]) -> str:
+    """Return one line for each tool: its name, its arguments and what it does."""
+    return "\n".join(
+        f"{tool.name}({', '.join(_list_arguments(tool))}): {one_line(tool.description, _MAX_DESCRIPTION)}"
+        for tool in tools
+    )
+
+
+def format_call(call: ToolCall) -> str:
+    """Return a call as a model without tool calls writes it."""
+    return f'{{"action": {json.dumps(call.name)}, "arguments": {call.arguments or "{}"}}}'
+
+
+def write_calls(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """Return messages with their tool calls and results as text, for a model that is not sent tools."""
+    written: list[ChatMessage] = []
+    results = {call: message.content for message in messages for call in message.calls}
+    for message in messages:
+        if message.same_as in results:  # a text that holds several results can point to none
+            message = replace(message, content=results[message.same_as], same_as="")
+        if message.role == "tool" and written and written[-1].role == "user":
+            tools = ", ".join(dict.fromkeys(filter(None, (*written[-1].tool.split(", "), message.tool))))
+            content, calls = f"{written[-1].content}\n{message.content}", (*written[-1].calls, *message.calls)
+            written[-1] = replace(written[-1], content=content, tool=tools, calls=calls)
+        elif message.role == "tool":
+            written.append(ChatMessage("user", message.content, tool=message.tool, calls=message.calls))
+        else:
+            text = "\n".join(filter(None, (message.content, *map(format_call, message.tool_calls))))
+            written.append(ChatMessage(message.role, text, tool=message.tool))
+    return tuple(written)
+
+
+def read_call(text: str, names: frozenset[str]) -> ToolCall | None:
+    """Return the call of one of the named tools that a reply consists of, None for any other reply."""
+    data = find_object(text) or {}
+    name = data.get("action")
+    if not isinstance(name, str) or name not in names:
+        return None
+    return ToolCall("", name, json.dumps(data.get("arguments", {}), ensure_ascii=False))
+
+
+def simplify_schema(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """Return the schema without what grammars cannot express: references, patterns, formats, combinations."""
+    if depth > _MAX_DEPTH:
+        return {}
+    simple = {key: schema[key] for key in _SIMPLE_KEYS if key in schema}
+    if isinstance(simple.get("type"), list):
+        del simple["type"]
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping):
+        inner = cast("Mapping[str, Any]", properties)
+        simple["properties"] = {
+            name: simplify_schema(cast("Mapping[str, Any]", value), depth + 1) if isinstance(value, Mapping) else {}
+            for name, value in inner.items()
+        }
+        simple["required"] = [name for name in cast("list[str]", schema.get("required", [])) if name in inner]
+        simple["additionalProperties"] = False
+    if isinstance(schema.get("items"), Mapping):
+        simple["items"] = simplify_schema(cast("Mapping[str, Any]", schema["items"]), depth + 1)
+    return simple
+
+
+def _list_arguments(tool: ToolSpec) -> list[str]:
+    properties = cast("Mapping[str, Any]", tool.parameters.get("properties") or {})
+    required = cast("Sequence[str]", tool.parameters.get("required") or ())
+    return [name if name in required else f"{name}?" for name in properties]
+
+
+ASK_USER = "ask_user"
+
+_MAX_PROMPT = 500
+"""Characters of a question to the user."""
+
+_MAX_BESIDE = 600
+"""Characters around the JSON object of a model without tools; with more of them it was writing an answer."""
+
+_DESCRIPTION = (
+    "Ask the user for a value that only the user knows and without which you cannot answer. Never for an opinion, a "
+    "permission, or what you can find out or assume."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AskUser:
+    """An agent's request for a value that the user knows."""
+
+    param: str
+    prompt: str
+    """The question to the user."""
+
+
+class AskError(ValueError):
+    """The reply asks the user, but not in the right way; the text says what is wrong, for the agent's one repair."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskContext:
+    """What an agent may ask the user for, and what the user has told it already."""
+
+    params: Mapping[str, ParamSpec] = field(default_factory=dict[str, ParamSpec])
+    """What the configuration names."""
+    free: bool = False
+    """The agent may ask for anything else as well."""
+    known: Mapping[str, Value] = field(default_factory=dict[str, Value], repr=False)
+    given_up: frozenset[str] = frozenset()
+    """Names for which the user was asked in vain in this turn."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the configuration that may be asked for now."""
+        return tuple(name for name in self.params if name not in self.known and name not in self.given_up)
+
+    @property
+    def may_ask(self) -> bool:
+        return self.free or bool(self.names)
+
+    @property
+    def descriptions(self) -> Mapping[str, str]:
+        """What may be asked for now, by name, with what it is."""
+        return {name: self.params[name].description.strip() or name.replace("_", " ") for name in self.names}
+
+
+def build_ask_tool(context: AskContext) -> ToolSpec:
+    """Return the action as a tool."""
+    properties = {"param": _build_param_schema(context), "prompt": _build_prompt_schema()}
+    return ToolSpec(ASK_USER, _DESCRIPTION, build_object_schema(properties))
+
+
+def build_ask_schema(context: AskContext) -> dict[str, Any]:
+    """Return the action for models without tool calls. The prompt comes first: what is needed decides its name."""
+    return build_object_schema(
+        {"action": {"const": ASK_USER}, "prompt": _build_prompt_schema(), "param": _build_param_schema(context)}
+    )
+
+
+def find_ask_request(reply: Reply, context: AskContext) -> AskUser | None:
+    """Return the request in a reply, from a call of the tool or from the JSON object that the text consists of.
+
+    Raises:
+        AskError: it is one, but its param or its prompt cannot be used.
+    """
+    for call in reply.tool_calls:
+        if call.name == ASK_USER:
+            return read_ask_request(_lift_arguments(parse_object(call.arguments) or {}), context)
+    data = _lift_arguments(find_object(reply.text, _MAX_BESIDE) or {})
+    return read_ask_request(data, context) if data.get("action", data.get("name")) == ASK_USER else None
+
+
+def read_ask_request(data: Mapping[str, Any], context: AskContext) -> AskUser:
+    """Return the request that these arguments stand for. Raises AskError."""
+    param = data.get("param")
+    name = _find_name(param, context) if isinstance(param, str) else None
+    if name is None:
+        allowed = ", ".join(context.names) or "a short name of your own, of letters, digits and _"
+        raise AskError(f"`param` must be one of: {allowed}" if context.names else f"`param` must be {allowed}")
+    if name in context.given_up:
+        raise AskError(f"the user was asked for {name} and did not give it; go on without it")
+    prompt = data.get("prompt")
+    text = " ".join(clean_text(prompt).split()) if isinstance(prompt, str) else ""
+    if not text:
+        raise AskError("`prompt` must be your question to the user")
+    return AskUser(name, text[:_MAX_PROMPT])
+
+
+def _find_name(word: str, context: AskContext) -> str | None:
+    """Return the param that a word means: by its name, or by a word that the configuration maps to it."""
+    folded = word.strip().casefold()
+    for name, spec in context.params.items():
+        synonyms = (name, name.replace("_", " "), *spec.mapping)
+        if folded in {synonym.strip().casefold() for synonym in synonyms}:
+            return name
+    for name in (*context.known, *context.given_up):
+        if folded == name.casefold():
+            return name
+    plain = folded.replace(" ", "_").replace("-", "_")
+    return plain if context.free and PARAM_NAME.fullmatch(plain) else None
+
+
+def _lift_arguments(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Some models without tools write the JSON of a whole tool call, with the arguments inside."""
+    inner = data.get("arguments", data.get("parameters"))
+    return {**data, **cast("Mapping[str, Any]", inner)} if isinstance(inner, dict) else data
+
+
+def _build_param_schema(context: AskContext) -> dict[str, Any]:
+    listed = "; ".join(f"{name}: {what}" for name, what in context.descriptions.items())
+    if context.free:
+        other = "a short name of your own for anything else"
+        return {"type": "string", "maxLength": 64, "description": f"{listed}; {other}" if listed else other}
+    return {"type": "string", "enum": list(context.names), "description": listed}
+
+
+def _build_prompt_schema() -> dict[str, Any]:
+    return {"type": "string", "description": "your question to the user, one sentence", "maxLength": 300}
+
+
+# A reason comes before the choice in every form: models that must reason first vote better.
+# Bounded, because a small model writes until it is stopped, and a vote takes as long as its reason.
+_REASON = {"type": "string", "description": "one sentence", "maxLength": 200}
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    choice: str
+    """The label of an answer."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewAnswer:
+    content: str
+
+
+Action = Vote | NewAnswer | AskUser
+NEW_ANSWER = "new_answer"
+ACTIONS = ("vote", NEW_ANSWER, ASK_USER)
+"""Names of the tools that end a step."""
+
+_MAX_BESIDE_CALL = 40
+"""Characters beside a tool call that a model writes as text: tags or a code fence."""
+
+
+class ActionError(ValueError):
+    """The reply holds no usable action; the text says what is wrong, for the agent's one repair."""
+
+
+def build_vote_tools(
+    labels: Sequence[str], *, final: bool, ask_context: AskContext | None = None
+) -> tuple[ToolSpec, ...]:
+    """Return the tools of a voting round; in the final round only `vote`. ask_context None: the user is not asked.
+
+    labels: of the answers; none: the tools are the same in all rounds.
+    """
+    vote = ToolSpec("vote", "Vote for the best answer.", _build_schema(reason=_REASON, choice=_build_choice(labels)))
+    if final:
+        return (vote,)
+    new_answer = ToolSpec(NEW_ANSWER, "Submit a better answer.", _build_schema(content={"type": "string"}))
+    return (vote, new_answer) if ask_context is None else (vote, new_answer, build_ask_tool(ask_context))
+
+
+def build_vote_schema(
+    labels: Sequence[str],
+    *,
+    final: bool,
+    ask_context: AskContext | None = None,
+    calls: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return the same actions as one JSON Schema, for models without tool calls.
+
+    calls: schemas of tools that may be called before.
+    """
+    vote = _build_schema(reason=_REASON, action={"const": "vote"}, choice=_build_choice(labels))
+    options: list[Mapping[str, Any]] = [vote]
+    if not final:
+        options.append(_build_schema(reason=_REASON, action={"const": "new_answer"}, content={"type": "string"}))
+        options += [] if ask_context is None else [build_ask_schema(ask_context)]
+    options += calls
+    return dict(options[0]) if len(options) == 1 else {"anyOf": options}
+
+
+def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context: AskContext | None = None) -> Action:
+    """Return the action in a reply, from its first tool call or from the JSON object in its text.
+
+    Raises:
+        ActionError: there is none, or it does not have the required form.
+    """
+    if reply.tool_calls:
+        call = next((call for call in reply.tool_calls if call.name in ACTIONS), reply.tool_calls[0])
+        name, data = call.name, _require_object(call.arguments)
+    else:
+        name, data = _read_written_action(_require_object(reply.text))
+    if name == ASK_USER and ask_context is not None and not final:
+        try:
+            return read_ask_request(data, ask_context)
+        except AskError as e:
+            raise ActionError(str(e)) from e
+    return _to_action(name, data, labels, final)
+
+
+def find_written_call(text: str) -> ToolCall | None:
+    """Return the action that a reply consists of, written as a tool call in its text; None for any other reply."""
+    data = find_object(text, _MAX_BESIDE_CALL)
+    if data is None:
+        return None
+    name, fields = _read_written_action(data)
+    return ToolCall("", name, json.dumps(fields)) if name in ACTIONS and fields is not data else None
+
+
+def _read_written_action(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the fields of an action in the required form, or of a tool call that a model wrote as text.
+
+    Models that are trained on tool calls write those in one of three ways when their server does not read them.
+    """
+    inner = next((data[key] for key in ("arguments", "parameters", "input") if isinstance(data.get(key), dict)), data)
+    fields = cast("Mapping[str, Any]", inner)
+    # Where nothing holds it to the form, a small model leaves the name out.
+    unnamed = "vote" if "choice" in fields else NEW_ANSWER if "content" in fields else ""
+    return str(data.get("action") or data.get("name") or unnamed), fields
+
+
+def _to_action(name: str, data: Mapping[str, Any], labels: Sequence[str], final: bool) -> Action:
+    match name:
+        case "vote":
+            return _to_vote(data, labels)
+        case "new_answer" if not final:
+            content = data.get("content")
+            if not isinstance(content, str) or not content.strip():
+                raise ActionError("new_answer needs `content`, the complete answer")
+            return NewAnswer(content)
+        case _:
+            allowed = "vote" if final else "vote or new_answer"
+            raise ActionError(f"the action is {name[:40]!r}, allowed: {allowed}")
+
+
+def _to_vote(data: Mapping[str, Any], labels: Sequence[str]) -> Vote:
+    choice = str(data.get("choice", "")).strip().removeprefix("Answer ").strip("\"'. ").upper()
+    if choice not in labels:
+        raise ActionError(f"`choice` must be one of {', '.join(labels)}")
+    return Vote(choice, str(data.get("reason", "")).strip())
+
+
+def _require_object(text: str) -> Mapping[str, Any]:
+    data = find_object(text)
+    if data is None:
+        raise ActionError(
+            "the JSON object cannot be parsed"
+            if "{" in text and "}" in text
+            else "there is no JSON object in the reply"
+        )
+    return data
+
+
+def _build_choice(labels: Sequence[str]) -> dict[str, Any]:
+    return {"type": "string", "enum": list(labels)} if labels else {"type": "string", "description": "its letter"}
+
+
+def _build_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    return build_object_schema(properties)

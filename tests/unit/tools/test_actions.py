@@ -1,0 +1,300 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from massmem.core.messages import (
+    Reply,
+    ToolCall,
+    ToolSpec,
+)
+from massmem.core.params import ParamSpec
+from massmem.tools.actions import (
+    ANSWER,
+    ActionError,
+    AskContext,
+    AskError,
+    AskUser,
+    NewAnswer,
+    Vote,
+    build_ask_schema,
+    build_ask_tool,
+    build_call_schemas,
+    build_decision_schema,
+    build_vote_schema,
+    build_vote_tools,
+    describe_tools,
+    find_ask_request,
+    find_written_call,
+    format_call,
+    read_action,
+    read_call,
+    simplify_schema,
+)
+
+READ = ToolSpec(
+    "mcp__f__read",
+    "Read a\n file.",
+    {"type": "object", "properties": {"path": {"type": "string"}, "head": {"type": "integer"}}, "required": ["path"]},
+)
+NAMES = frozenset({"mcp__f__read"})
+
+
+def test_a_line_for_each_tool():
+    assert describe_tools([READ]) == "mcp__f__read(path, head?): Read a file."
+
+
+def test_a_reply_is_a_call_or_says_that_none_is_needed():
+    call, answer = build_decision_schema([READ])["anyOf"]
+    assert call["properties"]["action"] == {"const": "mcp__f__read"}
+    assert call["properties"]["arguments"]["required"] == ["path"]
+    assert answer["properties"] == {"action": {"const": ANSWER}}
+    assert build_call_schemas([READ]) == [call]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ('{"action": "mcp__f__read", "arguments": {"path": "a"}}', {"path": "a"}),
+        ('Sure:\n```json\n{"action": "mcp__f__read"}\n```', {}),
+    ],
+)
+def test_a_call_is_read(text: str, arguments: dict[str, Any]):
+    call = read_call(text, NAMES)
+    assert call is not None
+    assert (call.name, json.loads(call.arguments)) == ("mcp__f__read", arguments)
+    assert read_call(format_call(call), NAMES) == call
+
+
+@pytest.mark.parametrize("text", ["no", '{"action": "answer_now"}', '{"action": "x"}', "{[}", "[1]", '{"action": 1}'])
+def test_anything_else_is_no_call(text: str):
+    assert read_call(text, NAMES) is None
+
+
+def test_a_schema_is_reduced_to_what_a_grammar_is_made_of():
+    schema = {
+        "type": "object",
+        "$defs": {"x": {}},
+        "properties": {
+            "when": {"type": ["string", "null"], "format": "date", "pattern": "^x$", "description": "a day"},
+            "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
+            "ref": {"$ref": "#/$defs/x"},
+        },
+        "required": ["when", "gone"],
+    }
+    assert simplify_schema(schema) == {
+        "type": "object",
+        "properties": {
+            "when": {"description": "a day"},
+            "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
+            "ref": {},
+        },
+        "required": ["when"],
+        "additionalProperties": False,
+    }
+    deep: dict[str, Any] = {}
+    for _ in range(500):
+        deep = {"type": "object", "properties": {"a": deep}}
+    assert len(json.dumps(simplify_schema(deep))) < 2_000
+
+
+def test_a_call_without_arguments_is_written_as_one_that_can_be_read():
+    assert format_call(ToolCall("1", "mcp__f__read", "")) == '{"action": "mcp__f__read", "arguments": {}}'
+
+
+PARAMS = {
+    "order_id": ParamSpec(description="The order's number", mapping=("order number",)),
+    "zip": ParamSpec(),
+}
+ASKING = AskContext(PARAMS)
+REQUEST = {"action": "ask_user", "param": "order_id", "prompt": "Which order?"}
+
+
+def ask_call(**arguments: object) -> Reply:
+    return Reply(tool_calls=[ToolCall("1", "ask_user", json.dumps(arguments))])
+
+
+def test_a_request_by_tool_call():
+    assert find_ask_request(ask_call(param="order_id", prompt=" Which\norder? "), ASKING) == AskUser(
+        "order_id", "Which order?"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(REQUEST),
+        f"```json\n{json.dumps(REQUEST, indent=2)}\n```",
+        f"I need to know that first.\n{json.dumps(REQUEST)}",
+        json.dumps({"name": "ask_user", "arguments": {"param": "order_id", "prompt": "Which order?"}}),
+        json.dumps({**REQUEST, "param": "Order Number"}),
+        json.dumps({**REQUEST, "param": "ORDER ID"}),
+    ],
+)
+def test_a_request_in_the_text_of_a_model_without_tools(text: str):
+    assert find_ask_request(Reply(text=text), ASKING) == AskUser("order_id", "Which order?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Paris.",
+        '{"capital": "Paris"}',
+        "{",
+        '{"action": "vote", "choice": "A"}',
+        f"{json.dumps(REQUEST)} is how an agent asks. " + "It is a small protocol. " * 40,
+        "[1, 2]",
+    ],
+)
+def test_an_answer_is_no_request(text: str):
+    assert find_ask_request(Reply(text=text), ASKING) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (ask_call(param="shoe size", prompt="?"), "`param` must be one of: order_id, zip"),
+        (ask_call(prompt="?"), "`param` must be one of"),
+        (ask_call(param="zip", prompt="  "), "`prompt` must be your question"),
+        (ask_call(param="zip"), "`prompt` must be your question"),
+        (Reply(tool_calls=[ToolCall("1", "ask_user", "no json")]), "`param` must be one of"),
+    ],
+)
+def test_unusable_part_of_a_question_is_named(reply: Reply, problem: str):
+    with pytest.raises(AskError, match=problem):
+        find_ask_request(reply, ASKING)
+
+
+def test_param_known_or_asked_in_vain_is_not_offered():
+    asking = AskContext(PARAMS, known={"zip": "12345"})
+    assert asking.names == ("order_id",)
+    assert build_ask_tool(asking).parameters["properties"]["param"]["enum"] == ["order_id"]
+    assert not AskContext(PARAMS, known={"zip": "1"}, given_up=frozenset({"order_id"})).may_ask
+    assert not AskContext().may_ask
+    assert "12345" not in repr(asking)
+
+
+def test_in_vain_is_said():
+    with pytest.raises(AskError, match="did not give it"):
+        find_ask_request(ask_call(param="zip", prompt="?"), AskContext(PARAMS, given_up=frozenset({"zip"})))
+
+
+def test_free_names_are_made_plain():
+    free = AskContext(free=True)
+    assert find_ask_request(ask_call(param="Shoe size", prompt="Which?"), free) == AskUser("shoe_size", "Which?")
+    with pytest.raises(AskError, match="a short name of your own"):
+        find_ask_request(ask_call(param="../../etc", prompt="?"), free)
+    assert "enum" not in build_ask_schema(free)["properties"]["param"]
+
+
+def test_descriptions_reach_the_model():
+    assert "order_id: The order's number; zip: zip" in json.dumps(build_ask_tool(ASKING).parameters)
+
+
+@given(st.text())
+def test_no_text_raises_anything_but_ask_error(text: str):
+    try:
+        find_ask_request(Reply(text=text), ASKING)
+    except AskError as e:
+        assert str(e)
+
+
+LABELS = ["A", "B", "C"]
+
+
+def call(name: str, **arguments: object) -> Reply:
+    return Reply(tool_calls=[ToolCall("1", name, json.dumps(arguments))])
+
+
+def test_a_vote_by_tool_call():
+    assert read_action(call("vote", reason="clear", choice="B"), LABELS, final=True) == Vote("B", "clear")
+
+
+def test_a_new_answer_by_tool_call():
+    assert read_action(call("new_answer", content="x"), LABELS, final=False) == NewAnswer("x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"reason": "r", "action": "vote", "choice": "C"}',
+        'Sure:\n```json\n{"reason": "r", "action": "vote", "choice": "c"}\n```',
+        '{"reason": "r", "action": "vote", "choice": "Answer C."}',
+        '{"reason": "r", "choice": "C"}',
+        '{"name": "vote", "arguments": {"reason": "r", "choice": "C"}}',
+        '{{"name": "vote", "arguments": {"reason": "r", "choice": "C"}}}',
+    ],
+)
+def test_a_vote_as_json_text(text: str):
+    assert read_action(Reply(text=text), LABELS, final=False) == Vote("C", "r")
+
+
+def test_new_answer_as_json_text_needs_no_name():
+    assert read_action(Reply(text='{"content": "x"}'), LABELS, final=False) == NewAnswer("x")
+
+
+WRITTEN = '{"name": "vote", "arguments": {"choice": "C"}}'
+
+
+@pytest.mark.parametrize("text", [WRITTEN, f"<tool_call>\n{WRITTEN}\n</tool_call>", f"```json\n{WRITTEN}\n```"])
+def test_reply_that_is_a_tool_call_written_as_text_is_one(text: str):
+    assert find_written_call(text) == ToolCall("", "vote", '{"choice": "C"}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rome",
+        '{"city": "Rome"}',
+        '{"choice": "C"}',
+        '{"name": "Ann", "arguments": {"choice": "C"}}',
+        f"To vote in this protocol a program sends the following object: {WRITTEN}",
+    ],
+)
+def test_answer_that_only_looks_like_a_tool_call_is_none(text: str):
+    assert find_written_call(text) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (Reply(text="I like B"), "no JSON object"),
+        (Reply(text='{"action": "vote", "choice": '), "no JSON object"),
+        (Reply(text='{"action": "vote", "choice": }'), "cannot be parsed"),
+        (Reply(text='{"action": "vote", "choice": "D"}'), "must be one of A, B, C"),
+        (Reply(text='{"answer": "A"}'), "allowed: vote"),
+        (call("sing"), "'sing'"),
+        (call("new_answer", content="  "), "needs `content`"),
+        (call("new_answer", content=7), "needs `content`"),
+        (call("vote", reason="r"), "must be one of"),
+        (Reply(tool_calls=[ToolCall("1", "vote", "[1]")]), "no JSON object"),
+        (Reply(text="{" * 100_000 + "}" * 100_000), "cannot be parsed"),
+    ],
+)
+def test_unusable_part_is_named(reply: Reply, problem: str):
+    with pytest.raises(ActionError, match=problem):
+        read_action(reply, LABELS, final=False)
+
+
+def test_the_final_round_takes_votes_only():
+    with pytest.raises(ActionError, match=r"allowed: vote$"):
+        read_action(call("new_answer", content="late"), LABELS, final=True)
+    assert [t.name for t in build_vote_tools(LABELS, final=True)] == ["vote"]
+    assert [t.name for t in build_vote_tools(LABELS, final=False)] == ["vote", "new_answer"]
+    assert "new_answer" not in json.dumps(build_vote_schema(LABELS, final=True))
+
+
+def test_the_reason_stands_before_the_choice_in_every_form():
+    for form in (build_vote_tools(LABELS, final=True)[0].parameters, build_vote_schema(LABELS, final=True)):
+        names = list(form["properties"])
+        assert names.index("reason") < names.index("choice")
+
+
+@given(st.text())
+def test_no_text_raises_anything_but_action_error(text: str):
+    try:
+        read_action(Reply(text=text), LABELS, final=False)
+    except ActionError as e:
+        assert str(e)
