@@ -348,7 +348,8 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         shared = winner == memory.agent_id
         if is_lost(message, winner):
             memory = replace(memory, note=NOT_CHOSEN)
-        allowed = may_see(scope, memory, won=shared) and not (is_question(memory.text) and is_echo(memory.text, question.terms))
+        repeats = is_question(memory.text) and is_echo(memory.text, question.terms)
+        allowed = may_see(scope, memory, won=shared) and not repeats
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
         if not allowed or prompt.have(memory) or cost > room:
             continue

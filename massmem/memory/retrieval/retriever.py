@@ -153,7 +153,7 @@ class Retriever:
         lexical_only: bool,
     ) -> RecallResult:
         """Show what matters. What does not is named as left out."""
-        decision = self._silence.decide(question, c, scope, options)
+        decision = self._silence.decide(question, c, scope, options, lexical_only=lexical_only)
         has_best = options.abstain and not lexical_only and decision.score >= decision.threshold
         is_tail = find_tail(question, c) & has_best
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]

@@ -57,12 +57,15 @@ class Silence:
         self._levels: dict[All, tuple[int, float]] = {}
         """By what is visible: how many memories there were, and the level. Finding it among 50,000 takes 0.1 s."""
 
-    def decide(self, question: Question, c: Candidates, scope: Scope, options: RecallOptions) -> Decision:
+    def decide(
+        self, question: Question, c: Candidates, scope: Scope, options: RecallOptions, *, lexical_only: bool
+    ) -> Decision:
         """Return whether the candidates are shown. Their relevance is set."""
         if not c.memories:
             return NOTHING_FOUND
         score = max(memory.relevance for memory in c.memories)
-        return Decision.of(score, self._find_threshold(question, c, scope), self._explain(question, c, scope, options))
+        threshold = self._find_threshold(question, c, scope, lexical_only=lexical_only)
+        return Decision.of(score, threshold, self._explain(question, c, scope, options))
 
     @staticmethod
     def _explain(question: Question, c: Candidates, scope: Scope, options: RecallOptions) -> str:
@@ -76,38 +79,39 @@ class Silence:
             return "what the question asks for is on record"
         return ""
 
-    def _find_threshold(self, question: Question, c: Candidates, scope: Scope) -> float:
+    def _find_threshold(self, question: Question, c: Candidates, scope: Scope, *, lexical_only: bool) -> float:
         is_named = bool(find_names(question, (name for name in c.speakers if name[:1].isupper())))
         is_dated = any(((c.day >= first) & (c.day <= last)).any() for first, last in question.days)
-        count, level = self._find_level(scope)
-        if level is None:
+        if lexical_only:
             return 0.0 if is_dated else find_least_share(question, is_named=is_named)
-        margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * max(0.0, log2(max(count, 1) / _SMALL_STORE)))
+        count, level = self._find_level(scope)
+        margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * max(0.0, log2(count / _SMALL_STORE)))
         margin *= _ASKED if is_dated or question.asks_past else 1.0
         return level + (margin - _NAMED * is_named) * (1 - level)
 
-    def _find_level(self, scope: Scope) -> tuple[int, float | None]:
-        """Return how many memories there are, and the relevance that an unrelated question reaches among the visible.
+    def _find_level(self, scope: Scope) -> tuple[int, float]:
+        """Return how many memories the scope may see, and the relevance that an unrelated question reaches among them.
 
-        None: there are no vectors. Questions in a language that is spoken in the store reach most: these count.
+        Questions in a language that is spoken in the store reach most: these count. A part of the store is taken for a
+        small one.
         """
         is_limited = scope.as_of is not None or scope.origin is not None or not scope.all_sessions
         visible = visible_to(scope) if is_limited else EVERYTHING
-        count = self._index.count(Selection())
+        count = max(1, self._index.count(Selection()))
         known, level = self._levels.get(visible, (0, 0.0))
-        if known and known <= count <= _GROWTH * known:
-            return known, level
+        seen = _SMALL_STORE if is_limited else count
+        if known <= count <= _GROWTH * known:
+            return seen, level
         medians: list[float] = []
         for questions in _read_unrelated_questions():
             vectors = [vector for text in questions if (vector := self._embed(name_topic(text))) is not None]
             best = [hit[1] for vector in vectors for hit in self._index.search_meaning(vector, visible, 1)]
             medians += [median(best)] if best else []
-        if not medians:
-            return count, None
+        level = max(medians, default=0.0)
         while len(self._levels) >= _MOST_SCOPES:
             self._levels.pop(next(iter(self._levels)))
-        self._levels[visible] = (count, max(medians))
-        return count, max(medians)
+        self._levels[visible] = (count, level)
+        return seen, level
 
 
 def find_word_shares(question: Question, c: Candidates) -> Floats:
