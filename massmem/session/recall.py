@@ -228,9 +228,9 @@ class SessionMemory:
 
     async def _explain(self, question: str, scope: Scope, result: RecallResult) -> None:
         """Say in the log, and in a debug file, what was found and why it is shown or not."""
-        found = f"Found {len(result.memories)} memories" if result.memories else "No relevant memories found"
+        outcome = f"Found {len(result.memories)} memories" if result.memories else "No relevant memories found"
         why = result.decision.reason
-        log.debug("%s (agent=%s, %d tokens; %s)", found, scope.agent_id, result.tokens, why)
+        log.debug("%s (agent=%s, %d tokens; %s)", outcome, scope.agent_id, result.tokens, why)
         if self._debug is None:
             return
         place = {"agent_id": scope.agent_id, "session_id": scope.session_id, "turn": scope.turn, "question": question}

@@ -124,9 +124,9 @@ def ask(
             asked = [q["question"] for c in others if is_locomo(c) is of_set for q in list_scored(c["questions"])]
             if asked:
                 answers[f"others, {name}"] = _ask_each(memory, _draw(draw, asked))
-            mine = [(c, q) for c, q in own if is_locomo(c) is of_set]
-            if mine:
-                answers[f"own, {name}"] = _ask_own(memory, _draw(draw, mine))
+            of_own = [(c, q) for c, q in own if is_locomo(c) is of_set]
+            if of_own:
+                answers[f"own, {name}"] = _ask_own(memory, _draw(draw, of_own))
         return memory.count(), answers
 
 
@@ -179,10 +179,12 @@ def _ask(memory: Adapter, question: str, answers: Answers) -> RecallResult:
 def _ask_own(memory: Adapter, questions: Iterable[tuple[Conversation, Mapping[str, Any]]]) -> Answers:
     answers = Answers()
     for conversation, question in questions:
-        wanted = {f"{conversation['id']}/{message_id}" for message_id in question["evidence"]}
+        evidence = {f"{conversation['id']}/{message_id}" for message_id in question["evidence"]}
 
-        def share(result: RecallResult, wanted: set[str] = wanted) -> float:
-            return len(wanted.intersection(i for memory in result.memories for i in memory.message_ids)) / len(wanted)
+        def share(result: RecallResult, evidence: set[str] = evidence) -> float:
+            return len(evidence.intersection(i for memory in result.memories for i in memory.message_ids)) / len(
+                evidence
+            )
 
         answers.evidence.append(share(_ask(memory, question["question"], answers)))
         answers.without_silence.append(share(memory.recall(question["question"], _BUDGET, abstain=False)))

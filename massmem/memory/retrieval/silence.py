@@ -128,8 +128,8 @@ def find_word_shares(question: Question, c: Candidates) -> Floats:
         held[int(c.key[i])] = frozenset(n for n, forms in enumerate(words) if not terms.isdisjoint(forms))
     none: frozenset[int] = frozenset()
     keys: list[int] = c.key.tolist()
-    found = [len(held.get(key - 1, none) | held.get(key, none) | held.get(key + 1, none)) for key in keys]
-    return np.minimum(np.array(found, np.float64) / max(1, len(words) - question.spellings), 1.0)
+    counts = [len(held.get(key - 1, none) | held.get(key, none) | held.get(key + 1, none)) for key in keys]
+    return np.minimum(np.array(counts, np.float64) / max(1, len(words) - question.spellings), 1.0)
 
 
 def find_tail(question: Question, c: Candidates) -> Flags:

@@ -46,7 +46,7 @@ async def home(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
         "三十六乘以十五等于多少？",
     ],
 )
-async def test_what_has_nothing_to_do_with_the_home_recalls_nothing(home: IndexedMemory, question: str):
+async def test_an_unrelated_question_recalls_nothing(home: IndexedMemory, question: str):
     result = await home.recall(question, ELSEWHERE, ROOM)
     assert (result.text, result.memories, result.tokens) == ("", (), 0)
     assert result.decision.score < result.decision.threshold
@@ -57,7 +57,7 @@ async def test_what_has_nothing_to_do_with_the_home_recalls_nothing(home: Indexe
 
 
 @pytest.mark.parametrize("question", ["What colour are sunsets?", "Why is the sky blue?", "How is light scattered?"])
-async def test_what_the_home_is_about_is_recalled_with_its_relevance(home: IndexedMemory, question: str):
+async def test_a_related_question_recalls_memories_with_their_relevance(home: IndexedMemory, question: str):
     result = await home.recall(question, ELSEWHERE, ROOM)
     assert result.memories
     assert max(m.relevance for m in result.memories) >= result.decision.threshold
@@ -105,7 +105,7 @@ async def test_a_value_that_is_asked_for_is_shown(home: IndexedMemory):
     assert "Ghent" in result.text
 
 
-async def test_what_matters_less_than_the_rest_is_left_out(home: IndexedMemory):
+async def test_a_passage_far_below_the_best_is_left_out(home: IndexedMemory):
     await home.record([make_episode("The parcel goes to Mrs Okafor in Leeds on Tuesday.", 9, session="x")])
     result = await home.recall("Why are sunsets red in the evening on a Tuesday?", ELSEWHERE, ROOM)
     assert "Okafor" not in result.text
