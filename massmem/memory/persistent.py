@@ -222,7 +222,7 @@ class Decision:
     threshold: float = 0.0
     """The least that is shown."""
     reason: str = ""
-    """In plain words, "silent: ..." or "shown: ..."."""
+    """In plain words, "silent: ..." or "shown: ..."; "" when nothing was found."""
 
     @classmethod
     def of(cls, score: float, threshold: float, why: str = "") -> "Decision":
@@ -234,9 +234,6 @@ class Decision:
     @property
     def is_silent(self) -> bool:
         return self.reason.startswith("silent")
-
-
-NOTHING_FOUND = Decision(reason="silent: nothing was found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +253,7 @@ class RecallResult:
     """Pinned memories for which there was no room."""
     silenced: tuple[Memory, ...] = ()
     """The best of what would have been shown without `RecallOptions.abstain`, best first."""
-    decision: Decision = NOTHING_FOUND
+    decision: Decision = Decision()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from massmem.memory.access import visible_to
 from massmem.memory.claims import find_topic
 from massmem.memory.index import EVERYTHING, All, Index
-from massmem.memory.persistent import NOTHING_FOUND, Decision, RecallOptions, Scope, Selection
+from massmem.memory.persistent import Decision, RecallOptions, Scope, Selection
 from massmem.memory.retrieval.query import (
     Question,
     explain_asking,
@@ -62,7 +62,7 @@ class Silence:
     ) -> Decision:
         """Return whether the candidates are shown. Their relevance is set."""
         if not c.memories:
-            return NOTHING_FOUND
+            return Decision()
         score = max(memory.relevance for memory in c.memories)
         threshold = self._find_threshold(question, c, scope, lexical_only=lexical_only)
         return Decision.of(score, threshold, self._explain(question, c, scope, options))
