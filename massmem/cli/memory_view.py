@@ -103,7 +103,8 @@ def print_hits(hits: Found, memories: Sequence[Memory]) -> None:
 def print_explanation(recalled: RecallResult) -> None:
     """Say on stderr why something is shown or nothing, and what is left out, with its relevance."""
     decision = recalled.decision
-    notify(f"score {decision.score:.2f}, threshold {decision.threshold:.2f}; {decision.reason}")
+    reason = f"; {decision.reason}" if recalled.memories else ""  # else it stands there already
+    notify(f"score {decision.score:.2f}, threshold {decision.threshold:.2f}{reason}")
     for memory in recalled.silenced:
         notify(f"left out, {memory.relevance:.2f}: {one_line(memory.text, 60)}")
 
