@@ -21,6 +21,7 @@ from massmem.cli.memory_view import (
     details_to_dict,
     explain_list,
     memory_to_dict,
+    print_explanation,
     print_history,
     print_hits,
     print_memories,
@@ -47,7 +48,7 @@ from massmem.memory.persistent import USER, Memory, Selection
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.jobs import DrainCounts
 from massmem.session.memories import Memories, View
-from massmem.session.recall import create_recorder, to_memories
+from massmem.session.recall import create_recorder, explain_recall, to_memories
 from massmem.store.ports import SessionStore
 
 _ALL = 1_000_000
@@ -92,6 +93,9 @@ def search_command(
     everything: Annotated[
         bool, typer.Option("--all", help="Also what an agent would not be shown, below a line that says so.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why these are shown, how much each matters, and what is left out.")
+    ] = False,
     as_of: AsOf = None,
     origin: FromOrigin = None,
     owner: OwnerName = None,
@@ -114,10 +118,13 @@ def search_command(
         rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, hits.beyond or ())]
         notes = {"lexical_only": recalled.lexical_only, "unavailable": hits.unavailable or None}
         notes |= {"beyond": more} if everything else {}
+        notes |= {"explanation": explain_recall(recalled)} if explain else {}
         pinned = [memory_to_dict(memory) for memory in recalled.pinned]
         write_json({"query": query, "pinned": pinned, "memories": rows, "tokens": recalled.tokens} | notes)
         return
     print_hits(hits, memories)
+    if explain:
+        print_explanation(recalled)
 
 
 @app.command("history")
