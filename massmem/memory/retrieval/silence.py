@@ -32,7 +32,7 @@ Embed = Callable[[str], Sequence[float] | None]
 
 _MARGIN = 0.27
 """Of the way from what an unrelated question reaches to a perfect match. docs/memory.md has the curve."""
-_LESS_MARGIN, _SMALL_STORE, _LEAST_MARGIN = 0.055, 4_000, 0.05
+_LESS_MARGIN, _SMALL_STORE, _LEAST_MARGIN = 0.13, 6_000, 0.05
 """So much less with each doubling beyond a small store: the best of many is nearly the same for all unrelated
 questions, and evidence stands less far above it."""
 _NAMED = 0.3
