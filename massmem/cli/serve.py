@@ -190,8 +190,7 @@ def mcp_command(
 
 
 async def _serve(setup: Setup) -> None:
-    from massmem.server.mcp.access import LocalAccess
-    from massmem.server.mcp.tools import create_mcp_server
+    from massmem.server.mcp.tools import LocalAccess, create_mcp_server
     from massmem.session.team import Team
 
     team = await Team.open(setup.config, home=setup.home)
