@@ -314,6 +314,7 @@ async def memory_history(
 async def memory_figures(caller: Authorized) -> MemoryFigures:
     """How much is remembered, by agent, turn and day."""
     memories, unavailable = await _open(caller).list(Selection(), _COUNTED)
+    queue = await caller.service.team.store.count_recordings() if caller.is_operator else None
     agents: dict[str, Counter[str]] = {}
     days: dict[str, Counter[str]] = {}
     turns: Counter[str] = Counter()
@@ -327,7 +328,7 @@ async def memory_figures(caller: Authorized) -> MemoryFigures:
         days=[DayMemories(day=day, agents=dict(counts)) for day, counts in sorted(days.items())],
         turns=dict(sorted(turns.items(), key=lambda item: int(item[0]))),
         counted=len(memories),
-        queue=await _read_queue(caller) if caller.is_operator else None,
+        queue=None if queue is None else Queue.model_validate(queue, from_attributes=True),
         size=await _open(caller).measure() if caller.is_operator else None,
         notice=_explain(unavailable),
     )
@@ -394,16 +395,18 @@ async def forget(
 
     With `everywhere` it does not: each sentence of the user's conversations that says the same goes.
     """
-    if everywhere:
-        memory = await _find(caller, memory_id)
-        async with _open(caller).open_eraser() as eraser:
-            receipt = await eraser.erase(await eraser.read_orders([memory.id], ()))
-        shown = _show_receipt(receipt, caller)
-        entries = receipt.deleted.memories
-        return Forgotten(id=memory_id, entries=entries, forgotten_at=receipt.forgotten_at, receipt=shown)
     memory = await _find(caller, memory_id)
-    entries = await _open(caller).forget(Selection(ids=(memory.id,)))
-    return Forgotten(id=memory_id, entries=entries, forgotten_at=now())
+    if not everywhere:
+        entries = await _open(caller).forget(Selection(ids=(memory.id,)))
+        return Forgotten(id=memory_id, entries=entries, forgotten_at=now())
+    async with _open(caller).open_eraser() as eraser:
+        receipt = await eraser.erase(await eraser.read_orders([memory.id], ()))
+    return Forgotten(
+        id=memory_id,
+        entries=receipt.deleted.memories,
+        forgotten_at=receipt.forgotten_at,
+        receipt=_show_receipt(receipt, caller),
+    )
 
 
 def _open(caller: Caller) -> Memories:
@@ -441,11 +444,6 @@ async def _find(caller: Caller, memory_id: str) -> Memory:
     if memory is None:
         raise HTTPException(404, "There is no such memory")
     return memory
-
-
-async def _read_queue(caller: Caller) -> Queue:
-    counts = await caller.service.team.store.count_recordings()
-    return Queue(pending=counts.pending, done=counts.done, failed=counts.failed, reason=counts.reason)
 
 
 def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
