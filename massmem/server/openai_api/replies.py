@@ -319,7 +319,10 @@ class _ResponseEncoder:
                 return []
             case Progress(text):
                 if not answer.progress:
-                    events += self._open_reasoning()
+                    item = ReasoningItem(id=_reasoning_id(answer), summary=[], status="in_progress").model_dump()
+                    part = {"type": "summary_text", "text": ""}
+                    events.append(self.event("response.output_item.added", output_index=0, item=item))
+                    events.append(self._of_summary("response.reasoning_summary_part.added", part=part))
                 events.append(self._of_summary("response.reasoning_summary_text.delta", delta=text))
             case Words(text):
                 events += self._open_message()
@@ -332,14 +335,6 @@ class _ResponseEncoder:
             kind = "response.incomplete" if answer.finish.reason == "length" else "response.completed"
             events.append(self.event(kind, response=make_response(answer).model_dump()))
         return events
-
-    def _open_reasoning(self) -> list[ServerSentEvent]:
-        item = ReasoningItem(id=_reasoning_id(self._answer), summary=[], status="in_progress").model_dump()
-        part = {"type": "summary_text", "text": ""}
-        return [
-            self.event("response.output_item.added", output_index=0, item=item),
-            self._of_summary("response.reasoning_summary_part.added", part=part),
-        ]
 
     def _open_message(self) -> list[ServerSentEvent]:
         if self._in_message:

@@ -516,6 +516,7 @@ async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchH
     messages = await store.search_messages(query, None, limit, owner=caller.owner)
     sessions = {session_id: await store.get_session(session_id) for session_id in {m.session_id for m in messages}}
     words = query.split()
+    roles: dict[str, Literal["user", "tool"]] = {"user": "user", "tool_result": "tool"}
     hits: list[SearchHit] = []
     for hit in messages:
         session = sessions[hit.session_id]
@@ -528,7 +529,7 @@ async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchH
                 session_id=public_session_id(hit.session_id),
                 title=session.display_title,
                 turn=hit.turn,
-                role=_get_role(hit),
+                role=roles.get(hit.kind, "assistant"),
                 agent=hit.agent_name or None,
                 excerpt=_excerpt_question(hit, words) if hit.kind == "user" else cut_excerpt(text, words),
                 created_at=hit.created_at,
@@ -592,12 +593,6 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         files=[FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash) for file in files],
         created_at=message.created_at,
     )
-
-
-def _get_role(message: MessageRecord) -> Literal["user", "assistant", "tool"]:
-    if message.kind == "user":
-        return "user"
-    return "tool" if message.kind == "tool_result" else "assistant"
 
 
 def _show_turn(turn: TurnRecord, session: SessionRecord) -> TurnEntry:
