@@ -107,8 +107,8 @@ def _show_context(team: Team, context: AgentContext, summary: MessageRecord | No
     settings = config.memory.compression
     compression = None
     if summary is not None and summary.content == prompt.summary:
-        removed, kept, by = (summary.metadata.get(name) for name in ("removed", "kept", "by"))
-        compression = Compression(removed=int(removed or 0), remaining=int(kept or 0), by=str(by or ""))
+        removed, remaining, by = (summary.metadata.get(name) for name in ("removed", "kept", "by"))
+        compression = Compression(removed=int(removed or 0), remaining=int(remaining or 0), by=str(by or ""))
     return ContextEntry(
         agent_id=config.id,
         name=config.display_name,
