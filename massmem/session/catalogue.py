@@ -152,10 +152,8 @@ class SessionDeleter:
         try:
             for session_id in session_ids:
                 await asyncio.to_thread(registry.remove, session_id)
-        except RegistryDamaged as e:
-            e.copy.unlink(missing_ok=True)  # it may name these sessions
-            url = self.config.store.url
-            await asyncio.to_thread(registry.replace, await build_entries(self.store, url))
+        except RegistryDamaged:  # its bytes may name these sessions
+            await asyncio.to_thread(registry.replace, await build_entries(self.store, self.config.store.url))
 
 
 async def delete_contents(

@@ -432,7 +432,7 @@ class Eraser:
 
     async def _rename_in_registry(self, redactor: Redactor) -> None:
         registry = Registry(self.home)
-        with suppress(RegistryDamaged):  # a copy of it was a trace, and it is made again from the store
+        with suppress(RegistryDamaged):  # it is made again from the store
             entries = await asyncio.to_thread(registry.read_entries)
             new = [replace(entry, description=redactor.redact_title(entry.description)) for entry in entries]
             if changed := [entry for entry, old in zip(new, entries, strict=True) if entry != old]:
