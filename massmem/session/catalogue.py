@@ -145,9 +145,6 @@ class SessionDeleter:
         """
         names = [session_id.encode() for session_id in session_ids]
         await asyncio.to_thread(Traces(self.config, self.home, self.folder).delete, names)
-        await self._unlist(session_ids)
-
-    async def _unlist(self, session_ids: Sequence[str]) -> None:
         registry = Registry(self.home)
         try:
             for session_id in session_ids:

@@ -379,8 +379,8 @@ class Eraser:
                 await self.store.save_state(session_id, change.state)
             entries = sorted((*change.entries, *change.memory_changes), key=lambda entry: entry.seq)
             await self.store.rewrite_log(session_id, [_requeue(entry) for entry in entries])
-            if change.title is not None:
-                await self.store.rename_session(session_id, redactor.redact_title(await self._read_title(session_id)))
+            if change.title is not None and (session := await self.store.get_session(session_id)) is not None:
+                await self.store.rename_session(session_id, redactor.redact_title(session.title))
             if session_id not in deleted.sessions:
                 deleted.sessions.append(session_id)
             deleted.events += len(change.entries)
@@ -425,10 +425,6 @@ class Eraser:
             document = await asyncio.to_thread(read_document, name, data)
             texts.append(document.text)
         return any(redactor.mentions(text) for text in texts)
-
-    async def _read_title(self, session_id: str) -> str:
-        session = await self.store.get_session(session_id)
-        return "" if session is None else session.title
 
     async def _rename_in_registry(self, redactor: Redactor) -> None:
         registry = Registry(self.home)

@@ -182,20 +182,27 @@ def read_sessions(database: Path) -> list[Entry]:
     )
     store = f"sqlite:///{database}"
     try:
-        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            return [_row_to_entry(row, store) for row in connection.execute(query)]
+        rows = _fetch(database, query)
     except sqlite3.Error as e:
         raise StoreError(f"the sessions in {database} cannot be read: {e}", "check it with: massmem doctor") from e
+    return [
+        Entry(name, _to_utc(start), end and _to_utc(end), status, path, model, _hide_secrets(description), store)
+        for name, start, end, status, path, model, description in rows
+    ]
 
 
 def read_lease_owner(database: Path, session_id: str) -> str | None:
     """Return who holds the lease of a session in an SQLite store, None when nobody does or it cannot be read."""
     try:
-        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            row = connection.execute("SELECT owner FROM leases WHERE session_id = ?", (session_id,)).fetchone()
+        rows = _fetch(database, "SELECT owner FROM leases WHERE session_id = ?", session_id)
     except sqlite3.Error:
         return None
-    return None if row is None else str(row[0])
+    return str(rows[0][0]) if rows else None
+
+
+def _fetch(database: Path, query: str, *parameters: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(query, parameters).fetchall()
 
 
 def require_database(home: Path, url: str) -> None:
@@ -309,12 +316,6 @@ def _to_row(entry: Entry) -> dict[str, str | None]:
 
 def _by_id(entries: Iterable[Entry]) -> dict[str, Entry]:
     return {entry.session_id: _read_entry(_to_row(entry)) for entry in entries}
-
-
-def _row_to_entry(row: tuple[Any, ...], store: str) -> Entry:
-    session_id, start, end, status, config_path, model, description = row
-    ended = _to_utc(end) if end else None
-    return Entry(session_id, _to_utc(start), ended, status, config_path, model, _hide_secrets(description), store)
 
 
 def _hide_secrets(text: str) -> str:

@@ -1,6 +1,5 @@
 """Reads conversations of ChatGPT: a tree of messages, of which many are work that nobody saw."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from massmem.session.imports.conversations import (
     build,
     first_of,
     follow_branch,
+    parse_json,
     read_time,
 )
 
@@ -111,7 +111,7 @@ class _Reader:
     def _read_document(self, recipient: str, content: Mapping[str, Any]) -> str:
         """Return the document beside the chat as the call made or changed it, "" when it did not."""
         text = content.get("text") or "".join(part for part in as_list(content.get("parts")) if isinstance(part, str))
-        call = as_object(_parse_json(text))
+        call = as_object(parse_json(text))
         if recipient == "canmore.create_textdoc" and isinstance(call.get("content"), str):
             self._name, self._document = str(call.get("name") or "document"), call["content"]
         elif not (recipient == "canmore.update_textdoc" and self._update(as_list(call.get("updates")))):
@@ -136,14 +136,6 @@ class _Reader:
                 return False
         is_changed, self._document = document != self._document, document
         return is_changed
-
-
-def _parse_json(text: str) -> Any:
-    """Return the value that a text is the JSON of, None for another text."""
-    try:
-        return json.loads(text, strict=False)
-    except (ValueError, TypeError, RecursionError):
-        return None
 
 
 def _add_attachments(text: str, attachments: list[Any]) -> str:
@@ -184,7 +176,7 @@ def _link(title: str, url: Any) -> str:
 def _show_mark(kind: str, details: str) -> str:
     """Return what a mark shows that no reference explains: the name of a thing, a link, or nothing."""
     if kind == "entity":
-        names = as_list(_parse_json(details))
+        names = as_list(parse_json(details))
         return names[1] if len(names) > 1 and isinstance(names[1], str) else ""
     if kind == "url":
         title, _, url = details.partition("\ue202")

@@ -22,6 +22,7 @@ from massmem.session.imports.conversations import (
     first_of,
     make_id,
     make_title,
+    parse_json,
     read_time,
 )
 from massmem.session.imports.programs import LISTINGS, PROGRAMS, read_turn
@@ -318,7 +319,7 @@ def _list_elements(text: str, file: str, export: Export) -> Iterator[Any]:
     """Yield the elements of a list one by one, so that a large export is never in memory as objects; or the one value;
     or those of JSON lines. Raises InputError: it is none of these."""
     first, _, others = text.strip().partition("\n")
-    is_list = first.startswith("[") and not (others and _is_json(first))
+    is_list = first.startswith("[") and not (others and parse_json(first) is not None)
     try:
         if is_list:
             yield from _iterate_list(text)
@@ -347,14 +348,6 @@ def _list_elements(text: str, file: str, export: Export) -> Iterator[Any]:
         raise InputError(f"{file} is neither JSON nor JSON lines{where}", _KNOWN) from error
     if bad:
         export.left_out["line that is no JSON"] += bad
-
-
-def _is_json(line: str) -> bool:
-    try:
-        _JSON.decode(line)
-    except ValueError:
-        return False
-    return True
 
 
 def _iterate_list(text: str) -> Iterator[Any]:
