@@ -491,7 +491,8 @@ async def check_recall(context: DoctorContext) -> Sequence[CheckResult]:
     async with _open_memory(context) as memory:
         try:
             await memory.record([Episode(session_id, f"{secrets.randbits(128):032x}", 0, 1, "user", SAMPLE, now())])
-            recalled = await memory.recall(QUERY, Scope(session_id, "setup_check", 2), RecallOptions(200))
+            options = RecallOptions(200, abstain=False)
+            recalled = await memory.recall(QUERY, Scope(session_id, "setup_check", 2), options)
         finally:
             await memory.forget(Selection(session_id=session_id))
     steps = [ok("PersistentMemory created!"), ok("Messages recorded!")]

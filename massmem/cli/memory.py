@@ -21,6 +21,7 @@ from massmem.cli.memory_view import (
     details_to_dict,
     explain_list,
     memory_to_dict,
+    print_explanation,
     print_history,
     print_hits,
     print_memories,
@@ -47,7 +48,7 @@ from massmem.memory.persistent import USER, Memory, Selection
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.jobs import DrainCounts
 from massmem.session.memories import Memories, View
-from massmem.session.recall import create_recorder, to_memories
+from massmem.session.recall import create_recorder, explain_recall, to_memories
 from massmem.store.ports import SessionStore
 
 _ALL = 1_000_000
@@ -92,13 +93,18 @@ def search_command(
     everything: Annotated[
         bool, typer.Option("--all", help="Also what an agent would not be shown, below a line that says so.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why these are shown, how much each matters, and what is left out.")
+    ] = False,
     as_of: AsOf = None,
     origin: FromOrigin = None,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find what agents would be shown, by meaning and words, best first, with its relevance from 0 to 1.
+    """Find what agents would be shown: the best first.
+
+    By meaning and words; FITS is how much a memory matters, from 0 to 1.
 
     Those of the user, of winners, and of the agent itself are searched. Values that no longer hold are left out unless
     the words ask for history.
@@ -112,10 +118,13 @@ def search_command(
         rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, hits.beyond or ())]
         notes = {"lexical_only": recalled.lexical_only, "unavailable": hits.unavailable or None}
         notes |= {"beyond": more} if everything else {}
+        notes |= {"explanation": explain_recall(recalled)} if explain else {}
         pinned = [memory_to_dict(memory) for memory in recalled.pinned]
         write_json({"query": query, "pinned": pinned, "memories": rows, "tokens": recalled.tokens} | notes)
         return
     print_hits(hits, memories)
+    if explain:
+        print_explanation(recalled)
 
 
 @app.command("history")
@@ -167,7 +176,7 @@ def list_command(
 def show_command(
     memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Show a memory in full, with what was changed of it and the messages that it came from."""
+    """Show a memory in full: its changes, and its messages."""
     details = asyncio.run(_load_memory(load_setup(config, owner), memory_id))
     if as_json:
         write_json(details_to_dict(details))
@@ -223,7 +232,7 @@ def edit_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Correct a memory: agents recall the new text instead of the old one.
+    """Correct a memory: agents recall the new text.
 
     `massmem memory show` still shows what it said before. The messages of the conversation stay as they are.
     """
@@ -239,7 +248,7 @@ def edit_command(
 
 @app.command("pin")
 def pin_command(memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Show a memory to agents with every question, whatever it is about."""
+    """Show a memory to agents with every question."""
     report_change(asyncio.run(change_memory(load_setup(config, owner), memory_id, "pin")), "pinned", as_json=as_json)
 
 

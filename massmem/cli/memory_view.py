@@ -100,6 +100,15 @@ def print_hits(hits: Found, memories: Sequence[Memory]) -> None:
         notify("no memory matches")
 
 
+def print_explanation(recalled: RecallResult) -> None:
+    """Say on stderr why something is shown or nothing, and what is left out, with its relevance."""
+    decision = recalled.decision
+    reason = f"; {decision.reason}" if recalled.memories else ""  # else it stands there already
+    notify(f"score {decision.score:.2f}, threshold {decision.threshold:.2f}{reason}")
+    for memory in recalled.silenced:
+        notify(f"left out, {memory.relevance:.2f}: {one_line(memory.text, 60)}")
+
+
 def _list_hit(memory: Memory) -> tuple[str, ...]:
     return _list_cells(memory, f"{max(memory.relevance, 0):.2f}")
 

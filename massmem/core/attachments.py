@@ -183,10 +183,10 @@ def split_texts(question: str) -> list[tuple[str, str]]:
 def split_question(question: str, files: Sequence[AttachedFile] = ()) -> tuple[str, list[tuple[str, str]], str]:
     """Return a question as it was asked, the texts of files below it with their names, and the description below these.
 
-    files: the pictures and documents that it names.
+    files: the pictures and documents that it came with; it names those that no text stands for.
     """
-    names = "\n\n" + "\n".join(f"[attached: {file.name}]" for file in files)
-    before, separator, description = question.rpartition(names) if files else (question, "", "")
+    names = "\n".join(line for file in files if (line := f"[attached: {file.name}]") in question)
+    before, separator, description = question.rpartition(f"\n\n{names}") if names else (question, "", "")
     if not separator:
         before, description = question, ""
     (_, asked), *texts = split_texts(before)

@@ -72,7 +72,8 @@ class IndexedMemory:
         self._embedder = embedder
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
-        self._retriever = Retriever(index, count, is_multilingual=embedder is not None and embedder.is_multilingual)
+        is_multilingual = embedder is not None and embedder.is_multilingual
+        self._retriever = Retriever(index, count, self._embed_query, is_multilingual=is_multilingual)
 
     def leave_claims_to_model(self) -> None:
         """Read no claims in the user's statements from now on: a model that extracts facts names them."""
@@ -107,7 +108,7 @@ class IndexedMemory:
 
     async def read_history(self, query: str, scope: Scope) -> "Sequence[Chain]":
         """Return what was claimed on what the query names, among what the scope may see: best topic first."""
-        return await asyncio.to_thread(lambda: self._retriever.read_history(query, self._embed_query(query), scope))
+        return await asyncio.to_thread(self._retriever.read_history, query, scope)
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
@@ -162,7 +163,7 @@ class IndexedMemory:
         pinned = read_pinned(self._index, scope, options, self._count)
         exclude = options.exclude.union(memory.id for memory in pinned.memories)
         rest = replace(options, max_tokens=options.max_tokens - pinned.tokens, exclude=exclude)
-        result = self._retriever.recall(query, self._embed_query(query), scope, rest)
+        result = self._retriever.recall(query, scope, rest)
         return replace(
             result,
             text="\n".join(filter(None, (pinned.text, result.text))),

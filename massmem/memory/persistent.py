@@ -224,6 +224,17 @@ class Decision:
     reason: str = ""
     """In plain words, "silent: ..." or "shown: ..."; "" when nothing was found."""
 
+    @classmethod
+    def of(cls, score: float, threshold: float, why: str = "") -> "Decision":
+        """Return the decision by relevance. why: they are shown whatever it is; "" for no such reason."""
+        verb = "shown" if why or score >= threshold else "silent"
+        why = why or f"the best match has {score:.2f}, and what matters has at least {threshold:.2f} here"
+        return cls(round(score, 4), round(threshold, 4), f"{verb}: {why}")
+
+    @property
+    def is_silent(self) -> bool:
+        return self.reason.startswith("silent")
+
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:

@@ -500,7 +500,7 @@ class Eraser:
     async def _ask(self, redactor: Redactor, checks: Checks) -> None:
         """Ask questions in the words of the statements, as each agent recalls, without the rule, and of the log."""
         selection, sessions = await self._select(), await self._list_sessions()
-        options = RecallOptions(_MAX_TOKENS)
+        options = RecallOptions(_MAX_TOKENS, abstain=False)
         readers = [USER, *(agent.id for agent in self.config.agents)]
         scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is EVERYBODY) for reader in readers]
         for question in [q for statement in redactor.statements for q in write_questions(statement)]:

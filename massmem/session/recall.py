@@ -9,20 +9,37 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from massmem.config.models import AgentConfig, MemoryConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable, StoreError
+from massmem.core.events import now
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter, is_remembered
 from massmem.memory import open_memory
 from massmem.memory.access import HERE, may_see
-from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
+from massmem.memory.extraction.extractor import (
+    Extractor,
+    failing_extractor,
+    open_extractor,
+    with_debug_files,
+    write_debug,
+)
 from massmem.memory.origins import AGENT, find_tool_name, is_from, name_tool_origin
-from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
+from massmem.memory.persistent import (
+    USER,
+    Decision,
+    Memory,
+    PersistentMemory,
+    RecallOptions,
+    RecallResult,
+    Scope,
+    Selection,
+)
 from massmem.memory.quoting import NOT_CHOSEN, Quote, render
 from massmem.memory.retrieval.pinned import PINNED_TOKENS
+from massmem.memory.retrieval.query import analyse, explain_asking, find_least_share, share_words
 from massmem.memory.retrieval.repeats import PromptTexts, is_echo
-from massmem.memory.text_analysis import extract_query_terms, is_question
+from massmem.memory.text_analysis import is_question
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.pauses import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
@@ -103,7 +120,10 @@ class SessionMemory:
             self._recorder.wake()
 
     async def recall(self, agent: AgentConfig, question: str, scope: Scope, options: RecallOptions) -> str:
-        """Return the lines that this agent's memory has on the question, "" for none. scope: see build_scope."""
+        """Return the lines that this agent's memory has on the question, "" when nothing in it matters.
+
+        scope: see build_scope.
+        """
         if self._opening is None or not remembers(agent.memory):
             return ""
         where = (agent.id, scope.session_id, scope.turn, options.limit)
@@ -117,6 +137,7 @@ class SessionMemory:
             repeated = await self._store.find_repeated_answers([*options.exclude])
             options = replace(options, exclude=options.exclude.union(repeated))
             result = await self._search(memory, question, scope, options)
+            await self._explain(question, scope, result)
             if result.pins_left_out:
                 self._notify(
                     f"agents are shown {PINNED_TOKENS} tokens of pinned memories, those that were pinned first; "
@@ -125,10 +146,6 @@ class SessionMemory:
             with suppress(MemoryUnavailable):  # it is for statistics
                 if memory is not None:
                     await memory.note_use(result.memories)
-            if result.memories:
-                log.debug("Found %d memories (agent=%s, %d tokens)", len(result.memories), agent.id, result.tokens)
-            else:
-                log.debug("No relevant memories found (agent=%s)", agent.id)
             return result.text
         except MassmemError as e:
             self._notify(f"nothing could be recalled: {e.message}")
@@ -209,6 +226,20 @@ class SessionMemory:
         first = await self._store.read_messages(scope.session_id, limit=2)
         return not first or (len(first) == 1 and first[0].turn == scope.turn)
 
+    async def _explain(self, question: str, scope: Scope, result: RecallResult) -> None:
+        """Say in the log, and in a debug file, what was found and why it is shown or not."""
+        outcome = f"Found {len(result.memories)} memories" if result.memories else "No relevant memories found"
+        why = result.decision.reason
+        log.debug("%s (agent=%s, %d tokens; %s)", outcome, scope.agent_id, result.tokens, why)
+        if self._debug is None:
+            return
+        place = {"agent_id": scope.agent_id, "session_id": scope.session_id, "turn": scope.turn, "question": question}
+        record = {"timestamp": now().isoformat(), **place, **explain_recall(result)}
+        try:
+            await asyncio.to_thread(write_debug, self._debug, 1, record, "recall_")
+        except MassmemError as e:
+            log.warning("no debug file of this recall: %s", e.message)
+
     async def _search(
         self, memory: PersistentMemory | None, question: str, scope: Scope, options: RecallOptions
     ) -> RecallResult:
@@ -256,6 +287,22 @@ class SessionMemory:
             self._notices.append(text)
 
 
+def explain_recall(result: RecallResult) -> dict[str, Any]:
+    """Return what a recall shows and leaves out, with the relevance of each memory, and why."""
+
+    def describe(memories: Iterable[Memory]) -> list[dict[str, Any]]:
+        return [{"id": m.id, "relevance": round(m.relevance, 4), "text": m.text} for m in memories]
+
+    decision = result.decision
+    return {
+        "score": decision.score,
+        "threshold": decision.threshold,
+        "reason": decision.reason,
+        "shown": describe(result.memories),
+        "silenced": describe(result.silenced),
+    }
+
+
 def remembers(config: MemoryConfig) -> bool:
     """Return whether what is written under this configuration becomes memories, for a team or for an agent."""
     return config.enabled and config.persistent_memory.enabled
@@ -289,18 +336,20 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
     messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
     origins = await _find_origins(store, messages)
+    question = analyse(query)
     chosen: list[Memory] = []
     room, prompt = options.max_tokens, PromptTexts(options, scope.session_id)
-    terms = frozenset(extract_query_terms(query))
     for message in messages:
         if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
             continue
         memory = _to_memory(message, origins[message.id])
+        memory = replace(memory, relevance=share_words(question, memory.text))
         winner = by_id[message.id].winner
         shared = winner == memory.agent_id
         if is_lost(message, winner):
             memory = replace(memory, note=NOT_CHOSEN)
-        allowed = may_see(scope, memory, won=shared) and not (is_question(memory.text) and is_echo(memory.text, terms))
+        repeats = is_question(memory.text) and is_echo(memory.text, question.terms)
+        allowed = may_see(scope, memory, won=shared) and not repeats
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
         if not allowed or prompt.have(memory) or cost > room:
             continue
@@ -308,9 +357,15 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         room -= cost
         if len(chosen) == options.limit:
             break
+    if not chosen:
+        return RecallResult(lexical_only=True)
+    score = max(memory.relevance for memory in chosen)
+    decision = Decision.of(score, find_least_share(question), explain_asking(question, options))
+    if decision.is_silent:
+        return RecallResult(lexical_only=True, silenced=tuple(chosen), decision=decision)
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
     text = render([Quote(m) for m in in_order], scope.agent_id, scope.names, plain=options.plain)
-    return RecallResult(text, tuple(chosen), options.max_tokens - room, lexical_only=True)
+    return RecallResult(text, tuple(chosen), options.max_tokens - room, lexical_only=True, decision=decision)
 
 
 async def list_conversations(

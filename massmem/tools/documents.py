@@ -14,7 +14,7 @@ from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.tools.converter import DOCUMENTS, SPREADSHEETS, can_convert, convert
 from massmem.tools.encodings import decode_text
-from massmem.tools.kinds import can_read, detect_kind, refuse_kind
+from massmem.tools.kinds import can_read, detect_kind, get_suffix, refuse_kind
 from massmem.tools.notebooks import read_notebook
 
 MAX_UNPACKED = 50_000_000
@@ -27,6 +27,8 @@ _COMPRESSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
     ".bz2": (bz2.BZ2Decompressor, OSError),
     ".xz": (lzma.LZMADecompressor, lzma.LZMAError),
 }
+_DETECTED = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
+"""Kinds that `detect_media_type` knows by their beginning."""
 _SHOWN_PAGES = 10
 
 
@@ -39,6 +41,11 @@ class Document:
     """What has to be seen. With a text beside it, it is `optional`."""
     note: str = ""
     """What the user should know of how it was read; "" for nothing."""
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether models see it as it looks, and its text is not shown."""
+        return any(not attachment.optional for attachment in self.attachments)
 
 
 def read_document(name: str, data: bytes) -> Document:
@@ -61,8 +68,7 @@ def read_document(name: str, data: bytes) -> Document:
 
 def add_document(question: str, name: str, document: Document) -> str:
     """Return the question with the text of a document below it, if it has one to show."""
-    is_seen = any(not attachment.optional for attachment in document.attachments)
-    return question if is_seen else add_text(question, name, document.text)
+    return question if document.is_seen else add_text(question, name, document.text)
 
 
 def read_picture(name: str, data: bytes) -> Document:
@@ -101,7 +107,12 @@ def _read_by_kind(name: str, data: bytes) -> Document:
             decoded, note = decode_text(name, data)
             text = decoded.encode()
         return Document(clean_text(convert(name, kind, text)), note=note)
-    text, note = decode_text(name, data)
+    try:
+        text, note = decode_text(name, data)
+    except InputError as e:
+        if (suffix := get_suffix(name)) in _DETECTED:
+            raise InputError(f"{name} does not begin like a {suffix} file", "copy or download it again") from e
+        raise
     return Document(text, note=note)
 
 

@@ -246,7 +246,7 @@ class Agent:
         self._summary_round = 0
         prompt = await self._compressor.write_journal(prompt)
         if self._step is None or (purpose == "vote" and round_ >= FIRST_RESTART):
-            prompt = await self._compressor.recall(prompt)
+            prompt = await self._compressor.recall(prompt, abstain=self._step is None)
             self._memories = prompt.memories
         self._step = Step(round_, replace(prompt, memories=prompt.memories or self._memories), cost)
         return self._step

@@ -191,8 +191,11 @@ class Compressor:
     def budget(self) -> PromptBudget:
         return PromptBudget.of(self.config, self.meter.window)
 
-    async def recall(self, prompt: Prompt, max_tokens: int | None = None) -> Prompt:
-        """Return the prompt with what the agent's memory has on the question. max_tokens None: the usual room."""
+    async def recall(self, prompt: Prompt, max_tokens: int | None = None, *, abstain: bool = True) -> Prompt:
+        """Return the prompt with what the agent's memory has on the question.
+
+        max_tokens: None: the usual room. abstain: recall nothing when nothing matters; not for what left the prompt.
+        """
         most = self.budget.memories if max_tokens is None else max_tokens
         if self._recall is None or most < MIN_TOKENS:
             return replace(prompt, memories="")
@@ -203,7 +206,7 @@ class Compressor:
         history = prompt.history if settings.exclude_recent else ()
         texts = (prompt.question, *(c.content for c in prompt.candidates), *(m.message.content for m in history))
         ids = frozenset(message.id for message in history if message.id)
-        options = RecallOptions(most, limit, exclude=ids, verbatim=texts, plain=plain)
+        options = RecallOptions(most, limit, exclude=ids, verbatim=texts, plain=plain, abstain=abstain)
         return replace(prompt, memories=await self._recall(prompt.question, options), plain=plain)
 
     def has_room_for(self, prompt: Prompt, question: str, answer: str) -> bool:
@@ -367,7 +370,7 @@ class Compressor:
         buffer, budget = self.meter.buffer, self.budget
         room = min(budget.memories, budget.threshold - replace(bare, candidates=()).tokens(buffer))
         if recall_again and prompt.question and self._recall is not None:
-            return await self.recall(bare, room)
+            return await self.recall(bare, room, abstain=False)
         return replace(prompt, memories=memories) if memories and buffer.cost_of_text(memories) <= room else bare
 
 

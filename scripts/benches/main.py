@@ -19,6 +19,7 @@ BENCHES: dict[str, str] = {
     "session": "appending to a session of 100,000 messages, and going on with it",
     "server": "the HTTP service beside a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
     "memory": "searching and recording memories, and with --data how much is recalled",
+    "silence": "whether recall is silent when nothing stored matters, over stores of five sizes: needs DIR",
     "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
     "store": "a store of 1,000,000 messages, histories in each store",
 }
@@ -32,7 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures speed and size.")
     parser.add_argument("name", nargs="?", choices=[*BENCHES, ALL], help="the bench to run")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--data", metavar="DIR", type=Path, help="memory: conversations with questions, as *.json")
+    parser.add_argument("folder", nargs="?", metavar="DIR", type=Path, help="the same as --data DIR")
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, help="memory, silence: conversations with questions, as *.json"
+    )
     parser.add_argument("--scale", metavar="N", type=int, help="memory: cost of so many memories, such as 1000000")
     parser.add_argument("--sessions", metavar="N", type=int, help="store: of 100 messages each [default: 10000]")
     parser.add_argument("--url", metavar="URL", action="append", help="store: another one that a history is read from")
@@ -51,10 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
     name: str = options.name
-    data: Path | None = options.data
+    data: Path | None = options.data or options.folder
+    if name == "silence":
+        if data is None:
+            raise BenchError("name the folder with conversations: scripts/bench silence DIR")
+        return as_object(name, import_module("scripts.benches.silence").run_on(data))
     if data is not None or options.scale is not None:
         if name != "memory":
-            raise BenchError("--data and --scale are for the bench memory alone")
+            raise BenchError("a folder is for the benches memory and silence, --scale for memory alone")
         bench = import_module("scripts.benches.memory")
         if data is None:
             return as_object(name, bench.run_at(max(1, options.scale)))
@@ -80,7 +88,7 @@ def run_one(name: str) -> list[Row]:
 def run_all() -> dict[str, Any]:
     """Each bench in a process of its own: what one leaves in memory is no burden of the next."""
     rows: list[dict[str, Any]] = []
-    for name in BENCHES:
+    for name in [name for name in BENCHES if name != "silence"]:  # it needs conversations
         print(f"{name} ...", file=sys.stderr)
         rows += [{"bench": name, **row} for row in _apart(name)]
     return {"bench": ALL, "rows": rows, "machine": machine()}

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig
 from massmem.memory import open_memory
-from massmem.memory.persistent import Episode, Memory, RecallOptions, Scope
+from massmem.memory.persistent import Episode, Memory, RecallOptions, RecallResult, Scope
 
 T = TypeVar("T")
 
@@ -57,7 +57,8 @@ class Adapter:
 
     def search(self, query: str, k: int) -> list[Hit]:
         """The k best messages; the text of each is what of it would be shown."""
-        result = self._run(self._memory.recall(query, self._scope, RecallOptions(k * _ROOMY, k))).memories
+        options = RecallOptions(k * _ROOMY, k, abstain=False)
+        result = self._run(self._memory.recall(query, self._scope, options)).memories
         passages: dict[tuple[str, ...], list[Memory]] = {}
         for memory in result:
             passages.setdefault(memory.message_ids, []).append(memory)
@@ -65,8 +66,18 @@ class Adapter:
 
     def context(self, query: str, budget: int) -> tuple[str, set[str]]:
         """What massmem shows a model within a budget of tokens, and the ids of the messages in it."""
-        result = self._run(self._memory.recall(query, self._scope, RecallOptions(budget, self._retrieval.limit)))
+        result = self.recall(query, budget)
         return result.text, set(_ids(result.memories))
+
+    def recall(self, query: str, budget: int, *, abstain: bool = True) -> RecallResult:
+        """As `context`; abstain: see RecallOptions."""
+        options = RecallOptions(budget, self._retrieval.limit, abstain=abstain)
+        return self._run(self._memory.recall(query, self._scope, options))
+
+    def count(self) -> int:
+        """Passages and facts."""
+        stats = self._run(self._memory.stats())
+        return stats.passages + stats.facts
 
     def close(self) -> None:
         self._run(self._memory.close())

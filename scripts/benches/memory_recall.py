@@ -98,7 +98,7 @@ def _of_conversation(
         try:
             _record(memory, conversation["messages"], costs)
             texts = {m["id"]: m["text"] for m in conversation["messages"]}
-            questions = _scored(conversation["questions"])
+            questions = list_scored(conversation["questions"])
             return [(q["category"], _of_question(memory, q, texts, costs)) for q in questions]
         finally:
             memory.close()
@@ -113,7 +113,7 @@ def _record(memory: Adapter, messages: Sequence[Mapping[str, Any]], costs: Costs
     costs.messages += len(messages)
 
 
-def _scored(questions: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def list_scored(questions: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     for question in questions:
         if (question.get("evidence") or question.get("evidence_sessions")) and question["category"] != _UNSCORED:
             yield question

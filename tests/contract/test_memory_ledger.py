@@ -21,7 +21,7 @@ from massmem.memory.persistent import (
 from tests.support.memories import letters, open_disk_memory
 
 START = datetime(2026, 5, 8, 9, tzinfo=UTC)
-ROOM = RecallOptions(1000)
+ROOM = RecallOptions(1000, abstain=False)
 NOW = Scope("s_now", "a", 1, all_sessions=True)
 
 
@@ -60,7 +60,7 @@ async def test_recall_shows_the_value_that_holds_and_since_when(memory: IndexedM
     await memory.record(
         [only_message("I live in Porto.", 0), only_message("Home is Ghent.", 3), only_message("I collect maps.", 4)]
     )
-    text = await recall(memory, "Where do I live?", room=RecallOptions(tokens))
+    text = await recall(memory, "Where do I live?", room=RecallOptions(tokens, abstain=False))
     assert "Porto" not in text
     assert "User (holds since 11 May 2026): Home is Ghent." in text
 

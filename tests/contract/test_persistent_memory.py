@@ -19,7 +19,7 @@ from massmem.memory.access import HERE
 from massmem.memory.persistent import CompletedTurn, MemoryChange, PersistentMemory, RecallOptions, Selection
 from tests.support.memories import START, asks, fact, letters, make_episode, open_disk_memory
 
-ROOM = RecallOptions(1000)
+ROOM = RecallOptions(1000, abstain=False)
 
 
 async def _server(home: Path) -> PersistentMemory:
@@ -109,7 +109,7 @@ async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: Pers
     await memory.record([make_episode("Kites in the group.", session=grouped, group=f"g{s}")])
 
     async def seen(**more: object) -> set[str]:
-        result = await memory.recall("kites", asks("a", 5, s, **more), RecallOptions(100_000))
+        result = await memory.recall("kites", asks("a", 5, s, **more), RecallOptions(100_000, abstain=False))
         return {m.session_id for m in result.memories if m.session_id.startswith(s)}
 
     assert await seen() == {s}
@@ -125,7 +125,7 @@ async def test_note_for_its_session_alone_is_seen_nowhere_else(memory: Persisten
     for scope in (
         asks("a", 5, f"{s}x", all_sessions=True), asks("a", 5, f"{s}x", others=(s,)), asks("a", 5, f"{s}x", group=HERE)
     ):  # fmt: skip
-        assert not (await memory.recall("kites", scope, RecallOptions(100_000))).memories
+        assert not (await memory.recall("kites", scope, RecallOptions(100_000, abstain=False))).memories
 
 
 async def test_the_turn_under_way_is_seen_by_who_is_in_it(memory: PersistentMemory, s: str):

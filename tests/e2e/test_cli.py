@@ -342,7 +342,7 @@ def test_files_are_added_to_the_question(team: str, tmp_path: Path):
     [
         ("missing.txt", "Why?", "there is no file missing.txt"),
         (".", "Why?", ". is a folder"),
-        ("image.png", "Why?", "image.png is not a text file in UTF-8"),
+        ("image.png", "Why?", "image.png does not begin like a .png file"),
         ("notes.txt", None, "there are files, but no question"),
     ],
 )
@@ -379,11 +379,11 @@ def test_pictures_and_documents_come_with_the_question(tmp_path: Path):
     ("name", "option", "message"),
     [
         ("plan.png", "-i", "plan.png is no picture that models can see"),
-        ("secret.pdf", "-f", "secret.pdf is an encrypted PDF"),
+        ("secret.pdf", "-f", "secret.pdf is a PDF encrypted with a password"),
         ("broken.pdf", "-f", "broken.pdf is a damaged PDF"),
         ("large", "-f", "large is larger than 10,000,000 bytes"),
         ("large", "-i", "large is larger than 10,000,000 bytes"),
-        ("/dev/zero", "-f", "/dev/zero is larger than 10,000,000 bytes"),
+        ("/dev/zero", "-f", "/dev/zero is a device"),
     ],
 )
 def test_file_that_is_none_of_its_kind_is_refused(name: str, option: str, message: str, team: str, tmp_path: Path):

@@ -234,6 +234,7 @@ a lease of a process that is gone, and messages that the search index did not ho
 ADDED_LATER: dict[str, Any] = {
     **dict.fromkeys(("remember", "truncated", "answer_schema", "data", "session_only", "attachments"), True),
     **dict.fromkeys(("names", "agent_name", "winner_name", "history_hash", "early_stop", "not_asked"), True),
+    **dict.fromkeys(("no_vote", "agreement"), True),
     **dict.fromkeys(
         ("retrying", "oldest", "imported", "work_cut", "removed_work", "work_until", "forgotten_facts"), True
     ),

@@ -603,7 +603,7 @@ def test_question_in_parts_has_texts_pictures_and_files(service: Service) -> Non
         ({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}, "is no data: URL"),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,????"}}, "is not base64"),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}, "is no picture"),
-        ({"type": "file", "file": {"filename": "a.bin", "file_data": "data:;base64,AAEC"}}, "is not a text file"),
+        ({"type": "file", "file": {"filename": "a.bin", "file_data": "data:;base64,AAEC"}}, "a.bin is no text"),
         ({"type": "text", "text": " "}, "the question has no text"),
         ({"type": "audio", "text": "x"}, "body.message"),
     ],

@@ -70,7 +70,7 @@ async def prompt(council: CouncilServer, session: Session, question: str) -> tup
 
 
 async def list_remembered(config: TeamConfig, folder: Path) -> list[str]:
-    return [memory.text for memory in await list_memories(Setup(config, folder, COMMAND_LINE_USER), Selection(), 100)]
+    return [memory.text for memory in await list_memories(Setup(config, folder, COMMAND_LINE_USER), Selection())]
 
 
 async def test_a_cleared_history_is_shown_to_nobody_not_even_to_another_process(

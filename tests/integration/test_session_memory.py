@@ -28,7 +28,7 @@ from tests.support.turns import only
 
 ROOT = Path(__file__).parents[2]
 AGENTS = ("ann", "ben", "cyd")
-FIRST, SECOND = "Which answer is right about zebras?", "And which answer is right about their stripes?"
+FIRST, SECOND = "Which answer is right about zebras?", "As I said, which answer is right about their stripes?"
 
 
 def load_team(tmp_path: Path, council: CouncilServer, memory: str = "") -> TeamConfig:

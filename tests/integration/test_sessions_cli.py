@@ -234,7 +234,7 @@ def test_deletion_leaves_nothing(sessions: Command, home: Path, tmp_path: Path) 
     assert (other_run / "massmem.log").exists()
     assert (folder / "logs" / "massmem.log").read_text() == f"WARNING of {SKY}\n"
     assert sessions.json("search", "Rayleigh")["messages"]
-    assert json.loads(sessions("stats", "--json", group="memory")[0])["episodes"] == 8
+    assert json.loads(sessions("stats", "--json", group="memory")[0])["episodes"] == 5
     assert "no session" in sessions("delete", TRIP, "--yes", code=5)[1]
 
 
@@ -245,7 +245,7 @@ def test_deletion_empties_indexes_of_other_embedders(sessions: Command, home: Pa
     sessions("delete", TRIP, "--yes")
     index = EdgeIndex(folder / "elsewhere", 0)
     assert index.count(Selection(session_id=TRIP)) == 0
-    assert index.count(Selection(session_id=SKY)) == 8
+    assert index.count(Selection(session_id=SKY)) == 5
     index.close()
 
 

@@ -10,7 +10,7 @@ START = datetime(2025, 10, 28, 14, 30, tzinfo=UTC)
 USAGE = Usage(prompt=100, completion=20, cached=10, requests=1)
 
 
-def event(seconds: float, kind: str, **fields: Any) -> Event:
+def event(seconds: float, kind: str, /, **fields: Any) -> Event:
     return EVENT.validate_python({"type": kind, "at": START + timedelta(seconds=seconds), **fields})
 
 
@@ -129,6 +129,18 @@ def waiting_turn() -> list[Event]:
         event(9, "turn_abandoned", session_id="session_a", turn=1, why="change", usage=USAGE + USAGE),
         event(9, "message_added", role="user", text="by the way"),
         event(9, "note_added", text="use tabs"),
+        event(
+            9,
+            "memory_changed",
+            action="edit",
+            kind="episode",
+            agent_id="user",
+            turn=1,
+            sources=(1,),
+            old="use tabs",
+            text="use four blanks",
+            by="user",
+        ),
         event(9, "history_cleared"),
         event(9, "turn_undone", session_id="session_a", turn=1),
     ]

@@ -196,10 +196,10 @@ def _id(fact: Fact) -> str:
     return str(fact_id(fact, normalize_fact(fact.text)))
 
 
-def write_debug(log_folder: Path, attempt: int, record: dict[str, Any]) -> Path:
+def write_debug(log_folder: Path, attempt: int, record: dict[str, Any], prefix: str = "") -> Path:
     """Write a record, without secrets, to a new file that only its owner may read; returns its path.
 
-    log_folder: of this run. attempt: the round of the turn, from 1.
+    log_folder: of this run. attempt: the round of the turn, from 1. prefix: of the file's name.
 
     Raises:
         HomeError, StoreError: it cannot be written.
@@ -208,7 +208,7 @@ def write_debug(log_folder: Path, attempt: int, record: dict[str, Any]) -> Path:
     make_folder(folder)
     stamp = f"{datetime.fromisoformat(record['timestamp']):%Y%m%d_%H%M%S}"
     text = json.dumps(redact_values(record), ensure_ascii=False, indent=2)
-    path, descriptor = _create_file(folder, f"turn_{record['turn']}_{stamp}")
+    path, descriptor = _create_file(folder, f"{prefix}turn_{record['turn']}_{stamp}")
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f"{text}\n")
     return path

@@ -16,7 +16,7 @@ from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room, cut_headlines
-from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, search_forms
+from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, name_topic, search_forms
 from massmem.memory.retrieval.rank import (
     DEFAULT_WEIGHTS,
     Candidates,
@@ -28,8 +28,10 @@ from massmem.memory.retrieval.rank import (
     expand_query,
     score,
     shortlist,
+    sort_by_score,
 )
 from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, find_revised, is_echo, normalise
+from massmem.memory.retrieval.silence import Embed, Silence, find_tail, find_word_shares
 from massmem.memory.text_analysis import build_query_vector, extract_terms
 
 Vector = Sequence[float]
@@ -53,6 +55,8 @@ _COVERING = 40
 """Candidates that stay for their own words, whatever the other signals say."""
 _MOST_CLAIMS = 400
 """Claims that a recall reads at once, see _Pool."""
+_MOST_SILENCED = 20
+"""Memories that are named as left out."""
 _MOST_ROUNDS = 4
 """Times that the room is filled again after a fact in it turned out to say nothing new."""
 
@@ -94,27 +98,32 @@ class _Pool:
 class Retriever:
     """Searches one index. Safe to use from several threads."""
 
-    def __init__(self, index: Index, count: CountTokens, *, is_multilingual: bool = False) -> None:
-        """count: tokens of a text. is_multilingual: the embedder is, see Embedder."""
+    def __init__(self, index: Index, count: CountTokens, embed: Embed, *, is_multilingual: bool = False) -> None:
+        """count: tokens of a text. embed: see silence.py. is_multilingual: the embedder is, see Embedder."""
         self._index = index
         self._count = count
+        self._embed = embed
         self._is_multilingual = is_multilingual
+        self._silence = Silence(index, embed)
 
-    def recall(self, query: str, vector: Vector | None, scope: Scope, options: RecallOptions) -> RecallResult:
-        """See PersistentMemory. vector: of the query; None: words alone decide."""
-        question = analyse(query)
+    def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
+        """See PersistentMemory."""
+        question, vector = analyse(query), self._embed(query)
         pool = _Pool(scope)
         c = self._find_candidates(question, vector, pool)
         asked = question.terms
         texts = [memory.text for memory in c.memories]
         if spellings := find_spellings(self._index, question, scope, texts, lambda text: is_echo(text, asked)):
-            question = replace(question, forms=(*question.forms, *((term,) for term in spellings)))
+            forms = (*question.forms, *((term,) for term in spellings))
+            question = replace(question, forms=forms, spellings=len(spellings))
             c = self._find_candidates(question, vector, pool)
         ids: set[int] = {*c.key.tolist()}
         if not question.asks_overview:
             ids |= self._find_more(question, c, pool)
         c = self._build({*ids, *self._read_chains(question, ids, pool)}, pool)
         scores = score(question, c)
+        if vector is None:
+            c = c.with_relevance(find_word_shares(question, c))
         # Only now: what is left out still says where its neighbours stand.
         new = np.flatnonzero(~_says_nothing_new(question, c, PromptTexts(options, scope.session_id)))
         rest, rest_scores = c.take(new), scores[new]
@@ -125,19 +134,45 @@ class Retriever:
             rest, rest_scores = rest.take(best), rest_scores[best]
         c, scores = rest, rest_scores
         if vector is not None and len(scores):
-            cosines = self._cosines(vector, c)
-            scores = add_meaning(scores, cosines, is_multilingual=self._is_multilingual)
+            scores = add_meaning(scores, self._cosines(vector, c), is_multilingual=self._is_multilingual)
+            cosines = self._cosines(self._embed(name_topic(query)) or vector, c)
+            if not cosines.all():  # what cannot be embedded
+                cosines = np.where(cosines == 0, find_word_shares(question, c), cosines)
             c = c.with_relevance(cosines)
         c, scores = settle(question, c, scores, pool.chains, self._count)
-        return self._pack(question, c, scores, options, scope, lexical_only=vector is None)
+        return self._show(question, c, scores, options, scope, lexical_only=vector is None)
 
-    def read_history(self, query: str, vector: Vector | None, scope: Scope) -> list[Chain]:
+    def _show(
+        self,
+        question: Question,
+        c: Candidates,
+        scores: Floats,
+        options: RecallOptions,
+        scope: Scope,
+        *,
+        lexical_only: bool,
+    ) -> RecallResult:
+        """Show what matters. What does not is named as left out."""
+        decision = self._silence.decide(question, c, scope, options, lexical_only=lexical_only)
+        has_best = options.abstain and not lexical_only and decision.score >= decision.threshold
+        is_tail = find_tail(question, c) & has_best
+        rest, rest_scores = c.take(~is_tail), scores[~is_tail]
+        result = self._pack(question, rest, rest_scores, options, scope, lexical_only=lexical_only)
+        if decision.is_silent:
+            silenced = result.memories[:_MOST_SILENCED]
+            return RecallResult(lexical_only=lexical_only, silenced=silenced, decision=decision)
+        ranked: list[int] = sort_by_score(c, scores).tolist()
+        tail = [i for i in ranked if is_tail[i]][:_MOST_SILENCED]
+        silenced = tuple(replace(c.memories[i], score=float(scores[i])) for i in tail)
+        return replace(result, silenced=silenced, decision=decision)
+
+    def read_history(self, query: str, scope: Scope) -> list[Chain]:
         """Return the chains that bear on the query, best first."""
         question = analyse(query)
         if usual := find_usual_name(query):
             question = replace(question, topics=(*question.topics, find_topic(Claim(USER, usual, "", USER))))
         pool = _Pool(scope, ALL_POINTS)
-        ids: set[int] = {*self._find_candidates(question, vector, pool).key.tolist()}
+        ids: set[int] = {*self._find_candidates(question, self._embed(query), pool).key.tolist()}
         c = self._build({*ids, *self._read_chains(question, ids, pool)}, pool)
         return select_chains(question, c, score(question, c), pool.chains)
 

@@ -443,9 +443,9 @@ async def check_file(
         document = await asyncio.to_thread(read_document, name, data)
     except InputError as e:
         raise InputError(f"{e.message}; {e.hint}") from e
-    if isinstance(document, str):
-        return CheckedFile(name=name, kind="text", length=len(document))
-    return CheckedFile(name=name, kind="seen", length=0)
+    if document.is_seen:
+        return CheckedFile(name=name, kind="seen", length=0)
+    return CheckedFile(name=name, kind="text", length=len(document.text))
 
 
 @router.get("/sessions/{session_id}/files/{file_hash}", response_class=Response, responses=_FILE)

@@ -338,7 +338,7 @@ TRANSPORT = "give either command (stdio) or url (HTTP)"
         ("session_id: a..b\n", "4: session_id: 'a..b' must be 1 to 128 letters, digits, '_', '-' or '.'"),
         ("store: {url: postgrsql://db/x}\n", f"4: store.url: 'postgrsql://' {STORES} (did you mean 'postgresql'?)"),
         ("store: {url: mysql://me:hunter2hunter2@db/x}\n", f"4: store.url: 'mysql://' {STORES}"),
-        ("store: {url: /tmp/x.db}\n", f"4: store.url: '/tmp/x.db' {STORES}"),
+        ("store: {url: /tmp/x.db}\n", f"4: store.url: '/tmp/x.db' {STORES}; a file is written as sqlite:///PATH"),
         ("server: {jwt: {secret: short}}\n", "4: server.jwt.secret: must be at least 32 bytes"),
         ("    mcp_servers: [{name: f}]\n", f"4: agents.0.mcp_servers.0: {TRANSPORT}"),
         ("    mcp_servers: [{name: f, command: x, url: 'http://x'}]\n", f"4: agents.0.mcp_servers.0: {TRANSPORT}"),

@@ -119,11 +119,13 @@ def test_texts_below_a_question_are_split_off_with_their_names():
 
 
 def test_question_is_parted_from_what_it_came_with():
-    picture = make_attachment("dot.png", "image/png", PNG).file
+    attachment = make_attachment("dot.png", "image/png", PNG)
+    in_text = make_attachment("cell.png", "image/png", PNG, optional=True)
+    picture = attachment.file
     asked = add_text(add_text("What is it?\n\n\n", "a.txt", "One.\n\nTwo.\n"), "empty.txt", "")
     assert split_question(asked) == ("What is it?", [("a.txt", "One.\n\nTwo."), ("empty.txt (empty)", "")], "")
-    named = name_attachments(asked, [picture])
-    assert split_question(named, [picture]) == split_question(asked)
+    named = name_attachments(asked, [attachment, in_text])
+    assert split_question(named, [picture, in_text.file]) == split_question(asked)
     described = add_description(named, "It shows\n\na dot.")
     assert split_question(described, [picture]) == (*split_question(asked)[:2], "It shows\n\na dot.")
     assert split_question("Why?", [picture]) == ("Why?", [], "")

@@ -86,6 +86,7 @@ def test_the_collection_is_made_with_its_indexes(stub: QdrantStub) -> None:
     assert indexes == {
         "seen": "keyword", "run_id": "keyword", "agent_id": "keyword", "kind": "keyword", "won": "bool",
         "turn": number, "at": number, "stated_in": "keyword", "topics": "keyword", "origin": "keyword",
+        "pin": "keyword",
     }  # fmt: skip
     assert all("wait=true" in path for _, path, _ in asked if path.startswith("/index"))
 

@@ -12,7 +12,7 @@ from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import Claim, CompletedTurn, RecallOptions, Selection
 from tests.support.memories import asks, count, fact, letters, make_episode, open_disk_memory
 
-ROOM = RecallOptions(1000)
+ROOM = RecallOptions(1000, abstain=False)
 EVERYTHING = Selection(session_id="s")
 
 

@@ -16,7 +16,7 @@ from tests.support.sessions import collect, team
 
 NAMES = (
     "help agents model memory remember forget context cost sessions resume rename export compact clear undo debug quit "
-    "continue now solo retry edit copy fork show"
+    "continue now solo retry edit copy fork show correct pin unpin"
 )
 
 
@@ -30,7 +30,7 @@ def test_help_explains_every_command(monkeypatch: pytest.MonkeyPatch):
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(("typed", "name"), [("help", "help"), ("res", "resume"), ("u", "undo")])
+@pytest.mark.parametrize(("typed", "name"), [("help", "help"), ("res", "resume"), ("und", "undo")])
 def test_unique_start_of_a_name_is_enough(typed: str, name: str):
     assert find_command(typed).name == name
 
@@ -38,7 +38,7 @@ def test_unique_start_of_a_name_is_enough(typed: str, name: str):
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        ("co", "did you mean /continue or /copy or /context or /cost or /compact?"),
+        ("co", "did you mean /continue or /copy or /context or /cost or /compact or /correct?"),
         ("udno", "/undo"),
         ("", "list all with /help. To ask it, put a space before it"),
         ("x", "/help"),

@@ -167,7 +167,7 @@ async def test_hidden_memories_take_no_place_from_the_one_that_a_reader_of_all_s
     """Work in progress of others matches better than the only memory that may be seen."""
     hidden = [make_episode("Red kites nest.", i, by="b", session="x") for i in range(500)]
     await memory.record([*hidden, make_episode("Kites eat voles, so the farmer told us in the spring.", session="y")])
-    result = await memory.recall("Where do red kites nest?", asks(all_sessions=True), ROOM)
+    result = await memory.recall("Where do kites nest?", asks(all_sessions=True), ROOM)
     assert [m.session_id for m in result.memories] == ["y"]
 
 

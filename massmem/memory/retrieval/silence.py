@@ -1,0 +1,152 @@
+"""Decides whether anything that was found matters for the question. When nothing does, recall is silent.
+
+The best passage of any store is somewhat near to any question, and nearer the more is stored. So questions that have
+nothing to do with the store say how near that is: what matters must be clearly nearer.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import log2
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from massmem.memory.access import visible_to
+from massmem.memory.claims import find_topic
+from massmem.memory.index import EVERYTHING, All, Index
+from massmem.memory.persistent import Decision, RecallOptions, Scope, Selection
+from massmem.memory.retrieval.query import (
+    Question,
+    explain_asking,
+    find_least_share,
+    find_names,
+    name_topic,
+    search_forms,
+)
+from massmem.memory.retrieval.rank import DEFAULT_WEIGHTS, SHORTLIST, Candidates, Flags, Floats
+from massmem.memory.text_analysis import extract_terms
+
+Embed = Callable[[str], Sequence[float] | None]
+"""Returns the vector of a question; None: words alone decide."""
+
+_MARGIN = 0.27
+"""Of the way from what an unrelated question reaches to a perfect match. docs/memory.md has the curve."""
+_LESS_MARGIN, _SMALL_STORE, _LEAST_MARGIN = 0.055, 4_000, 0.05
+"""So much less with each doubling beyond a small store: the best of many is nearly the same for all unrelated
+questions, and evidence stands less far above it."""
+_NAMED = 0.3
+"""The same for a question that names someone who speaks in the memories: so much less is enough."""
+_ASKED = 0.75
+"""Of the margin, for a question that asks for what was said, or names a day on which something was. One that asks in
+few words is never met with silence."""
+_TAIL = 0.2
+"""Of the best relevance: what has less is not shown beside it. With 0.4, recall of evidence falls by .01 to .03."""
+_GROWTH = 1.1
+"""A store that has grown more is compared anew."""
+_MOST_SCOPES = 64
+"""Scopes whose level is remembered."""
+
+
+class Silence:
+    """Judges what one index has found. Safe to use from several threads."""
+
+    def __init__(self, index: Index, embed: Embed) -> None:
+        self._index = index
+        self._embed = embed
+        self._levels: dict[All, tuple[int, float]] = {}
+        """By what is visible: how many memories there were, and the level. Finding it among 50,000 takes 0.1 s."""
+
+    def decide(
+        self, question: Question, c: Candidates, scope: Scope, options: RecallOptions, *, lexical_only: bool
+    ) -> Decision:
+        """Return whether the candidates are shown. Their relevance is set."""
+        if not c.memories:
+            return Decision()
+        score = max(memory.relevance for memory in c.memories)
+        threshold = self._find_threshold(question, c, scope, lexical_only=lexical_only)
+        return Decision.of(score, threshold, self._explain(question, c, scope, options))
+
+    @staticmethod
+    def _explain(question: Question, c: Candidates, scope: Scope, options: RecallOptions) -> str:
+        """Return why they are shown whatever they are; "" when their relevance decides."""
+        if why := explain_asking(question, options):
+            return why
+        here = scope.agent_id, scope.session_id, scope.turn
+        if any((memory.agent_id, memory.session_id, memory.turn) == here for memory in c.memories):
+            return "the agent has worked on this question before"
+        if any(topic in question.topics for memory in c.memories for topic in map(find_topic, memory.claims)):
+            return "what the question asks for is on record"
+        return ""
+
+    def _find_threshold(self, question: Question, c: Candidates, scope: Scope, *, lexical_only: bool) -> float:
+        is_named = bool(find_names(question, (name for name in c.speakers if name[:1].isupper())))
+        is_dated = any(((c.day >= first) & (c.day <= last)).any() for first, last in question.days)
+        if lexical_only:
+            return 0.0 if is_dated else find_least_share(question, is_named=is_named)
+        count, level = self._find_level(scope)
+        margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * max(0.0, log2(count / _SMALL_STORE)))
+        margin *= _ASKED if is_dated or question.asks_past else 1.0
+        return level + (margin - _NAMED * is_named) * (1 - level)
+
+    def _find_level(self, scope: Scope) -> tuple[int, float]:
+        """Return how many memories the scope may see, and the relevance that an unrelated question reaches among them.
+
+        Questions in a language that is spoken in the store reach most: these count. A part of the store is taken for a
+        small one.
+        """
+        is_limited = scope.as_of is not None or scope.origin is not None or not scope.all_sessions
+        visible = visible_to(scope) if is_limited else EVERYTHING
+        count = max(1, self._index.count(Selection()))
+        known, level = self._levels.get(visible, (0, 0.0))
+        seen = _SMALL_STORE if is_limited else count
+        if known <= count <= _GROWTH * known:
+            return seen, level
+        medians: list[float] = []
+        for questions in _read_unrelated_questions():
+            vectors = [vector for text in questions if (vector := self._embed(name_topic(text))) is not None]
+            best = [hit[1] for vector in vectors for hit in self._index.search_meaning(vector, visible, 1)]
+            medians += [median(best)] if best else []
+        level = max(medians, default=0.0)
+        while len(self._levels) >= _MOST_SCOPES:
+            self._levels.pop(next(iter(self._levels)))
+        self._levels[visible] = (count, level)
+        return seen, level
+
+
+def find_word_shares(question: Question, c: Candidates) -> Floats:
+    """Return which share of the question's words each candidate has, together with what stands beside it.
+
+    It is the relevance where there are no vectors.
+    """
+    words = search_forms(question, find_names(question, c.speakers))
+    held: dict[int, frozenset[int]] = {}
+    best: list[int] = np.argsort(-c.bm25)[:SHORTLIST].tolist()
+    for i in best:
+        memory = c.memories[i]
+        terms = frozenset(extract_terms(f"{memory.call} {memory.text}"))
+        held[int(c.key[i])] = frozenset(n for n, forms in enumerate(words) if not terms.isdisjoint(forms))
+    none: frozenset[int] = frozenset()
+    keys: list[int] = c.key.tolist()
+    counts = [len(held.get(key - 1, none) | held.get(key, none) | held.get(key + 1, none)) for key in keys]
+    return np.minimum(np.array(counts, np.float64) / max(1, len(words) - question.spellings), 1.0)
+
+
+def find_tail(question: Question, c: Candidates) -> Flags:
+    """Return which candidates matter too little beside the best one, by their vectors.
+
+    What stands beside one that matters stays: an answer can be one word. So do values of what is asked for.
+    """
+    reach = DEFAULT_WEIGHTS.reach
+    relevance = np.array([memory.relevance for memory in c.memories], np.float64)
+    matters = relevance >= _TAIL * relevance.max(initial=0.0)
+    beside = np.concatenate([c.key[matters] + step for step in range(-reach, reach + 1)])
+    asked = [not set(question.topics).isdisjoint(map(find_topic, memory.claims)) for memory in c.memories]
+    return ~(np.isin(c.key, beside) | np.array(asked, np.bool_))
+
+
+@cache
+def _read_unrelated_questions() -> tuple[tuple[str, ...], ...]:
+    """Return everyday questions, by language."""
+    text = Path(__file__).with_name("unrelated_questions.txt").read_text(encoding="utf-8")
+    return tuple(tuple(part.splitlines()) for part in text.strip().split("\n\n"))

@@ -1,0 +1,142 @@
+"""Recall is silent unless something stored matters: a home after one turn, with the embedder that is the default."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from massmem.config.models import MemoryConfig
+from massmem.memory import open_memory
+from massmem.memory.indexed import IndexedMemory
+from massmem.memory.persistent import Claim, RecallOptions, Scope
+from massmem.memory.retrieval.asking import asks_memory
+from tests.support.memories import asks, fact, make_episode, open_disk_memory
+
+ROOM = RecallOptions(1000)
+ELSEWHERE = Scope("new", "a", 1, all_sessions=True)
+ANSWERS = (
+    "The sky is blue because molecules of air scatter short waves of sunlight more than long ones. At sunset the light "
+    "goes a longer way through the air. The blue is scattered away, and red and orange remain.",
+    "Sunlight has all colours. Blue light is scattered four times as much as red light. In the evening most of the "
+    "blue is lost on the way, which leaves the red that colours sunsets.",
+    "Air scatters blue light, so the sky looks blue. Sunsets are red because the light passes through more air. Dust "
+    "and smoke make them more intense.",
+)
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
+    """What is remembered of one question and three answers."""
+    memory = await open_memory(MemoryConfig(), tmp_path, {})
+    await memory.record([make_episode("Why is the sky blue, and why are sunsets red?", 0)])
+    await memory.record([make_episode(text, i, by="abc"[i - 1], won=True) for i, text in enumerate(ANSWERS, 1)])
+    yield memory
+    await memory.close()
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the capital of Australia?",
+        "Write a polite e-mail to my landlord about a broken heater.",
+        "Hello!",
+        "What is 17 times 23?",
+        "Was ist die Hauptstadt von Kanada?",
+        "¿Cómo se hace una tortilla de patatas?",
+        "三十六乘以十五等于多少？",
+    ],
+)
+async def test_an_unrelated_question_recalls_nothing(home: IndexedMemory, question: str):
+    result = await home.recall(question, ELSEWHERE, ROOM)
+    assert (result.text, result.memories, result.tokens) == ("", (), 0)
+    assert result.decision.score < result.decision.threshold
+    assert result.decision.reason.startswith("silent: the best match has ")
+    loud = await home.recall(question, ELSEWHERE, RecallOptions(1000, abstain=False))
+    assert loud.silenced == ()
+    assert [m.id for m in loud.memories][: len(result.silenced)] == [m.id for m in result.silenced]
+
+
+@pytest.mark.parametrize("question", ["What colour are sunsets?", "Why is the sky blue?", "How is light scattered?"])
+async def test_a_related_question_recalls_memories_with_their_relevance(home: IndexedMemory, question: str):
+    result = await home.recall(question, ELSEWHERE, ROOM)
+    assert result.memories
+    assert max(m.relevance for m in result.memories) >= result.decision.threshold
+    assert result.decision.reason.startswith("shown: ")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "why did you say sunsets are red?",
+        "What did we talk about yesterday?",
+        "As I said last time, go on.",
+        "Was haben wir gestern besprochen?",
+        "¿Qué te dije ayer?",
+        "上次说到哪里了？",
+    ],
+)
+async def test_a_question_that_asks_for_memory_is_never_met_with_silence(home: IndexedMemory, question: str):
+    result = await home.recall(question, ELSEWHERE, ROOM)
+    assert result.memories
+    assert result.decision.reason == "shown: the question asks for what was said"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "How do I remember names better?", "What did Newton discover?", "Summarise the plot of Hamlet.",
+        "How do I recall an e-mail in Outlook?", "What do you call a baby swan?", "Why do we dream?",
+    ],
+)  # fmt: skip
+def test_words_of_memory_alone_ask_for_none(question: str):
+    assert not asks_memory(question)
+
+
+async def test_the_work_of_an_agent_on_this_question_is_recalled_whatever_it_is(home: IndexedMemory):
+    await home.record([make_episode("Canberra, I think.", 5, turn=3, by="a", session="now")])
+    result = await home.recall("What is 17 times 23?", Scope("now", "a", 3), ROOM)
+    assert [m.text for m in result.memories] == ["Canberra, I think."]
+    assert not (await home.recall("What is 17 times 23?", Scope("now", "a", 4), ROOM)).memories
+
+
+async def test_a_value_that_is_asked_for_is_shown(home: IndexedMemory):
+    await home.add_facts([fact("The user lives in Ghent.", 1, claim=Claim("user", "home", "Ghent", "user"))])
+    result = await home.recall("Where do I live?", asks("a"), ROOM)
+    assert "Ghent" in result.text
+
+
+async def test_a_passage_far_below_the_best_is_left_out(home: IndexedMemory):
+    await home.record([make_episode("The parcel goes to Mrs Okafor in Leeds on Tuesday.", 9, session="x")])
+    result = await home.recall("Why are sunsets red in the evening on a Tuesday?", ELSEWHERE, ROOM)
+    assert "Okafor" not in result.text
+    assert "Okafor" in "".join(m.text for m in result.silenced)
+    assert result.memories
+
+
+async def test_the_margin_follows_what_is_stored(home: IndexedMemory):
+    """What unrelated questions reach is found anew when the store has grown."""
+    before = (await home.recall("Hello!", ELSEWHERE, ROOM)).decision.threshold
+    greetings = [
+        "Hi, thanks, fine.",
+        "Boil an egg.",
+        "The capital of Peru is Lima.",
+        "Bake bread, cook rice.",
+        "A poem.",
+    ]
+    await home.record([make_episode(text, i, session="y") for i, text in enumerate(greetings)])
+    assert (await home.recall("Hello!", ELSEWHERE, ROOM)).decision.threshold > before
+
+
+async def test_without_an_embedder_words_that_stand_together_matter(by_words: IndexedMemory):
+    await by_words.record([make_episode(text, i, by="b", won=True) for i, text in enumerate(ANSWERS)])
+    assert (await by_words.recall("Why are sunsets red in the evening?", asks(), ROOM)).memories
+    silent = await by_words.recall("Which red wine do people serve with fish?", asks(), ROOM)
+    assert silent.decision.reason == "silent: the best match has 0.20, and what matters has at least 0.33 here"
+    assert silent.silenced
+
+
+@pytest.fixture
+async def by_words(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
+    memory = open_disk_memory(tmp_path / "words")
+    yield memory
+    await memory.close()
