@@ -191,9 +191,8 @@ class Findings:
 
 @dataclass(slots=True)
 class _SessionChange:
-    session_id: str
-    entries: Sequence[LogEntry]
-    files: Sequence[str]
+    entries: Sequence[LogEntry] = ()
+    files: Sequence[str] = ()
     state: SessionState | None = None
     values: int = 0
     title: str | None = None
@@ -402,13 +401,12 @@ class Eraser:
         log.close()
         copy = await self.store.export_session(session_id)
         if copy is None:
-            return _SessionChange(session_id, (), ())
+            return _SessionChange()
         files = [name for name in copy.files if name in log.files or await self._is_in_file(session_id, name, redactor)]
         state, values = _redact_state(copy.state, redactor)
         title = redactor.redact_title(copy.session.title)
         changed = {entry.seq for entry in log.changed}
         return _SessionChange(
-            session_id,
             log.changed,
             files,
             state,
