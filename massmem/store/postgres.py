@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR, Insert, insert
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
 from massmem.core.records import EVERYBODY
 from massmem.store.encoding import split_query, split_words
-from massmem.store.ports import SEARCHED_KINDS, StoreInfo
+from massmem.store.ports import SEARCHED_KINDS, StoreInfo, password_error
 from massmem.store.schema import (
     REVISIONS,
     SESSION,
@@ -236,10 +236,7 @@ def parse_url(url: str) -> sa.URL:
     """
     login, _, rest = url.partition("://")[2].partition("@")
     if ":" in login and "@" in rest:  # the rest of a password would be taken for a host or a database, and shown
-        raise InputError(
-            "store.url: a special character of the password must be written as its code",
-            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
-        )
+        raise password_error()
     try:
         address = sa.make_url(url)
     except (exc.ArgumentError, ValueError) as e:

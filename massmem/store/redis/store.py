@@ -388,12 +388,10 @@ class RedisStore(RedisKeyTable):
         stored = await self._load_head(session_id)
         return stored.session if stored else None
 
-    async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
-        sessions = [
-            s.session async for s in self._find(SessionFilter(owner=EVERYBODY)) if s.session.status != "deleting"
-        ]
-        sessions.sort(key=lambda session: (session.created_at, session.session_id), reverse=True)
-        return sessions[offset : None if limit is None else offset + limit]
+    async def list_sessions(self) -> list[SessionRecord]:
+        found = [stored.session async for stored in self._find(SessionFilter(owner=EVERYBODY))]
+        sessions = [session for session in found if session.status != "deleting"]
+        return sorted(sessions, key=lambda session: (session.created_at, session.session_id), reverse=True)
 
     async def find_sessions(
         self, criteria: SessionFilter, limit: int | None = None, offset: int = 0
