@@ -276,8 +276,8 @@ def _find_last_row(connection: sqlite3.Connection, table: str) -> int:
     """Return the highest row number, from the table or from an index of it; 0: neither can be read."""
     indexes = [f"INDEXED BY {row[1]}" for row in _try(connection, f"PRAGMA index_list({table})") if not row[4]]
     for index in ("", *indexes):
-        if found := _try(connection, f"SELECT max(rowid) FROM {table} {index}"):
-            return found[0][0] or 0
+        for (last,) in _try(connection, f"SELECT max(rowid) FROM {table} {index}"):
+            return last or 0
     return 0
 
 

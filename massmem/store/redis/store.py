@@ -389,8 +389,8 @@ class RedisStore(RedisKeyTable):
         return stored.session if stored else None
 
     async def list_sessions(self) -> list[SessionRecord]:
-        found = [stored.session async for stored in self._find(SessionFilter(owner=EVERYBODY))]
-        sessions = [session for session in found if session.status != "deleting"]
+        every = self._find(SessionFilter(owner=EVERYBODY))
+        sessions = [stored.session async for stored in every if stored.session.status != "deleting"]
         return sorted(sessions, key=lambda session: (session.created_at, session.session_id), reverse=True)
 
     async def find_sessions(
