@@ -34,8 +34,8 @@ from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
-from massmem.recording.changes import read_change
 from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
+from massmem.recording.jobs import read_change
 from massmem.recording.redaction import (
     LogRedactor,
     Paraphrase,

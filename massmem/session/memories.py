@@ -33,8 +33,8 @@ from massmem.memory.persistent import (
 )
 from massmem.memory.retrieval.pinned import PINNED_TOKENS
 from massmem.memory.tokens import estimate_tokens
-from massmem.recording.changes import read_change
 from massmem.recording.forgetting import forget_memories, resolve_ids, unknown_memory
+from massmem.recording.jobs import read_change
 from massmem.recording.worker import Recorder
 from massmem.session.erasure import Eraser
 from massmem.session.owners import (
