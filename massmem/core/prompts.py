@@ -510,4 +510,9 @@ def build_frame_repair_prompt() -> str:
 
 
 def _list_quoted(answer: str, memories: str) -> list[str]:
-    return [line for line in memories.splitlines() if ": " in line and line in answer]
+    """Return the lines of the answer that are one of the memories, or begin with the label of one."""
+    labelled = [line for line in memories.splitlines() if ": " in line]
+    # One word and a colon ("User:") also begins a line of a dialogue.
+    labels = tuple(f"{label}: " for line in labelled if " " in (label := line.partition(": ")[0]))
+    copied = [line for line in labelled if line in answer]
+    return copied + [line for line in answer.splitlines() if labels and line.strip().startswith(labels)]

@@ -5,7 +5,6 @@ import zipfile
 from io import BytesIO
 
 from massmem.core.errors import InputError
-from massmem.tools.converter import DOCUMENTS, SPREADSHEETS, can_convert
 
 _TO_PNG = "save it as PNG or JPEG"
 _TO_PDF = "save it as PDF or .docx"
@@ -122,18 +121,6 @@ def get_suffix(name: str) -> str:
     """Return the suffix of a file's name, in lower case and with its dot; "" for none."""
     suffix = re.search(r"[^/\\](\.[A-Za-z0-9]{1,8})$", name)
     return suffix[1].lower() if suffix else ""
-
-
-def list_unreadable() -> dict[str, str]:
-    """Return what cannot be read now, by the suffix of its name, each with a sentence of what to do.
-
-    What is in no such list is read as text, PDF or picture, or refused by its bytes.
-    """
-    refused = {suffix: f"{what} cannot be read: {hint}" for suffix, (what, hint) in _REFUSED.items()}
-    missing = [suffix for suffix in (*DOCUMENTS, *SPREADSHEETS) if not can_convert(suffix) and "htm" not in suffix]
-    return refused | {
-        suffix: f"to read {suffix} files, install a package: pip install 'massmem[documents]'" for suffix in missing
-    }
 
 
 def _is_ascii(data: bytes) -> bool:

@@ -398,7 +398,7 @@ def test_unreadable_file_is_refused_when_it_is_chosen(open_page: Open, tmp_path:
     (tmp_path / "large.txt").write_bytes(b"x" * 10_000_001)
     (tmp_path / "notes.txt").write_text("Lisbon")
     sentences = {
-        "noise.bin": "is not a text file", "cut.png": "is cut off", "large.txt": "is larger than 10.0 MB",
+        "noise.bin": "is no text", "cut.png": "is cut off", "large.txt": "is larger than 10.0 MB",
     }  # fmt: skip
     for name, sentence in sentences.items():
         page.locator("input[type=file]").set_input_files([tmp_path / name])
@@ -531,6 +531,7 @@ def test_context_memory_and_figures_are_shown(open_page: Open, service: Service)
     memory.get_by_role("button", name="Forget", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Forget").click()
     expect(page.get_by_text("Forgotten at")).to_be_visible()
+    page.evaluate("location.hash = '/memory/all'")
     page.get_by_role("button", name="Forget everywhere").first.click()
     page.get_by_role("dialog").get_by_role("button", name="Forget").click()
     expect(page.get_by_text("Nothing of it is left")).to_be_visible(timeout=30_000)

@@ -34,7 +34,8 @@ async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def origins(memory: Command, *line: str) -> dict[str, str]:  # noqa: F811
-    return {m["text"]: m["rests_on"] or m["origin"] for m in memory.json(*line)["memories"]}
+    found = memory.json(*line)
+    return {m["text"]: m["rests_on"] or m["origin"] for m in [*found["memories"], *found.get("beyond", [])]}
 
 
 EVERYTHING = {
@@ -52,7 +53,7 @@ def test_origins_are_listed_and_a_rebuild_makes_the_same(memory: Command) -> Non
     assert origins(memory, "list") == EVERYTHING
 
 
-@pytest.mark.parametrize("command", [("list",), ("search", "desk override welcome storks thank nest")])
+@pytest.mark.parametrize("command", [("list",), ("search", "--all", "desk override welcome storks thank nest")])
 @pytest.mark.parametrize("origin", ["user", "agent", "import", "tool", "tool:mcp__desk__page", "tool:other"])
 def test_a_filter_leaves_one_origin(memory: Command, command: tuple[str, ...], origin: str) -> None:  # noqa: F811
     hits = origins(memory, *command, "--origin", origin)

@@ -32,9 +32,11 @@ Embed = Callable[[str], Sequence[float] | None]
 
 _MARGIN = 0.27
 """Of the way from what an unrelated question reaches to a perfect match. docs/memory.md has the curve."""
-_LESS_MARGIN, _SMALL_STORE, _LEAST_MARGIN = 0.055, 4_000, 0.05
+_LESS_MARGIN, _SMALL_STORE, _LEAST_MARGIN = 0.13, 6_000, 0.05
 """So much less with each doubling beyond a small store: the best of many is nearly the same for all unrelated
 questions, and evidence stands less far above it."""
+_FEW_MEMORIES, _LESS_FOR_FEW = 200, 0.02
+"""So much less with each halving below a few memories: unrelated questions reach hardly anything there."""
 _NAMED = 0.3
 """The same for a question that names someone who speaks in the memories: so much less is enough."""
 _ASKED = 0.75
@@ -85,7 +87,8 @@ class Silence:
         if lexical_only:
             return 0.0 if is_dated else find_least_share(question, is_named=is_named)
         count, level = self._find_level(scope)
-        margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * max(0.0, log2(count / _SMALL_STORE)))
+        too_many, too_few = max(0.0, log2(count / _SMALL_STORE)), max(0.0, log2(_FEW_MEMORIES / count))
+        margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * too_many - _LESS_FOR_FEW * too_few)
         margin *= _ASKED if is_dated or question.asks_past else 1.0
         return level + (margin - _NAMED * is_named) * (1 - level)
 

@@ -11,7 +11,6 @@ import pytest
 from massmem.core.errors import InputError
 from massmem.tools import converter
 from massmem.tools.documents import read_document
-from massmem.tools.kinds import list_unreadable
 
 MARKDOWN = """# Minutes of file_name
 
@@ -166,9 +165,3 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
             read_document(name, data)
         assert caught.value.hint == "pip install 'massmem[documents]'"
     assert read_document("page.html", b"<p>raw").text == "<p>raw"
-    assert {".docx", ".xlsx", ".doc", ".heic", ".zip"} <= list_unreadable().keys()
-    assert ".html" not in list_unreadable()
-
-
-def test_readable_suffixes_are_not_listed_as_unreadable():
-    assert not {".docx", ".xlsx", ".pptx", ".epub", ".ipynb", ".html", ".txt", ".pdf"} & list_unreadable().keys()

@@ -40,7 +40,9 @@ async def test_answer_that_quotes_the_frame_is_asked_for_once_more(tools: bool):
     assert find_answer(await play_alone([f"{FRAME}Canberra.", "Canberra."], tools=tools)) == ("Canberra.", 2)
 
 
-@pytest.mark.parametrize(("quoted", "memories"), [(FRAME, LINES), (f"{PLAIN}\n", PLAIN), ("<memories>\n", "")])
+@pytest.mark.parametrize(("quoted", "memories"), [
+    (FRAME, LINES), (f"{PLAIN}\n", PLAIN), ("<memories>\n", ""), ('Earlier I said: "My dog is Bruno. "\n', PLAIN),
+])  # fmt: skip
 async def test_frame_that_comes_again_is_cut_out(quoted: str, memories: str):
     assert find_answer(await play_alone([f"{quoted}Canberra."], memories)) == ("Canberra.", 2)
 
