@@ -95,7 +95,9 @@ class PasteReader(PosixStdinReader):
             self._is_first = False
             # Before massmem set up the terminal, Enter was a line feed, which is a key for a new line here.
             typed, mark, rest = data.partition(_START)
-            data = typed.replace("\n", "\r") + mark + rest
+            if "\r" not in typed:
+                typed = typed.replace("\n", "\r")
+            data = typed + mark + rest
         return self.replace_pastes(data)
 
     def replace_pastes(self, data: str) -> str:

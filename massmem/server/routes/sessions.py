@@ -26,7 +26,7 @@ from massmem.server.dependencies import Authorized, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
-from massmem.session.catalogue import export_session
+from massmem.session.catalogue import export_session, mark_cut_off
 from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
 from massmem.store.lookup import require_turn
@@ -596,11 +596,9 @@ def _show_message(message: MessageRecord) -> SessionMessage:
 
 
 def _show_turn(turn: TurnRecord, session: SessionRecord) -> TurnEntry:
-    """A turn that a kill cut off is running in the store, and its session is interrupted."""
-    is_cut_off = turn.status == "running" and session.status == "interrupted"
     return TurnEntry(
         turn=turn.turn,
-        status="interrupted" if is_cut_off else turn.status,
+        status=mark_cut_off(turn, session).status,
         winner=turn.winner,
         started_at=turn.started_at,
         ended_at=turn.ended_at,
