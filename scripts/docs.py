@@ -3,19 +3,36 @@
 import contextlib
 import inspect
 import io
+import json
 import os
 from collections.abc import Iterator
-from typing import get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from massmem.cli.chat.commands import COMMANDS as CHAT_COMMANDS
 from massmem.cli.commands import COMMANDS, load_command
 from massmem.cli.main import main
-from massmem.config.show import build_key_table, read_field_docs
+from massmem.config import models
+from massmem.config.load import section_in
+from massmem.config.models import Section, TeamConfig
+from massmem.config.show import NO_KEYS, read_field_docs
 from massmem.core import events
 from massmem.providers.presets import PRESETS
+
+_TYPE_NAMES: dict[Any, str] = {
+    str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "secret"
+}  # fmt: skip
+_BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+_KEY_MARKS: dict[Any, str] = {tuple: "[]", dict: ".NAME"}
+_SECTION_TYPES = {"[]": "list of sections", ".NAME": "sections by name", "": "section"}
+_LISTED_ELSEWHERE = {"agents[].memory"}
+"""Sections whose keys another section lists."""
 
 
 def help_text(*command: str) -> str:
@@ -42,7 +59,11 @@ def _command_paths() -> Iterator[tuple[str, ...]]:
 
 
 def config_table() -> str:
-    return build_key_table()
+    """Return a Markdown table: key, type, default and meaning of everything that a configuration file may hold."""
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for cells in _list_rows(TeamConfig, "", read_field_docs(models)):
+        rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
 
 
 def events_table() -> str:
@@ -90,3 +111,52 @@ def _endpoint(base_url: str, kind: str, variable: str) -> str:
             return f"`base_url`, or `{variable}`"
         case _:
             return f"`{base_url}`"
+
+
+def _list_rows(section: type[Section], prefix: str, docs: dict[tuple[str, str], str]) -> Iterator[tuple[str, ...]]:
+    for name, info in section.model_fields.items():
+        if name in NO_KEYS:
+            continue
+        inner = section_in(info.annotation)
+        mark = _KEY_MARKS.get(get_origin(info.annotation), "") if inner else ""
+        key = prefix + name + mark
+        kind = _SECTION_TYPES[mark] if inner else _describe_type(info)
+        yield f"`{key}`", kind, _describe_default(info), docs[section.__name__, name]
+        if inner and key not in _LISTED_ELSEWHERE:
+            yield from _list_rows(inner, key + ".", docs)
+
+
+def _describe_type(info: FieldInfo) -> str:
+    limits = [
+        f"{sign} {limit}"
+        for name, sign in _BOUNDS
+        for part in info.metadata
+        if (limit := getattr(part, name, None)) is not None
+    ]
+    return ", ".join([_name_type(info.annotation), *limits])
+
+
+def _name_type(annotation: Any) -> str:
+    arguments = get_args(annotation)
+    match get_origin(annotation):
+        case None:
+            return _TYPE_NAMES.get(annotation, "anything")
+        case origin if origin is Literal:
+            return ", ".join(f"`{choice}`" for choice in arguments)
+        case origin if origin is Annotated:
+            return _name_type(arguments[0])
+        case origin if origin in (Union, UnionType):
+            return " or ".join(_name_type(part) for part in arguments if part is not type(None))
+        case origin if origin is tuple:
+            return f"list of {_name_type(arguments[0])}"
+        case _:
+            return f"mapping to {_name_type(arguments[1])}"
+
+
+def _describe_default(info: FieldInfo) -> str:
+    default = info.get_default(call_default_factory=True, validated_data={})
+    if default is PydanticUndefined:
+        return "required"
+    if isinstance(default, Section) or default in (None, "", (), {}):
+        return ""
+    return f"`{json.dumps(default)}`" if not isinstance(default, str) else f"`{default}`"

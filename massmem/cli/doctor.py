@@ -583,7 +583,7 @@ async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
     try:
         entries = await asyncio.to_thread(registry.read_entries)
     except RegistryDamaged as e:
-        return [fail(e.message, "massmem --list-sessions rebuilds it from the store", e.hint)]
+        return [fail(e.message, "massmem --list-sessions rebuilds it from the store")]
     database = context.home / "massmem.db"
     try:
         missing = {entry.session_id for entry in await asyncio.to_thread(read_sessions, database)}

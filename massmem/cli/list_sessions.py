@@ -42,9 +42,9 @@ def _read_entries() -> list[Entry]:
             return registry.read_entries()
     except RegistryDamaged as e:
         entries = read_sessions(database)
-        registry.rebuild(entries)
+        report = registry.rebuild(entries)
         notify(e.message)
-        write_err(f"{e.hint}; the list was rebuilt from {database}", indent="  ")
+        write_err(f"{report}; the list was rebuilt from {database}", indent="  ")
         return entries
     return read_sessions(database)
 

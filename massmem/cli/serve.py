@@ -180,8 +180,7 @@ async def mcp_command(
     setup = load_setup(config)
     with require_extra("mcp", "mcp"):
         import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    from massmem.server.mcp.access import LocalAccess
-    from massmem.server.mcp.tools import create_mcp_server
+    from massmem.server.mcp.tools import LocalAccess, create_mcp_server
     from massmem.session.team import Team
 
     team = await Team.open(setup.config, home=setup.home)

@@ -35,7 +35,7 @@ from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import Event, hide_reply_text, now
 from massmem.core.insights import Insights
 from massmem.core.messages import clean_text
-from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
+from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord
 from massmem.core.text import one_line
 from massmem.core.transcript import TurnTranscript
 from massmem.core.voting import read_plan
@@ -45,7 +45,10 @@ from massmem.session.catalogue import (
     DeletionResult,
     SessionDeleter,
     export_session,
+    find_by_real_status,
     list_begun_deletions,
+    mark_all,
+    mark_cut_off,
     rename_session,
 )
 from massmem.session.fork import fork_session
@@ -155,22 +158,19 @@ async def _read_turns(
 ) -> AsyncGenerator[TurnTranscript, None]:
     """Yield all turns, or the only one that was asked for, each with the plan of what is left to do in it."""
     if only is not None:
-        yield await _add_plan(store, only, session.status)
+        yield await _add_plan(store, only, session)
         return
     async with aclosing(read_transcript(store, session.session_id)) as turns:
         async for transcript in turns:
-            yield await _add_plan(store, transcript, session.status)
+            yield await _add_plan(store, transcript, session)
 
 
-async def _add_plan(store: SessionStore, transcript: TurnTranscript, status: SessionStatus) -> TurnTranscript:
-    """status: of the session; a turn that a kill cut off is running in the store."""
-    record = transcript.record
-    if record.status == "running" and status == "interrupted":
-        transcript = replace(transcript, record=record.model_copy(update={"status": "interrupted"}))
+async def _add_plan(store: SessionStore, transcript: TurnTranscript, session: SessionRecord) -> TurnTranscript:
+    record = mark_cut_off(transcript.record, session)
     if record.status in ("completed", "abandoned", "undone"):
         return transcript
     plan = read_plan(await store.read_turn_events(record.session_id, record.turn))
-    return replace(transcript, plan=tuple(plan.describe()))
+    return replace(transcript, record=record, plan=tuple(plan.describe()))
 
 
 @app.command("search")
@@ -482,28 +482,14 @@ async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None
     async with setup.open_store() as store:
         counts = await store.count_sessions(criteria)
         if criteria.status in ("active", "interrupted"):
-            matches = await _find_by_real_status(store, setup.home, criteria)
+            matches = await find_by_real_status(store, setup.home, criteria)
             counts = counts.model_copy(update={"sessions": len(matches)})
             sessions = matches[offset : None if limit is None else offset + limit]
         else:
-            sessions = await _mark_all(store, setup.home, await store.find_sessions(criteria, limit, offset))
+            sessions = await mark_all(store, setup.home, await store.find_sessions(criteria, limit, offset))
         marked = [listed.session.session_id for listed in sessions if listed.session.status == "deleting"]
         interrupted = sorted({*marked, *list_begun_deletions(setup.home)})
         return SessionPage(sessions, counts, interrupted)
-
-
-async def _find_by_real_status(store: SessionStore, home: Path, criteria: SessionFilter) -> list[ListedSession]:
-    """Return active or interrupted sessions: one whose process was killed is active in the store until it resumes."""
-    matches: list[ListedSession] = []
-    for stored in ("active", criteria.status):
-        sessions = await store.find_sessions(criteria.model_copy(update={"status": stored}))
-        matches += [one for one in await _mark_all(store, home, sessions) if one.session.status == criteria.status]
-    unique = {listed.session.session_id: listed for listed in matches}
-    return sorted(unique.values(), key=lambda listed: listed.session.updated_at, reverse=True)
-
-
-async def _mark_all(store: SessionStore, home: Path, listed: Sequence[ListedSession]) -> list[ListedSession]:
-    return [one.model_copy(update={"session": await mark_interrupted(store, home, one.session)}) for one in listed]
 
 
 def find_named_or_newest(setup: Setup, name: str | None) -> SessionRecord:

@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS, translate
+from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS, list_mappings, translate
 from massmem.config.models import (
     NO_STORE,
     AgentConfig,
@@ -112,8 +112,8 @@ def _clean_values(data: dict[str, Any], report: Report, path: KeyPath = ()) -> N
     """Take blanks, line breaks and quotes from around addresses and keys, and refuse keys that no header may hold."""
     for key, value in data.items():
         key_path = (*path, key)
-        for inner_path, inner in [*_items([value], path), *_items(value, key_path)]:
-            _clean_values(cast("dict[str, Any]", inner), report, key_path if inner is value else inner_path)
+        for inner_path, inner in [*list_mappings([value], path), *list_mappings(value, key_path)]:
+            _clean_values(inner, report, key_path if inner is value else inner_path)
         is_secret = is_secret_key(key) or path[-1:] == ("headers",)
         if isinstance(value, str) and (key in _ADDRESSES or is_secret):
             data[key] = trim_value(value)
@@ -159,7 +159,9 @@ def load_default(environ: Mapping[str, str], home: Path) -> LoadedConfig:
     team = _search_all_sessions(loaded.team)
     if not model:
         return replace(loaded, team=team)
-    return LoadedConfig(_replace_backend(team, kind, model), loaded.warnings, loaded.report, variable)
+    backends = [agent.backend.model_copy(update={"type": kind, "model": model}) for agent in team.agents]
+    agents = tuple(a.model_copy(update={"backend": b}) for a, b in zip(team.agents, backends, strict=True))
+    return LoadedConfig(team.model_copy(update={"agents": agents}), loaded.warnings, loaded.report, variable)
 
 
 def default_config_path(home: Path) -> Path:
@@ -174,14 +176,6 @@ def _search_all_sessions(team: TeamConfig) -> TeamConfig:
         return team
     persistent = persistent.model_copy(update={"session_name": None})
     return team.model_copy(update={"memory": team.memory.model_copy(update={"persistent_memory": persistent})})
-
-
-def _replace_backend(team: TeamConfig, kind: BackendType, model: str) -> TeamConfig:
-    agents = tuple(
-        agent.model_copy(update={"backend": agent.backend.model_copy(update={"type": kind, "model": model})})
-        for agent in team.agents
-    )
-    return team.model_copy(update={"agents": agents})
 
 
 def find_config(name: str) -> Path:
@@ -352,17 +346,19 @@ def validate(data: _Mapping, report: Report) -> TeamConfig | None:
 def _check_rules(data: _Mapping, report: Report) -> None:
     _check_session_id(data.get("session_id"), report)
     _check_store(_section(data, "store").get("url"), report)
-    _check_jwt(_section(data, "server", "jwt"), report)
+    secret = _section(data, "server", "jwt").get("secret")
+    if isinstance(secret, str) and 0 < len(secret.encode("utf-8", "replace")) < MIN_JWT_SECRET:
+        report.add(("server", "jwt", "secret"), f"must be at least {MIN_JWT_SECRET} bytes")
     _check_memory(_section(data, "memory"), ("memory",), report, needs_provider=True)
     team_has_llm = bool(_section(data, "memory", "persistent_memory", "llm"))
     ids: dict[str, KeyPath] = {}
-    for path, agent in _items(data.get("agents"), ("agents",)):
+    for path, agent in list_mappings(data.get("agents"), ("agents",)):
         _check_agent_id(agent.get("id"), (*path, "id"), ids, report)
     _check_agent_names(data.get("agents"), ids, report)
-    for path, agent in _items(data.get("agents"), ("agents",)):
+    for path, agent in list_mappings(data.get("agents"), ("agents",)):
         _check_backend(_section(agent, "backend"), (*path, "backend"), report)
         _check_memory(_section(agent, "memory"), (*path, "memory"), report, needs_provider=not team_has_llm)
-        for server_path, server in _items(agent.get("mcp_servers"), (*path, "mcp_servers")):
+        for server_path, server in list_mappings(agent.get("mcp_servers"), (*path, "mcp_servers")):
             _check_address(server.get("url"), (*server_path, "url"), report)
 
 
@@ -371,13 +367,6 @@ def _section(data: _Mapping, *names: str) -> _Mapping:
         inner = data.get(name)
         data = cast("_Mapping", inner) if isinstance(inner, Mapping) else {}
     return data
-
-
-def _items(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, _Mapping]]:
-    if isinstance(value, list):
-        for i, item in enumerate(cast("list[Any]", value)):
-            if isinstance(item, Mapping):
-                yield (*path, i), cast("_Mapping", item)
 
 
 def _check_session_id(value: Any, report: Report) -> None:
@@ -399,12 +388,6 @@ def _check_store(url: Any, report: Report) -> None:
         supported = ", ".join(f"{name}://" for name in STORE_SCHEMES)
         hint = suggest(scheme, STORE_SCHEMES) if colon else "; a file is written as sqlite:///PATH"
         report.add(("store", "url"), f"{shown} is no supported store; supported: {supported}{hint}")
-
-
-def _check_jwt(jwt: _Mapping, report: Report) -> None:
-    secret = jwt.get("secret")
-    if isinstance(secret, str) and 0 < len(secret.encode("utf-8", "replace")) < MIN_JWT_SECRET:
-        report.add(("server", "jwt", "secret"), f"must be at least {MIN_JWT_SECRET} bytes")
 
 
 def _check_memory(memory: _Mapping, path: KeyPath, report: Report, *, needs_provider: bool) -> None:
@@ -437,7 +420,7 @@ def _check_agent_id(value: Any, path: KeyPath, ids: dict[str, KeyPath], report: 
 def _check_agent_names(agents: Any, ids: Mapping[str, KeyPath], report: Report) -> None:
     """Check that nobody can take one agent for another. ids: where the id of each agent is given."""
     names: dict[str, KeyPath] = {}
-    for path, agent in _items(agents, ("agents",)):
+    for path, agent in list_mappings(agents, ("agents",)):
         name, path = agent.get("name"), (*path, "name")
         if not isinstance(name, str) or not name:
             continue
@@ -493,8 +476,10 @@ def _explain(path: KeyPath, kind: str, error: Mapping[str, Any], report: Report)
         return message
     shown = report.describe_value(path, error["input"])
     if kind == "literal_error":
-        near = _suggest_choice(path, error["input"]) if suggesting else ""
-        return f"{shown} is not one of {', '.join(_choices(path))}{near}"
+        choices = _choices(path)
+        words = (*BACKEND_WORDS, *SERVICES, *UNSUPPORTED_BACKENDS) if path[-2:] == ("backend", "type") else ()
+        near = suggest(error["input"], [*choices, *words]) if suggesting and isinstance(error["input"], str) else ""
+        return f"{shown} is not one of {', '.join(choices)}{near}"
     expected = _EXPECTED_TEXT.get(kind) or _EXPECTED.get(kind.split("_")[0])
     # Pydantic's own words have the form "Input should be less than or equal to 1".
     rule = f"be {expected}" if expected else re.sub(r"^[A-Z][a-z]+ should ", "", str(error["msg"]))
@@ -513,13 +498,6 @@ def _explain_without_value(path: KeyPath, kind: str, context: Mapping[str, Any])
             return str(context["error"])
         case _:
             return ""
-
-
-def _suggest_choice(path: KeyPath, value: Any) -> str:
-    if not isinstance(value, str):
-        return ""
-    words = (*BACKEND_WORDS, *SERVICES, *UNSUPPORTED_BACKENDS) if path[-2:] == ("backend", "type") else ()
-    return suggest(value, [*_choices(path), *words])
 
 
 def _suggest_key(path: KeyPath) -> str:

@@ -86,19 +86,24 @@ def translate(data: _Mapping, environ: Mapping[str, str], report: Report) -> str
             _move_to_coordination(data, data.pop(key), (key,), report)
     _ignore(data, (), _IGNORED.__contains__, report)
     _translate_memory(data, (), report)
-    for path, agent in _list_mappings(data.get("agents"), ("agents",)):
+    for path, agent in list_mappings(data.get("agents"), ("agents",)):
         _ignore(agent, path, _IGNORED_OF_AGENT.__contains__, report)
         _translate_memory(agent, path, report)
         backend = agent.get("backend")
         if isinstance(backend, dict):
-            _translate_agent(agent, cast("_Mapping", backend), path, environ, report)
+            backend = cast("_Mapping", backend)
+            _move_servers(agent, backend, path, report)
+            for server_path, server in list_mappings(agent.get("mcp_servers"), (*path, "mcp_servers")):
+                _translate_server(server, server_path, report)
+            _move_tool_filters(agent, backend, path, report)
+            _translate_backend(backend, (*path, "backend"), environ, report)
     if not report.ignored:
         return ""
     names = {re.sub(r"\.\d+(?=\.)", ".*", format_path(path)) for path in report.ignored}
     return f"{report.file}: keys of MassGen that mean nothing here are ignored: {', '.join(sorted(names))}"
 
 
-def _list_mappings(value: Any, path: KeyPath) -> Iterable[tuple[KeyPath, _Mapping]]:
+def list_mappings(value: Any, path: KeyPath) -> Iterable[tuple[KeyPath, _Mapping]]:
     """Yield the mappings in a list with their paths."""
     if isinstance(value, list):
         for i, part in enumerate(cast("list[Any]", value)):
@@ -159,16 +164,6 @@ def _translate_memory(mapping: _Mapping, path: KeyPath, report: Report) -> None:
         _ignore(cast("_Mapping", persistent), path, {"vector_store"}.__contains__, report)
 
 
-def _translate_agent(
-    agent: _Mapping, backend: _Mapping, path: KeyPath, environ: Mapping[str, str], report: Report
-) -> None:
-    _move_servers(agent, backend, path, report)
-    for server_path, server in _list_mappings(agent.get("mcp_servers"), (*path, "mcp_servers")):
-        _translate_server(server, server_path, report)
-    _move_tool_filters(agent, backend, path, report)
-    _translate_backend(backend, (*path, "backend"), environ, report)
-
-
 def _move_servers(agent: _Mapping, backend: _Mapping, path: KeyPath, report: Report) -> None:
     """Move mcp_servers from the backend, where it is a list or a mapping from names, to the agent as a list."""
     if "mcp_servers" in backend and "mcp_servers" not in agent:
@@ -207,7 +202,7 @@ def _move_tool_filters(agent: _Mapping, backend: _Mapping, path: KeyPath, report
             continue
         del backend[key]
         # More servers are refused; without this bound their number times that of the tools would fill the memory.
-        servers = islice(_list_mappings(agent["mcp_servers"], (*path, "mcp_servers")), MAX_SERVERS)
+        servers = islice(list_mappings(agent["mcp_servers"], (*path, "mcp_servers")), MAX_SERVERS)
         for server_path, server in servers:
             prefix = f"mcp__{server.get('name')}__"
             names = [tool.removeprefix(prefix) if isinstance(tool, str) else tool for tool in cast("list[Any]", tools)]

@@ -1,19 +1,16 @@
-"""Show a configuration: its values and where they come from, the table of all keys, and the JSON Schema for editors."""
+"""Show a configuration: its values and where they come from, and the JSON Schema for editors."""
 
 import ast
 import inspect
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import ModuleType, UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+from types import ModuleType
+from typing import Any, Literal, cast
 
 from pydantic import SecretStr
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from massmem.config import models
-from massmem.config.load import LoadedConfig, section_in
+from massmem.config.load import LoadedConfig
 from massmem.config.massgen import BACKEND_WORDS
 from massmem.config.models import Section, TeamConfig
 from massmem.config.yaml import KeyPath, get_history_variables, read_history_overrides
@@ -22,7 +19,7 @@ from massmem.core.redact import redact_values
 MASKED = "[secret]"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_NO_KEYS = {"source"}
+NO_KEYS = {"source"}
 """Fields of the models that no file may set."""
 
 
@@ -89,7 +86,7 @@ class _SettingLister:
         for name in type(section).model_fields:
             is_given = name in section.model_fields_set
             optional = name in _ONLY_IF_GIVEN and path != ()
-            if name in _NO_KEYS or (not is_given and (only_given or optional)):
+            if name in NO_KEYS or (not is_given and (only_given or optional)):
                 continue
             yield from self._list_value(getattr(section, name), (*path, name), only_given=only_given or optional)
 
@@ -134,75 +131,6 @@ def _hide_secrets(value: Any) -> Any:
     return redact_values(list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value)
 
 
-# The table of all keys
-
-_TYPE_NAMES: dict[Any, str] = {
-    str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "secret"
-}  # fmt: skip
-_BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
-_KEY_MARKS: dict[Any, str] = {tuple: "[]", dict: ".NAME"}
-_SECTION_TYPES = {"[]": "list of sections", ".NAME": "sections by name", "": "section"}
-_LISTED_ELSEWHERE = {"agents[].memory"}
-"""Sections whose keys another section lists."""
-
-
-def build_key_table() -> str:
-    """Return a Markdown table: key, type, default and meaning of everything that a configuration file may hold."""
-    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for cells in _list_rows(TeamConfig, "", read_field_docs(models)):
-        rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
-    return "\n".join(rows) + "\n"
-
-
-def _list_rows(section: type[Section], prefix: str, docs: dict[tuple[str, str], str]) -> Iterator[tuple[str, ...]]:
-    for name, info in section.model_fields.items():
-        if name in _NO_KEYS:
-            continue
-        inner = section_in(info.annotation)
-        mark = _KEY_MARKS.get(get_origin(info.annotation), "") if inner else ""
-        key = prefix + name + mark
-        kind = _SECTION_TYPES[mark] if inner else _describe_type(info)
-        yield f"`{key}`", kind, _describe_default(info), docs[section.__name__, name]
-        if inner and key not in _LISTED_ELSEWHERE:
-            yield from _list_rows(inner, key + ".", docs)
-
-
-def _describe_type(info: FieldInfo) -> str:
-    limits = [
-        f"{sign} {limit}"
-        for name, sign in _BOUNDS
-        for part in info.metadata
-        if (limit := getattr(part, name, None)) is not None
-    ]
-    return ", ".join([_name_type(info.annotation), *limits])
-
-
-def _name_type(annotation: Any) -> str:
-    arguments = get_args(annotation)
-    match get_origin(annotation):
-        case None:
-            return _TYPE_NAMES.get(annotation, "anything")
-        case origin if origin is Literal:
-            return ", ".join(f"`{choice}`" for choice in arguments)
-        case origin if origin is Annotated:
-            return _name_type(arguments[0])
-        case origin if origin in (Union, UnionType):
-            return " or ".join(_name_type(part) for part in arguments if part is not type(None))
-        case origin if origin is tuple:
-            return f"list of {_name_type(arguments[0])}"
-        case _:
-            return f"mapping to {_name_type(arguments[1])}"
-
-
-def _describe_default(info: FieldInfo) -> str:
-    default = info.get_default(call_default_factory=True, validated_data={})
-    if default is PydanticUndefined:
-        return "required"
-    if isinstance(default, Section) or default in (None, "", (), {}):
-        return ""
-    return f"`{json.dumps(default)}`" if not isinstance(default, str) else f"`{default}`"
-
-
 # The JSON Schema
 
 _REFERENCE = {"type": "string", "pattern": r"\$\{", "description": "From the environment: ${VAR} or ${VAR:-default}."}
@@ -221,7 +149,7 @@ def build_json_schema() -> Json:
     for name, section in {"TeamConfig": schema, **definitions}.items():
         _adapt_section(name, section, docs)
     properties: dict[str, Json] = schema["properties"]
-    for name in _NO_KEYS:
+    for name in NO_KEYS:
         del properties[name]
     properties["agent"] = {"$ref": "#/$defs/AgentSpec", "description": "A single agent, in place of agents."}
     return {

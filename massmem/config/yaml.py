@@ -435,7 +435,7 @@ class _Expander:
         def replace(match: re.Match[str]) -> str:
             if match[1]:
                 return match[0][1:]
-            value = self._resolve(match[2], path, local)
+            value = self._resolve(match[2], path, local) if self._budget >= 0 else ""
             self._budget -= len(value)
             return value if self._budget >= 0 else ""
 

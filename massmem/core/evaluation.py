@@ -16,11 +16,8 @@ class Share(_Part):
     """How many of how many."""
 
     count: int
-    """So many are right."""
     total: int
-    """Of so many."""
     value: float
-    """The share, 0 to 1."""
     interval: Interval
     """In which the true share lies, with 95 %."""
 
@@ -33,7 +30,6 @@ class PerQuestion(_Part):
     seconds: float
     """From question to answer."""
     requests: float
-    """To models."""
 
 
 class Presentation(_Part):
@@ -49,11 +45,8 @@ class Bin(_Part):
     """Answers of similar confidence."""
 
     low: float
-    """Least confidence."""
     high: float
-    """Most confidence."""
     count: int
-    """Answers."""
     confidence: float
     """Mean."""
     accuracy: float
@@ -85,7 +78,6 @@ class EvaluatedTeam(_Part):
     """How a team did."""
 
     name: str
-    """Its name in the report."""
     accuracy: Share
     """Right answers."""
     groups: dict[str, Share]
@@ -104,9 +96,7 @@ class TeamComparison(_Part):
     """Two teams on the same questions."""
 
     first: str
-    """A team."""
     second: str
-    """The other one."""
     total: int
     """Questions that both were asked."""
     only_first: int
@@ -125,7 +115,6 @@ class EvaluationReport(_Part):
     """What teams made of questions with known answers."""
 
     questions: int
-    """How many."""
     teams: list[EvaluatedTeam]
     """In the order of the command."""
     comparisons: list[TeamComparison]
@@ -140,6 +129,5 @@ class SavedReport(EvaluationReport):
     data: str
     """The file with the questions."""
     at: AwareDatetime
-    """When it was made."""
     seed: int
     """Of the evaluation."""

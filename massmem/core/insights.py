@@ -57,7 +57,9 @@ def name_teams(agents: Iterable[AgentKey]) -> dict[AgentKey, str]:
 
 
 @dataclass(slots=True)
-class _AgentCounts:
+class AgentCounts:
+    """What an agent did."""
+
     turns: int = 0
     answers: int = 0
     ballots: int = 0
@@ -101,9 +103,7 @@ class Insights:
     """Turns whose cost is not known."""
     team: str = ""
     """The configuration of the session that was added last."""
-    agents: dict[AgentKey, _AgentCounts] = field(
-        default_factory=lambda: defaultdict[AgentKey, _AgentCounts](_AgentCounts)
-    )
+    agents: dict[AgentKey, AgentCounts] = field(default_factory=lambda: defaultdict[AgentKey, AgentCounts](AgentCounts))
     names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
     """What people are shown instead of an agent's id, of the agents that have a name."""
     tools: Counter[str] = field(default_factory=Counter[str])
@@ -235,15 +235,6 @@ def _mean(values: list[float]) -> float | None:
 
 
 @dataclass(slots=True)
-class AgentDay:
-    """What an agent did on a day."""
-
-    turns: int = 0
-    wins: int = 0
-    usage: Usage = field(default_factory=Usage)
-
-
-@dataclass(slots=True)
 class Day:
     """What happened on a day."""
 
@@ -251,7 +242,7 @@ class Day:
     answered: int = 0
     seconds: float = 0.0
     """How long users waited for the answers, all together."""
-    agents: dict[AgentKey, AgentDay] = field(default_factory=lambda: defaultdict[AgentKey, AgentDay](AgentDay))
+    agents: dict[AgentKey, AgentCounts] = field(default_factory=lambda: defaultdict[AgentKey, AgentCounts](AgentCounts))
 
 
 @dataclass(slots=True)

@@ -112,7 +112,7 @@ class Usage:
             self.cached + other.cached,
             self.requests + other.requests,
             self.reported and other.reported,
-            self._cost_with(other),
+            self._add_cost(other) if self.prompt or self.completion else other.cost,
             self.reasoning + other.reasoning,
             self.cache_written + other.cache_written,
             round(self.saved + other.saved, 10),
@@ -129,23 +129,16 @@ class Usage:
             self.cached - part.cached,
             self.requests - part.requests,
             self.reported,
-            self._cost_without(part),
+            self._add_cost(part, -1),
             self.reasoning - part.reasoning,
             self.cache_written - part.cache_written,
             round(self.saved - part.saved, 10),
         )
 
-    def _cost_with(self, other: "Usage") -> float | None:
-        if not (self.prompt or self.completion):
-            return other.cost
+    def _add_cost(self, other: "Usage", sign: int = 1) -> float | None:
         if not (other.prompt or other.completion):
             return self.cost
-        return None if self.cost is None or other.cost is None else round(self.cost + other.cost, 10)
-
-    def _cost_without(self, part: "Usage") -> float | None:
-        if not (part.prompt or part.completion):
-            return self.cost
-        return None if self.cost is None or part.cost is None else round(self.cost - part.cost, 10)
+        return None if self.cost is None or other.cost is None else round(self.cost + sign * other.cost, 10)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ def _convert(kind: ParamType, raw: object) -> Value | None:
         case "integer" | "number":
             return _parse_number(kind, raw)
         case "boolean":
-            return _parse_boolean(raw)
+            word = str(raw).casefold()
+            return raw if isinstance(raw, bool) else True if word in _YES else False if word in _NO else None
         case "date":
             return _parse_date(raw)
         case _:
@@ -107,13 +108,6 @@ def _parse_number(kind: Literal["integer", "number"], raw: object) -> int | floa
     if kind == "number":
         return raw
     return int(raw) if raw == int(raw) else None
-
-
-def _parse_boolean(raw: object) -> bool | None:
-    if isinstance(raw, bool):
-        return raw
-    word = str(raw).casefold()
-    return True if word in _YES else False if word in _NO else None
 
 
 def _parse_date(raw: object) -> str | None:

@@ -66,6 +66,15 @@ _REASONS = (
 _MAX_REASON = 300
 """Characters of the reason of one vote."""
 _VOTE_CRITERIA = "Compare the answers for correctness first, then completeness, then clarity."
+_WAYS_WITH_TOOLS = (
+    "To vote for the best one, call `vote` with your reason, then its letter.",
+    "Only if all are wrong or lack something important, call `new_answer` with a complete better answer.",
+)
+_WAYS_WITHOUT = (
+    'To vote for the best one, reply {"reason": "<one sentence>", "action": "vote", "choice": "<its letter>"}.',
+    "Only if all are wrong or lack something important, reply "
+    '{"reason": "<what is wrong>", "action": "new_answer", "content": "<complete better answer>"}.',
+)
 _ASK_OBJECT = '{"action": "ask_user", "prompt": "<your question to the user>", "param": "<its name>"}'
 
 
@@ -101,11 +110,10 @@ def build_vote_prompt(
 
     ask: as in `build_answer_prompt`. check: the tools that a model without tool calls may use first, a line each.
     """
-    ways = [_VOTE_CRITERIA, _describe_vote(tools)]
-    if not final:
-        ways.append(_describe_new_answer(tools))
-        if ask is not None:
-            ways.append(_describe_ask(ask, tools))
+    vote, new_answer = _WAYS_WITH_TOOLS if tools else _WAYS_WITHOUT
+    ways = [_VOTE_CRITERIA, vote, *([] if final else [new_answer])]
+    if ask is not None and not final:
+        ways.append(_describe_ask(ask, tools))
     if check:
         ways.append(
             f'To check something first, reply {{"action": "<name of the tool>", "arguments": {{...}}}}. Tools:\n{check}'
@@ -173,21 +181,6 @@ def parse_votable(text: str) -> dict[str, str]:
 
 def _show_answers(question: str, candidates: Sequence[Candidate]) -> str:
     return f"{question}\n\n{_ANSWERS}\n{format_candidates(candidates)}"
-
-
-def _describe_vote(tools: bool) -> str:
-    if tools:
-        return "To vote for the best one, call `vote` with your reason, then its letter."
-    return 'To vote for the best one, reply {"reason": "<one sentence>", "action": "vote", "choice": "<its letter>"}.'
-
-
-def _describe_new_answer(tools: bool) -> str:
-    if tools:
-        return "Only if all are wrong or lack something important, call `new_answer` with a complete better answer."
-    return (
-        "Only if all are wrong or lack something important, reply "
-        '{"reason": "<what is wrong>", "action": "new_answer", "content": "<complete better answer>"}.'
-    )
 
 
 def _describe_ask(ask: Mapping[str, str], tools: bool) -> str:

@@ -265,7 +265,11 @@ class Tally:
                 self.acted, self.missed = set(), set()
                 self.first_wave = self._hold_election().choose_voters(agents) if event.early_stop else ()
             case AnswerSubmitted():
-                self._add_answer(event)
+                self.answer_count = max(self.answer_count, event.number)
+                parts = event.agent_id, event.number, event.content, event.truncated, event.work_cut
+                self.answers[event.agent_id] = Answer(*parts)
+                self._add_action(event.agent_id)
+                self.usage += event.usage
             case BallotCast(agent_id=agent, choice=choice, usage=usage):
                 self.ballots[agent], self.reasons[agent] = choice, event.reason
                 self._add_action(agent)
@@ -296,14 +300,6 @@ class Tally:
         staying = tuple(agent for agent in self.acting if agent in agents)
         self.acting = staying or (agents if self.acting else ())  # another team acts in the place of the first one
         self.ballots = {voter: choice for voter, choice in self.ballots.items() if voter in agents}
-
-    def _add_answer(self, event: AnswerSubmitted) -> None:
-        self.answer_count = max(self.answer_count, event.number)
-        self.answers[event.agent_id] = Answer(
-            event.agent_id, event.number, event.content, event.truncated, event.work_cut
-        )
-        self._add_action(event.agent_id)
-        self.usage += event.usage
 
     def _add_action(self, agent: str) -> None:
         self.acted.add(agent)

@@ -152,31 +152,24 @@ class Recorder:
         batches = await asyncio.gather(*(self._store.list_due_recordings(kind, BATCH, session_id) for kind in kinds))
         return [row for batch in batches for row in batch], any(len(batch) == BATCH for batch in batches)
 
-    async def drain(
-        self, deadline: float | None = None, on_progress: Callable[[DrainCounts], None] | None = None
-    ) -> DrainCounts:
-        """Work on the rows that are due until none is left, or time.monotonic() passes `deadline`.
-
-        Raises:
-            StoreError: the queue cannot be read or written.
-        """
+    async def drain(self, on_progress: Callable[[DrainCounts], None] = lambda _: None) -> DrainCounts:
+        """Work on the rows that are due until none is left. Raises StoreError."""
         counts = DrainCounts()
         try:
             async with self._extracting:
-                await self._record_verbatim(self._session_id, deadline, counts, on_progress)
+                await self._record_verbatim(counts, on_progress)
                 facts = self._facts
-                while facts and not self._is_late(deadline) and await facts.write_next(self._session_id, counts):
-                    if on_progress is not None:
-                        on_progress(counts)
+                while facts and not self._is_late and await facts.write_next(self._session_id, counts):
+                    on_progress(counts)
                     # New messages are searchable before the next model call.
-                    await self._record_verbatim(self._session_id, deadline, counts, on_progress)
+                    await self._record_verbatim(counts, on_progress)
         except MemoryUnavailable as e:
             counts.unavailable = e.message
         return counts
 
     async def _run(self) -> None:
         last_problem = ""
-        while self._stop_at is None or time.monotonic() < self._stop_at:
+        while not self._is_late:
             self._woken.clear()
             pause = _POLL
             try:
@@ -197,25 +190,19 @@ class Recorder:
                 async with asyncio.timeout(_GATHER):
                     await self._stopping.wait()
 
-    def _is_late(self, deadline: float | None) -> bool:
-        moment = time.monotonic()
-        return any(end is not None and moment >= end for end in (deadline, self._stop_at))
+    @property
+    def _is_late(self) -> bool:
+        return self._stop_at is not None and time.monotonic() >= self._stop_at
 
-    async def _record_verbatim(
-        self,
-        session_id: str | None,
-        deadline: float | None,
-        counts: DrainCounts,
-        on_progress: Callable[[DrainCounts], None] | None = None,
-    ) -> None:
+    async def _record_verbatim(self, counts: DrainCounts, on_progress: Callable[[DrainCounts], None]) -> None:
         """Record episodes and the ends of turns, batch by batch, so that nobody waits for a long backlog."""
         await self._release_held()
         more = True
-        while more and not self._is_late(deadline):
+        while more and not self._is_late:
             async with self._writing:
-                rows, more = await self._list_due(session_id)
+                rows, more = await self._list_due(self._session_id)
                 await self._episodes.write(rows, counts)
-            if rows and on_progress is not None:
+            if rows:
                 on_progress(counts)
 
     async def _release_held(self) -> None:

@@ -37,7 +37,7 @@ from massmem.core.events import (
     hide_reply_text,
 )
 from massmem.core.messages import Usage
-from massmem.core.redact import redact
+from massmem.core.redact import redact_line
 from massmem.core.text import format_dollars, one_line
 from massmem.core.voting import NO_VOTE, describe_share
 from massmem.render import Renderer
@@ -241,7 +241,6 @@ def _format_share(tokens: int, window: int) -> str:
 
 
 _EXCERPT = 100
-_REDACTED_PREFIX = 2_000
 """Characters of a text that are searched for secrets before it is cut."""
 
 
@@ -295,7 +294,7 @@ def _describe_turn(event: Event, view: TurnView) -> str | None:
         case TurnStarted():
             line = f"{event.session_id} turn {event.turn}, {pluralize(len(event.agents), 'agent')}"
         case TurnResumed():
-            line = f"{event.session_id} turn {event.turn} resumes: {_excerpt(event.question)}"
+            line = f"{event.session_id} turn {event.turn} resumes: {redact_line(event.question, _EXCERPT)}"
         case RoundStarted():
             line = f"{view.round_title}: {', '.join(map(view.name, event.agents))}"
         case BallotsVoided():
@@ -322,11 +321,11 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
         case AgentStarted() | AgentBusy() | AgentDelta():
             line = None
         case AgentRetrying():
-            line = f"{name} retries in {format_duration(event.delay)}: {_excerpt(event.error)}"
+            line = f"{name} retries in {format_duration(event.delay)}: {redact_line(event.error, _EXCERPT)}"
         case AnswerSubmitted():
-            line = f"{name} answers{_format_effort(event, view)}: {_excerpt(event.content)}"
+            line = f"{name} answers{_format_effort(event, view)}: {redact_line(event.content, _EXCERPT)}"
         case BallotCast():
-            reason = _excerpt(event.reason)
+            reason = redact_line(event.reason, _EXCERPT)
             line = f"{name} votes for {view.name(event.choice)}{_format_effort(event, view)}: {reason}"
         case ParamRequested():
             line = f"{name} needs {event.param} from you{_format_effort(event, view)}"
@@ -345,7 +344,7 @@ def _describe_tool(event: ToolCalled | ToolReturned, view: TurnView) -> str:
             call = one_line(describe_call(event.name, event.arguments), _EXCERPT)
             return f"{agent} calls {call} ({describe_work(view.agents[event.agent_id])})"
         case ToolReturned(failed=True):
-            return f"{agent}: {tool} failed: {_excerpt(event.content)}"
+            return f"{agent}: {tool} failed: {redact_line(event.content, _EXCERPT)}"
         case ToolReturned():
             return f"{agent} used {tool}: {pluralize(len(event.content), 'character')}"
         case _:
@@ -356,11 +355,6 @@ def _format_effort(event: AnswerSubmitted | BallotCast | ParamRequested, view: T
     agent = view.agents[event.agent_id]
     cost = f", {format_dollars(agent.usage.cost)}" if agent.usage.cost else ""
     return f" ({format_duration(agent.seconds(event.at))}, {format_count(agent.tokens)} tokens{cost})"
-
-
-def _excerpt(text: str) -> str:
-    """Return the beginning without secrets: other programs may log these lines."""
-    return one_line(redact(text[:_REDACTED_PREFIX]), _EXCERPT)
 
 
 log = logging.getLogger(__name__)

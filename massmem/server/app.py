@@ -20,18 +20,7 @@ from massmem.server.auth import Visitors
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
 from massmem.server.metrics import AccessLog
-from massmem.server.routes import (
-    ai_memory,
-    chat,
-    context,
-    conversations,
-    memories,
-    openai,
-    operations,
-    page,
-    reports,
-    sessions,
-)
+from massmem.server.routes import chat, context, memories, openai, operations, page, reports, sessions
 from massmem.server.service import Service, Settings, keep_service_open
 
 if TYPE_CHECKING:
@@ -89,8 +78,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    of_the_page = (sessions, context, memories, reports)
-    for routes in (chat, *of_the_page, conversations, ai_memory, openai, operations, page):
+    for routes in (chat, sessions, context, memories, reports, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
     app.state.visitors = Visitors(settings.page_token)

@@ -84,7 +84,12 @@ class Tokens:
     def authenticate(self, headers: list[str]) -> User:
         """Return the user that the Authorization headers of a request name. Raise Unauthorized."""
         claims = self._decode(_read_bearer_token(headers))
-        self._check_lifetime(claims)
+        now = time.time()
+        exp, iat = claims["exp"], claims.get("iat", now)
+        if not (_is_number(exp) and _is_number(iat)):
+            raise Unauthorized("the token is not valid")
+        if exp - min(now, iat) > self._config.max_lifetime:
+            raise Unauthorized("the token lives too long")
         if not is_subject(claims["sub"]):
             raise Unauthorized("the token's subject is not valid")
         if self._revoked is not None and claims.get("jti") in self._revoked.read():
@@ -136,14 +141,6 @@ class Tokens:
             raise Unauthorized("the token has expired") from e
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as e:
             raise Unauthorized("the token is not valid") from e
-
-    def _check_lifetime(self, claims: Mapping[str, Any]) -> None:
-        now = time.time()
-        exp, iat = claims["exp"], claims.get("iat", now)
-        if not (_is_number(exp) and _is_number(iat)):
-            raise Unauthorized("the token is not valid")
-        if exp - min(now, iat) > self._config.max_lifetime:
-            raise Unauthorized("the token lives too long")
 
 
 async def authenticate(headers: list[str], tokens: Tokens, store: SessionStore) -> User:

@@ -75,52 +75,65 @@ _METHODS = ("DELETE", "GET", "POST")
 """Methods of our routes; HEAD is answered wherever GET is."""
 
 
-class Unauthorized(Exception):
-    """The request has no valid token. The message goes to the client and never quotes the token."""
+class Refused(Exception):
+    """The request is refused. The message goes to the client."""
 
-    def __init__(self, message: str, error: str = "invalid_token") -> None:
-        """error: the code of RFC 6750, section 3.1; empty when the request has no token at all."""
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        """param, code: the field and the reason, for clients of OpenAI's API."""
         super().__init__(message)
-        self.error = error
-
-
-class Forbidden(Exception):
-    """The token is valid, and lacks a scope."""
-
-    def __init__(self, scope: str) -> None:
-        super().__init__(f"the token lacks the scope {scope}")
-        self.scope = scope
-
-
-class InvalidField(Exception):
-    """A field of a request in the form of OpenAI's API is not valid."""
-
-    def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
-        """param: the field. code: for programs."""
-        super().__init__(message)
-        self.message = message
-        self.param = param
         self.status = status
+        self.message = message
+        self.headers = headers
+        self.param = param
         self.code = code
 
 
-class RetryLater(Exception):
+class Unauthorized(Refused):
+    """The request has no valid token. The message never quotes the token."""
+
+    def __init__(self, message: str, error: str = "invalid_token") -> None:
+        """error: the code of RFC 6750, section 3.1; empty when the request has no token at all."""
+        details = f' error="{error}", error_description="{message}"' if error else ""
+        super().__init__(401, message, {"WWW-Authenticate": f"Bearer{details}"})
+        self.error = error
+
+
+class Forbidden(Refused):
+    """The token is valid, and lacks a scope."""
+
+    def __init__(self, scope: str) -> None:
+        message = f"the token lacks the scope {scope}"
+        challenge = f'Bearer error="insufficient_scope", error_description="{message}", scope="{scope}"'
+        super().__init__(403, message, {"WWW-Authenticate": challenge})
+
+
+class InvalidField(Refused):
+    """A field of a request in the form of OpenAI's API is not valid."""
+
+    def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
+        super().__init__(status, message, param=param, code=code)
+
+
+class RetryLater(Refused):
     """The request is refused for now; the client may send it again."""
 
     def __init__(self, status: int, message: str, retry_after: int = RETRY_SOON) -> None:
         """status: 429 when the user sends too much, else 503. retry_after: in seconds."""
-        super().__init__(message)
-        self.status = status
-        self.message = message
+        super().__init__(status, message, {"Retry-After": str(retry_after)})
         self.retry_after = retry_after
 
 
 def add_error_handlers(app: FastAPI) -> None:
     """Make every error a response with a `Problem` as its body."""
-    app.add_exception_handler(Unauthorized, _handle_unauthorized)
-    app.add_exception_handler(Forbidden, _handle_forbidden)
-    app.add_exception_handler(InvalidField, _handle_invalid_field)
-    app.add_exception_handler(RetryLater, _handle_retry_later)
+    app.add_exception_handler(Refused, _handle_refused)
     app.add_exception_handler(RequestValidationError, _handle_invalid_request)
     app.add_exception_handler(HTTPException, _handle_http_exception)
     app.add_exception_handler(errors.MassmemError, _handle_massmem_error)
@@ -134,36 +147,23 @@ def make_openai_problem(status: int, message: str, param: str | None = None, cod
 
 
 def _respond(
-    request: Request, status: int, message: str, headers: Mapping[str, str] | None = None, param: str | None = None
+    request: Request,
+    status: int,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+    param: str | None = None,
+    code: str | None = None,
 ) -> JSONResponse:
     if not request.url.path.startswith(OPENAI_PATH):
         return JSONResponse(Problem(error=message).model_dump(), status, headers)
     # The official clients send a request again after 502: the council would be paid for once more.
     headers = {**(headers or {}), **({"x-should-retry": "false"} if status == HTTP_502_BAD_GATEWAY else {})}
-    return JSONResponse(make_openai_problem(status, message, param).model_dump(), status, headers)
+    return JSONResponse(make_openai_problem(status, message, param, code).model_dump(), status, headers)
 
 
-async def _handle_unauthorized(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Unauthorized)
-    details = f' error="{error.error}", error_description="{error}"' if error.error else ""
-    return _respond(request, 401, str(error), {"WWW-Authenticate": f"Bearer{details}"})
-
-
-async def _handle_forbidden(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Forbidden)
-    challenge = f'Bearer error="insufficient_scope", error_description="{error}", scope="{error.scope}"'
-    return _respond(request, 403, str(error), {"WWW-Authenticate": challenge})
-
-
-async def _handle_invalid_field(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, InvalidField)
-    problem = make_openai_problem(error.status, error.message, error.param, error.code)
-    return JSONResponse(problem.model_dump(), error.status)
-
-
-async def _handle_retry_later(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RetryLater)
-    return _respond(request, error.status, error.message, {"Retry-After": str(error.retry_after)})
+async def _handle_refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Refused)
+    return _respond(request, error.status, error.message, error.headers, error.param, error.code)
 
 
 async def _handle_invalid_request(request: Request, error: Exception) -> JSONResponse:
@@ -179,20 +179,13 @@ async def _handle_invalid_request(request: Request, error: Exception) -> JSONRes
 
 async def _handle_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    if error.status_code == HTTP_405_METHOD_NOT_ALLOWED:
-        return _respond(request, 405, "this path has no such method", {"Allow": ", ".join(_list_methods(request))})
-    return _respond(request, error.status_code, error.detail, error.headers)
-
-
-def _list_methods(request: Request) -> list[str]:
-    """Return the methods of all routes of the request's path; Starlette names those of the first route alone."""
-    methods = [method for method in _METHODS if _has_route(request, method)]
-    return sorted([*methods, "HEAD"] if "GET" in methods else methods)
-
-
-def _has_route(request: Request, method: str) -> bool:
-    scope = {**request.scope, "method": method}
-    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    if error.status_code != HTTP_405_METHOD_NOT_ALLOWED:
+        return _respond(request, error.status_code, error.detail, error.headers)
+    # Of all routes of the path; Starlette names the methods of the first route alone.
+    scopes = [{**request.scope, "method": method} for method in _METHODS]
+    known = {s["method"] for s in scopes for route in request.app.routes if route.matches(s)[0] is Match.FULL}
+    methods = sorted({*known, "HEAD"} if "GET" in known else known)
+    return _respond(request, 405, "this path has no such method", {"Allow": ", ".join(methods)})
 
 
 async def _handle_massmem_error(request: Request, error: Exception) -> JSONResponse:

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -85,11 +85,9 @@ class Limits:
         if self._streams[user] >= self._config.streams_per_user:
             raise RetryLater(429, "too many open streams")
 
-    @contextmanager
-    def hold_stream(self, user: str | None) -> Generator[None]:
+    def hold_stream(self, user: str | None) -> AbstractContextManager[None]:
         """Count an open event stream of the user while the block runs."""
-        with _count(self._streams, user):
-            yield
+        return _count(self._streams, user)
 
 
 class BodyLimit:

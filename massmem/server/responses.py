@@ -5,8 +5,7 @@ Events are named, numbered, and without what is internal.
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from datetime import datetime
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import HTTPException
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -24,14 +23,13 @@ from massmem.core.events import (
     TurnInterrupted,
     TurnResumed,
     TurnStarted,
-    WorkCut,
     hide_reply_text,
     now,
 )
 from massmem.core.outcome import TurnOutcome
 from massmem.server.dependencies import Caller
 from massmem.server.errors import RETRY_LATER, RETRY_SOON, TURN_PROBLEMS, RetryLater
-from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer, Status
+from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer
 from massmem.server.turns import NumberedEvent
 from massmem.session.owners import public_session_id
 
@@ -105,13 +103,14 @@ def require_answer(outcome: TurnOutcome) -> None:
 
 def make_chat_answer(session_id: str, outcome: TurnOutcome, warning: str | None) -> ChatAnswer:
     """session_id: as the store knows it."""
-    common = _common_fields(session_id, outcome)
-    return ChatAnswer(**common, response=get_text(outcome), turn=outcome.turn, warning=warning)
+    return ChatAnswer(
+        **_describe_end(session_id, outcome), response=get_text(outcome), turn=outcome.turn, warning=warning
+    )
 
 
 def make_query_answer(session_id: str, query: str, outcome: TurnOutcome, warning: str | None) -> QueryAnswer:
     """session_id: as the store knows it."""
-    common = _common_fields(session_id, outcome)
+    common = _describe_end(session_id, outcome)
     agents = outcome.answered or ([outcome.agent_id] if outcome.agent_id else [])
     return QueryAnswer(
         **common,
@@ -123,20 +122,8 @@ def make_query_answer(session_id: str, query: str, outcome: TurnOutcome, warning
     )
 
 
-class _CommonFields(TypedDict):
-    session_id: str
-    status: Status
-    waiting_for_param: str | None
-    agent: str | None
-    agent_id: str | None
-    confidence: float | None
-    escalated: bool
-    truncated: bool
-    work_cut: WorkCut | None
-    timestamp: datetime
-
-
-def _common_fields(session_id: str, outcome: TurnOutcome) -> _CommonFields:
+def _describe_end(session_id: str, outcome: TurnOutcome) -> dict[str, Any]:
+    """Return the fields that all answers have, but for the warning."""
     status = outcome.status
     return {
         "session_id": public_session_id(session_id),

@@ -31,7 +31,6 @@ SessionId = Annotated[
 Text = Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE_LENGTH, pattern=r"\S")]
 Team = Annotated[str, Field(max_length=100, examples=["support"])]
 Milliseconds = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_705_750_200_123])]
-Status = Literal["completed", "waiting", "abandoned"]
 
 
 def is_session_id(text: str) -> bool:
@@ -135,7 +134,7 @@ class Answer(Body):
     """What all answers have."""
 
     session_id: Annotated[str, Field(examples=[_SESSION])]
-    status: Status
+    status: Literal["completed", "waiting", "abandoned"]
     """completed: answered; waiting: the user is asked for a value; abandoned: cancelled by the user."""
     waiting_for_param: Annotated[str | None, Field(examples=["order_id"])]
     """The name of the value that the user is asked for."""

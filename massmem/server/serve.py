@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from tempfile import TemporaryDirectory
-from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -81,11 +80,7 @@ def _serve_alone(settings: Settings, listening: socket.socket) -> None:
 def _end_with_success() -> None:
     """Let a signal end this process with success: uvicorn raises it again when it has ended in good order."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _exit)
-
-
-def _exit(_number: int, _frame: FrameType | None) -> None:
-    sys.exit(0)
+        signal.signal(number, lambda _number, _frame: sys.exit(0))
 
 
 def _serve_with_workers(settings: Settings, listening: socket.socket) -> None:

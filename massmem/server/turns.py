@@ -244,7 +244,9 @@ class Turns:
             InputError: The request id was used for another question; there is no such team.
             MassmemError: As Session.ask.
         """
-        number = await self._find_request(question)
+        number = None
+        if question.request_id:
+            number = await self._store.find_request(question.session_id, question.request_id)
         if number is None:
             try:
                 async with aclosing(self._find_or_start(question).follow()) as events:
@@ -343,12 +345,6 @@ class Turns:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _find_request(self, question: Question) -> int | None:
-        """Return the number of the event of the question when it was asked before."""
-        if not question.request_id:
-            return None
-        return await self._store.find_request(question.session_id, question.request_id)
 
     async def _replay(self, question: Question, number: int) -> AsyncGenerator[NumberedEvent, None]:
         """Yield the events of the turn of a question that was asked before: its event has this number in the log."""

@@ -17,14 +17,35 @@ from massmem.config.models import TeamConfig
 from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.ids import check_session_name
-from massmem.core.records import EVERYBODY, SessionFilter, SessionRecord
+from massmem.core.records import EVERYBODY, ListedSession, SessionFilter, SessionRecord, TurnRecord
 from massmem.export import Format, redact_session, redact_turn
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_session_eraser
-from massmem.session.lease import ProcessLock, hold_lease
+from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
 from massmem.session.registry import Registry, RegistryDamaged, build_entries
 from massmem.store.lookup import read_transcript
 from massmem.store.ports import SessionStore
+
+
+async def find_by_real_status(store: SessionStore, home: Path, criteria: SessionFilter) -> list[ListedSession]:
+    """Return active or interrupted sessions: one whose process was killed is active in the store until it resumes."""
+    by_id: dict[str, ListedSession] = {}
+    for stored in ("active", "interrupted"):
+        listed = await store.find_sessions(criteria.model_copy(update={"status": stored}))
+        marked = await mark_all(store, home, listed)
+        by_id |= {one.session.session_id: one for one in marked if one.session.status == criteria.status}
+    return sorted(by_id.values(), key=lambda listed: listed.session.updated_at, reverse=True)
+
+
+async def mark_all(store: SessionStore, home: Path, listed: Sequence[ListedSession]) -> list[ListedSession]:
+    """Return the sessions with the status that they really have, see `mark_interrupted`."""
+    return [one.model_copy(update={"session": await mark_interrupted(store, home, one.session)}) for one in listed]
+
+
+def mark_cut_off(turn: TurnRecord, session: SessionRecord) -> TurnRecord:
+    """Return a turn with its real status: one that a kill cut off is running in the store. session: as marked."""
+    is_cut_off = turn.status == "running" and session.status == "interrupted"
+    return turn.model_copy(update={"status": "interrupted"}) if is_cut_off else turn
 
 
 async def rename_session(store: SessionStore, session: SessionRecord, title: str) -> SessionRecord:
@@ -145,17 +166,12 @@ class SessionDeleter:
         """
         names = [session_id.encode() for session_id in session_ids]
         await asyncio.to_thread(Traces(self.config, self.home, self.folder).delete, names)
-        await self._unlist(session_ids)
-
-    async def _unlist(self, session_ids: Sequence[str]) -> None:
         registry = Registry(self.home)
         try:
             for session_id in session_ids:
                 await asyncio.to_thread(registry.remove, session_id)
-        except RegistryDamaged as e:
-            e.copy.unlink(missing_ok=True)  # it may name these sessions
-            url = self.config.store.url
-            await asyncio.to_thread(registry.replace, await build_entries(self.store, url))
+        except RegistryDamaged:  # its bytes may name these sessions
+            await asyncio.to_thread(registry.replace, await build_entries(self.store, self.config.store.url))
 
 
 async def delete_contents(

@@ -34,8 +34,8 @@ from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
-from massmem.recording.changes import read_change
 from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
+from massmem.recording.jobs import read_change
 from massmem.recording.redaction import (
     LogRedactor,
     Paraphrase,
@@ -191,9 +191,8 @@ class Findings:
 
 @dataclass(slots=True)
 class _SessionChange:
-    session_id: str
-    entries: Sequence[LogEntry]
-    files: Sequence[str]
+    entries: Sequence[LogEntry] = ()
+    files: Sequence[str] = ()
     state: SessionState | None = None
     values: int = 0
     title: str | None = None
@@ -379,8 +378,8 @@ class Eraser:
                 await self.store.save_state(session_id, change.state)
             entries = sorted((*change.entries, *change.memory_changes), key=lambda entry: entry.seq)
             await self.store.rewrite_log(session_id, [_requeue(entry) for entry in entries])
-            if change.title is not None:
-                await self.store.rename_session(session_id, redactor.redact_title(await self._read_title(session_id)))
+            if change.title is not None and (session := await self.store.get_session(session_id)) is not None:
+                await self.store.rename_session(session_id, redactor.redact_title(session.title))
             if session_id not in deleted.sessions:
                 deleted.sessions.append(session_id)
             deleted.events += len(change.entries)
@@ -402,13 +401,12 @@ class Eraser:
         log.close()
         copy = await self.store.export_session(session_id)
         if copy is None:
-            return _SessionChange(session_id, (), ())
+            return _SessionChange()
         files = [name for name in copy.files if name in log.files or await self._is_in_file(session_id, name, redactor)]
         state, values = _redact_state(copy.state, redactor)
         title = redactor.redact_title(copy.session.title)
         changed = {entry.seq for entry in log.changed}
         return _SessionChange(
-            session_id,
             log.changed,
             files,
             state,
@@ -426,13 +424,9 @@ class Eraser:
             texts.append(document.text)
         return any(redactor.mentions(text) for text in texts)
 
-    async def _read_title(self, session_id: str) -> str:
-        session = await self.store.get_session(session_id)
-        return "" if session is None else session.title
-
     async def _rename_in_registry(self, redactor: Redactor) -> None:
         registry = Registry(self.home)
-        with suppress(RegistryDamaged):  # a copy of it was a trace, and it is made again from the store
+        with suppress(RegistryDamaged):  # it is made again from the store
             entries = await asyncio.to_thread(registry.read_entries)
             new = [replace(entry, description=redactor.redact_title(entry.description)) for entry in entries]
             if changed := [entry for entry, old in zip(new, entries, strict=True) if entry != old]:

@@ -33,8 +33,8 @@ from massmem.memory.persistent import (
 )
 from massmem.memory.retrieval.pinned import PINNED_TOKENS
 from massmem.memory.tokens import estimate_tokens
-from massmem.recording.changes import read_change
 from massmem.recording.forgetting import forget_memories, resolve_ids, unknown_memory
+from massmem.recording.jobs import read_change
 from massmem.recording.worker import Recorder
 from massmem.session.erasure import Eraser
 from massmem.session.owners import (
@@ -131,21 +131,22 @@ class Memories:
             return await index.read_history(query, scope)
 
     async def _build_scope(self, view: View) -> Scope:
-        scope = await self._find_scope(view.agent_id, view.session_id, view.turn)
+        scope = await self._find_scope(view)
         names = {agent.id: agent.display_name for agent in self.agents}
         return replace(scope, as_of=view.as_of, origin=view.origin, names=names)
 
-    async def _find_scope(self, agent_id: str | None, session_id: str | None, turn: int | None) -> Scope:
+    async def _find_scope(self, view: View) -> Scope:
+        session_id, turn = view.session_id, view.turn
         if session_id is None:
             everywhere = self.owner == COMMAND_LINE_USER
             others = () if everywhere else await list_own_sessions(self.store, self.owner, _MOST_SESSIONS)
-            return Scope("", agent_id or USER, 1, all_sessions=everywhere, others=others)
+            return Scope("", view.agent_id or USER, 1, all_sessions=everywhere, others=others)
         if turn is None:
             last = await self.store.get_last_turn(session_id)
             turn = 1 if last is None else last.turn + 1
-        agent = next((agent for agent in self.agents if agent.id == agent_id), None)
+        agent = next((agent for agent in self.agents if agent.id == view.agent_id), None)
         if agent is None or self.owner is EVERYBODY:
-            return Scope(session_id, agent_id or USER, turn)
+            return Scope(session_id, view.agent_id or USER, turn)
         pinned = await find_pinned_session(self.store, agent, self.owner)
         return build_scope(agent, session_id, turn, pinned)
 

@@ -1,7 +1,7 @@
 """`~/.massmem/sessions.json`: an index of the sessions on this machine, never state.
 
-`--list-sessions` reads it, so nothing heavy is imported here. A damaged file is never overwritten: it is copied first,
-and `rebuild` then writes a new one from the sessions in the stores.
+`--list-sessions` reads it, so nothing heavy is imported here. A damaged file is never overwritten: `rebuild` copies it
+before it writes a new one from the sessions in the stores.
 """
 
 import json
@@ -29,11 +29,6 @@ LOCK_SECONDS = 30.0
 
 class RegistryDamaged(MassmemError):
     """The file is not what massmem writes; `rebuild` writes a new one."""
-
-    def __init__(self, message: str, copy: Path) -> None:
-        """copy: a file with the same bytes."""
-        super().__init__(message, f"its bytes are kept in {copy}")
-        self.copy = copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +73,7 @@ class Registry:
             RegistryDamaged: see `rebuild`.
             HomeError: the file cannot be read.
         """
-        try:
-            return _newest_first(self._load())
-        except _Unreadable:
-            with self._lock():
-                return _newest_first(self._load_or_copy())
+        return sorted(self._load().values(), key=lambda entry: (entry.start_time, entry.session_id), reverse=True)
 
     def upsert(self, *entries: Entry) -> None:
         """Add sessions, or replace the entries with the same ids.
@@ -94,12 +85,12 @@ class Registry:
         """
         checked = _by_id(entries)
         with self._lock():
-            self._save((self._load_or_copy() | checked).values())
+            self._save((self._load() | checked).values())
 
     def remove(self, session_id: str) -> None:
         """Remove a session, if it is listed. Raises as `upsert`."""
         with self._lock():
-            entries = self._load_or_copy()
+            entries = self._load()
             if entries.pop(session_id, None):
                 self._save(entries.values())
 
@@ -111,70 +102,47 @@ class Registry:
 
     def set_aside(self) -> None:
         """Move the file away, so that the home is new again. Raises HomeError, StoreError."""
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         with self._lock():
             try:
-                self.path.rename(self.path.with_name(f"{self.path.name}.before-{stamp}"))
+                self.path.rename(self._name_copy("before"))
             except FileNotFoundError:
                 return
             except OSError as e:
                 raise explain_write_error(self.path, e) from e
 
-    def rebuild(self, entries: Iterable[Entry]) -> None:
+    def _name_copy(self, kind: str) -> Path:
+        return self.path.with_name(f"{self.path.name}.{kind}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+
+    def rebuild(self, entries: Iterable[Entry]) -> str:
         """Write the entries of the stores; entries that another process has written since the damage stay.
+
+        Return what became of the damaged file: it is copied first, and a process that dies in between loses nothing.
 
         Raises as `replace`.
         """
-        checked = _by_id(entries)
+        checked, copy = _by_id(entries), self._name_copy("damaged")
         with self._lock():
             try:
-                newer = self._load()
-            except _Unreadable:
-                newer = {}
+                newer, report = self._load(), "another process has made it again"
+            except RegistryDamaged:
+                _write(copy, self.path.read_bytes())
+                newer, report = {}, f"its bytes are kept in {copy}"
             self._save((checked | newer).values())
+        return report
 
     def _load(self) -> dict[str, Entry]:
         try:
-            data = self.path.read_bytes()
+            return {entry.session_id: entry for entry in _parse(self.path.read_bytes())}
         except FileNotFoundError:
             return {}
         except OSError as e:
             raise HomeError(f"{self.path} cannot be read: {e.strerror}", "check its owner and permissions") from e
-        return {entry.session_id: entry for entry in _parse(data)}
-
-    def _load_or_copy(self) -> dict[str, Entry]:
-        """Return the entries; copy a damaged file. The caller holds the lock.
-
-        The file itself stays in place until `rebuild` replaces it: when this process dies in between, the next one must
-        not take it for missing.
-
-        Raises:
-            RegistryDamaged: the file was copied.
-        """
-        try:
-            return self._load()
-        except _Unreadable as e:
-            raise RegistryDamaged(f"{self.path} is damaged: {e}", self._copy()) from e
-
-    def _copy(self) -> Path:
-        data = self.path.read_bytes()
-        for copy in self._home.glob(f"{self.path.name}.damaged-*"):
-            if copy.read_bytes() == data:
-                return copy
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        copy = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
-        try:
-            replace_file(copy, data)
-        except OSError as e:
-            raise explain_write_error(copy, e) from e
-        return copy
+        except (AttributeError, TypeError, ValueError, RecursionError) as e:
+            raise RegistryDamaged(f"{self.path} is damaged: {e}", "make it again with: massmem --list-sessions") from e
 
     def _save(self, entries: Iterable[Entry]) -> None:
         lines = ",\n".join(json.dumps(_to_row(entry)) for entry in entries)
-        try:
-            replace_file(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
-        except OSError as e:
-            raise explain_write_error(self.path, e) from e
+        _write(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
 
     @contextmanager
     def _lock(self) -> Generator[None]:
@@ -214,20 +182,27 @@ def read_sessions(database: Path) -> list[Entry]:
     )
     store = f"sqlite:///{database}"
     try:
-        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            return [_row_to_entry(row, store) for row in connection.execute(query)]
+        rows = _fetch(database, query)
     except sqlite3.Error as e:
         raise StoreError(f"the sessions in {database} cannot be read: {e}", "check it with: massmem doctor") from e
+    return [
+        Entry(name, _to_utc(start), end and _to_utc(end), status, path, model, _hide_secrets(description), store)
+        for name, start, end, status, path, model, description in rows
+    ]
 
 
 def read_lease_owner(database: Path, session_id: str) -> str | None:
     """Return who holds the lease of a session in an SQLite store, None when nobody does or it cannot be read."""
     try:
-        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            row = connection.execute("SELECT owner FROM leases WHERE session_id = ?", (session_id,)).fetchone()
+        rows = _fetch(database, "SELECT owner FROM leases WHERE session_id = ?", session_id)
     except sqlite3.Error:
         return None
-    return None if row is None else str(row[0])
+    return str(rows[0][0]) if rows else None
+
+
+def _fetch(database: Path, query: str, *parameters: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(query, parameters).fetchall()
 
 
 def require_database(home: Path, url: str) -> None:
@@ -291,8 +266,8 @@ async def register_sessions(home: Path, store: "SessionStore", url: str, session
     try:
         await asyncio.to_thread(registry.upsert, *(build_entry(session, url) for session in own))
     except RegistryDamaged as e:
-        logging.getLogger(__name__).warning("%s; it is made again from the store. %s", e.message, e.hint)
-        await asyncio.to_thread(registry.rebuild, await build_entries(store, url))
+        report = await asyncio.to_thread(registry.rebuild, await build_entries(store, url))
+        logging.getLogger(__name__).warning("%s; it is made again from the store. %s", e.message, report)
 
 
 async def build_entries(store: "SessionStore", url: str) -> list[Entry]:
@@ -300,39 +275,36 @@ async def build_entries(store: "SessionStore", url: str) -> list[Entry]:
     return [build_entry(session, url) for session in await store.list_sessions() if session.user_id is None]
 
 
-class _Unreadable(ValueError):
-    """Why the bytes are not a registry."""
+def _write(path: Path, data: bytes | str) -> None:
+    try:
+        replace_file(path, data)
+    except OSError as e:
+        raise explain_write_error(path, e) from e
 
 
 def _parse(data: bytes) -> list[Entry]:
-    try:
-        content = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as e:
-        raise _Unreadable(str(e)) from e
+    """Return the entries of a file. Raises AttributeError, TypeError, ValueError, RecursionError: it is none."""
+    content: Any = json.loads(data.decode("utf-8-sig"))
     items = content.get("sessions") if isinstance(content, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     if not isinstance(items, list):
-        raise _Unreadable("it has no list of sessions")
+        raise ValueError("it has no list of sessions")
     return [_read_entry(item) for item in items]  # pyright: ignore[reportUnknownVariableType]
 
 
 def _read_entry(item: Any) -> Entry:
     """Check and return an entry: the file may have been edited, and ids become parts of paths and commands."""
-    try:
-        session_id, start, *others = [_read_text(item.get(name, missing), length) for name, missing, length in _TEXTS]
-        end = item.get("end_time")
-        if not SESSION_ID.fullmatch(session_id):
-            raise _Unreadable("an entry has an impossible session id")
-        datetime.fromisoformat(start)
-        if end is not None:
-            datetime.fromisoformat(end)
-    except (TypeError, AttributeError, ValueError) as e:
-        raise _Unreadable(str(e)) from e
+    session_id, start, *others = [_read_text(item.get(name, missing), length) for name, missing, length in _TEXTS]
+    end = item.get("end_time")
+    if not SESSION_ID.fullmatch(session_id):
+        raise ValueError("an entry has an impossible session id")
+    for time in (start, *([] if end is None else [end])):
+        datetime.fromisoformat(time)
     return Entry(session_id, start, end, *others)
 
 
 def _read_text(value: Any, max_length: int) -> str:
     if not isinstance(value, str):
-        raise _Unreadable("an entry has a value that is no text")
+        raise ValueError("an entry has a value that is no text")
     if len(value) <= max_length and value.isprintable():
         return value
     return clean_text(value[:max_length])
@@ -346,12 +318,6 @@ def _by_id(entries: Iterable[Entry]) -> dict[str, Entry]:
     return {entry.session_id: _read_entry(_to_row(entry)) for entry in entries}
 
 
-def _row_to_entry(row: tuple[Any, ...], store: str) -> Entry:
-    session_id, start, end, status, config_path, model, description = row
-    ended = _to_utc(end) if end else None
-    return Entry(session_id, _to_utc(start), ended, status, config_path, model, _hide_secrets(description), store)
-
-
 def _hide_secrets(text: str) -> str:
     """Programs read the list, and people paste it into reports."""
     from massmem.core.redact import redact  # its patterns take longer to load than a list to read
@@ -361,7 +327,3 @@ def _hide_secrets(text: str) -> str:
 
 def _to_utc(stored: str) -> str:
     return datetime.fromisoformat(stored).replace(tzinfo=UTC).isoformat(timespec="seconds")
-
-
-def _newest_first(entries: dict[str, Entry]) -> list[Entry]:
-    return sorted(entries.values(), key=lambda entry: (entry.start_time, entry.session_id), reverse=True)

@@ -304,12 +304,26 @@ class Session:
             MemoryUnavailable: its memories cannot be deleted now; nothing was undone.
             SessionBusyError, StoreError: as `ask`.
         """
-        if self._record is None:
-            raise InputError("there is no turn to undo", "ask a question first")
-        async with self._hold_lease():
-            await self._history.settle()
-            self._history.take_prepared()
-            return await undo_last_turn(self._team, self.id)
+        if self._record is not None:
+            async with self._hold_lease():
+                await self._history.settle()
+                self._history.take_prepared()
+                async with aclosing(read_turns_backwards(self._store, self.id)) as turns:
+                    turn = await anext((turn async for turn in turns if turn.status != "undone"), None)
+                if turn is not None:
+                    await self._undo_turn(turn)
+                    return turn
+        raise InputError("there is no turn to undo", "ask a question first")
+
+    async def _undo_turn(self, turn: TurnRecord) -> None:
+        """Delete its memories first: after a kill on the way, the turn can be undone again."""
+        selection = Selection(session_id=self.id, turn=turn.turn)
+        async with self._team.open_durable_memory() as memory:
+            await forget_memories(self._store, memory, selection, self._config.memory, self._team.home)
+            state = await _remove_turn_values(self._store, turn)
+            await self._store.append(self.id, turn.turn, [TurnUndone(session_id=self.id, turn=turn.turn)], state=state)
+            # A recorder may have taken something out of the queue before.
+            await memory.forget(selection)
 
     async def remember(self, text: str, *, session_only: bool = False) -> None:
         """Store a note of the user, word for word, that every agent can recall from the next turn on.
@@ -516,30 +530,6 @@ def _instruct(agents: Sequence[AgentConfig], instructions: str) -> tuple[AgentCo
         agent.model_copy(update={"system_message": f"{agent.system_message}\n\n{instructions}".lstrip()})
         for agent in agents
     )
-
-
-async def undo_last_turn(team: Team, session_id: str) -> TurnRecord:
-    """Undo the newest turn that is not undone yet, however it ended; the log keeps it.
-
-    Its memories are deleted first: after a kill on the way, the turn can be undone again.
-
-    Raises:
-        InputError: there is none.
-        MemoryUnavailable: its memories cannot be deleted now; the turn is not undone.
-        StoreError: the store cannot be used.
-    """
-    async with aclosing(read_turns_backwards(team.store, session_id)) as turns:
-        turn = await anext((turn async for turn in turns if turn.status != "undone"), None)
-    if turn is None:
-        raise InputError("there is no turn to undo", "ask a question first")
-    selection = Selection(session_id=session_id, turn=turn.turn)
-    async with team.open_durable_memory() as memory:
-        await forget_memories(team.store, memory, selection, team.config.memory, team.home)
-        state = await _remove_turn_values(team.store, turn)
-        await team.store.append(session_id, turn.turn, [TurnUndone(session_id=session_id, turn=turn.turn)], state=state)
-        # A recorder may have taken something out of the queue before.
-        await memory.forget(selection)
-    return turn
 
 
 async def _remove_turn_values(store: SessionStore, turn: TurnRecord) -> SessionState:

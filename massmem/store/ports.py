@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from massmem.core.errors import SessionBusyError, StoreError
+from massmem.core.errors import InputError, SessionBusyError, StoreError
 from massmem.core.events import Event
 from massmem.core.records import (
     ApiKey,
@@ -273,7 +273,7 @@ class SessionCatalogue(Protocol):
 
     async def get_session(self, session_id: str) -> SessionRecord | None: ...
 
-    async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
+    async def list_sessions(self) -> list[SessionRecord]:
         """Return sessions, the newest first by creation, without those that are being deleted."""
         ...
 
@@ -377,6 +377,14 @@ def unknown_session_error(session_id: str) -> StoreError:
     return StoreError(
         f"session {session_id!r} is not in the store: it was deleted meanwhile, or never created",
         "see the sessions with: massmem --list-sessions",
+    )
+
+
+def password_error() -> InputError:
+    """Return the error for a URL whose password would be taken for another part of it, and shown."""
+    return InputError(
+        "store.url: a special character of the password must be written as its code",
+        "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
     )
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR, Insert, insert
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
 from massmem.core.records import EVERYBODY
 from massmem.store.encoding import split_query, split_words
-from massmem.store.ports import SEARCHED_KINDS, StoreInfo
+from massmem.store.ports import SEARCHED_KINDS, StoreInfo, password_error
 from massmem.store.schema import (
     REVISIONS,
     SESSION,
@@ -105,35 +105,6 @@ def build_tsqueries(query: str) -> dict[str, str]:
     Parts of one word (snake_case) must stand side by side.
     """
     return {" <-> ".join(f"'{part}'" for part in word): max(word, key=len) for word in split_query(query)}
-
-
-def build_search(
-    columns: sa.Select[*tuple[Any, ...]], query: str, scope: SearchScope, limit: int
-) -> sa.Select[*tuple[Any, ...]] | None:
-    """See Dialect.build_search."""
-    tsqueries = build_tsqueries(query)
-    if not tsqueries:
-        return None
-    texts = ARRAY(sa.Text)
-    binds: list[sa.BindParameter[Any]] = [
-        sa.bindparam("terms", list(tsqueries), type_=texts),
-        sa.bindparam("words", list(tsqueries.values()), type_=texts),
-        sa.bindparam("ranked", _MAX_RANKED),
-        sa.bindparam("read", _MAX_READ),
-        sa.bindparam("most", limit + _MAX_HIDDEN),
-    ]
-    conditions: list[str] = []
-    if scope.session_ids is not None:
-        conditions.append(_OF_SESSIONS)
-        binds.append(sa.bindparam("sessions", list(scope.session_ids), type_=texts))
-    if scope.owner is not EVERYBODY:
-        conditions.append(_OF_OWNER)
-        binds.append(sa.bindparam("owner", scope.owner.user_id, type_=CleanText))
-    statement = sa.text(_BEST.format(conditions=" ".join(conditions)))
-    m = chat_messages.c
-    best = statement.bindparams(*binds).columns(m.session_id, m.seq, sa.column("score", sa.Float)).subquery()
-    same_message = sa.and_(m.session_id == best.c.session_id, m.seq == best.c.seq)
-    return columns.join_from(chat_messages, best, same_message).order_by(best.c.score.desc(), m.row_id).limit(limit)
 
 
 WRITERS, READERS = 6, 4
@@ -265,10 +236,7 @@ def parse_url(url: str) -> sa.URL:
     """
     login, _, rest = url.partition("://")[2].partition("@")
     if ":" in login and "@" in rest:  # the rest of a password would be taken for a host or a database, and shown
-        raise InputError(
-            "store.url: a special character of the password must be written as its code",
-            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
-        )
+        raise password_error()
     try:
         address = sa.make_url(url)
     except (exc.ArgumentError, ValueError) as e:
@@ -378,7 +346,29 @@ class PostgresDialect:
     def build_search(
         self, columns: sa.Select[*tuple[Any, ...]], query: str, scope: SearchScope, limit: int
     ) -> sa.Select[*tuple[Any, ...]] | None:
-        return build_search(columns, query, scope, limit)
+        tsqueries = build_tsqueries(query)
+        if not tsqueries:
+            return None
+        texts = ARRAY(sa.Text)
+        binds: list[sa.BindParameter[Any]] = [
+            sa.bindparam("terms", list(tsqueries), type_=texts),
+            sa.bindparam("words", list(tsqueries.values()), type_=texts),
+            sa.bindparam("ranked", _MAX_RANKED),
+            sa.bindparam("read", _MAX_READ),
+            sa.bindparam("most", limit + _MAX_HIDDEN),
+        ]
+        conditions: list[str] = []
+        if scope.session_ids is not None:
+            conditions.append(_OF_SESSIONS)
+            binds.append(sa.bindparam("sessions", list(scope.session_ids), type_=texts))
+        if scope.owner is not EVERYBODY:
+            conditions.append(_OF_OWNER)
+            binds.append(sa.bindparam("owner", scope.owner.user_id, type_=CleanText))
+        statement = sa.text(_BEST.format(conditions=" ".join(conditions)))
+        m = chat_messages.c
+        best = statement.bindparams(*binds).columns(m.session_id, m.seq, sa.column("score", sa.Float)).subquery()
+        same_message = sa.and_(m.session_id == best.c.session_id, m.seq == best.c.seq)
+        return columns.join_from(chat_messages, best, same_message).order_by(best.c.score.desc(), m.row_id).limit(limit)
 
     def erase(self, read: sa.Engine) -> bool:
         """Clear deleted rows out of the tables. The server overwrites their bytes, and its write-ahead log, later."""

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import singledispatch
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
@@ -79,21 +80,6 @@ class LogPosition:
     time: datetime
 
 
-_TurnEvent = (
-    ev.TurnStarted
-    | ev.TurnResumed
-    | ev.TurnWaiting
-    | ev.TurnCompleted
-    | ev.TurnFailed
-    | ev.TurnInterrupted
-    | ev.TurnAbandoned
-    | ev.TurnUndone
-)
-_AgentEvent = (
-    ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed | ev.ParamRequested | ev.WinnerDecided
-)
-_ContextEvent = ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed
-_SessionEvent = ev.UserReplied | ev.MessageAdded | ev.NoteAdded | ev.MemoryChanged | ev.HistoryCleared
 _SilentEvent = (
     ev.AgentStarted
     | ev.AgentDelta
@@ -123,26 +109,10 @@ def count_seqs(event: ev.Event) -> int:
 
 def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Change]:
     """Return what one event changes. seq: the event's own number, the last one that it takes."""
-    changes = _project(LogPosition(session_id, turn, seq, event.at), event)
+    changes = _project(event, LogPosition(session_id, turn, seq, event.at))
     if isinstance(event, ev.SourceEvent) and event.imported:
         _mark_messages(changes, {"imported": True})
     return _drop_recordings(changes) if isinstance(event, ev.SourceEvent) and not event.remember else changes
-
-
-def _project(position: LogPosition, event: ev.Event) -> list[Change]:
-    if isinstance(event, _TurnEvent):
-        return _project_turn(position, event)
-    if isinstance(event, ev.RoundStarted):
-        # What the agents have done so far becomes facts beside the round in which they act again.
-        return [QueueExtraction(position.seq, position.time)] if event.round >= FIRST_RESTART else []
-    if isinstance(event, _AgentEvent):
-        return _project_agent(position, event)
-    if isinstance(event, _ContextEvent):
-        return _project_context(position, event)
-    if isinstance(event, _SessionEvent):
-        return _project_session(position, event)
-    _: _SilentEvent = event  # the type checker reports an event that is in no group
-    return []
 
 
 def _drop_recordings(changes: list[Change]) -> list[Change]:
@@ -175,71 +145,24 @@ def read_seq(message_id: str) -> int:
     return int(message_id[16:], 16)
 
 
-def _project_turn(position: LogPosition, event: _TurnEvent) -> list[Change]:
-    match event:
-        case ev.TurnStarted():
-            return _start_turn(position, event)
-        case ev.TurnResumed():
-            resumed = [UpdateTurn({"status": "running", "ended_at": None}), UpdateSession(status="active")]
-            return [*_request(position, event.request), *resumed]
-        case ev.TurnWaiting():
-            return _wait_for_user(position, event)
-        case ev.TurnCompleted():
-            return _complete_turn(position, event)
-        case ev.TurnUndone():
-            return [UpdateTurn({"status": "undone"}), UpdateSession(status="completed")]
-        case ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnAbandoned():
-            return _end_turn(position, event)
+@singledispatch
+def _project(event: ev.Event, _position: LogPosition) -> list[Change]:
+    raise TypeError(f"nothing says what {event.type} changes")
 
 
-def _project_agent(position: LogPosition, event: _AgentEvent) -> list[Change]:
-    match event:
-        case ev.AnswerSubmitted():
-            return _submit_answer(position, event)
-        case ev.BallotCast():
-            return _cast_ballot(position, event)
-        case ev.BallotsVoided():
-            return [VoidBallots(event.agents, before=position.seq)]
-        case ev.WinnerDecided():
-            return [UpdateTurn({"winner": event.agent_id})]
-        case ev.AgentFailed():
-            return _fail_agent(position, event)
-        case ev.ParamRequested():
-            return _request_param(position, event)
+@_project.register
+def _(_event: _SilentEvent, _position: LogPosition) -> list[Change]:
+    return []
 
 
-def _project_context(position: LogPosition, event: _ContextEvent) -> list[Change]:
-    match event:
-        case ev.ToolCalled():
-            return _call_tool(position, event)
-        case ev.ToolReturned():
-            return _return_from_tool(position, event)
-        case ev.ContextCompressed():
-            return _compress_context(position, event)
+@_project.register
+def _(event: ev.RoundStarted, position: LogPosition) -> list[Change]:
+    # What the agents have done so far becomes facts beside the round in which they act again.
+    return [QueueExtraction(position.seq, position.time)] if event.round >= FIRST_RESTART else []
 
 
-def _project_session(position: LogPosition, event: _SessionEvent) -> list[Change]:
-    match event:
-        case ev.UserReplied():
-            # Not queued for recording: the reply may be a value, which stays in the session.
-            reply = _message(position, "user", event.text, metadata={"param": event.param})
-            return [reply, *_request(position, event.request)]
-        case ev.MessageAdded():
-            return _add_message(position, event)
-        case ev.NoteAdded():
-            metadata = {"note": True, **({"session_only": True} if event.session_only else {})}
-            note = _message(position, "user", event.text, metadata=metadata)
-            return [note, _recording(position, "episode", None)]
-        case ev.MemoryChanged():
-            return _change_memory(position, event)
-        case ev.HistoryCleared(until=until):
-            # Every agent's history begins after it: `get_latest_summary` finds it under the agent "".
-            text, last = (HISTORY_CLEARED, position.seq) if until is None else (HISTORY_PRUNED, until)
-            metadata = {"cleared": True, "until": last}
-            return [_message(position, "injection", text, agent=("", 0), metadata=metadata)]
-
-
-def _change_memory(position: LogPosition, event: ev.MemoryChanged) -> list[Change]:
+@_project.register
+def _(event: ev.MemoryChanged, position: LogPosition) -> list[Change]:
     """The change becomes a message, and a job as of its memory: what forgets that forgets the change, too."""
     change = event.model_dump(include={"action", "kind", "agent_id", "turn", "old", "by"})
     change["message_ids"] = [make_message_id(position.session_id, seq) for seq in event.sources]
@@ -248,7 +171,8 @@ def _change_memory(position: LogPosition, event: ev.MemoryChanged) -> list[Chang
     return [_message(position, "system", event.text, metadata={"memory_change": change}), job]
 
 
-def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
+@_project.register
+def _(event: ev.TurnStarted, position: LogPosition) -> list[Change]:
     row = {
         "session_id": position.session_id,
         "turn": position.turn,
@@ -276,7 +200,8 @@ def _describe_question(event: ev.TurnStarted) -> dict[str, Any]:
     return names | ({"attachments": [asdict(file) for file in event.attachments]} if event.attachments else {})
 
 
-def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]:
+@_project.register
+def _(event: ev.TurnWaiting, position: LogPosition) -> list[Change]:
     """The question to the user becomes part of the conversation, once."""
     waiting: list[Change] = [
         UpdateTurn({"status": "waiting", "ended_at": position.time}),
@@ -289,7 +214,8 @@ def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]
     return [prompt, *waiting, UpdateSession(last_message=_one_line(event.prompt, LAST_MESSAGE_LENGTH))]
 
 
-def _complete_turn(position: LogPosition, event: ev.TurnCompleted) -> list[Change]:
+@_project.register
+def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
     agent = (event.winner, 0)
     metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _usage(event.usage)}
     metadata |= _name_agent(event.winner_name) | ({"agreement": event.agreement} if event.agreement else {})
@@ -308,22 +234,59 @@ def _complete_turn(position: LogPosition, event: ev.TurnCompleted) -> list[Chang
     ]
 
 
-def _end_turn(position: LogPosition, event: ev.TurnFailed | ev.TurnInterrupted | ev.TurnAbandoned) -> list[Change]:
-    match event:
-        case ev.TurnFailed():
-            turn, session = "failed", "failed"
-        case ev.TurnInterrupted():
-            turn, session = "interrupted", "interrupted"
-        case ev.TurnAbandoned():
-            turn, session = "abandoned", "interrupted"
+@_project.register
+def _(event: ev.TurnFailed | ev.TurnInterrupted | ev.TurnAbandoned, position: LogPosition) -> list[Change]:
+    status: SessionStatus = "failed" if isinstance(event, ev.TurnFailed) else "interrupted"
     return [
         QueueExtraction(position.seq, position.time),
-        UpdateTurn({"status": turn, "ended_at": position.time}),
-        UpdateSession(status=session),
+        UpdateTurn({"status": event.type.removeprefix("turn_"), "ended_at": position.time}),
+        UpdateSession(status=status),
     ]
 
 
-def _submit_answer(position: LogPosition, event: ev.AnswerSubmitted) -> list[Change]:
+@_project.register
+def _(event: ev.TurnResumed, position: LogPosition) -> list[Change]:
+    resumed = [UpdateTurn({"status": "running", "ended_at": None}), UpdateSession(status="active")]
+    return [*_request(position, event.request), *resumed]
+
+
+@_project.register
+def _(_event: ev.TurnUndone, _position: LogPosition) -> list[Change]:
+    return [UpdateTurn({"status": "undone"}), UpdateSession(status="completed")]
+
+
+@_project.register
+def _(event: ev.BallotsVoided, position: LogPosition) -> list[Change]:
+    return [VoidBallots(event.agents, before=position.seq)]
+
+
+@_project.register
+def _(event: ev.WinnerDecided, _position: LogPosition) -> list[Change]:
+    return [UpdateTurn({"winner": event.agent_id})]
+
+
+@_project.register
+def _(event: ev.UserReplied, position: LogPosition) -> list[Change]:
+    # Not queued for recording: the reply may be a value, which stays in the session.
+    return [_message(position, "user", event.text, metadata={"param": event.param}), *_request(position, event.request)]
+
+
+@_project.register
+def _(event: ev.NoteAdded, position: LogPosition) -> list[Change]:
+    metadata = {"note": True, **({"session_only": True} if event.session_only else {})}
+    return [_message(position, "user", event.text, metadata=metadata), _recording(position, "episode", None)]
+
+
+@_project.register
+def _(event: ev.HistoryCleared, position: LogPosition) -> list[Change]:
+    # Every agent's history begins after it: `get_latest_summary` finds it under the agent "".
+    text, last = (HISTORY_CLEARED, position.seq) if event.until is None else (HISTORY_PRUNED, event.until)
+    metadata = {"cleared": True, "until": last}
+    return [_message(position, "injection", text, agent=("", 0), metadata=metadata)]
+
+
+@_project.register
+def _(event: ev.AnswerSubmitted, position: LogPosition) -> list[Change]:
     agent = (event.agent_id, event.round)
     return [
         *_reasoning(position, agent, event.reasoning),
@@ -333,7 +296,8 @@ def _submit_answer(position: LogPosition, event: ev.AnswerSubmitted) -> list[Cha
     ]
 
 
-def _cast_ballot(position: LogPosition, event: ev.BallotCast) -> list[Change]:
+@_project.register
+def _(event: ev.BallotCast, position: LogPosition) -> list[Change]:
     agent = (event.agent_id, event.round)
     call = json.dumps({"vote": {"reason": event.reason, "choice": event.choice}}, ensure_ascii=False)
     return [
@@ -343,7 +307,8 @@ def _cast_ballot(position: LogPosition, event: ev.BallotCast) -> list[Change]:
     ]
 
 
-def _request_param(position: LogPosition, event: ev.ParamRequested) -> list[Change]:
+@_project.register
+def _(event: ev.ParamRequested, position: LogPosition) -> list[Change]:
     agent = (event.agent_id, event.round)
     call = json.dumps({"ask_user": {"param": event.param, "prompt": event.prompt}}, ensure_ascii=False)
     return [
@@ -352,7 +317,8 @@ def _request_param(position: LogPosition, event: ev.ParamRequested) -> list[Chan
     ]
 
 
-def _fail_agent(position: LogPosition, event: ev.AgentFailed) -> list[Change]:
+@_project.register
+def _(event: ev.AgentFailed, position: LogPosition) -> list[Change]:
     if not event.partial:
         return []
     metadata = {"partial": True, "error": event.error, "usage": _usage(event.usage)}
@@ -362,7 +328,8 @@ def _fail_agent(position: LogPosition, event: ev.AgentFailed) -> list[Change]:
     ]
 
 
-def _call_tool(position: LogPosition, event: ev.ToolCalled) -> list[Change]:
+@_project.register
+def _(event: ev.ToolCalled, position: LogPosition) -> list[Change]:
     """The message has no usage: the cost of the call is part of the step, which its answer tells."""
     agent = (event.agent_id, event.round)
     call = f"{{{json.dumps(event.name, ensure_ascii=False)}: {_as_json(event.arguments)}}}"
@@ -373,7 +340,8 @@ def _call_tool(position: LogPosition, event: ev.ToolCalled) -> list[Change]:
     ]
 
 
-def _return_from_tool(position: LogPosition, event: ev.ToolReturned) -> list[Change]:
+@_project.register
+def _(event: ev.ToolReturned, position: LogPosition) -> list[Change]:
     agent = (event.agent_id, event.round)
     metadata: dict[str, Any] = {"tool": event.name}
     if event.call_id:
@@ -384,7 +352,8 @@ def _return_from_tool(position: LogPosition, event: ev.ToolReturned) -> list[Cha
     ]
 
 
-def _compress_context(position: LogPosition, event: ev.ContextCompressed) -> list[Change]:
+@_project.register
+def _(event: ev.ContextCompressed, position: LogPosition) -> list[Change]:
     """A summary that later turns start from becomes a message; one within a step does not outlive the step."""
     if event.until is None or not event.summary:
         return []
@@ -399,7 +368,8 @@ def _compress_context(position: LogPosition, event: ev.ContextCompressed) -> lis
     return [_message(position, "injection", event.summary, agent=(event.agent_id, event.round), metadata=metadata)]
 
 
-def _add_message(position: LogPosition, event: ev.MessageAdded) -> list[Change]:
+@_project.register
+def _(event: ev.MessageAdded, position: LogPosition) -> list[Change]:
     """The message joins the conversation as if it had been said there. It is not queued for recording."""
     if event.role == "system":
         return [_message(position, "system", event.text, metadata=event.metadata)]
@@ -489,14 +459,7 @@ def _action(position: LogPosition, agent_id: str, round_: int) -> dict[str, Any]
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt": usage.prompt,
-        "completion": usage.completion,
-        "cached": usage.cached,
-        "reported": usage.reported,
-        "cost": usage.cost,
-        "saved": usage.saved,
-    }
+    return {name: getattr(usage, name) for name in ("prompt", "completion", "cached", "reported", "cost", "saved")}
 
 
 def _as_json(arguments: str) -> str:

@@ -122,7 +122,7 @@ def _salvage(path: Path, copies: Path) -> _Salvage:
     for file in filter(None, (copy, _run_sqlite_recovery(copy))):
         with closing(sqlite3.connect(file)) as source:
             source.text_factory = partial(bytes.decode, errors="replace")
-            if _has_tables(source):
+            if _try(source, "PRAGMA table_info(chat_messages)"):
                 is_readable = True
                 for name, row in _read_sessions(source):
                     sessions.setdefault(name, row)
@@ -223,7 +223,7 @@ def _create_tables(path: Path) -> sqlite3.Connection:
 def _collect(source: sqlite3.Connection, rows: sqlite3.Connection) -> None:
     """Add the log and the messages of a database to `rows`, as far as they are not there."""
     insert = f"INSERT OR IGNORE INTO messages VALUES ({', '.join('?' * len(_COLUMNS))}, ?)"
-    for event in (*_read_rows(source, "events", _EVENT_COLUMNS), *_read_lost_events(source)):
+    for event in (*_read_rows(source, "events", _EVENT_COLUMNS), *_try(source, _LOST_EVENTS)):
         messages = _project_messages(*event)
         if messages is not None:
             rows.execute("INSERT OR IGNORE INTO log VALUES (?, ?, ?, ?)", event)
@@ -274,30 +274,19 @@ def _read_rows(connection: sqlite3.Connection, table: str, columns: str, at_once
 
 def _find_last_row(connection: sqlite3.Connection, table: str) -> int:
     """Return the highest row number, from the table or from an index of it; 0: neither can be read."""
-    try:
-        indexes = [f"INDEXED BY {row[1]}" for row in connection.execute(f"PRAGMA index_list({table})") if not row[4]]
-    except sqlite3.DatabaseError:
-        indexes = []
+    indexes = [f"INDEXED BY {row[1]}" for row in _try(connection, f"PRAGMA index_list({table})") if not row[4]]
     for index in ("", *indexes):
-        try:
-            return connection.execute(f"SELECT max(rowid) FROM {table} {index}").fetchone()[0] or 0
-        except sqlite3.DatabaseError:
-            continue
+        for (last,) in _try(connection, f"SELECT max(rowid) FROM {table} {index}"):
+            return last or 0
     return 0
 
 
-def _read_lost_events(source: sqlite3.Connection) -> list[_Row]:
+def _try(connection: sqlite3.Connection, query: str) -> list[_Row]:
+    """Return the rows of a query; none where the tables that it reads are damaged or missing."""
     try:
-        return source.execute(_LOST_EVENTS).fetchall()
-    except sqlite3.DatabaseError:  # no such table: it is the damaged database, or nothing was lost
-        return []
-
-
-def _has_tables(source: sqlite3.Connection) -> bool:
-    try:
-        return bool(source.execute("PRAGMA table_info(chat_messages)").fetchall())
+        return connection.execute(query).fetchall()
     except sqlite3.DatabaseError:
-        return False
+        return []
 
 
 def _select(salvage: _Salvage, table: str, columns: Iterable[str], session_id: str) -> Iterable[_Row]:

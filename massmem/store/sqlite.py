@@ -294,7 +294,7 @@ async def open_sqlite(url: str, home: Path) -> SqlSessionStore:
     store = SqlSessionStore(Database(engines, SqliteDialect(path)), info)
     try:
         # Connects now, so that what is wrong with the file shows here and the first question does not wait for it.
-        await store.list_sessions(limit=1)
+        await store.get_session("")
     except BaseException:
         await store.close()
         raise

@@ -157,8 +157,12 @@ class AskUser:
     """The question to the user."""
 
 
-class AskError(ValueError):
-    """The reply asks the user, but not in the right way; the text says what is wrong, for the agent's one repair."""
+class ActionError(ValueError):
+    """The reply holds no usable action; the text says what is wrong, for the agent's one repair."""
+
+
+class AskError(ActionError):
+    """The reply asks the user, but not in the right way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,10 +292,6 @@ _MAX_BESIDE_CALL = 40
 """Characters beside a tool call that a model writes as text: tags or a code fence."""
 
 
-class ActionError(ValueError):
-    """The reply holds no usable action; the text says what is wrong, for the agent's one repair."""
-
-
 def build_vote_tools(
     labels: Sequence[str], *, final: bool, ask_context: AskContext | None = None
 ) -> tuple[ToolSpec, ...]:
@@ -338,10 +338,7 @@ def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context
     else:
         name, data = _read_written_action(_require_object(reply.text))
     if name == ASK_USER and ask_context is not None and not final:
-        try:
-            return read_ask_request(data, ask_context)
-        except AskError as e:
-            raise ActionError(str(e)) from e
+        return read_ask_request(data, ask_context)
     return _to_action(name, data, labels, final)
 
 

@@ -71,8 +71,11 @@ def read_value(text: str, schema: Mapping[str, Any]) -> Any:
         value: Any = json.loads(fence[1] if fence else text)
     except (ValueError, RecursionError) as e:
         raise FormError(f"it is not JSON: {e}") from e
-    if schema.get("type") != "object":
-        value = _unwrap(value)
+    match value:
+        case {**fields} if schema.get("type") != "object" and [*fields] == [WRAPPER]:
+            value = fields[WRAPPER]  # an API that takes only objects was sent the value in one
+        case _:
+            pass
     validator = validator_for(schema)(schema, registry=Registry[Any]())
     try:
         error = next(validator.iter_errors(value), None)
@@ -82,15 +85,6 @@ def read_value(text: str, schema: Mapping[str, Any]) -> Any:
         where = "/".join(map(str, error.absolute_path))
         raise FormError(f"{error.message}{f' (at {where})' if where else ''}")
     return value
-
-
-def _unwrap(value: Any) -> Any:
-    """Return the value that an API that takes only objects was sent in one."""
-    match value:
-        case {**fields} if [*fields] == [WRAPPER]:
-            return fields[WRAPPER]
-        case _:
-            return value
 
 
 def _is_native(schema: object) -> bool:

@@ -7,7 +7,6 @@ from io import BytesIO
 from massmem.core.errors import InputError
 
 _TO_PNG = "save it as PNG or JPEG"
-_TO_PDF = "save it as PDF or .docx"
 _UNPACK = "unpack it, and name the files in it that matter"
 _WRITTEN = "give what is said in it as text"
 
@@ -21,8 +20,7 @@ _REFUSED: dict[str, tuple[str, str]] = {
     ".numbers": ("a spreadsheet of Numbers", "export it as .xlsx or CSV"),
     ".key": ("a presentation of Keynote", "export it as PDF or .pptx"),
     ".bmp": ("a BMP picture", _TO_PNG),
-    ".tif": ("a TIFF picture", _TO_PNG),
-    ".tiff": ("a TIFF picture", _TO_PNG),
+    **dict.fromkeys((".tif", ".tiff"), ("a TIFF picture", _TO_PNG)),
     ".heic": ("a HEIC picture", _TO_PNG),
     ".heif": ("a HEIF picture", _TO_PNG),
     ".avif": ("an AVIF picture", _TO_PNG),
@@ -35,15 +33,8 @@ _REFUSED: dict[str, tuple[str, str]] = {
     ".7z": ("a 7z archive", _UNPACK),
     ".rar": ("a RAR archive", _UNPACK),
     ".zst": ("compressed with zstd", "unpack it first: unzstd FILE"),
-    ".mp3": ("a sound recording", _WRITTEN),
-    ".m4a": ("a sound recording", _WRITTEN),
-    ".wav": ("a sound recording", _WRITTEN),
-    ".ogg": ("a sound recording", _WRITTEN),
-    ".flac": ("a sound recording", _WRITTEN),
-    ".mp4": ("a film", f"{_WRITTEN}, or single pictures of it"),
-    ".mov": ("a film", f"{_WRITTEN}, or single pictures of it"),
-    ".mkv": ("a film", f"{_WRITTEN}, or single pictures of it"),
-    ".webm": ("a film", f"{_WRITTEN}, or single pictures of it"),
+    **dict.fromkeys((".mp3", ".m4a", ".wav", ".ogg", ".flac"), ("a sound recording", _WRITTEN)),
+    **dict.fromkeys((".mp4", ".mov", ".mkv", ".webm"), ("a film", f"{_WRITTEN}, or single pictures of it")),
     ".sqlite": ("an SQLite database", "write what matters of it to a file of text or CSV"),
     ".parquet": ("a Parquet table", "write what matters of it to a file of text or CSV"),
     ".exe": ("a program", "give its source"),
@@ -100,7 +91,7 @@ def detect_kind(name: str, data: bytes) -> str:
     if data[4:8] == b"ftyp":
         return _BRANDS.get(data[8:12], ".mp4")
     kind = next((kind for place, start, kind in _BEGINNINGS if data.startswith(start, place)), "")
-    if kind in _TEXT_OR and b"\0" not in data[:4_096] and _is_ascii(data[:512]):
+    if kind in _TEXT_OR and b"\0" not in data[:4_096] and all(9 <= byte < 127 for byte in data[:512]):
         kind = ""
     suffix = get_suffix(name)
     return kind or (suffix if suffix in (".html", ".htm", ".xhtml", ".ipynb") else "")
@@ -121,10 +112,6 @@ def get_suffix(name: str) -> str:
     """Return the suffix of a file's name, in lower case and with its dot; "" for none."""
     suffix = re.search(r"[^/\\](\.[A-Za-z0-9]{1,8})$", name)
     return suffix[1].lower() if suffix else ""
-
-
-def _is_ascii(data: bytes) -> bool:
-    return all(9 <= byte < 127 for byte in data)
 
 
 def _detect_in_archive(name: str, data: bytes) -> str:

@@ -15,11 +15,10 @@ from massmem.core.errors import InputError
 from massmem.core.events import Event
 from massmem.server.dependencies import Caller, authorize
 from massmem.server.errors import RetryLater
-from massmem.server.mcp.access import find_session
-from massmem.server.mcp.tools import create_mcp_server
+from massmem.server.mcp.tools import create_mcp_server, find_session
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import is_session_id
-from massmem.session.owners import public_session_id, to_stored_id
+from massmem.session.owners import to_stored_id
 
 _CALLER = "massmem_caller"
 
@@ -36,9 +35,6 @@ class UserAccess:
         if not is_session_id(session_id):
             raise InputError("a session id has letters, digits, '_', '-' and single dots")
         return to_stored_id(self.owner, session_id)
-
-    def to_public_id(self, stored_id: str) -> str:
-        return public_session_id(stored_id)
 
     async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
         if not question.strip():

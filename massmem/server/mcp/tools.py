@@ -1,10 +1,11 @@
-"""The MCP server: five tools, and sessions as resources."""
+"""The MCP server: five tools, and sessions as resources, for one user."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, contextmanager
 from datetime import datetime
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 from mcp.server.mcpserver import Context, MCPServer
@@ -15,10 +16,14 @@ from pydantic import BaseModel, Field
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
 from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted
 from massmem.core.outcome import TurnOutcome
+from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
-from massmem.server.mcp import access as sessions
-from massmem.server.mcp.access import Access
+from massmem.session.memories import Memories, View
+from massmem.session.owners import public_session_id
+from massmem.session.session import Session
+from massmem.session.team import Team
+from massmem.store.lookup import require_own_session
 
 MAX_LENGTH = 1_000_000
 """Characters of a question or a note."""
@@ -29,10 +34,34 @@ _INSTRUCTIONS = (
     "much as all its models: use it for questions that are worth several opinions."
 )
 
-GetAccess = Callable[[Any], Access]
-"""Returns what the sender of a request may use; it is given the HTTP request, None over stdio."""
+NOTES = "notes"
+"""The session of notes that belong to no other session."""
 
 _MAX_RESOURCES = 200
+
+
+class Access(Protocol):
+    """The council, as one user has it."""
+
+    team: Team
+    owner: Owner
+
+    def to_stored_id(self, session_id: str) -> str:
+        """Return the id under which the store knows a session of the user. Raise InputError: it cannot be an id."""
+        ...
+
+    def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
+        """Ask, and yield the events of the turn, with the id of the session as its user knows it.
+
+        When nobody takes them to the end, the turn is stopped for good.
+
+        session_id: as its user knows it; None: a new session. Raises as `Session.ask`.
+        """
+        ...
+
+
+GetAccess = Callable[[Any], Access]
+"""Returns what the sender of a request may use; it is given the HTTP request, None over stdio."""
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
 SessionId = Annotated[str, Field(max_length=128, description="The conversation, as list_sessions names it.")]
@@ -133,12 +162,12 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
         """Find what was said, answered and noted in earlier conversations with the council, by meaning and words."""
         with _explain_errors():
             access = get_access(ctx.request_context.request)
-            recalled = await sessions.search_memories(access, query, limit)
+            recalled, _ = await Memories.of(access.team, access.owner).search(query, View(), limit)
             return SearchResult(
                 memories=[
                     FoundMemory(
                         text=memory.text,
-                        session_id=access.to_public_id(memory.session_id),
+                        session_id=public_session_id(memory.session_id),
                         turn=memory.turn,
                         agent=memory.agent_id,
                         created_at=memory.created_at,
@@ -151,7 +180,7 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
     async def remember(text: Text, ctx: Context[Any, Any], session_id: SessionId | None = None) -> Noted:
         """Store a note, word for word; agents recall it where it bears on a question."""
         with _explain_errors():
-            return Noted(session_id=await sessions.remember(get_access(ctx.request_context.request), text, session_id))
+            return Noted(session_id=await _remember(get_access(ctx.request_context.request), text, session_id))
 
     @server.tool()
     async def list_sessions(ctx: Context[Any, Any], limit: Annotated[int, Field(ge=1, le=200)] = 20) -> SessionList:
@@ -199,21 +228,41 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
     return list_resources
 
 
+async def _remember(access: Access, text: str, session_id: str | None) -> str:
+    """Store a note in a session of the user, by default in that of notes; return it. Raise as `Session.remember`."""
+    name = session_id or NOTES
+    stored_id = access.to_stored_id(name)
+    record = await access.team.store.get_session(stored_id)
+    if session_id is not None or record is not None:
+        record = await find_session(access, name)
+    session = Session(access.team, record, session_id=stored_id, owner=access.owner)
+    try:
+        await session.remember(text)
+    finally:
+        await session.close()
+    await access.team.memory.catch_up(stored_id)  # who notes something expects to find it
+    return name
+
+
 async def _list_sessions(access: Access, limit: int) -> SessionList:
+    of_owner = SessionFilter(owner=access.owner, has_messages=True)
     entries = [
         SessionEntry(
-            session_id=access.to_public_id(listed.session.session_id),
+            session_id=public_session_id(listed.session.session_id),
             title=listed.session.display_title,
             status=listed.session.status,
             turns=listed.turns,
             last_used=listed.session.updated_at,
         )
-        for listed in await sessions.list_sessions(access, limit)
+        for listed in await access.team.store.find_sessions(of_owner, limit)
+        if listed.session.status != "deleting"
     ]
     return SessionList(sessions=entries)
 
 
 async def _read_session(access: Access, session_id: str, limit: int) -> SessionMessages:
+    session = await find_session(access, session_id)
+    newest_first = await access.team.store.read_conversation(session.session_id, None, limit)
     messages = [
         SessionMessage(
             role="user" if message.kind == "user" else "assistant",
@@ -221,7 +270,7 @@ async def _read_session(access: Access, session_id: str, limit: int) -> SessionM
             agent=message.agent_name or message.agent_id or "",
             created_at=message.created_at,
         )
-        for message in await sessions.read_messages(access, session_id, limit)
+        for message in reversed(newest_first)
     ]
     return SessionMessages(session_id=session_id, messages=messages)
 
@@ -255,6 +304,11 @@ def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
     )
 
 
+async def find_session(access: Access, session_id: str) -> SessionRecord:
+    """Return a session of the user. Raise UnknownSessionError, with the same message for those of others."""
+    return await require_own_session(access.team.store, access.to_stored_id(session_id), access.owner)
+
+
 @contextmanager
 def _explain_errors() -> Generator[None]:
     """Make errors that the caller can do something about errors of the tool; others name hosts and files."""
@@ -268,3 +322,48 @@ def _explain_errors() -> Generator[None]:
         raise ToolError(f"{e.message}: {e.hint}" if e.hint else e.message) from e
     except MassmemError as e:
         raise ToolError("massmem cannot answer now; its log says why") from e
+
+
+class LocalAccess:
+    """The council of the command line's user."""
+
+    owner = COMMAND_LINE_USER
+
+    def __init__(self, team: Team) -> None:
+        self.team = team
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def to_stored_id(self, session_id: str) -> str:
+        return session_id
+
+    async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
+        record = None if session_id is None else await find_session(self, session_id)
+        session = Session(self.team, record, owner=self.owner)
+        queue = asyncio.Queue[Event | MassmemError | None]()
+
+        async def run() -> None:
+            try:
+                async with aclosing(session.ask(question)) as events:
+                    async for event in events:
+                        queue.put_nowait(event)
+                queue.put_nowait(None)
+            except MassmemError as e:
+                queue.put_nowait(e)
+            finally:
+                await session.close()
+
+        # Apart from the request: what cancels that must not keep the turn from storing that it was stopped.
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            while (item := await queue.get()) is not None:
+                if isinstance(item, MassmemError):
+                    raise item
+                yield item
+        finally:
+            session.stop("user")
+
+    async def close(self) -> None:
+        """Wait until the turns that were stopped have stored that."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -14,7 +14,7 @@ from sse_starlette import ServerSentEvent
 
 from massmem.core.errors import MassmemError
 from massmem.core.messages import Usage
-from massmem.server.errors import InvalidField, RetryLater, make_openai_problem
+from massmem.server.errors import Refused, make_openai_problem
 from massmem.server.openai_api.pieces import Finish, Pieces, Progress, Words
 from massmem.server.responses import Stream
 from massmem.server.schemas import Body
@@ -259,7 +259,7 @@ async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> S
                         if usage:
                             yield _chat_chunk(answer, [], {"usage": _chat_usage(piece.usage).model_dump()})
         yield ServerSentEvent("[DONE]", sep="\n")
-    except (MassmemError, RetryLater, HTTPException, InvalidField) as e:
+    except (MassmemError, Refused, HTTPException) as e:
         yield ServerSentEvent(_describe_error(e), sep="\n")
 
 
@@ -291,7 +291,7 @@ async def stream_response_events(answer: Answer, pieces: Pieces) -> Stream:
             async for piece in pieces:
                 for event in encoder.encode(piece):
                     yield event
-    except (MassmemError, RetryLater, HTTPException, InvalidField) as e:
+    except (MassmemError, Refused, HTTPException) as e:
         error = json.loads(_describe_error(e))["error"]
         fields = {"code": error["code"], "message": error["message"], "param": error["param"]}
         yield encoder.event("error", **fields)
@@ -319,7 +319,10 @@ class _ResponseEncoder:
                 return []
             case Progress(text):
                 if not answer.progress:
-                    events += self._open_reasoning()
+                    item = ReasoningItem(id=_reasoning_id(answer), summary=[], status="in_progress").model_dump()
+                    part = {"type": "summary_text", "text": ""}
+                    events.append(self.event("response.output_item.added", output_index=0, item=item))
+                    events.append(self._of_summary("response.reasoning_summary_part.added", part=part))
                 events.append(self._of_summary("response.reasoning_summary_text.delta", delta=text))
             case Words(text):
                 events += self._open_message()
@@ -332,14 +335,6 @@ class _ResponseEncoder:
             kind = "response.incomplete" if answer.finish.reason == "length" else "response.completed"
             events.append(self.event(kind, response=make_response(answer).model_dump()))
         return events
-
-    def _open_reasoning(self) -> list[ServerSentEvent]:
-        item = ReasoningItem(id=_reasoning_id(self._answer), summary=[], status="in_progress").model_dump()
-        part = {"type": "summary_text", "text": ""}
-        return [
-            self.event("response.output_item.added", output_index=0, item=item),
-            self._of_summary("response.reasoning_summary_part.added", part=part),
-        ]
 
     def _open_message(self) -> list[ServerSentEvent]:
         if self._in_message:
@@ -396,11 +391,9 @@ def _chat_chunk(answer: Answer, choices: list[dict[str, Any]], more: Mapping[str
 
 def _describe_error(error: Exception) -> str:
     match error:
-        case RetryLater():
-            problem = make_openai_problem(error.status, error.message)
         case HTTPException():
             problem = make_openai_problem(error.status_code, error.detail)
-        case InvalidField():
+        case Refused():
             problem = make_openai_problem(error.status, error.message, error.param, error.code)
         case _:
             log.error("an answer broke off: %s", type(error).__name__)

@@ -1,14 +1,22 @@
-"""Requests in the form of OpenAI's API, and what the council makes of them. Unknown fields are ignored."""
+"""Requests in the form of OpenAI's API: what the council makes of them, and which session each belongs to.
 
+Unknown fields are ignored. Clients that name no session resend what was said so far. After each turn the session stores
+a hash of the conversation as its client has it. The next request of this client begins with the same messages, and so
+their hash finds the session, at any process. Another history is another session, which begins with these messages.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 from pydantic import Field
 
 from massmem.core.errors import InputError
+from massmem.core.records import Owner, SessionFilter
 from massmem.server.errors import InvalidField
-from massmem.server.openai_api.resent import Exchanged
 from massmem.server.schemas import (
     MAX_MESSAGE_LENGTH,
     Body,
@@ -19,11 +27,20 @@ from massmem.server.schemas import (
     ImageUrl,
     TextPart,
 )
+from massmem.session.owners import to_stored_id
+from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
+
+Exchanged = tuple[Literal["user", "agent"], str]
+"""Who spoke, and the text."""
 
 MAX_MESSAGES = 10_000
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1_000
+
+_TASK_STARTS = ("### Task:",)
+_TASK_MARKS = ("<chat_history>", "### Chat History:")
+"""What prompts of Open WebUI for titles, tags, follow-ups, search queries and completions have, and its others lack."""
 
 _String = Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH)]
 _Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
@@ -161,6 +178,15 @@ def read_response_request(body: ResponseRequest) -> tuple[Conversation, AnswerFo
     return _read_messages(messages, "input"), AnswerForm(schema, body.temperature, body.max_output_tokens)
 
 
+def is_side_task(conversation: Conversation, metadata: dict[str, Any] | None) -> bool:
+    """Whether a chat client asks for itself, as for a title, and not for its user."""
+    if metadata is not None and metadata.get("task"):
+        return True
+    text = conversation.question[1].lstrip()
+    is_task = text.startswith(_TASK_STARTS) and any(mark in text for mark in _TASK_MARKS)
+    return is_task and not conversation.history
+
+
 def _read_messages(messages: Sequence[tuple[str, str | Sequence[ContentPart]]], param: str) -> Conversation:
     instructions: list[str] = []
     exchanged: list[Exchanged] = []
@@ -234,3 +260,46 @@ def _read_format(form: Mapping[str, Any] | None, param: str, *, nested: bool) ->
 def _check_tool_choice(choice: Any) -> None:
     if choice not in (None, "auto", "none"):
         raise InvalidField("the council cannot call tools of the client; its agents have their own", "tool_choice")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSession:
+    """The session of a request."""
+
+    id: str
+    """As the store knows it; it may be new."""
+    is_resent: bool
+    """The client resends the whole conversation: the session can be found by it."""
+
+
+def hash_history(messages: Sequence[Exchanged]) -> str:
+    """Return the SHA-256 of a conversation. Blanks do not count: clients trim texts."""
+    plain = [(role, " ".join(text.split())) for role, text in messages]
+    return sha256(json.dumps(plain).encode()).hexdigest()
+
+
+async def find_session(
+    store: SessionStore, owner: Owner, history: Sequence[Exchanged], *, named: str | None, chat: str | None
+) -> FoundSession:
+    """Return the session that a request goes on with, or the id of a new one.
+
+    named: a session that the client names: it is this one, whatever the client resends. chat: a chat of the client, in
+    which the user may have changed what was said: it is this session only while nothing was changed.
+
+    Raises StoreError.
+    """
+    if named is not None:
+        is_new = await store.get_session(to_stored_id(owner, named)) is None
+        return FoundSession(to_stored_id(owner, named), is_new)
+    if history:
+        by_hash = SessionFilter(owner=owner, history_hash=hash_history(history))
+        for listed in await store.find_sessions(by_hash, 1):
+            if listed.session.status != "deleting":
+                return FoundSession(listed.session.session_id, is_resent=True)
+    if chat is not None:
+        chat_id = to_stored_id(owner, chat)
+        by_id = await store.find_sessions(SessionFilter(owner=owner, prefix=chat_id))
+        lengths = {listed.session.session_id: listed.conversation_length for listed in by_id}
+        if lengths.get(chat_id, len(history)) == len(history):
+            return FoundSession(chat_id, is_resent=True)
+    return FoundSession(to_stored_id(owner, f"session_{uuid4().hex}"), is_resent=True)

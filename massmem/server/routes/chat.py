@@ -1,12 +1,19 @@
-"""`/api/v1/chat`: questions and answers, as one JSON object or as a stream of events, and the history of a session."""
+"""Questions and answers as JSON objects or streams of events, and what was said, in three forms.
+
+`/api/v1/chat`; `/api/conversation`, `/api/conversations` and `/api/multi-agent/query`; and `/api/ai-memory`, with times
+in milliseconds.
+"""
 
 from collections.abc import AsyncGenerator
+from datetime import datetime
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse
 
+from massmem.core.records import EVERYBODY, MessageRecord
+from massmem.server.conversations import list_agents
 from massmem.server.dependencies import Authorized, Caller, IdempotencyKey, LastEventId, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import (
@@ -14,16 +21,41 @@ from massmem.server.responses import (
     STREAM,
     encode_events,
     make_chat_answer,
+    make_query_answer,
     stream_response,
     wait_for_outcome,
 )
-from massmem.server.schemas import MAX_HISTORY_LENGTH, ChatAnswer, ChatRequest, History, HistoryMessage
+from massmem.server.schemas import (
+    MAX_HISTORY_LENGTH,
+    MAX_LIST_LENGTH,
+    MAX_OFFSET,
+    ChatAnswer,
+    ChatRequest,
+    Cleared,
+    Conversation,
+    ConversationList,
+    ConversationMessage,
+    History,
+    HistoryMessage,
+    ListedConversation,
+    Memory,
+    MemoryAnswer,
+    MemoryList,
+    MemoryMessage,
+    QueryAnswer,
+    QueryRequest,
+    Stats,
+    StatsAnswer,
+)
 from massmem.server.turns import NumberedEvent
+from massmem.session.owners import public_session_id
 
-router = APIRouter(prefix="/api/v1/chat", tags=["chat"], responses=PROBLEMS)
+_chat = APIRouter(prefix="/api/v1/chat", tags=["chat"])
+_conversations = APIRouter(prefix="/api", tags=["conversations"])
+_memory = APIRouter(prefix="/api/ai-memory", tags=["ai-memory"])
 
 
-@router.post("", responses=ANSWERS)
+@_chat.post("", responses=ANSWERS)
 async def chat(body: ChatRequest, caller: Authorized, key: IdempotencyKey = None) -> ChatAnswer:
     """Ask, or reply to what was asked for, and wait for the answer. An unknown session is created."""
     question = await caller.make_question(body.message, body.session_id, body.team, key)
@@ -31,7 +63,7 @@ async def chat(body: ChatRequest, caller: Authorized, key: IdempotencyKey = None
     return make_chat_answer(question.session_id, outcome, caller.service.warning)
 
 
-@router.post("/stream", responses={**STREAM, **TURN_PROBLEMS}, response_class=EventSourceResponse)
+@_chat.post("/stream", responses={**STREAM, **TURN_PROBLEMS}, response_class=EventSourceResponse)
 async def chat_stream(
     body: ChatRequest, caller: Authorized, key: IdempotencyKey = None, last: LastEventId = None
 ) -> EventSourceResponse:
@@ -42,35 +74,35 @@ async def chat_stream(
     return await _stream(caller, caller.service.turns.ask(question))
 
 
-@router.get("/stream/{session_id}", responses=STREAM, response_class=EventSourceResponse)
+@_chat.get("/stream/{session_id}", responses=STREAM, response_class=EventSourceResponse)
 async def follow(session_id: SessionPath, caller: Authorized, last: LastEventId = None) -> EventSourceResponse:
     """The events of the session after Last-Event-ID, those of its log first, to the end of the turn under way."""
     session = await caller.service.conversations.find(caller.owner, session_id)
     return await _stream(caller, caller.service.turns.follow(session.session_id, last or 0))
 
 
-@router.post("/{session_id}/now", status_code=204)
+@_chat.post("/{session_id}/now", status_code=204)
 async def answer_now(session_id: SessionPath, caller: Authorized) -> None:
     """Let the turn under way end with the answers that it has, or with the first one: no further round or vote."""
     session = await caller.service.conversations.find(caller.owner, session_id)
     await caller.service.turns.answer_now(session.session_id)
 
 
-@router.post("/{session_id}/stop", status_code=204)
+@_chat.post("/{session_id}/stop", status_code=204)
 async def stop(session_id: SessionPath, caller: Authorized) -> None:
     """Stop the turn under way, without an answer; the next question goes on. Whoever waits for the answer gets 409."""
     session = await caller.service.conversations.find(caller.owner, session_id)
     await caller.service.turns.stop_turn(session.session_id)
 
 
-@router.post("/{session_id}/continue", status_code=204, responses={409: TURN_PROBLEMS[409]})
+@_chat.post("/{session_id}/continue", status_code=204, responses={409: TURN_PROBLEMS[409]})
 async def continue_turn(session_id: SessionPath, caller: Authorized) -> None:
     """Go on with a turn that was stopped or has failed, in the background; its events can be followed."""
     session = await caller.service.conversations.find(caller.owner, session_id)
     await caller.service.turns.continue_turn(session.session_id, caller.owner)
 
 
-@router.get("/history/{session_id}", response_model_exclude_none=True)
+@_chat.get("/history/{session_id}", response_model_exclude_none=True)
 async def history(
     session_id: SessionPath,
     caller: Authorized,
@@ -92,5 +124,115 @@ async def history(
     return History(session_id=session_id, messages=messages, count=len(messages))
 
 
+@_conversations.get("/conversation/{session_id}", response_model_exclude_none=True)
+async def conversation(session_id: SessionPath, caller: Authorized) -> Conversation:
+    """A conversation: questions and final answers."""
+    conversations = caller.service.conversations
+    session = await conversations.find(caller.owner, session_id)
+    messages = await conversations.read(session)
+    return Conversation(
+        session_id=session_id,
+        messages=[_show_message(message) for message in messages],
+        agents_used=list_agents(messages),
+        created_at=session.created_at,
+        message_count=len(messages),
+    )
+
+
+@_conversations.get("/conversations")
+async def conversations(
+    caller: Authorized,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many conversations.")] = 50,
+    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
+) -> ConversationList:
+    """The user's conversations, the last used first."""
+    page = await caller.service.conversations.list_page(caller.owner, limit, offset)
+    sessions = [
+        ListedConversation(
+            session_id=public_session_id(listed.session.session_id),
+            query=listed.session.display_title,
+            created_at=listed.session.created_at,
+            last_activity=listed.session.updated_at,
+            message_count=listed.conversation_length,
+            agents_used=page.agents[listed.session.session_id],
+        )
+        for listed in page.sessions
+    ]
+    return ConversationList(sessions=sessions, total_sessions=page.total, limit=limit, offset=offset)
+
+
+@_conversations.post("/multi-agent/query", responses=ANSWERS)
+async def query(body: QueryRequest, caller: Authorized, key: IdempotencyKey = None) -> QueryAnswer:
+    """Ask the team, and wait for its answer. An unknown session is created."""
+    question = await caller.make_question(body.query, body.session_id, body.team, key)
+    outcome = await wait_for_outcome(caller.service.turns.ask(question))
+    return make_query_answer(question.session_id, question.text, outcome, caller.service.warning)
+
+
+@_memory.get("/conversations/{session_id}")
+async def memory(session_id: SessionPath, caller: Authorized) -> MemoryAnswer:
+    """A conversation's messages."""
+    conversations = caller.service.conversations
+    session = await conversations.find(caller.owner, session_id)
+    messages = [
+        MemoryMessage(
+            role="user" if message.kind == "user" else "assistant",
+            content=message.public_text,
+            timestamp=_to_milliseconds(message.created_at),
+        )
+        for message in await conversations.read(session)
+    ]
+    created, updated = _to_milliseconds(session.created_at), _to_milliseconds(session.updated_at)
+    return MemoryAnswer(data=Memory(sessionId=session_id, messages=messages, createdAt=created, updatedAt=updated))
+
+
+@_memory.get("/conversations")
+async def session_ids(caller: Authorized) -> MemoryList:
+    """The ids of the user's conversations, the last used first."""
+    return MemoryList(data=await caller.service.conversations.list_ids(caller.owner))
+
+
+@_memory.delete("/conversations/{session_id}", responses={409: TURN_PROBLEMS[409]})
+async def clear(session_id: SessionPath, caller: Authorized) -> Cleared:
+    """Delete a conversation for good, with what is remembered of it."""
+    conversations = caller.service.conversations
+    await conversations.delete(await conversations.find(caller.owner, session_id))
+    return Cleared(message=f"Conversation {session_id} cleared")
+
+
+@_memory.get("/stats")
+async def stats(caller: Authorized) -> StatsAnswer:
+    """How much the user has; with the scope admin, how much all users have."""
+    service = caller.service
+    totals = await service.conversations.count(EVERYBODY if caller.user.is_admin else caller.owner)
+    average = round(totals.messages / totals.conversations) if totals.conversations else 0
+    store = service.team.store.info
+    data = Stats(
+        activeConversations=totals.conversations,
+        totalMessages=totals.messages,
+        averageMessagesPerConversation=average,
+        usingRedis=store.kind == "redis",
+        durable=store.durable,
+    )
+    return StatsAnswer(data=data)
+
+
 async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -> EventSourceResponse:
     return await stream_response(caller, events, partial(encode_events, is_local=caller.is_local))
+
+
+def _show_message(message: MessageRecord) -> ConversationMessage:
+    content, timestamp = message.public_text, message.created_at
+    if message.kind == "user":
+        return ConversationMessage(role="user", content=content, timestamp=timestamp)
+    agent = message.agent_name or None
+    return ConversationMessage(role="assistant", content=content, timestamp=timestamp, agent=agent, citations=[])
+
+
+def _to_milliseconds(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
+
+
+router = APIRouter(responses=PROBLEMS)
+for _routes in (_chat, _conversations, _memory):
+    router.include_router(_routes)

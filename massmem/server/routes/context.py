@@ -29,10 +29,13 @@ class ContextQuestion(Body):
     """With it, the agents recall memories. Nothing is asked."""
 
 
+PartKind = Literal["system", "tools", "summary", "history", "memories", "question"]
+
+
 class ContextPart(Body):
     """A part of a prompt."""
 
-    kind: Literal["system", "tools", "summary", "history", "memories", "question"]
+    kind: PartKind
     """system: who the agent is; summary: stands for old messages; history: messages as they were said."""
     role: str | None
     """Of a message of the history: user or assistant."""
@@ -102,7 +105,10 @@ def _show_context(team: Team, context: AgentContext, summary: MessageRecord | No
     config, meter = compressor.config, compressor.meter
     parts = _list_parts(team, context, meter.buffer)
     settings = config.memory.compression
-    is_shown = summary is not None and summary.content == prompt.summary
+    compression = None
+    if summary is not None and summary.content == prompt.summary:
+        removed, remaining, by = (summary.metadata.get(name) for name in ("removed", "kept", "by"))
+        compression = Compression(removed=int(removed or 0), remaining=int(remaining or 0), by=str(by or ""))
     return ContextEntry(
         agent_id=config.id,
         name=config.display_name,
@@ -112,7 +118,7 @@ def _show_context(team: Team, context: AgentContext, summary: MessageRecord | No
         threshold=settings.trigger_threshold if settings.proactive else None,
         tokens=sum(part.tokens for part in parts),
         parts=parts,
-        compression=_describe_summary(summary) if is_shown and summary is not None else None,
+        compression=compression,
     )
 
 
@@ -133,17 +139,5 @@ def _list_parts(team: Team, context: AgentContext, buffer: Buffer) -> list[Conte
     return [part for part in parts if part.length]
 
 
-def _make_part(
-    kind: Literal["system", "tools", "summary", "history", "memories", "question"],
-    text: str,
-    buffer: Buffer,
-    role: str | None = None,
-) -> ContextPart:
+def _make_part(kind: PartKind, text: str, buffer: Buffer, role: str | None = None) -> ContextPart:
     return ContextPart(kind=kind, role=role, tokens=buffer.cost_of_text(text), text=text[:MAX_TEXT], length=len(text))
-
-
-def _describe_summary(summary: MessageRecord) -> Compression:
-    metadata = summary.metadata
-    return Compression(
-        removed=int(metadata.get("removed", 0)), remaining=int(metadata.get("kept", 0)), by=str(metadata.get("by", ""))
-    )

@@ -38,8 +38,6 @@ FromOrigin = Annotated[
     ),
 ]
 MemoryId = Annotated[str, Path(pattern=r"^[0-9A-Za-z]{1,20}$", description="Its id, or its short one.", examples=["1"])]
-
-
 MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_LENGTH, pattern=r"\S")]
 
 
@@ -47,19 +45,16 @@ class MemoryEntry(Body):
     """A memory: a passage of a message, or a fact."""
 
     id: str
-    """Its id."""
     short_id: str
     """What people call it by; every route takes it, too."""
     kind: Literal["episode", "fact"]
     """episode: word for word; fact: extracted from messages."""
     session_id: str
-    """Where it is from."""
     turn: int
     """The turn that it is from; 0: a note."""
     agent_id: str
     """Whose it is; user: the user's own words."""
     text: str
-    """What is remembered."""
     score: float
     """Of a search: its rank."""
     relevance: float
@@ -79,14 +74,12 @@ class MemoryEntry(Body):
     call: str
     """Of the result of a tool: its call with the main argument, by the agent."""
     created_at: datetime
-    """When it was said."""
 
 
 class MemoryPage(Body):
     """Memories, the newest first."""
 
     memories: list[MemoryEntry]
-    """The page."""
     notice: str
     """Why the index was not used; empty: it was."""
 
@@ -110,7 +103,6 @@ class Value(Body):
     """A value and the time in which it held."""
 
     value: str
-    """The value."""
     since: datetime
     """When it was said first."""
     until: datetime | None
@@ -120,7 +112,6 @@ class Value(Body):
     disputed_by: list[str]
     """Who says otherwise at the same time."""
     memory_ids: list[str]
-    """The memories that say so."""
 
 
 class Topic(Body):
@@ -129,7 +120,6 @@ class Topic(Body):
     subject: str
     """Of what; user: the user."""
     attribute: str
-    """Which one."""
     values: list[Value]
     """The earliest first."""
 
@@ -147,13 +137,10 @@ class Source(Body):
     seq: int
     """Its number in the log of the session."""
     turn: int
-    """Its turn."""
     agent: str | None
     """Who said it; null: the user."""
     text: str
-    """What was said."""
     created_at: datetime
-    """When."""
 
 
 class Change(Body):
@@ -164,18 +151,14 @@ class Change(Body):
     by: str
     """Who: user, or the subject of a token."""
     changed_at: datetime
-    """When."""
     old: str
-    """Its text before."""
     text: str
-    """Its text afterwards."""
 
 
 class NewMemory(Body):
     """What is to be remembered."""
 
     text: MemoryText
-    """The text."""
     session_id: Annotated[str | None, Field(max_length=200)] = None
     """In this conversation; null: in one of its own, called Notes."""
 
@@ -184,14 +167,12 @@ class NewText(Body):
     """What a memory is to say."""
 
     text: MemoryText
-    """The text."""
 
 
 class MemoryDetails(Body):
     """A memory and where it comes from."""
 
     memory: MemoryEntry
-    """The memory."""
     changes: list[Change]
     """What the user changed of it, the earliest first."""
     sources: list[Source]
@@ -202,11 +183,9 @@ class Forgotten(Body):
     """What was forgotten."""
 
     id: str
-    """Its id."""
     entries: int
     """Passages and facts that were deleted from the index; the log of the session keeps its messages."""
     forgotten_at: datetime
-    """When."""
     receipt: dict[str, Any] | None = None
     """With `everywhere`: what went from where, what was left, and how that was checked, without content."""
 
@@ -217,9 +196,7 @@ class AgentMemories(Body):
     agent_id: str
     """The agent; user: the user."""
     episodes: int
-    """Passages of messages."""
     facts: int
-    """Facts."""
 
 
 class DayMemories(Body):
@@ -235,9 +212,7 @@ class Queue(Body):
     """What is still to be recorded, of all users."""
 
     pending: int
-    """Jobs that wait."""
     done: int
-    """Jobs that are done."""
     failed: int
     """Jobs that were given up."""
     reason: str | None
@@ -339,6 +314,7 @@ async def memory_history(
 async def memory_figures(caller: Authorized) -> MemoryFigures:
     """How much is remembered, by agent, turn and day."""
     memories, unavailable = await _open(caller).list(Selection(), _COUNTED)
+    queue = await caller.service.team.store.count_recordings() if caller.is_operator else None
     agents: dict[str, Counter[str]] = {}
     days: dict[str, Counter[str]] = {}
     turns: Counter[str] = Counter()
@@ -352,7 +328,7 @@ async def memory_figures(caller: Authorized) -> MemoryFigures:
         days=[DayMemories(day=day, agents=dict(counts)) for day, counts in sorted(days.items())],
         turns=dict(sorted(turns.items(), key=lambda item: int(item[0]))),
         counted=len(memories),
-        queue=await _read_queue(caller) if caller.is_operator else None,
+        queue=None if queue is None else Queue.model_validate(queue, from_attributes=True),
         size=await _open(caller).measure() if caller.is_operator else None,
         notice=_explain(unavailable),
     )
@@ -419,16 +395,18 @@ async def forget(
 
     With `everywhere` it does not: each sentence of the user's conversations that says the same goes.
     """
-    if everywhere:
-        memory = await _find(caller, memory_id)
-        async with _open(caller).open_eraser() as eraser:
-            receipt = await eraser.erase(await eraser.read_orders([memory.id], ()))
-        shown = _show_receipt(receipt, caller)
-        entries = receipt.deleted.memories
-        return Forgotten(id=memory_id, entries=entries, forgotten_at=receipt.forgotten_at, receipt=shown)
     memory = await _find(caller, memory_id)
-    entries = await _open(caller).forget(Selection(ids=(memory.id,)))
-    return Forgotten(id=memory_id, entries=entries, forgotten_at=now())
+    if not everywhere:
+        entries = await _open(caller).forget(Selection(ids=(memory.id,)))
+        return Forgotten(id=memory_id, entries=entries, forgotten_at=now())
+    async with _open(caller).open_eraser() as eraser:
+        receipt = await eraser.erase(await eraser.read_orders([memory.id], ()))
+    return Forgotten(
+        id=memory_id,
+        entries=receipt.deleted.memories,
+        forgotten_at=receipt.forgotten_at,
+        receipt=_show_receipt(receipt, caller),
+    )
 
 
 def _open(caller: Caller) -> Memories:
@@ -466,11 +444,6 @@ async def _find(caller: Caller, memory_id: str) -> Memory:
     if memory is None:
         raise HTTPException(404, "There is no such memory")
     return memory
-
-
-async def _read_queue(caller: Caller) -> Queue:
-    counts = await caller.service.team.store.count_recordings()
-    return Queue(pending=counts.pending, done=counts.done, failed=counts.failed, reason=counts.reason)
 
 
 def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:

@@ -12,21 +12,27 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.responses import JSONResponse
 from sse_starlette import EventSourceResponse
 
-from massmem.core.errors import UnknownSessionError
+from massmem.config.models import AgentConfig
+from massmem.core.errors import ContextOverflow, UnknownSessionError
+from massmem.core.messages import ChatMessage, ChatRequest, FinishChunk, ReasoningChunk, RetryChunk, TextChunk
+from massmem.core.prompts import build_system_prompt
+from massmem.providers.base import ChatProvider
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
 from massmem.server.openai_api import replies
-from massmem.server.openai_api.pieces import Finish, Pieces, Words, limit_words, read_turn
+from massmem.server.openai_api.pieces import Finish, Pieces, Progress, Words, limit_words, read_turn
 from massmem.server.openai_api.requests import (
     AnswerForm,
     ChatCompletionRequest,
     Conversation,
+    Exchanged,
     ResponseRequest,
+    find_session,
+    hash_history,
+    is_side_task,
     read_chat,
     read_response_request,
 )
-from massmem.server.openai_api.resent import Exchanged, find_session, hash_history
-from massmem.server.openai_api.solo import ask_model, is_side_task
 from massmem.server.responses import Stream, stream_response
 from massmem.server.schemas import is_session_id
 from massmem.server.turns import Question
@@ -230,18 +236,68 @@ async def _ask_council(caller: Caller, model: _CouncilModel, question: Question,
 
 
 async def _ask_alone(caller: Caller, model: _CouncilModel, conversation: Conversation, form: AnswerForm) -> Pieces:
-    """Yield the reply of one agent's model: the one that is named, or the first of the team."""
+    """Yield the reply of one agent's model, to one request without tools and memories; nothing of it is stored.
+
+    It is the agent that is named, or the first of the team.
+
+    Raises:
+        InvalidField: the conversation is too long, or the model does not see what it shows.
+        ProviderError: there is no reply.
+    """
     team, service = model.team, caller.service
     agent = next(agent for agent in team.agents if model.agent_id in (None, agent.id))
     provider = Budget(team.config.coordination).limit(agent, team.chat[agent.id])
     with service.limits.hold_turn(caller.sub):
         question = await caller.make_question(conversation.content, None, None, None)
-        reply = ask_model(agent, provider, conversation, form, question.text, question.attachments)
-        async with aclosing(reply) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Finish):
-                    service.metrics.count_usage(piece.usage)
-                yield piece
+        request = _make_solo_request(agent, provider, conversation, form, question)
+        try:
+            async with aclosing(_read_reply(provider, request)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Finish):
+                        service.metrics.count_usage(piece.usage)
+                    yield piece
+        except ContextOverflow as e:
+            raise InvalidField(
+                "the conversation is longer than the model's context window", "messages", code="context_length_exceeded"
+            ) from e
+
+
+def _make_solo_request(
+    agent: AgentConfig, provider: ChatProvider, conversation: Conversation, form: AnswerForm, question: Question
+) -> ChatRequest:
+    """question: has the texts of files, too."""
+    vision = provider.abilities.vision
+    attachments = tuple(attachment for attachment in question.attachments if vision or not attachment.optional)
+    if attachments and vision is False:
+        raise InvalidField(f"{agent.id} sees no pictures", "messages")
+    system = "\n\n".join(filter(None, (build_system_prompt(agent.system_message), conversation.instructions)))
+    history = (ChatMessage("user" if role == "user" else "assistant", text) for role, text in conversation.history)
+    return ChatRequest(
+        (ChatMessage("system", system), *history, ChatMessage("user", question.text, attachments=attachments)),
+        "answer",
+        agent.id,
+        schema=form.schema,
+        temperature=form.temperature,
+        max_tokens=form.max_tokens,
+    )
+
+
+async def _read_reply(provider: ChatProvider, request: ChatRequest) -> Pieces:
+    sent = False
+    async with aclosing(provider.stream(request)) as chunks:
+        async for chunk in chunks:
+            match chunk:
+                case TextChunk(text=words):
+                    sent = True
+                    yield Words(words)
+                case ReasoningChunk(text=thought) if not sent:
+                    yield Progress(thought)
+                case RetryChunk() if sent:  # what was sent cannot be taken back
+                    yield Words("\n\n")
+                case FinishChunk(reason=reason, usage=usage):
+                    yield Finish("length" if reason == "length" else "stop", usage)
+                case _:
+                    pass
 
 
 async def _store_history(caller: Caller, question: Question, conversation: Conversation, pieces: Pieces) -> Pieces:

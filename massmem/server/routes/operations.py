@@ -36,7 +36,15 @@ async def healthz() -> Health:
 async def readyz(request: Request, response: Response) -> Readiness:
     """The process can answer: its store, disk, vectors and models are there, and it is not about to end."""
     service: Service | None = getattr(request.app.state, "service", None)
-    checks = {"store": _NO_STORE} if service is None else await _run_checks(service)
+    checks = {"store": _NO_STORE}
+    if service is not None:
+        checks = {
+            "store": await _check_store(service),
+            "disk": await asyncio.to_thread(_check_disk, service.settings.home),
+            "vectors": service.team.memory.trouble or _OK,
+            "provider": _OK if service.team.chat else "no model is configured",
+            "process": "about to end" if service.turns.stopping else _OK,
+        }
     # Without vectors memories are searched by words: worse, but no reason to send users elsewhere.
     ready = all(result == _OK for name, result in checks.items() if name != "vectors")
     response.status_code = 200 if ready else 503
@@ -54,16 +62,6 @@ async def metrics(service: Scraper) -> Response:
 async def openapi(request: Request, caller: Authorized) -> JSONResponse:
     """This interface, for programs."""
     return JSONResponse({**request.app.openapi(), "servers": [{"url": str(request.base_url).rstrip("/")}]})
-
-
-async def _run_checks(service: Service) -> dict[str, str]:
-    return {
-        "store": await _check_store(service),
-        "disk": await asyncio.to_thread(_check_disk, service.settings.home),
-        "vectors": service.team.memory.trouble or _OK,
-        "provider": _OK if service.team.chat else "no model is configured",
-        "process": "about to end" if service.turns.stopping else _OK,
-    }
 
 
 def _check_disk(home: Path) -> str:

@@ -26,7 +26,7 @@ from massmem.server.dependencies import Authorized, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
-from massmem.session.catalogue import export_session
+from massmem.session.catalogue import export_session, mark_cut_off
 from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
 from massmem.store.lookup import require_turn
@@ -516,6 +516,7 @@ async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchH
     messages = await store.search_messages(query, None, limit, owner=caller.owner)
     sessions = {session_id: await store.get_session(session_id) for session_id in {m.session_id for m in messages}}
     words = query.split()
+    roles: dict[str, Literal["user", "tool"]] = {"user": "user", "tool_result": "tool"}
     hits: list[SearchHit] = []
     for hit in messages:
         session = sessions[hit.session_id]
@@ -528,7 +529,7 @@ async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchH
                 session_id=public_session_id(hit.session_id),
                 title=session.display_title,
                 turn=hit.turn,
-                role=_get_role(hit),
+                role=roles.get(hit.kind, "assistant"),
                 agent=hit.agent_name or None,
                 excerpt=_excerpt_question(hit, words) if hit.kind == "user" else cut_excerpt(text, words),
                 created_at=hit.created_at,
@@ -594,18 +595,10 @@ def _show_message(message: MessageRecord) -> SessionMessage:
     )
 
 
-def _get_role(message: MessageRecord) -> Literal["user", "assistant", "tool"]:
-    if message.kind == "user":
-        return "user"
-    return "tool" if message.kind == "tool_result" else "assistant"
-
-
 def _show_turn(turn: TurnRecord, session: SessionRecord) -> TurnEntry:
-    """A turn that a kill cut off is running in the store, and its session is interrupted."""
-    is_cut_off = turn.status == "running" and session.status == "interrupted"
     return TurnEntry(
         turn=turn.turn,
-        status="interrupted" if is_cut_off else turn.status,
+        status=mark_cut_off(turn, session).status,
         winner=turn.winner,
         started_at=turn.started_at,
         ended_at=turn.ended_at,

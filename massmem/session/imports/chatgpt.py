@@ -1,6 +1,5 @@
 """Reads conversations of ChatGPT: a tree of messages, of which many are work that nobody saw."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from massmem.session.imports.conversations import (
     build,
     first_of,
     follow_branch,
+    parse_json,
     read_time,
 )
 
@@ -96,8 +96,8 @@ class _Reader:
         if role == "assistant" and str(recipient).startswith("canmore."):
             return Message(False, self._read_document(str(recipient), content), time)
         if role == "tool":
-            pictures = _count_pictures(content)
-            return Message(False, "\n".join([PICTURE] * pictures), time) if pictures else None
+            kinds = [as_object(part).get("content_type") for part in as_list(content.get("parts"))]
+            return Message(False, "\n".join([PICTURE] * kinds.count("image_asset_pointer")), time)
         kind = str(content.get("content_type") or "text")
         if role not in ("user", "assistant") or recipient != "all" or kind in _UNSEEN:
             return None
@@ -111,7 +111,7 @@ class _Reader:
     def _read_document(self, recipient: str, content: Mapping[str, Any]) -> str:
         """Return the document beside the chat as the call made or changed it, "" when it did not."""
         text = content.get("text") or "".join(part for part in as_list(content.get("parts")) if isinstance(part, str))
-        call = _parse_object(text)
+        call = as_object(parse_json(text))
         if recipient == "canmore.create_textdoc" and isinstance(call.get("content"), str):
             self._name, self._document = str(call.get("name") or "document"), call["content"]
         elif not (recipient == "canmore.update_textdoc" and self._update(as_list(call.get("updates")))):
@@ -136,18 +136,6 @@ class _Reader:
                 return False
         is_changed, self._document = document != self._document, document
         return is_changed
-
-
-def _parse_object(text: Any) -> Mapping[str, Any]:
-    """Return the object that a text is the JSON of, an empty one for another text."""
-    try:
-        return as_object(json.loads(text, strict=False))
-    except (ValueError, TypeError, RecursionError):
-        return {}
-
-
-def _count_pictures(content: Mapping[str, Any]) -> int:
-    return sum(as_object(p).get("content_type") == "image_asset_pointer" for p in as_list(content.get("parts")))
 
 
 def _add_attachments(text: str, attachments: list[Any]) -> str:
@@ -188,10 +176,7 @@ def _link(title: str, url: Any) -> str:
 def _show_mark(kind: str, details: str) -> str:
     """Return what a mark shows that no reference explains: the name of a thing, a link, or nothing."""
     if kind == "entity":
-        try:
-            names = as_list(json.loads(details))
-        except (ValueError, RecursionError):
-            names = []
+        names = as_list(parse_json(details))
         return names[1] if len(names) > 1 and isinstance(names[1], str) else ""
     if kind == "url":
         title, _, url = details.partition("\ue202")

@@ -1,5 +1,6 @@
 """A conversation of another program as a person saw it there: the branch that was open, paired to turns."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -272,6 +273,14 @@ def read_time(value: Any, zone: tzinfo | None = UTC) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         pass
     return None
+
+
+def parse_json(text: str) -> Any:
+    """Return the value that a text is the JSON of, None for another text."""
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, TypeError, RecursionError):
+        return None
 
 
 def first_of(data: Mapping[str, Any], *names: str) -> Any:

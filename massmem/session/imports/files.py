@@ -22,6 +22,7 @@ from massmem.session.imports.conversations import (
     first_of,
     make_id,
     make_title,
+    parse_json,
     read_time,
 )
 from massmem.session.imports.programs import LISTINGS, PROGRAMS, read_turn
@@ -102,7 +103,10 @@ def read_export(path: Path) -> Export:
     try:
         if path.is_dir():
             if conversations := _read_massgen(path):
-                return _collect(file, lambda export: [export.add(one) for one in conversations])
+                export = Export()
+                for conversation in conversations:
+                    export.add(conversation)
+                return _require_conversations(export, file)
             return _read_parts(file, _list_files(path), _MAX_BYTES)
         if zipfile.is_zipfile(path):
             with path.open("rb") as archive:
@@ -123,13 +127,12 @@ def parse_export(data: bytes, name: str, file: str, most: int = _MAX_BYTES) -> E
     """
     if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _read_archive(file, BytesIO(data), most)
-    return _collect(file, lambda export: _parse(data, name, file, most, export), name)
-
-
-def _collect(file: str, read: Callable[[Export], Any], name: str = "") -> Export:
-    """Return the export that `read` fills. Raises InputError: it has no conversation."""
     export = Export()
-    read(export)
+    _parse(data, name, file, most, export)
+    return _require_conversations(export, file, name)
+
+
+def _require_conversations(export: Export, file: str, name: str = "") -> Export:
     if export.conversations:
         return export
     if _BESIDE.fullmatch(name.rpartition("/")[2]):
@@ -165,6 +168,15 @@ class _Part:
     size: int
     """Bytes, unpacked."""
     read: Callable[[], bytes]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def is_readable(self) -> bool:
+        name = self.name
+        return name.lower().endswith(_READABLE) and not name.startswith("._") and not self.path.startswith("__MACOSX/")
 
 
 def _list_files(folder: Path) -> Iterator[_Part]:
@@ -203,51 +215,33 @@ def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: str, most: in
 
 def _read_parts(file: str, parts: Iterator[_Part], most: int) -> Export:
     """Read conversations.json, whole or in shards, or all files where there is none. A damaged one is counted."""
-    chosen = [part for part in parts if _is_readable(part.path)]
-    conversations = [part for part in chosen if _CONVERSATIONS.fullmatch(part.path.rpartition("/")[2])]
-    chosen = conversations or [part for part in chosen if not _BESIDE.fullmatch(part.path.rpartition("/")[2])]
+    readable = [part for part in parts if part.is_readable]
+    conversations = [part for part in readable if _CONVERSATIONS.fullmatch(part.name)]
+    chosen = conversations or [part for part in readable if not _BESIDE.fullmatch(part.name)]
     if not chosen:
         raise InputError(f"{file} has no file of an export", _KNOWN)
     if len(chosen) > _MAX_FILES or sum(part.size for part in chosen) > most:
         raise _size_error(file, most)
-    names = Counter(_name_part(part.path) for part in chosen)
-    errors: list[InputError] = []
-
-    def read(export: Export) -> None:
-        for part in sorted(chosen, key=lambda part: part.path):
-            name = _name_part(part.path)
-            try:
-                _parse(part.read(), part.path if names[name] > 1 else name, f"{part.path} in {file}", most, export)
-            except InputError as e:
-                errors.append(e)
-                export.leave_out(f"{part.path}: {e.message.partition(' in ')[2].removeprefix(f'{file} ') or e.message}")
-        for missing in _list_missing(conversations):
-            export.leave_out(f"{missing}: not there")
-        if not export.conversations and errors:
-            raise errors[0]
-
-    return _collect(file, read)
-
-
-def _is_readable(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name.lower().endswith(_READABLE) and not name.startswith("._") and not path.startswith("__MACOSX/")
-
-
-def _name_part(path: str) -> str:
-    return path.rpartition("/")[2]
+    names = Counter(part.name for part in chosen)
+    export, errors = Export(), list[InputError]()
+    for part in sorted(chosen, key=lambda part: part.path):
+        name = part.path if names[part.name] > 1 else part.name
+        try:
+            _parse(part.read(), name, f"{part.path} in {file}", most, export)
+        except InputError as e:
+            errors.append(e)
+            export.leave_out(f"{part.path}: {e.message.partition(' in ')[2].removeprefix(f'{file} ') or e.message}")
+    for missing in _list_missing(conversations):
+        export.leave_out(f"{missing}: not there")
+    if not export.conversations and errors:
+        raise errors[0]
+    return _require_conversations(export, file)
 
 
 def _list_missing(shards: Sequence[_Part]) -> list[str]:
     """Return the names of shards between others that are not there."""
-    numbers = {
-        int(match[1]) for part in shards if (match := _CONVERSATIONS.fullmatch(_name_part(part.path))) and match[1]
-    }
-    return (
-        [f"conversations-{n:03}.json" for n in range(max(numbers, default=0)) if n not in numbers][:100]
-        if numbers
-        else []
-    )
+    numbers = {int(match[1]) for part in shards if (match := _CONVERSATIONS.fullmatch(part.name)) and match[1]}
+    return [f"conversations-{n:03}.json" for n in range(max(numbers, default=0)) if n not in numbers][:100]
 
 
 def _size_error(file: str, most: int) -> InputError:
@@ -325,7 +319,7 @@ def _list_elements(text: str, file: str, export: Export) -> Iterator[Any]:
     """Yield the elements of a list one by one, so that a large export is never in memory as objects; or the one value;
     or those of JSON lines. Raises InputError: it is none of these."""
     first, _, others = text.strip().partition("\n")
-    is_list = first.startswith("[") and not (others and _is_json(first))
+    is_list = first.startswith("[") and not (others and parse_json(first) is not None)
     try:
         if is_list:
             yield from _iterate_list(text)
@@ -354,14 +348,6 @@ def _list_elements(text: str, file: str, export: Export) -> Iterator[Any]:
         raise InputError(f"{file} is neither JSON nor JSON lines{where}", _KNOWN) from error
     if bad:
         export.left_out["line that is no JSON"] += bad
-
-
-def _is_json(line: str) -> bool:
-    try:
-        _JSON.decode(line)
-    except ValueError:
-        return False
-    return True
 
 
 def _iterate_list(text: str) -> Iterator[Any]:
@@ -395,8 +381,8 @@ def _read_element(element: Any, name: str, export: Export, rest: list[Any]) -> N
         _read_rest(own_rest, name, export)
         return
     fields = as_object(element)
-    if program := next((program for program in PROGRAMS if program.recognise(fields)), None):
-        export.add(program.read(fields, name))
+    if read := next((read for recognise, read in PROGRAMS if recognise(fields)), None):
+        export.add(read(fields, name))
     elif isinstance(wrapped := first_of(fields, *_WRAPPERS), dict | list):
         _read_element(wrapped, name, export, rest)
     else:
@@ -406,11 +392,10 @@ def _read_element(element: Any, name: str, export: Export, rest: list[Any]) -> N
 def _read_rest(rest: Sequence[Any], name: str, export: Export) -> None:
     """Read elements that are no conversations as a list of messages; count them where they are none either."""
     objects = [element for element in map(as_object, rest) if element]
-    listing = next((one for one in LISTINGS if any(map(one.recognise, objects[:_LOOKED_AT]))), None)
-    if listing is not None:
-        for conversation in listing.read(objects, name):
-            export.add(conversation)
-    for element in rest if listing is None else [one for one in rest if not as_object(one)]:
+    read = next((read for recognise, read in LISTINGS if any(map(recognise, objects[:_LOOKED_AT]))), None)
+    for conversation in read(objects, name) if read else ():
+        export.add(conversation)
+    for element in [one for one in rest if not as_object(one)] if read else rest:
         fields = as_object(element)
         title = first_of(fields, "title", "name") or f"with {', '.join([*fields][:4])}" if fields else "no object"
         export.leave_out(f"{_NO_CONVERSATION} ({str(title)[:60]})")

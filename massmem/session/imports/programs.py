@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
 
@@ -31,28 +30,8 @@ from massmem.session.imports.conversations import (
 )
 from massmem.session.owners import public_session_id
 
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A program, or a form that several programs write."""
-
-    name: str
-    """As messages call it."""
-    recognise: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Mapping[str, Any], str], ImportedConversation]
-    """Reads one conversation. Gets the name of the file, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A form in which a file is a list of messages, and not of conversations."""
-
-    name: str
-    recognise: Callable[[Mapping[str, Any]], bool]
-    """Whether an element is of this form."""
-    read: Callable[[Sequence[Mapping[str, Any]], str], Iterable[ImportedConversation]]
-    """Reads such elements. Gets the name of the file, too."""
-
+Recognise = Callable[[Mapping[str, Any]], bool]
+"""Whether an object is of a form."""
 
 _USERS = {"user", "human", "prompter"}
 _ASSISTANTS = {
@@ -89,25 +68,12 @@ _BEGINNING = re.compile(r"0{8}-0{4}-[04]0{3}-[08]0{3}-0{12}")
 
 
 def _read_claude(conversation: Mapping[str, Any], _name: str) -> ImportedConversation:
-    messages = [as_object(message) for message in as_list(conversation["chat_messages"])]
     documents: dict[str, str] = {}
     parts = Parts(read_tool=lambda call: _read_artifact(call, documents, parts))
+    messages = [as_object(message) for message in as_list(conversation["chat_messages"])]
     branch = _choose_branch(messages, conversation.get("current_leaf_message_uuid"), "uuid", "parent_message_uuid")
-
-    def read() -> Iterator[Message]:
-        for message in branch:
-            is_user = read_role(message.get("sender"), parts.left_out)
-            if is_user is None:
-                continue
-            text = parts.read(message.get("content"))
-            unread = parts.unread
-            if not text.strip():
-                text = _PLACEHOLDER.sub("\n", str(message.get("text") or ""))
-            text = _ANT_ARTIFACT.sub("", cut_blocks(text, _ANT_THINKING, "</antThinking>"))
-            yield Message(is_user, _add_claude_files(text, message), read_time(message.get("created_at")), "", unread)
-
-    key = conversation.get("uuid")
-    return build("claude", key, conversation.get("name"), read(), "claude", parts.left_out)
+    exchange = _read_exchange(branch, parts, _show_claude)
+    return build("claude", conversation.get("uuid"), conversation.get("name"), exchange, "claude", parts.left_out)
 
 
 def _read_artifact(call: Mapping[str, Any], documents: dict[str, str], parts: Parts) -> str:
@@ -126,9 +92,10 @@ def _read_artifact(call: Mapping[str, Any], documents: dict[str, str], parts: Pa
     return f"--- {first_of(document, 'title') or 'document'} ---\n{content}"
 
 
-def _add_claude_files(text: str, message: Mapping[str, Any]) -> str:
+def _show_claude(text: str, message: Mapping[str, Any]) -> str:
     """Return the text with those of the files that came with it, or their names."""
-    text, names = text.strip(), list[str]()
+    text = cut_blocks(_PLACEHOLDER.sub("\n", text), _ANT_THINKING, "</antThinking>")
+    text, names = _ANT_ARTIFACT.sub("", text).strip(), list[str]()
     attachments = list(map(as_object, as_list(message.get("attachments"))))
     for file in attachments:
         name, content = str(file.get("file_name") or "pasted text"), file.get("extracted_content")
@@ -143,7 +110,7 @@ def _add_claude_files(text: str, message: Mapping[str, Any]) -> str:
 
 
 def _choose_branch(
-    messages: Sequence[Mapping[str, Any]], end: Any, id_field: str, parent_field: str, *times: str
+    messages: Sequence[Mapping[str, Any]], end: Any, id_field: str, parent_field: str
 ) -> list[Mapping[str, Any]]:
     """Return the messages of the open branch, in order. A message that names no known parent follows the one before.
 
@@ -157,9 +124,8 @@ def _choose_branch(
         parent = message.get(parent_field, before)
         is_root = parent is None or parent == nodes[names[0]].get(parent_field) or _BEGINNING.fullmatch(str(parent))
         parents[name] = parent if isinstance(parent, str) and parent in nodes else None if is_root else before
-    fields = times or ("created_at", "createdAt", "timestamp")
-    order = follow_branch(parents, end, {name: read_time(first_of(m, *fields)) for name, m in nodes.items()})
-    return [nodes[name] for name in order]
+    times = {name: read_time(first_of(message, *_TIMES)) for name, message in nodes.items()}
+    return [nodes[name] for name in follow_branch(parents, end, times)]
 
 
 # massmem
@@ -204,32 +170,25 @@ def _read_open_webui(conversation: Mapping[str, Any], name: str) -> ImportedConv
     history, parts = as_object(chat.get("history")), Parts()
     nodes = [{"id": key, **as_object(node)} for key, node in as_object(history.get("messages")).items()]
     branch = _choose_branch(nodes, history.get("currentId"), "id", "parentId") or as_list(chat.get("messages"))
-
-    def read() -> Iterator[Message]:
-        for message in map(as_object, branch):
-            is_user = read_role(message.get("role"), parts.left_out)
-            if is_user is None:
-                continue
-            text, names = (
-                _THINK.sub("", cut_blocks(parts.read(message.get("content")), _DETAILS, "</details>")),
-                list[Any](),
-            )
-            for file in map(as_object, as_list(message.get("files"))):
-                inner = as_object(file.get("file"))
-                title = first_of(file, "name") or first_of(inner, "filename")
-                content = as_object(inner.get("data")).get("content")
-                if isinstance(content, str) and content.strip():
-                    text = add_text(text.strip(), str(title), content).lstrip("\n")
-                elif not title and file.get("type") == "image":
-                    text = f"{text}\n{PICTURE}"
-                else:
-                    names.append(title)
-            model = str(first_of(message, "modelName", "model") or "")
-            yield Message(is_user, add_files(text, names), read_time(message.get("timestamp")), model, parts.unread)
-
+    exchange = _read_exchange(map(as_object, branch), parts, _show_open_webui)
     key = first_of(conversation, "id") or first_of(chat, "id")
     title = first_of(conversation, "title") or chat.get("title")
-    return build("open-webui", key, title, read(), "assistant", parts.left_out)
+    return build("open-webui", key, title, exchange, "assistant", parts.left_out)
+
+
+def _show_open_webui(text: str, message: Mapping[str, Any]) -> str:
+    text, names = _hide_thoughts(cut_blocks(text, _DETAILS, "</details>"), message), list[Any]()
+    for file in map(as_object, as_list(message.get("files"))):
+        inner = as_object(file.get("file"))
+        title = first_of(file, "name") or first_of(inner, "filename")
+        content = as_object(inner.get("data")).get("content")
+        if isinstance(content, str) and content.strip():
+            text = add_text(text.strip(), str(title), content).lstrip("\n")
+        elif not title and file.get("type") == "image":
+            text = f"{text}\n{PICTURE}"
+        else:
+            names.append(title)
+    return add_files(text, names)
 
 
 def _read_librechat(conversation: Mapping[str, Any], _name: str) -> ImportedConversation:
@@ -237,36 +196,29 @@ def _read_librechat(conversation: Mapping[str, Any], _name: str) -> ImportedConv
     waiting = [(as_object(message), None) for message in reversed(as_list(conversation["messages"]))]
     while waiting:  # children stand inside their parents, unless the export was made flat
         message, parent = waiting.pop()
-        messages.append({"parentMessageId": parent, **message} if parent else message)
-        name = message.get("messageId")
+        is_user, name = message.get("isCreatedByUser"), message.get("messageId")
+        if not isinstance(is_user, bool):
+            is_user = str(message.get("sender")).lower() in _USERS
+        role, agent = "user" if is_user else "assistant", first_of(message, "model", "sender")
+        fields = {"role": role, "content": first_of(message, "text", "content"), "model": agent}
+        messages.append({**({"parentMessageId": parent} if parent else {}), **message, **fields})
         waiting += [(as_object(child), name) for child in reversed(as_list(message.get("children")))]
+    branch = _choose_branch(messages, conversation.get("currentId"), "messageId", "parentMessageId")
+    key, title = conversation.get("conversationId"), conversation.get("title")
+    exchange = _read_exchange(branch, parts, _show_librechat)
+    return build("librechat", key, title, exchange, "assistant", parts.left_out)
 
-    def read() -> Iterator[Message]:
-        for message in _choose_branch(messages, conversation.get("currentId"), "messageId", "parentMessageId"):
-            is_user = message.get("isCreatedByUser")
-            if not isinstance(is_user, bool):
-                is_user = str(message.get("sender")).lower() in _USERS
-            text = parts.read(message.get("text")) or parts.read(message.get("content"))
-            files = [as_object(file).get("filename") for file in as_list(message.get("files"))]
-            agent = "" if is_user else str(first_of(message, "model", "sender") or "")
-            time = read_time(message.get("createdAt"))
-            yield Message(is_user, add_files(_THINK.sub("", text), files), time, agent, parts.unread)
 
-    key = conversation.get("conversationId")
-    return build("librechat", key, conversation.get("title"), read(), "assistant", parts.left_out)
+def _show_librechat(text: str, message: Mapping[str, Any]) -> str:
+    files = [as_object(file).get("filename") for file in as_list(message.get("files"))]
+    return add_files(_hide_thoughts(text, message), files)
 
 
 def _read_grok(entry: Mapping[str, Any], _name: str) -> ImportedConversation:
-    conversation, left_out = as_object(entry["conversation"]), Counter[str]()
+    conversation, parts = as_object(entry["conversation"]), Parts()
     responses = [as_object(as_object(one).get("response")) for one in as_list(entry.get("responses"))]
-
-    def read() -> Iterator[Message]:
-        for message in _choose_branch(responses, None, "_id", "parent_response_id", "create_time"):
-            is_user = read_role(message.get("sender"), left_out)
-            if is_user is not None:
-                yield Message(is_user, str(message.get("message") or ""), read_time(message.get("create_time")))
-
-    return build("grok", conversation.get("id"), conversation.get("title"), read(), "grok", left_out)
+    exchange = _read_exchange(_choose_branch(responses, None, "_id", "parent_response_id"), parts)
+    return build("grok", conversation.get("id"), conversation.get("title"), exchange, "grok", parts.left_out)
 
 
 def _read_claude_code(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[ImportedConversation]:
@@ -284,19 +236,22 @@ def _read_claude_code(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator
         tree = [
             {**line, "parent": first_of(line, "parentUuid", "logicalParentUuid")} for line in entries if "uuid" in line
         ]
-        messages = _read_claude_code_lines(_choose_branch(tree, None, "uuid", "parent"), parts)
-        yield build("claude-code", session_id, title, messages, "claude", parts.left_out)
+        messages = [
+            {
+                "role": line["type"],
+                "content": as_object(line.get("message")).get("content"),
+                "time": line.get("timestamp"),
+            }
+            for line in _choose_branch(tree, None, "uuid", "parent")
+            if line.get("type") in ("user", "assistant") and not line.get("isMeta") and not line.get("isCompactSummary")
+        ]
+        exchange = _read_exchange(messages, parts, _show_claude_code)
+        yield build("claude-code", session_id, title, exchange, "claude", parts.left_out)
 
 
-def _read_claude_code_lines(lines: Iterable[Mapping[str, Any]], parts: Parts) -> Iterator[Message]:
-    for line in lines:
-        message = as_object(line.get("message"))
-        if line.get("type") not in ("user", "assistant") or line.get("isMeta") or line.get("isCompactSummary"):
-            continue
-        text = parts.read(message.get("content"))
-        # Commands of the program and what they print are marked like this.
-        if not text.lstrip().startswith(("<command-", "<local-command-", "<system-reminder>")):
-            yield Message(line["type"] == "user", text, read_time(line.get("timestamp")), "", parts.unread)
+def _show_claude_code(text: str, _message: Mapping[str, Any]) -> str:
+    # Commands of the program and what they print are marked like this.
+    return "" if text.lstrip().startswith(("<command-", "<local-command-", "<system-reminder>")) else text
 
 
 def _read_codex(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[ImportedConversation]:
@@ -362,9 +317,8 @@ def _read_activities(activities: Sequence[Mapping[str, Any]], _name: str) -> Ite
 def _read_ai_studio(prompt: Mapping[str, Any], name: str) -> ImportedConversation:
     parts = Parts()
     chunks = [as_object(chunk) for chunk in as_list(as_object(prompt["chunkedPrompt"]).get("chunks"))]
-    seen = [chunk for chunk in chunks if not chunk.get("isThought")]
-    messages = _read_exchange(seen, parts)
-    return build("ai-studio", None, first_of(prompt, "title") or name, messages, "gemini", parts.left_out)
+    title = first_of(prompt, "title") or name
+    return build("ai-studio", None, title, _read_exchange(chunks, parts), "gemini", parts.left_out)
 
 
 # Lists of messages, as the APIs take them and many programs write them
@@ -406,15 +360,28 @@ _CONTENTS = ("content", "parts", "text", "value", "message")
 _TIMES = ("timestamp", "created_at", "createdAt", "create_time", "created", "time", "date")
 
 
-def _read_exchange(messages: Iterable[Mapping[str, Any]], parts: Parts) -> Iterator[Message]:
+def _hide_thoughts(text: str, _message: Mapping[str, Any]) -> str:
+    return _THINK.sub("", text)
+
+
+def _read_exchange(
+    messages: Iterable[Mapping[str, Any]],
+    parts: Parts,
+    show: Callable[[str, Mapping[str, Any]], str] = _hide_thoughts,
+) -> Iterator[Message]:
+    """Yield messages, as a person saw them. show: returns what stood there for the text of a message."""
     for message in messages:
         role = first_of(message, *_ROLES)
         role = as_object(role).get("role") if isinstance(role, dict) else role
         is_user = read_role(role, parts.left_out)
-        if is_user is not None and not message.get("isThought"):
-            text = next(filter(str.strip, (parts.read(message.get(name)) for name in _CONTENTS)), "")
-            agent = "" if is_user else str(first_of(message, "model", "modelName") or "")
-            yield Message(is_user, _THINK.sub("", text), read_time(first_of(message, *_TIMES)), agent, parts.unread)
+        if is_user is None or message.get("isThought"):
+            continue
+        text = unread = ""
+        for name in _CONTENTS:
+            if not text.strip() and message.get(name):
+                text, unread = parts.read(message[name]), unread or parts.unread
+        agent = "" if is_user else str(first_of(message, "modelName", "model") or "")
+        yield Message(is_user, show(text, message), read_time(first_of(message, *_TIMES)), agent, unread)
 
 
 def _is_message(element: Mapping[str, Any]) -> bool:
@@ -442,32 +409,29 @@ def _is_open_webui(element: Mapping[str, Any]) -> bool:
     return "history" in (as_object(element.get("chat")) or element) and not isinstance(element.get("history"), list)
 
 
-PROGRAMS = (
-    Program(
-        "DeepSeek", lambda e: any(_has_fragments(node) for node in as_object(e.get("mapping")).values()), read_deepseek
-    ),
-    Program("ChatGPT", lambda e: "mapping" in e, read_chatgpt),
-    Program("Claude", lambda e: "chat_messages" in e, _read_claude),
-    Program("massmem", lambda e: "turns" in e, _read_massmem),
-    Program("Open WebUI", _is_open_webui, _read_open_webui),
-    Program("LibreChat", lambda e: _any_in(e.get("messages"), "messageId"), _read_librechat),
-    Program("Grok", lambda e: "conversation" in e and "responses" in e, _read_grok),
-    Program("AI Studio", lambda e: "chunkedPrompt" in e, _read_ai_studio),
-    Program("LM Studio", lambda e: _any_in(e.get("messages"), "versions"), _read_lm_studio),
-    Program("lists of messages", _has_messages, _read_messages),
+PROGRAMS: tuple[tuple[Recognise, Callable[[Mapping[str, Any], str], ImportedConversation]], ...] = (
+    (lambda e: any(_has_fragments(node) for node in as_object(e.get("mapping")).values()), read_deepseek),
+    (lambda e: "mapping" in e, read_chatgpt),
+    (lambda e: "chat_messages" in e, _read_claude),
+    (lambda e: "turns" in e, _read_massmem),
+    (_is_open_webui, _read_open_webui),
+    (lambda e: _any_in(e.get("messages"), "messageId"), _read_librechat),
+    (lambda e: "conversation" in e and "responses" in e, _read_grok),
+    (lambda e: "chunkedPrompt" in e, _read_ai_studio),
+    (lambda e: _any_in(e.get("messages"), "versions"), _read_lm_studio),
+    (_has_messages, _read_messages),
 )
+"""How a conversation is recognised, and what reads it; that gets the name of the file, too."""
 
 
 def _has_fragments(node: Any) -> bool:
     return "fragments" in as_object(as_object(node).get("message"))
 
 
-LISTINGS = (
-    Listing(
-        "Claude Code", lambda e: ("sessionId" in e and "type" in e) or e.get("type") == "summary", _read_claude_code
-    ),
-    Listing("Codex", lambda e: "payload" in e and "type" in e, _read_codex),
-    Listing("Gemini (Takeout)", lambda e: "header" in e and "title" in e, _read_activities),
-    Listing("lists of messages", _is_message, lambda messages, name: [_read_messages({"messages": messages}, name)]),
+LISTINGS: tuple[tuple[Recognise, Callable[[Sequence[Mapping[str, Any]], str], Iterable[ImportedConversation]]], ...] = (
+    (lambda e: ("sessionId" in e and "type" in e) or e.get("type") == "summary", _read_claude_code),
+    (lambda e: "payload" in e and "type" in e, _read_codex),
+    (lambda e: "header" in e and "title" in e, _read_activities),
+    (_is_message, lambda messages, name: [_read_messages({"messages": messages}, name)]),
 )
-"""The first of them that recognises one of the first elements reads the list."""
+"""The same for files that are lists of messages, or of lines: one of the first elements is recognised."""

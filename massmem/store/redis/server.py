@@ -16,6 +16,7 @@ from redis.backoff import ExponentialBackoff
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable
 from massmem.core.text import trim_value
+from massmem.store.ports import password_error
 
 T = TypeVar("T")
 
@@ -226,10 +227,7 @@ def check_url(url: str) -> None:
     """
     login, has_login, _ = url.partition("://")[2].rpartition("@")
     if has_login and not login.startswith("/") and re.search(r"[/?#@\[\]]", login):
-        raise InputError(
-            "store.url: a special character of the password must be written as its code",
-            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
-        )
+        raise password_error()
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -60,8 +60,6 @@ USED, DUE = "massmem:v3:used", "massmem:v3:due"
 """Session ids by last use, and those with pending jobs by the time these are due. Some may have expired meanwhile."""
 
 LAYOUT_KEY, LAYOUT = "massmem:layout", 3
-_EARLIER = {"massmem:all:created": "massmem:session:", "massmem:v2:used": "massmem:v2:session:"}
-"""Lists of the sessions of earlier layouts, and how the keys of these begin."""
 
 _CONVERSATION = (
     TurnStarted, TurnWaiting, TurnCompleted, TurnFailed, TurnInterrupted, TurnAbandoned, UserReplied, MessageAdded,
@@ -88,19 +86,16 @@ async def open_redis(url: str, retention: Retention) -> "RedisStore":
 
 
 async def _check_layout(server: Server) -> None:
-    """Raise StoreVersionError, and change nothing, where another massmem has stored sessions."""
-    layout, *others = await server.run_all([("GET", LAYOUT_KEY), *(("ZRANGE", key, 0, -1) for key in _EARLIER)])
-    sessions = [f"{prefix}{name}" for prefix, names in zip(_EARLIER.values(), others, strict=True) for name in names]
-    number = await server.run("EXISTS", *sessions) if sessions else 0
-    if number or int(layout or LAYOUT) > LAYOUT:
-        stored = f"holds {number} sessions of an earlier massmem" if number else "was written by a newer massmem"
+    """Raise StoreVersionError, and change nothing, where a newer massmem has stored sessions."""
+    layout = await server.run("GET", LAYOUT_KEY)
+    if int(layout or LAYOUT) > LAYOUT:
         raise StoreVersionError(
-            f"{server.name} {stored}, which this one cannot read; nothing was changed",
+            f"{server.name} was written by a newer massmem, which this one cannot read; nothing was changed",
             "use another database, as in redis://HOST/1; sessions expire by themselves after store.ttl. To take them "
             "along, run `massmem store migrate --to sqlite:///FILE` with that massmem, and back with this one",
         )
     if layout != str(LAYOUT):
-        await server.run_all([("UNLINK", *_EARLIER), ("SET", LAYOUT_KEY, LAYOUT)])
+        await server.run("SET", LAYOUT_KEY, LAYOUT)
 
 
 class RedisStore(RedisKeyTable):
@@ -393,12 +388,10 @@ class RedisStore(RedisKeyTable):
         stored = await self._load_head(session_id)
         return stored.session if stored else None
 
-    async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
-        sessions = [
-            s.session async for s in self._find(SessionFilter(owner=EVERYBODY)) if s.session.status != "deleting"
-        ]
-        sessions.sort(key=lambda session: (session.created_at, session.session_id), reverse=True)
-        return sessions[offset : None if limit is None else offset + limit]
+    async def list_sessions(self) -> list[SessionRecord]:
+        every = self._find(SessionFilter(owner=EVERYBODY))
+        sessions = [stored.session async for stored in every if stored.session.status != "deleting"]
+        return sorted(sessions, key=lambda session: (session.created_at, session.session_id), reverse=True)
 
     async def find_sessions(
         self, criteria: SessionFilter, limit: int | None = None, offset: int = 0

@@ -95,15 +95,10 @@ class SqlSessionCatalogue:
         rows = await self._database.fetch(_GET, {"of_session": session_id})
         return SessionRecord(**rows[0]) if rows else None
 
-    async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
-        query = (
-            sa.select(chat_sessions)
-            .where(_s.status != "deleting")
-            .order_by(_s.created_at.desc(), _s.session_id.desc())
-            .limit(limit)
-            .offset(offset)
-        )
-        return [SessionRecord(**row) for row in await self._database.fetch(query)]
+    async def list_sessions(self) -> list[SessionRecord]:
+        query = sa.select(chat_sessions).where(_s.status != "deleting")
+        rows = await self._database.fetch(query.order_by(_s.created_at.desc(), _s.session_id.desc()))
+        return [SessionRecord(**row) for row in rows]
 
     async def find_sessions(
         self, criteria: SessionFilter, limit: int | None = None, offset: int = 0

@@ -8,8 +8,9 @@ from jsonschema import Draft202012Validator
 from massmem.config import models
 from massmem.config.load import find_config, load_default, load_file
 from massmem.config.models import AgentConfig, Section, TeamConfig
-from massmem.config.show import MASKED, build_json_schema, build_key_table, list_settings, read_field_docs
+from massmem.config.show import MASKED, build_json_schema, list_settings, read_field_docs
 from massmem.config.yaml import read_yaml
+from scripts.docs import config_table
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
 AGENT = {"id": "a", "backend": {"type": "scripted"}}
@@ -87,7 +88,7 @@ def test_every_field_has_its_line() -> None:
 
 
 def test_key_table_lists_every_kind_of_key() -> None:
-    text = build_key_table()
+    text = config_table()
     lines = text.splitlines()
     assert lines[0] == "| key | type | default | meaning |"
     assert all(line.replace(r"\|", "").count("|") == 5 for line in lines)

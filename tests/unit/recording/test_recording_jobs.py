@@ -1,8 +1,28 @@
+"""How rows of the queue are carried out: large results are summarised, and what the user changes of memories comes
+from the log into the index, once, and again after a rebuild."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import RateLimited
+from massmem.core.events import MemoryAction, MemoryChanged
 from massmem.core.records import MessageRecord
+from massmem.memory import open_memory
 from massmem.memory.extraction.facts import cut_middle
+from massmem.memory.indexed import IndexedMemory
+from massmem.memory.persistent import Memory, Selection
+from massmem.recording.forgetting import forget_memories
 from massmem.recording.jobs import LARGE, summarize_results
+from massmem.recording.worker import Recorder
+from massmem.store import open_store
+from massmem.store.ports import SessionStore
+from massmem.store.projection import read_seq
+from tests.contract.test_session_store import done, session
+from tests.support.sample_turn import answer, begin
+from tests.unit.recording.test_forgetting import WORDS, NameFinder
 from tests.unit.recording.test_rules import message, row
 
 ON = RecordingConfig(record_all_tool_calls=True, summarize_large_results=True, summary_model="small")
@@ -73,3 +93,118 @@ async def test_a_summary_is_paid_for_once() -> None:
     assert [text for text, _ in model.asked] == ["é" * LARGE]
     assert contents(messages)[2].endswith("\nsummary 1")
     assert problem == ""
+
+
+# Changes
+
+
+LONG = " ".join(f"Kite number {n} nests in the old mill near the river." for n in range(60))
+QUESTION = "Who is Greta then?"
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SessionStore]:
+    store = await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path)
+    await store.create_session(session("a"))
+    events = [begin("ann", question=QUESTION), answer(1, "ann", LONG), done(5, "It is Greta, as ever.")]
+    await store.append("a", 1, events)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def memory(store: SessionStore, tmp_path: Path) -> AsyncIterator[IndexedMemory]:
+    memory = await open_memory(WORDS, tmp_path, {})
+    await record(store, memory)
+    yield memory
+    await memory.close()
+
+
+async def record(store: SessionStore, memory: IndexedMemory) -> None:
+    counts = await Recorder(store, memory, NameFinder().port).drain()
+    assert (counts.failed, counts.problems) == (0, [])
+
+
+async def rebuild(store: SessionStore, memory: IndexedMemory) -> None:
+    await store.requeue_recordings(done=True)
+    await memory.forget(Selection("a"))
+    await record(store, memory)
+
+
+async def note(store: SessionStore, memory: Memory, action: MemoryAction, text: str = "") -> None:
+    """Note a change in the log, as a process that is killed right afterwards."""
+    event = MemoryChanged(
+        action=action,
+        kind=memory.kind,
+        agent_id=memory.agent_id,
+        turn=memory.turn,
+        sources=tuple(map(read_seq, memory.message_ids)),
+        old=memory.text,
+        text=text or memory.text,
+        by="user",
+    )
+    await store.append("a", 0, [event])
+
+
+async def texts(memory: IndexedMemory) -> list[str]:
+    return sorted(one.text for one in await memory.list(Selection(), 1000))
+
+
+async def test_one_passage_of_a_message_is_edited_and_the_others_stay(store: SessionStore, memory: IndexedMemory):
+    passages = await memory.list(Selection(kind="episode", agent_id="ann"), 1000)
+    second = next(one for one in passages if "Kite number 20 " in one.text)
+    before = await texts(memory)
+    await note(store, second, "edit", "Kite number 20 has left.")
+    assert await texts(memory) == before, "it was noted, and not carried out yet"
+    await record(store, memory)
+    edited = sorted([*(text for text in before if text != second.text), "Kite number 20 has left."])
+    assert await texts(memory) == edited
+    await rebuild(store, memory)
+    assert await texts(memory) == edited
+
+
+async def test_edits_and_pins_come_back_in_order_after_a_rebuild(store: SessionStore, memory: IndexedMemory):
+    (question,) = await memory.list(Selection(agent_id="user"))
+    await note(store, question, "edit", "Who is Hanna then?")
+    await record(store, memory)
+    (question,) = await memory.list(Selection(agent_id="user"))
+    await note(store, question, "pin")
+    await note(store, question, "edit", "Who is Ida then?")
+    await rebuild(store, memory)
+    (question,) = await memory.list(Selection(agent_id="user"))
+    assert (question.text, question.is_pinned, len(question.changes)) == ("Who is Ida then?", True, 3)
+
+
+async def test_fact_keeps_the_users_words_when_a_model_reads_its_messages_again(
+    store: SessionStore, memory: IndexedMemory
+):
+    (fact,) = await memory.list(Selection(kind="fact"))
+    await note(store, fact, "edit", "Greta moved to Oslo.")
+    await record(store, memory)
+    assert [one.text for one in await memory.list(Selection(kind="fact"))] == ["Greta moved to Oslo."]
+    await rebuild(store, memory)
+    assert [one.text for one in await memory.list(Selection(kind="fact"))] == ["Greta moved to Oslo."]
+
+
+@pytest.mark.parametrize("kind", ["episode", "fact"])
+async def test_forgotten_memory_takes_its_changes_along(
+    kind: str, store: SessionStore, memory: IndexedMemory, tmp_path: Path
+):
+    agent = "user" if kind == "episode" else "ann"
+    (one,) = [m for m in await memory.list(Selection(agent_id=agent), 1000) if m.kind == kind]
+    await note(store, one, "edit", "Greta moved to Oslo.")
+    await record(store, memory)
+    await forget_memories(store, memory, Selection(ids=(one.id,)), WORDS, tmp_path)
+    await rebuild(store, memory)
+    assert not {one.text, "Greta moved to Oslo."} & {*await texts(memory)}
+
+
+async def test_change_waits_for_a_memory_that_is_not_recorded_yet(tmp_path: Path, store: SessionStore):
+    memory = await open_memory(WORDS, tmp_path, {})
+    messages = await store.read_messages("a")
+    one = Memory("0", "episode", "a", 1, "user", "Something else.", (messages[0].id,), messages[0].created_at)
+    await note(store, one, "edit", "Who is Hanna then?")
+    counts = await Recorder(store, memory).drain()
+    assert counts.retried == 1
+    assert QUESTION in await texts(memory)
+    await memory.close()

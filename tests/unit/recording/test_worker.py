@@ -219,13 +219,6 @@ async def test_a_provider_that_is_away_is_not_asked_again_and_again(store: Sessi
     assert (await store.count_recordings()).reason == "slow down: [redacted]"
 
 
-async def test_the_deadline_ends_a_drain_between_two_steps(store: SessionStore) -> None:
-    await store.append("session_a", 1, turn_without_restart())
-    counts = await Recorder(store, PlainMemory(), Extractor().port).drain(deadline=time.monotonic() - 1)
-    assert counts == DrainCounts()
-    assert len(await queue(store)) == 8
-
-
 async def test_one_session_only(store: SessionStore) -> None:
     await store.create_session(session("session_b"))
     for name in ("session_a", "session_b"):

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from massmem.session.imports.files import Export, parse_export
-from massmem.session.imports.programs import LISTINGS, PROGRAMS
 
 ZERO = "00000000-0000-0000-0000-000000000000"
 
@@ -251,7 +250,3 @@ def test_parts_of_messages(messages: list[Any], texts: list[str], left_out: dict
     end = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Here."}]
     export = parse([*messages, *end])
     assert (list_texts(export), export.left_out) == ([*texts, "Where?", "Here."], left_out)
-
-
-def test_forms_have_names_of_their_own():
-    assert len({form.name for form in (*PROGRAMS, *LISTINGS)}) == len(PROGRAMS) + len(LISTINGS) - 1

@@ -63,7 +63,7 @@ async def explain_turn(store: SqlSessionStore, database: Path) -> dict[str, list
     await store.read_conversation("session_a", None, 10)
     await store.read_messages("session_a", 3, 10)
     await store.get_session("session_a")
-    await store.list_sessions(10)
+    await store.list_sessions()
     await store.read_turn_messages("session_a", 1)
     await store.get_messages(["0", "1"])
     await store.get_winner_names(["session_a"])

@@ -2,9 +2,7 @@
 
 import pytest
 
-from massmem.server.openai_api.requests import Conversation
-from massmem.server.openai_api.resent import Exchanged, hash_history
-from massmem.server.openai_api.solo import is_side_task
+from massmem.server.openai_api.requests import Conversation, Exchanged, hash_history, is_side_task
 
 CONVERSATION: list[Exchanged] = [("user", "Why?"), ("agent", "It is  blue.\n")]
 
