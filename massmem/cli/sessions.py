@@ -35,7 +35,7 @@ from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import Event, hide_reply_text, now
 from massmem.core.insights import Insights
 from massmem.core.messages import clean_text
-from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord
+from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.text import one_line
 from massmem.core.transcript import TurnTranscript
 from massmem.core.voting import read_plan
