@@ -73,7 +73,7 @@ class IndexedMemory:
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
         is_multilingual = embedder is not None and embedder.is_multilingual
-        self._retriever = Retriever(index, count, self._embed_query, is_multilingual=is_multilingual)
+        self._retriever = Retriever(index, count, self._embed_queries, is_multilingual=is_multilingual)
 
     def leave_claims_to_model(self) -> None:
         """Read no claims in the user's statements from now on: a model that extracts facts names them."""
@@ -181,13 +181,19 @@ class IndexedMemory:
         return [to_memory(point_id, payload, cosine) for point_id, (payload, cosine) in near.items()]
 
     def _embed_query(self, query: str) -> Vector | None:
-        if self._embedder is None or not query.strip():
-            return None
+        return self._embed_queries([query])[0]
+
+    def _embed_queries(self, queries: Sequence[str]) -> Sequence[Vector | None]:
+        """Return the vectors of questions; None: words alone decide."""
+        asked = [query for query in queries if query.strip()]
+        if self._embedder is None or not asked:
+            return [None] * len(queries)
         try:
-            return self._embedder.embed_query(query)
+            vectors = dict(zip(asked, self._embedder.embed_queries(asked), strict=True))
         except EmbeddingError as e:
             log.info("searching by words alone: %s", e.message)
-            return None
+            vectors = {}
+        return [vectors.get(query) for query in queries]
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         """Return a vector for each text, None for a text that cannot be embedded: it is found by its words.

@@ -75,6 +75,24 @@ class Embedder:
             return self.embed([text])[0]
         return self._check(self._encode_query(text))
 
+    def embed_queries(self, texts: Sequence[str]) -> list[list[float] | None]:
+        """Return the vectors of questions, by one request to a provider; None for a text that has no usable one.
+
+        Raises:
+            EmbeddingError: the provider failed.
+        """
+        encode = self._encode_query
+        vectors = self._encode(texts) if encode is None else [encode(text) for text in texts]
+        if len(vectors) != len(texts):
+            raise EmbeddingError(f"the embedder {self.name} gave {len(vectors)} vectors for {len(texts)} texts")
+        checked: list[list[float] | None] = []
+        for vector in vectors:
+            try:
+                checked.append(self._check(vector))
+            except EmbeddingError:
+                checked.append(None)
+        return checked
+
     def _check(self, vector: Any) -> list[float]:
         try:
             numbers = [float(number) for number in vector]

@@ -108,7 +108,7 @@ class Retriever:
 
     def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         """See PersistentMemory."""
-        question, vector = analyse(query), self._embed(query)
+        question, (vector, topic) = analyse(query), self._embed([query, name_topic(query)])
         pool = _Pool(scope)
         c = self._find_candidates(question, vector, pool)
         asked = question.terms
@@ -135,7 +135,7 @@ class Retriever:
         c, scores = rest, rest_scores
         if vector is not None and len(scores):
             scores = add_meaning(scores, self._cosines(vector, c), is_multilingual=self._is_multilingual)
-            cosines = self._cosines(self._embed(name_topic(query)) or vector, c)
+            cosines = self._cosines(topic or vector, c)
             if not cosines.all():  # what cannot be embedded
                 cosines = np.where(cosines == 0, find_word_shares(question, c), cosines)
             c = c.with_relevance(cosines)
@@ -172,7 +172,7 @@ class Retriever:
         if usual := find_usual_name(query):
             question = replace(question, topics=(*question.topics, find_topic(Claim(USER, usual, "", USER))))
         pool = _Pool(scope, ALL_POINTS)
-        ids: set[int] = {*self._find_candidates(question, self._embed(query), pool).key.tolist()}
+        ids: set[int] = {*self._find_candidates(question, self._embed([query])[0], pool).key.tolist()}
         c = self._build({*ids, *self._read_chains(question, ids, pool)}, pool)
         return select_chains(question, c, score(question, c), pool.chains)
 

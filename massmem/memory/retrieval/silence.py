@@ -27,8 +27,8 @@ from massmem.memory.retrieval.query import (
 from massmem.memory.retrieval.rank import DEFAULT_WEIGHTS, SHORTLIST, Candidates, Flags, Floats
 from massmem.memory.text_analysis import extract_terms
 
-Embed = Callable[[str], Sequence[float] | None]
-"""Returns the vector of a question; None: words alone decide."""
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float] | None]]
+"""Returns the vectors of questions; None: words alone decide."""
 
 _MARGIN = 0.27
 """Of the way from what an unrelated question reaches to a perfect match. docs/memory.md has the curve."""
@@ -56,6 +56,8 @@ class Silence:
     def __init__(self, index: Index, embed: Embed) -> None:
         self._index = index
         self._embed = embed
+        self._unrelated: Sequence[Sequence[Sequence[float]]] = ()
+        """Vectors of the unrelated questions, by language. A provider is asked for them once, by one request."""
         self._levels: dict[All, tuple[int, float]] = {}
         """By what is visible: how many memories there were, and the level. Finding it among 50,000 takes 0.1 s."""
 
@@ -106,8 +108,8 @@ class Silence:
         if known <= count <= _GROWTH * known:
             return seen, level
         medians: list[float] = []
-        for questions in _read_unrelated_questions():
-            vectors = [vector for text in questions if (vector := self._embed(name_topic(text))) is not None]
+        self._unrelated = self._unrelated or self._embed_unrelated()
+        for vectors in self._unrelated:
             best = [hit[1] for vector in vectors for hit in self._index.search_meaning(vector, visible, 1)]
             medians += [median(best)] if best else []
         level = max(medians, default=0.0)
@@ -115,6 +117,12 @@ class Silence:
             self._levels.pop(next(iter(self._levels)))
         self._levels[visible] = (count, level)
         return seen, level
+
+    def _embed_unrelated(self) -> Sequence[Sequence[Sequence[float]]]:
+        by_language = _read_unrelated_questions()
+        vectors = iter(self._embed([name_topic(text) for questions in by_language for text in questions]))
+        found = [[vector for _ in questions if (vector := next(vectors)) is not None] for questions in by_language]
+        return found if any(found) else ()
 
 
 def find_word_shares(question: Question, c: Candidates) -> Floats:

@@ -1,12 +1,13 @@
 """Recall is silent unless something stored matters: a home after one turn, with the embedder that is the default."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
+from massmem.memory.embedders import Embedder
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import Claim, RecallOptions, Scope
 from massmem.memory.retrieval.asking import asks_memory
@@ -125,6 +126,22 @@ async def test_the_margin_follows_what_is_stored(home: IndexedMemory):
     ]
     await home.record([make_episode(text, i, session="y") for i, text in enumerate(greetings)])
     assert (await home.recall("Hello!", ELSEWHERE, ROOM)).decision.threshold > before
+
+
+async def test_a_provider_is_asked_once_for_the_unrelated_questions(tmp_path: Path):
+    requests: list[int] = []
+
+    def encode(texts: Sequence[str]) -> list[list[float]]:
+        requests.append(len(texts))
+        return [[1.0, len(text)] for text in texts]
+
+    memory = open_disk_memory(tmp_path, Embedder("letters", 2, encode))
+    await memory.record([make_episode("Mara is allergic to nuts.", 0)])
+    requests.clear()
+    for _ in range(2):
+        await memory.recall("What is Mara allergic to?", ELSEWHERE, ROOM)
+    await memory.close()
+    assert requests == [2, 44, 2]
 
 
 async def test_without_an_embedder_words_that_stand_together_matter(by_words: IndexedMemory):
