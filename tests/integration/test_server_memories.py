@@ -108,19 +108,19 @@ def test_memory_leads_to_its_message_and_is_forgotten_for_good(alice: Client) ->
 def test_statement_is_forgotten_in_everything_of_its_user_and_of_nobody_else(service: Service) -> None:
     carol, dave = service.client("carol"), service.client("dave")
     for client in (carol, dave):
-        client.chat("My door code is 4711. What is a kite?", "s")
-        wait_until(lambda client=client: any("4711" in memory["text"] for memory in list_memories(client)))
-    [memory] = [memory for memory in list_memories(carol) if "4711" in memory["text"]]
+        client.chat("My door code is 4711-zulu. What is a kite?", "s")
+        wait_until(lambda client=client: any("4711-zulu" in memory["text"] for memory in list_memories(client)))
+    [memory] = [memory for memory in list_memories(carol) if "4711-zulu" in memory["text"]]
     forgotten = carol.delete(f"{MEMORIES}/{memory['id']}?everywhere=true").json()
     receipt = forgotten["receipt"]
     assert (receipt["complete"], receipt["deleted"]["sessions"]) == (True, ["s"])
     assert receipt["checks"]["files_found"] == []
-    assert "4711" not in str(forgotten)
+    assert "4711-zulu" not in str(forgotten)
     history = str(carol.get("/api/v1/chat/history/s").json())
     assert "[forgotten]" in history
-    assert "4711" not in history + str(list_memories(carol)) + str(carol.get("/api/v1/sessions").json())
-    assert "4711" in str(dave.get("/api/v1/chat/history/s").json())
-    assert any("4711" in memory["text"] for memory in list_memories(dave))
+    assert "4711-zulu" not in history + str(list_memories(carol)) + str(carol.get("/api/v1/sessions").json())
+    assert "4711-zulu" in str(dave.get("/api/v1/chat/history/s").json())
+    assert any("4711-zulu" in memory["text"] for memory in list_memories(dave))
     assert dave.delete(f"{MEMORIES}/{memory['id']}?everywhere=true").status_code == 404
 
 
