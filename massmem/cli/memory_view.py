@@ -89,7 +89,8 @@ def print_hits(hits: Found, memories: Sequence[Memory]) -> None:
     """
     if hits.unavailable:
         notify(f"{hits.unavailable}: the log was searched by words instead")
-    shown = [*(_list_cells(memory, "pinned") for memory in hits.recalled.pinned), *map(_list_hit, memories)]
+    best_first = sorted(memories, key=lambda memory: memory.relevance, reverse=True)
+    shown = [*(_list_cells(memory, "pinned") for memory in hits.recalled.pinned), *map(_list_hit, best_first)]
     rows = [*shown, *map(_list_hit, hits.beyond or ())]
     if rows:
         lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
