@@ -191,7 +191,7 @@ class Conversations:
         return results
 
     async def _register(self, *sessions: SessionRecord) -> None:
-        await register_sessions(self._team.home, self._store, self._team.config.store.url, sessions)
+        await register_sessions(self._team.home, self._team.config.store.url, sessions)
 
     async def list_page(self, owner: Owner, limit: int, offset: int) -> ConversationPage:
         """Return the user's conversations from number `offset` on, the last used first. Raise StoreError."""
