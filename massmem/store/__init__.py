@@ -20,7 +20,7 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
     Raises:
         InputError: the URL is of no known kind, names no file or database, or its kind is not installed.
         HomeError: home or the folder of the database cannot be written.
-        StoreVersionError: the database was written by a newer massmem; it is left as it is.
+        StoreVersionError: the database has a schema that this massmem does not know; it is left as it is.
         StoreDamagedError: the database is not one of massmem.
         StoreUnavailable: there is no server at the other end; SQLite has none.
         StoreError: anything else that keeps it from being used.
