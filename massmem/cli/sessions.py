@@ -467,8 +467,6 @@ async def _collect_stats(setup: Setup) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """One page of the list of sessions."""
-
     # asyncio.run formats the result of its coroutine and drops the text: a second for ten thousand sessions.
     sessions: list[ListedSession] = field(repr=False)
     counts: SessionCounts

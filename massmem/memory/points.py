@@ -295,8 +295,6 @@ _BY_WORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StatementQuery:
-    """What memories are looked for."""
-
     statements: Sequence[str]
     is_said_in: Callable[[str], bool]
     """Whether a text says one of the statements."""

@@ -66,8 +66,6 @@ _REASON_LENGTH = 300
 
 @dataclass(slots=True)
 class DrainCounts:
-    """What a drain of the queue did."""
-
     episodes: int = 0
     turns: int = 0
     extractions: int = 0
@@ -242,7 +240,6 @@ def is_change(message: MessageRecord) -> bool:
 
 
 def read_change(message: MessageRecord) -> MemoryChange:
-    """Return what the user changed."""
     change = message.metadata["memory_change"]
     return MemoryChange(
         id=message.id,

@@ -20,8 +20,6 @@ _EARLIER = 50
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gave back, as the log has it."""
-
     message: MessageRecord
     words: ToolText
 

@@ -48,8 +48,6 @@ _NEWEST = 10
 
 @dataclass(frozen=True, slots=True)
 class ConversationPage:
-    """A page of a list of conversations."""
-
     sessions: list[ListedSession]
     agents: dict[str, list[str]]
     """The names of the agents that answered in each, by the session's id."""
@@ -73,8 +71,6 @@ class ConversationPart:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How much there is."""
-
     conversations: int
     messages: int
 

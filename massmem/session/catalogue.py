@@ -200,8 +200,6 @@ def list_begun_deletions(home: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TraceCounts:
-    """What was deleted."""
-
     debug_runs: int = 0
     """Folders with the debug files of one run."""
     reports: int = 0

@@ -74,8 +74,6 @@ class Near:
 
 @dataclass(slots=True)
 class Deletions:
-    """What was deleted."""
-
     memories: int = 0
     """Passages and facts of the index that is in use; what else was said in a passage is recorded again."""
     other_indexes: int = 0
@@ -123,8 +121,6 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was forgotten, and how that was checked."""
-
     forgotten_at: datetime
     memory_ids: Sequence[str]
     """Those that were named."""

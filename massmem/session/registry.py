@@ -129,7 +129,6 @@ class Registry:
 
 
 def newest_first(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries, the newest session first."""
     return sorted(entries, key=lambda entry: (entry.start_time, entry.session_id), reverse=True)
 
 

@@ -49,8 +49,6 @@ _RELEASE_LEASE = sa.delete(leases).where(*_IS_OWN)
 
 
 class SqlLeaseTable:
-    """The LeaseTable port."""
-
     _database: Database
 
     async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
@@ -445,13 +443,10 @@ _DELETE_FILES = sa.delete(stored_files).where(*_OF_HASHES)
 
 
 def build_file_rows(session_id: str, files: Mapping[str, bytes]) -> list[Row]:
-    """Return the rows of a session's files."""
     return [{"session_id": session_id, "hash": name, "data": data} for name, data in files.items()]
 
 
 class SqlSessionLog:
-    """The SessionLog port."""
-
     _database: Database
 
     async def append(
