@@ -72,7 +72,7 @@ class Registry:
             HomeError: the file or its folder cannot be written.
             StoreError: the disk is full, or another process keeps the file locked.
         """
-        checked = _by_id(entries)
+        checked = {entry.session_id: _read_entry(_to_row(entry)) for entry in entries}
         with self._lock():
             self._save((self._load() | checked).values())
 
@@ -263,10 +263,6 @@ def _read_text(value: Any, max_length: int) -> str:
 
 def _to_row(entry: Entry) -> dict[str, str | None]:
     return {name: getattr(entry, name) for name in _NAMES}
-
-
-def _by_id(entries: Iterable[Entry]) -> dict[str, Entry]:
-    return {entry.session_id: _read_entry(_to_row(entry)) for entry in entries}
 
 
 def _hide_secrets(text: str) -> str:
