@@ -40,7 +40,7 @@ FIRST_FACT = 1 << 62
 USER_ID = "massmem"
 """mem0 wants a user; here sessions and agents tell memories apart."""
 
-ASKS, HAS_TIME, BALLOT = 1, 2, 4
+ASKS, HAS_TIME = 1, 2
 """Flags: the text is a question, it names a time, only its own agent may see it."""
 
 CountTokens = Callable[[str], int]
@@ -231,11 +231,6 @@ def read_origin(payload: Mapping[str, Any]) -> tuple[str, str]:
     """Return origin and rests_on."""
     origins: Sequence[str] = payload["origin"]
     return origins[0], origins[-1] if TOOL in origins else ""
-
-
-def is_ballot(payload: Mapping[str, Any]) -> bool:
-    """Return whether it is a ballot, which earlier versions stored: it is no memory."""
-    return payload["f"][2] & BALLOT > 0
 
 
 def _number(bits: int, *parts: str) -> int:
