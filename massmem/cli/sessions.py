@@ -467,8 +467,6 @@ async def _collect_stats(setup: Setup) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """One page of the list of sessions."""
-
     # asyncio.run formats the result of its coroutine and drops the text: a second for ten thousand sessions.
     sessions: list[ListedSession] = field(repr=False)
     counts: SessionCounts
@@ -527,7 +525,7 @@ async def rename_named_session(setup: Setup, name: str, title: str) -> SessionRe
     async with setup.open_store() as store:
         session = await setup.find_session(store, name)
         session = await rename_session(store, session, title)
-        await register_sessions(setup.home, store, setup.config.store.url, [session])
+        await register_sessions(setup.home, setup.config.store.url, [session])
         return session
 
 
@@ -541,7 +539,7 @@ async def fork_named_session(
     async with setup.open_store() as store:
         source = await setup.find_session(store, name)
         session = await fork_session(store, source.session_id, turn, event=event)
-        await register_sessions(setup.home, store, setup.config.store.url, [session])
+        await register_sessions(setup.home, setup.config.store.url, [session])
         return session
 
 

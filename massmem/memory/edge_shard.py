@@ -48,7 +48,6 @@ SLICE = 50_000
 3 s, therefore no larger; each slice makes a search 1 ms slower, therefore no smaller."""
 
 PAGE = 1_000
-_SETTINGS_FILE = "edge_config.json"
 _REBUILD = "`massmem memory rebuild` makes it again from the log; the damaged one is kept aside"
 # Cold, all of it: read from the files where it is needed. Kept in memory it is searched no faster, and loading 100,000
 # memories takes 0.14 s and 32 MB more.
@@ -184,7 +183,6 @@ class Shard:
                     "give the embedder that it was made with, or run `massmem memory rebuild`",
                 )
             shutil.rmtree(self._folder / "shard" / "temp_segments", ignore_errors=True)  # of a tidying that was killed
-            _adopt_slices(self._folder / "shard")
             edge = EdgeShard.load(str(self._folder / "shard"))
             count = edge.info().points_count
             if count < notes.get("points", 0):
@@ -193,9 +191,6 @@ class Shard:
                     f"the memory index in {self._folder} is damaged: {notes['points'] - count} memories are missing",
                     _REBUILD,
                 )
-            _add_field_indexes(edge)
-            # Versions up to 0.1 kept a table of numbers beside the points.
-            (self._folder / "shard" / "rows.npz").unlink(missing_ok=True)
             make_private(self._folder)
             return edge
 
@@ -234,8 +229,10 @@ class Shard:
         )
         folder = self._folder / "shard.new"
         folder.mkdir(mode=0o700)  # nobody else gets to what qdrant-edge makes in it
-        (folder / _SETTINGS_FILE).write_text(json.dumps(_SETTINGS))
+        (folder / "edge_config.json").write_text(json.dumps(_SETTINGS))
         edge = EdgeShard.load(str(folder), config)
+        for key, schema in _INDEXES.items():
+            edge.update(UpdateOperation.create_field_index(key, schema))
         edge.flush()
         return edge
 
@@ -243,7 +240,6 @@ class Shard:
         """Write all points to a new shard, close and remove the old one, and return the new one."""
         shutil.rmtree(self._folder / "shard.new", ignore_errors=True)
         new = self._create()
-        _add_field_indexes(new)
         self._tidied = written = 0
         for points in _read_pages(edge):
             new.update(UpdateOperation.upsert_points(points))
@@ -288,23 +284,6 @@ class Shard:
 def _count_points(edge: EdgeShard) -> int:
     """Return how many points there are; a kill may have left some twice, which `info` counts twice."""
     return edge.count(CountRequest(exact=True))
-
-
-def _adopt_slices(shard: Path) -> None:
-    """Let a shard of an older version be tidied in slices. Other settings would mean to write all of it anew."""
-    path = shard / _SETTINGS_FILE
-    with suppress(OSError, ValueError):  # what is wrong with the file, or the disk, is for the opening to say
-        stored: dict[str, Any] = json.loads(path.read_bytes())
-        if "optimizers" not in stored:
-            replace_file(path, json.dumps({**stored, "optimizers": _SETTINGS["optimizers"]}))
-
-
-def _add_field_indexes(edge: EdgeShard) -> None:
-    """Index the fields that are searched; a shard of an older version lacks some of them."""
-    existing = edge.info().payload_schema
-    for key, schema in _INDEXES.items():
-        if key not in existing:
-            edge.update(UpdateOperation.create_field_index(key, schema))
 
 
 def set_aside(folder: Path, wait: float) -> Path | None:

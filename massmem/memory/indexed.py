@@ -31,7 +31,6 @@ from massmem.memory.points import (
     StatementQuery,
     find_by_words,
     find_statements,
-    is_ballot,
     message_number,
     to_memory,
 )
@@ -111,8 +110,7 @@ class IndexedMemory:
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
-        is_named = selection.ids or selection.message_ids  # to forget it
-        return [to_memory(point_id, payload) for point_id, payload in page if is_named or not is_ballot(payload)]
+        return [to_memory(point_id, payload) for point_id, payload in page]
 
     async def list_ids(self, selection: Selection) -> Sequence[int]:
         """Return the ids of all memories that are selected, in any order."""

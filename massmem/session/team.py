@@ -190,8 +190,6 @@ def find_team(teams: Mapping[str, Team], path: str) -> Team | None:
 
 @dataclass(frozen=True, slots=True)
 class NextTeam:
-    """Who answers the next question of a session."""
-
     config: TeamConfig
     agents: Sequence[AgentConfig]
     former: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 """Where sessions live. One adapter per kind of database, imported only when it is used."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from massmem.config.models import StoreConfig, clean_store_url
 from massmem.core.errors import InputError, StoreUnavailable
@@ -20,7 +21,7 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
     Raises:
         InputError: the URL is of no known kind, names no file or database, or its kind is not installed.
         HomeError: home or the folder of the database cannot be written.
-        StoreVersionError: the database was written by a newer massmem; it is left as it is.
+        StoreVersionError: the database has a schema that this massmem does not know; it is left as it is.
         StoreDamagedError: the database is not one of massmem.
         StoreUnavailable: there is no server at the other end; SQLite has none.
         StoreError: anything else that keeps it from being used.
@@ -28,19 +29,19 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
     url = clean_store_url(url)
     match url.partition(":")[0]:
         case "sqlite":
-            return await (await asyncio.to_thread(_sqlite))(url, home)
+            return await (await _load("sqlite")).open_sqlite(url, home)
         case "postgresql":
-            return await (await asyncio.to_thread(_postgres))(url)
+            return await (await _load("postgres")).open_postgres(url)
         case scheme if scheme in _REDIS:
             try:
-                open_redis = await asyncio.to_thread(_redis)
+                redis = await _load("redis.store")
             except ModuleNotFoundError as e:
                 if e.name is None or e.name.partition(".")[0] != "redis":
                     raise
                 raise InputError("store.url: Redis needs the package redis", "pip install 'massmem[redis]'") from e
-            return await open_redis(url, retention)
+            return await redis.open_redis(url, retention)
         case "memory":
-            return await (await asyncio.to_thread(_in_memory))(StoreInfo("memory", durable=False))
+            return await (await _load("sqlite")).open_in_memory(StoreInfo("memory", durable=False))
         case scheme:
             raise InputError(f"store.url: {scheme!r} is no kind of store that massmem knows", _HINT)
 
@@ -59,31 +60,9 @@ async def open_configured(store: StoreConfig, home: Path, *, fallback: bool = Fa
         if not fallback or store.on_unavailable == "fail" or store.url.partition(":")[0] not in _REDIS:
             raise
         warning = f"{e.message.partition(': ')[0]}: this conversation is held in memory and ends with this process"
-        return await (await asyncio.to_thread(_in_memory))(StoreInfo("memory", durable=False, always=warning))
+        return await (await _load("sqlite")).open_in_memory(StoreInfo("memory", durable=False, always=warning))
 
 
-# Each imports its adapter; SQLAlchemy takes longer to import than all the rest.
-
-
-def _sqlite() -> Callable[[str, Path], Awaitable[SessionStore]]:
-    from massmem.store.sqlite import open_sqlite
-
-    return open_sqlite
-
-
-def _in_memory() -> Callable[[StoreInfo], Awaitable[SessionStore]]:
-    from massmem.store.sqlite import open_in_memory
-
-    return open_in_memory
-
-
-def _postgres() -> Callable[[str], Awaitable[SessionStore]]:
-    from massmem.store.postgres import open_postgres
-
-    return open_postgres
-
-
-def _redis() -> Callable[[str, Retention], Awaitable[SessionStore]]:
-    from massmem.store.redis.store import open_redis
-
-    return open_redis
+async def _load(adapter: str) -> ModuleType:
+    """Import an adapter: SQLAlchemy takes longer to import than all the rest."""
+    return await asyncio.to_thread(import_module, f"massmem.store.{adapter}")

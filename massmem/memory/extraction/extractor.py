@@ -241,8 +241,6 @@ async def _load_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Extractor:
-    """What a model does for the memory."""
-
     extract: Extract
     summarize: Summarize
     """Shortens the large result of a tool."""

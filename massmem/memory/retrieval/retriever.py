@@ -12,7 +12,7 @@ from massmem.memory.embedders import Embedder
 from massmem.memory.index import ALL_POINTS, EVERYTHING, All, Index, OneOf, between_days, valid_ids
 from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import USER, Claim, Memory, RecallOptions, RecallResult, Scope
-from massmem.memory.points import FIRST_FACT, CountTokens, is_ballot, to_memory
+from massmem.memory.points import FIRST_FACT, CountTokens, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
@@ -84,8 +84,6 @@ class _Pool:
     def add(self, payloads: Mapping[int, Mapping[str, Any]]) -> None:
         """Keep what the scope may see; the index was asked for neighbours whatever they are."""
         for point_id, payload in payloads.items():
-            if is_ballot(payload):
-                continue
             memory = to_memory(point_id, payload)
             if may_see(self.scope, memory, won=payload["won"] is True):
                 self.memories[point_id] = memory

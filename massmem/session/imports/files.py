@@ -52,8 +52,6 @@ _MASSGEN_TURN = re.compile(r"turn_[0-9]{1,9}")
 
 @dataclass(slots=True)
 class Export:
-    """What an export holds."""
-
     conversations: list[ImportedConversation] = field(default_factory=list[ImportedConversation])
     """With at least one turn each, and an id of its own."""
     left_out: Counter[str] = field(default_factory=Counter[str])
