@@ -23,6 +23,7 @@ from massmem.memory.retrieval.query import (
     find_names,
     name_topic,
     search_forms,
+    share_words,
 )
 from massmem.memory.retrieval.rank import DEFAULT_WEIGHTS, SHORTLIST, Candidates, Flags, Floats
 from massmem.memory.text_analysis import extract_terms
@@ -72,7 +73,11 @@ class Silence:
             return Decision()
         score = max(memory.relevance for memory in c.memories)
         threshold = self._find_threshold(question, c, scope, lexical_only=lexical_only)
-        return Decision.of(score, threshold, self._explain(question, c, scope, options))
+        why = self._explain(question, c, scope, options)
+        is_chance = not why and score < threshold and len(question.forms) > 1
+        if is_chance and any(share_words(question, memory.text) == 1.0 for memory in c.memories):
+            why = "a passage has all words of the question"
+        return Decision.of(score, threshold, why)
 
     @staticmethod
     def _explain(question: Question, c: Candidates, scope: Scope, options: RecallOptions) -> str:
@@ -84,8 +89,6 @@ class Silence:
             return "the agent has worked on this question before"
         if any(topic in question.topics for memory in c.memories for topic in map(find_topic, memory.claims)):
             return "what the question asks for is on record"
-        if len(question.forms) > 1 and find_word_shares(question, c).max(initial=0.0) == 1.0:
-            return "all words of the question stand together"
         return ""
 
     def _find_threshold(self, question: Question, c: Candidates, scope: Scope, *, lexical_only: bool) -> float:

@@ -106,6 +106,12 @@ async def test_a_value_that_is_asked_for_is_shown(home: IndexedMemory):
     assert "Ghent" in result.text
 
 
+async def test_a_passage_with_all_words_of_the_question_is_shown(home: IndexedMemory):
+    await home.record([make_episode("Der Schlüssel vom Schuppen liegt unter dem Blumentopf.", 9, session="x")])
+    result = await home.recall("Wo liegt der Schlüssel vom Schuppen?", ELSEWHERE, ROOM)
+    assert "Blumentopf" in result.text
+
+
 async def test_a_passage_far_below_the_best_is_left_out(home: IndexedMemory):
     await home.record([make_episode("The parcel goes to Mrs Okafor in Leeds on Tuesday.", 9, session="x")])
     result = await home.recall("Why are sunsets red in the evening on a Tuesday?", ELSEWHERE, ROOM)
