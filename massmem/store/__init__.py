@@ -1,13 +1,22 @@
-"""Where sessions live. One adapter per kind of database, imported only when it is used."""
+"""Where sessions live, and pauses of model servers. An adapter of a database is imported only when it is used."""
 
 import asyncio
+import logging
+import math
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from massmem.config.models import StoreConfig, clean_store_url
 from massmem.core.errors import InputError, StoreUnavailable
+from massmem.providers.pauses import LocalPauses, Pauses, SharedPauses
 from massmem.store.ports import Retention, SessionStore, StoreInfo
+
+if TYPE_CHECKING:
+    from massmem.store.redis.server import Server
+
+log = logging.getLogger(__name__)
 
 _HINT = "use sqlite:///~/.massmem/massmem.db, postgresql://USER@HOST/DATABASE or redis://HOST"
 _REDIS = ("redis", "rediss", "unix")
@@ -66,3 +75,43 @@ async def open_configured(store: StoreConfig, home: Path, *, fallback: bool = Fa
 async def _load(adapter: str) -> ModuleType:
     """Import an adapter: SQLAlchemy takes longer to import than all the rest."""
     return await asyncio.to_thread(import_module, f"massmem.store.{adapter}")
+
+
+_PREFIX = "massmem:pause:"
+
+
+def open_pauses(counted_in: str | None) -> Pauses:
+    """Return the pauses that everyone with this `server.limits.counted_in` shares; None: those of this process.
+
+    Imports what it needs: call it in a thread. What cannot be shared is not: the log says why.
+    """
+    if counted_in is None:
+        return LocalPauses()
+    try:
+        from massmem.store.redis.server import Server
+
+        return SharedPauses(RedisPauses(Server(counted_in)))
+    except (InputError, ModuleNotFoundError) as e:
+        reason = str(e).replace("store.url", "server.limits.counted_in")
+        log.warning("rate limits of model servers are not shared: %s", reason)
+        return LocalPauses()
+
+
+class RedisPauses:
+    """The Pauses port. Redis measures the time, so that the clocks of the machines do not matter."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+
+    async def find(self, name: str) -> float:
+        return max(0, await self._server.run("PTTL", _PREFIX + name)) / 1000
+
+    async def begin(self, name: str, seconds: float) -> None:
+        milliseconds = math.ceil(seconds * 1000)
+        if milliseconds > 0:
+            key = _PREFIX + name
+            new = ("SET", key, "1", "NX", "PX", milliseconds)
+            await self._server.run_all([new, ("PEXPIRE", key, milliseconds, "GT")])
+
+    async def close(self) -> None:
+        await self._server.close()

@@ -311,15 +311,7 @@ async def open_sqlite(url: str, home: Path) -> SqlSessionStore:
 
 async def open_in_memory(info: StoreInfo) -> SqlSessionStore:
     """Open a store that ends with this process; nothing of it reaches a disk."""
-    # The database lives as long as its one connection.
-    engine = sa.create_engine(
-        "sqlite://",
-        connect_args={"isolation_level": None, "check_same_thread": False},
-        poolclass=sa.QueuePool,
-        pool_size=1,
-        max_overflow=0,
-    )
-    event.listen(engine, "connect", _configure)
+    engine = _create_engine(":memory:", 1)  # the database lives as long as its one connection
     event.listen(engine, "begin", _begin_immediate)
     await asyncio.to_thread(metadata.create_all, engine)
     return SqlSessionStore(Database(Engines(engine, 1, engine, 0), SqliteDialect(None)), info)

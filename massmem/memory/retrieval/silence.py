@@ -132,8 +132,8 @@ class Silence:
     def _embed_unrelated(self) -> Sequence[Sequence[Sequence[float]]]:
         by_language = _read_unrelated_questions()
         vectors = iter(self._embed([name_topic(text) for questions in by_language for text in questions]))
-        found = [[vector for _ in questions if (vector := next(vectors)) is not None] for questions in by_language]
-        return found if any(found) else ()
+        embedded = [[vector for _ in questions if (vector := next(vectors)) is not None] for questions in by_language]
+        return embedded if any(embedded) else ()
 
 
 def find_word_shares(question: Question, c: Candidates) -> Floats:

@@ -10,7 +10,7 @@ from massmem.memory import open_memory
 from massmem.memory.embedders import Embedder
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import Claim, RecallOptions, Scope
-from massmem.memory.retrieval.asking import asks_memory
+from massmem.memory.retrieval.query import asks_memory
 from tests.support.memories import asks, fact, make_episode, open_disk_memory
 
 ROOM = RecallOptions(1000)
