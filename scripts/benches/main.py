@@ -13,7 +13,7 @@ from scripts.benches.process import BenchError
 from scripts.benches.rows import ROOT, Row, as_object, as_table, machine, missing
 
 BENCHES: dict[str, str] = {
-    "startup": "massmem --help, --list-sessions with 10,000 sessions, and a first day's small commands",
+    "startup": "massmem --help, --list-sessions with 10,000 sessions, a first day's small commands, and a question",
     "turn": "what massmem adds to a turn's own requests: time, CPU, prompt tokens, stalls of the event loop",
     "chat_turns": "durable turns of scripted chats that one process runs in a second",
     "session": "appending to a session of 100,000 messages, and going on with it",

@@ -1,4 +1,4 @@
-"""Time and memory of `massmem --help`, of `--list-sessions` with 10,000 sessions, and of small commands."""
+"""Time and memory: `massmem --help`, `--list-sessions` with 10,000 sessions, small commands, and a question."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,6 +7,8 @@ from statistics import median
 from massmem.session.registry import Entry, Registry
 from scripts.benches.process import MASSMEM, PYTHON, Command, Sample, cpus, environment, in_turn, walls, workspace
 from scripts.benches.rows import Row, at_most, ratio, reported
+from scripts.benches.stub import stub
+from scripts.benches.teams import over_http, write
 
 SESSIONS = 10_000
 RUNS = 15
@@ -23,6 +25,9 @@ SMALL_COMMANDS: dict[tuple[str, ...], tuple[float, int]] = {
     (MASSMEM, "completion", "bash"): (1.0, 0),
 }
 SMALL_RUNS = 5
+
+IMPORT = (PYTHON, "-c", "import openai")
+MAX_QUESTION_SECONDS, MAX_QUESTION_MB = 1.6, 170
 
 MAX_RATIO: dict[tuple[str, ...], float] = {HELP: 2.0, LIST: 3.5}
 MAX_MB = 60
@@ -42,7 +47,8 @@ def run() -> list[Row]:
     ]
     for argv, samples in zip(commands[1:], measured, strict=True):
         rows += _compare(argv, samples, reference)
-    return rows + [_measure_small(argv, samples) for argv, samples in zip(SMALL_COMMANDS, small, strict=True)]
+    rows += [_measure_small(argv, samples) for argv, samples in zip(SMALL_COMMANDS, small, strict=True)]
+    return rows + _measure_question()
 
 
 def fill_registry(home: Path, count: int) -> None:
@@ -79,6 +85,21 @@ def _measure_small(argv: tuple[str, ...], samples: list[Sample]) -> Row:
     return at_most(
         f"{name}: CPU", median(cpus(samples)), "s", SMALL_COMMANDS[argv][0], f"wall {_ms(walls(samples)):.0f} ms"
     )
+
+
+def _measure_question() -> list[Row]:
+    """Ask three agents, whose server answers at once, in a home with memories of the same question."""
+    with workspace() as home, stub(0) as server:
+        team = over_http(3, home, server) | {"memory": {}}
+        argv = (MASSMEM, "--config", str(write(team, home)), "How do I keep two clocks in step?")
+        env = environment(home)
+        question, bare = in_turn([Command(argv, env, home), Command(IMPORT, env, home)], SMALL_RUNS)
+    name, cpu = "a question to three agents", ratio(cpus(question), cpus(bare))
+    imported = f"{cpu.middle:.1f} x importing openai, {median(cpus(bare)):.2f} s"
+    return [
+        at_most(f"{name}: CPU", median(cpus(question)), "s", MAX_QUESTION_SECONDS, imported),
+        at_most(f"{name}: peak memory", max(s.peak_mb for s in question), "MB", MAX_QUESTION_MB),
+    ]
 
 
 def _ms(seconds: list[float]) -> float:
