@@ -45,7 +45,7 @@ TOP_LEVEL = {
 }  # fmt: skip
 
 MAX_MODULES = 230
-MAX_LINES = 58_212
+MAX_LINES = 57_970
 """Ceilings that only go down."""
 
 PARTICIPLES = {

@@ -28,7 +28,6 @@ from massmem.core.events import (
 )
 from massmem.core.messages import clean_text
 from massmem.core.text import make_printable, one_line
-from massmem.core.voting import Position
 from massmem.render import Renderer
 from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer
 from massmem.render.turn_view import TurnView
@@ -249,16 +248,12 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
         write_err(make_printable(agreement))
     if dissent is not None:
         for position in (*(dissent.agreed if show == "all" else ()), *dissent.others):
-            _write_position(position, view)
-
-
-def _write_position(position: Position, view: TurnView) -> None:
-    write_err("", f"{view.name(position.agent_id)}:")
-    write_err(*make_printable(position.answer or "(no answer)").splitlines(), indent="  ")
-    if position.choice:
-        own = position.choice == position.agent_id
-        chosen = "its own answer" if own else f"the answer of {view.name(position.choice)}"
-        write_err(f"voted for {chosen}: {one_line(position.reason, 1_000)}", indent="  ")
+            write_err("", f"{view.name(position.agent_id)}:")
+            write_err(*make_printable(position.answer or "(no answer)").splitlines(), indent="  ")
+            if position.choice:
+                own = position.choice == position.agent_id
+                chosen = "its own answer" if own else f"the answer of {view.name(position.choice)}"
+                write_err(f"voted for {chosen}: {one_line(position.reason, 1_000)}", indent="  ")
 
 
 def _open_renderer(view: TurnView, output: Output, *, quiet: bool) -> "JsonlRenderer | PlainRenderer | LiveRenderer":

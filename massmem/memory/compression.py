@@ -278,16 +278,12 @@ def _topic(sentence: _Sentence) -> tuple[str, ...]:
 
     Earlier values tell what it is about ("item 7 costs 5 euros").
     """
-    text = _without_speaker(sentence)
+    # A line of an earlier summary names its speaker in its text.
+    spoken = None if sentence.speaker else _SPOKEN.match(sentence.text)
+    text = spoken[2] if spoken else sentence.text
     values = _VALUE.findall(text)
     words = _WORD.findall(_VALUE.sub(" ", text).lower())
     return (*words, *values[:-1]) if len(words) >= _SAME_WORDS else tuple(sentence.words)
-
-
-def _without_speaker(sentence: _Sentence) -> str:
-    """Return the text without its speaker, which a line of an earlier summary names in its text."""
-    spoken = None if sentence.speaker else _SPOKEN.match(sentence.text)
-    return spoken[2] if spoken else sentence.text
 
 
 def _rate(sentences: Sequence[_Sentence], question: frozenset[str]) -> None:

@@ -6,7 +6,7 @@ called bm25, UUIDs as ids. What such a program writes has no `seen`: no search f
 
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -202,7 +202,11 @@ class QdrantIndex(Index):
 
     def _open_collection(self) -> None:
         if not self._client.collection_exists(self._collection):
-            _create_unless_exists(self._create)
+            try:
+                self._create()
+            except UnexpectedResponse as e:
+                if e.status_code != 409:  # another process was faster
+                    raise
         if layout := _describe_other_layout(self._client.get_collection(self._collection).config.params, self._dims):
             raise MemoryUnavailable(
                 f"the collection {self._collection} at {self._url} {layout}; nothing in it was changed",
@@ -295,14 +299,6 @@ def _describe_other_layout(params: models.CollectionParams, dims: int) -> str:
     if names:
         return f"has vectors with a name ({names})"
     return "" if _WORDS in (params.sparse_vectors or {}) else f"has no sparse vectors called {_WORDS}"
-
-
-def _create_unless_exists(create: Callable[[], None]) -> None:
-    try:
-        create()
-    except UnexpectedResponse as e:
-        if e.status_code != 409:  # another process was faster
-            raise
 
 
 def _explain_refusal(where: str, error: UnexpectedResponse) -> MemoryUnavailable:

@@ -177,7 +177,10 @@ class TurnView:
         self.outcome.feed(event)
         match event:
             case TurnStarted() | TurnResumed():
-                self._start(event)
+                self.started_at, self.resumed = event.at, isinstance(event, TurnResumed)
+                self.round, self.final_round = 0, False
+                self.ballots = {}
+                self.agents = {agent_id: AgentView(agent_id) for agent_id in event.agents}
             case RoundStarted():
                 self.round, self.final_round = event.round, event.final
                 self._set_waiting(event.agents)
@@ -237,12 +240,6 @@ class TurnView:
             return 0.0
         end = self.outcome.end
         return max(((end.at if end else now) - self.started_at).total_seconds(), 0.0)
-
-    def _start(self, event: TurnStarted | TurnResumed) -> None:
-        self.started_at, self.resumed = event.at, isinstance(event, TurnResumed)
-        self.round, self.final_round = 0, False
-        self.ballots = {}
-        self.agents = {agent_id: AgentView(agent_id) for agent_id in event.agents}
 
     def _set_waiting(self, agent_ids: tuple[str, ...]) -> None:
         for agent_id in agent_ids:

@@ -279,7 +279,10 @@ class HistoryFile(History):
         """Return the lines, newest first."""
         lines = self._read()
         if len(lines) > 2 * MAX_HISTORY:
-            self._shorten(lines[-MAX_HISTORY:])
+            try:
+                replace_file(self._path, "".join(map(_encode_line, lines[-MAX_HISTORY:])))
+            except OSError as e:
+                log.warning("the history was not shortened: %s", e)
         return reversed(lines[-MAX_HISTORY:])
 
     def store_string(self, string: str) -> None:
@@ -300,12 +303,6 @@ class HistoryFile(History):
         except OSError:
             return []
         return [text for line in lines if (text := _decode_line(line)) is not None]
-
-    def _shorten(self, lines: Iterable[str]) -> None:
-        try:
-            replace_file(self._path, "".join(map(_encode_line, lines)))
-        except OSError as e:
-            log.warning("the history was not shortened: %s", e)
 
 
 def open_history(path: Path | None) -> History:

@@ -36,7 +36,12 @@ class WordVectors:
     """
 
     def __init__(self) -> None:
-        folder = _find_package("wordllama", "the local embedder", INSTALL_WORDLLAMA)
+        spec = find_spec("wordllama")  # its files are read without importing it
+        if spec is None or not spec.submodule_search_locations:
+            raise InputError(
+                "the local embedder needs the package wordllama, which is not installed", INSTALL_WORDLLAMA
+            )
+        folder = Path(spec.submodule_search_locations[0])
         try:
             tokens = (folder / "tokenizers/l2_supercat_tokenizer_config.json").read_text(encoding="utf-8")
             self._tokenizer = Tokenizer.from_str(tokens)
@@ -66,11 +71,3 @@ class WordVectors:
 def load_word_vectors() -> WordVectors:
     """Return the word vectors, read once: every opening of the memory would take a tenth of a second for them."""
     return WordVectors()
-
-
-def _find_package(package: str, what: str, hint: str) -> Path:
-    """Return the folder of an installed package, without importing it."""
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"{what} needs the package {package}, which is not installed", hint)
-    return Path(spec.submodule_search_locations[0])

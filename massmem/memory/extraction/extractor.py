@@ -406,7 +406,10 @@ class _Run:
                 reply = await self._read(chunk)
             except ContextOverflow as e:
                 self.todo.popleft()
-                self._retry_smaller(chunk, e)
+                if (smaller := halve(chunk)) is None:
+                    self._skip(chunk, e)
+                else:
+                    self.todo.extendleft(reversed(smaller))
             except (MalformedResponse, ContentRefused) as e:
                 self.todo.popleft()
                 self._skip(chunk, e)
@@ -460,13 +463,6 @@ class _Run:
     def _is_worth_it(self, statement: Statement, chunk: Chunk) -> bool:
         texts = (piece.text for piece in chunk)
         return is_knowledge(statement.text) and (not self.compact or is_grounded(statement.text, texts))
-
-    def _retry_smaller(self, chunk: Chunk, problem: ContextOverflow) -> None:
-        smaller = halve(chunk)
-        if smaller is None:
-            self._skip(chunk, problem)
-        else:
-            self.todo.extendleft(reversed(smaller))
 
     def _skip(self, chunk: Chunk, problem: MassmemError) -> None:
         self.problem = self.problem or problem
