@@ -1,7 +1,8 @@
-"""How a call of a tool is named in one line, wherever people and models read of it. Pure."""
+"""Which tool a call names, and how a call is named in one line, wherever people and models read of it. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from massmem.core.redact import is_secret_key, redact
@@ -17,6 +18,30 @@ _MAX_VALUE, _MAX_OTHERS = 120, 60
 def shorten_tool_name(name: str) -> str:
     """Return a tool's own name, without that of its server: `read_file` of `mcp__files__read_file`."""
     return name.rpartition("__")[2] or name
+
+
+def find_tool_name(name: str, names: Collection[str]) -> str:
+    """Return the one name of these that a model means, `name` itself where none or several fit.
+
+    Models write `functions.vote`, `default_api:vote`, `Vote`, ` vote`, `vote:0`, and leave out the name of a server.
+    """
+    if name in names:
+        return name
+    parts = _split_name(name)
+    fitting = [
+        known
+        for known in names
+        for others in [_split_name(known)]
+        if parts and (parts[-len(others) :] == others or others[-len(parts) :] == parts)
+    ]
+    return fitting[0] if len(fitting) == 1 else name
+
+
+def _split_name(name: str) -> list[str]:
+    """Return the parts of a name in small letters, without a number or a mark of a chat template at its end."""
+    words = re.split(r"__|[^\w-]+", name.partition("<|")[0].casefold())
+    parts = [re.sub("[_-]", "", word) for word in words if word]
+    return parts[:-1] if len(parts) > 1 and parts[-1].isdecimal() else parts
 
 
 def describe_call(name: str, arguments: str) -> str:
