@@ -312,7 +312,7 @@ class Calls:
 
         key: where the server says that it belongs; None: it does not say.
         """
-        call = self._open.get(key)
+        call = None if key is None else self._open.get(key)
         if call is None or call.id != id_:
             call = next((other for other in self._calls if id_ and other.id == id_), call)
         if whole and key is None and not id_:
