@@ -114,8 +114,8 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         create = cast("Any", self._client.messages.create)
         return await create(**body, timeout=timeouts(self._backend.timeout))
 
-    def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "_Reader":
-        return _Reader(request, self._context, self._thoughts)
+    def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
+        return MessageReader(request, self._context, self._thoughts)
 
     async def _list_models(self) -> AsyncIterator[str]:
         async for model in self._client.models.list(timeout=timeouts(self._backend.timeout)):
@@ -265,7 +265,7 @@ def _call_input(arguments: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {"arguments": clean_text(arguments)}
 
 
-class _Reader(ReplyReader):
+class MessageReader(ReplyReader):
     """Reads the events of a message, or one whole message."""
 
     marks: ClassVar[Collection[str]] = ("type",)
@@ -275,8 +275,7 @@ class _Reader(ReplyReader):
         self._all_thoughts = thoughts
         self._thoughts: list[dict[str, Any]] = []
         self._counts: dict[str, int] = {}
-        self._place = -1
-        """The number of the last block."""
+        self._blocks = 0
 
     def _read(self, event: Json) -> Iterator[Chunk]:
         match event.get("type"):
@@ -298,10 +297,11 @@ class _Reader(ReplyReader):
                 pass
 
     def _open_block(self, block: Json, index: object) -> Iterator[Chunk]:
-        self._place = index if isinstance(index, int) else self._place + 1
+        self._blocks += 1
         match block.get("type"):
             case "tool_use":
-                self._add_call(self._place, block.get("id"), block.get("name"), block.get("input") or None)
+                place = self._find_place(index, f"block {self._blocks}")
+                self._add_call(place, block.get("id"), block.get("name"), block.get("input") or None)
             case "thinking" | "redacted_thinking":
                 self._thoughts.append(dict(block))
                 yield from self._write(self._text(block.get("thinking"), "thinking"), is_thought=True)
@@ -321,8 +321,7 @@ class _Reader(ReplyReader):
             case "signature_delta":
                 self._extend_thought("signature", self._text(delta.get("signature"), "signature"))
             case "input_json_delta":
-                place = index if isinstance(index, int) else self._place
-                self._add_call(place, "", "", delta.get("partial_json"))
+                self._add_call(self._find_place(index), "", "", delta.get("partial_json"))
             case _:
                 pass
 

@@ -301,26 +301,28 @@ class Calls:
         self._properties = {tool.name: cast("Json", tool.parameters.get("properties") or {}) for tool in tools}
         self._calls: list[_Call] = []
         self._open: dict[object, _Call] = {}
-
-    @property
-    def length(self) -> int:
-        """Characters of all arguments."""
-        return sum(len(call.arguments) for call in self._calls)
+        self.length = 0
+        """Characters of arguments."""
 
     def add(self, key: object, id_: str, name: str, arguments: str, *, whole: bool = False) -> None:
-        """Add a piece, or the whole of what was added in pieces.
+        """Add a piece, or the whole of what may have come in pieces.
 
-        key: where the server says that it belongs; None: it does not say.
+        key: where the server says that it belongs; None: it does not say, so that a piece belongs to the last call.
         """
-        call = None if key is None else self._open.get(key)
+        self.length += 0 if whole else len(arguments)
+        call = self._open.get(key)
+        if whole and key is None:
+            call = next((other for other in self._calls if (other.name, other.arguments) == (name, arguments)), None)
         if call is None or call.id != id_:
             call = next((other for other in self._calls if id_ and other.id == id_), call)
-        if whole and key is None and not id_:
-            call = next((other for other in self._calls if (other.name, other.arguments) == (name, arguments)), None)
-        if call is None or (not whole and self._begins_other(call, id_, name)):
+        if call is not None and (id_ != call.id if whole and id_ and call.id else self._begins_other(call, id_, name)):
+            call = None
+        if call is None and not (id_ or name):
+            return
+        if call is None:
             call = _Call()
             self._calls.append(call)
-        self._open[key] = call
+        self._open[key] = self._open[None] = call
         call.id = call.id or id_
         # A name comes at once, in pieces, or again with every piece.
         call.name = name if name.startswith(call.name) else call.name + name
@@ -482,10 +484,18 @@ class ReplyReader(ABC):
     def _add_call(self, key: object, id_: object, name: object, arguments: object, *, whole: bool = False) -> None:
         """Add a piece of a tool call. arguments: text, or what it stands for."""
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
-        if key is None and not (id_ or name):  # nobody says of which call
-            self._length += len(text)
-            return
         self._calls.add(key, self._text(id_, "id"), self._text(name, "name"), text, whole=whole)
+
+    def _find_place(self, *values: object) -> object:
+        """Return the first value that says where something belongs; None: nothing is there."""
+        place: object = None
+        for value in values:
+            if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+                return int(value) if isinstance(value, str) and value.isdecimal() else value
+            if value is not None and value != "":
+                self._leave_out(f"index that is {_name_kind(value)}")
+                place = object()  # of something, but nobody knows of what
+        return place
 
     def _end(self, word: object) -> None:
         """Note the server's word for the end of the reply, unless it says that there is more."""
@@ -551,11 +561,11 @@ class ChatReader(ReplyReader):
         yield from self._write_parts(delta.get("content"))
         self._refusal += self._text(delta.get("refusal"), "refusal")
         legacy = self._objects(delta.get("function_call"), "function call")
-        for place, call in enumerate([*self._objects(delta.get("tool_calls"), "tool call"), *legacy]):
+        calls = [*self._objects(delta.get("tool_calls"), "tool call"), *legacy]
+        for number, call in enumerate(calls):
             function = self._object(call.get("function"), "function") or call
-            index = self._text(call.get("index"), "index")
-            key = int(index) if index.isdecimal() else place
-            self._add_call(key, call.get("id"), function.get("name"), function.get("arguments"))
+            place = self._find_place(call.get("index"), number if len(calls) > 1 else None)
+            self._add_call(place, call.get("id"), function.get("name"), function.get("arguments"))
 
     def _usage(self) -> Usage:
         fields = self._usage_fields

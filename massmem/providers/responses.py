@@ -132,8 +132,8 @@ class ResponseReader(ReplyReader):
             case "refusal.delta" | "refusal.done":
                 self._refusal = self._text(event.get("refusal"), "refusal") or self._refusal + delta
             case "function_call_arguments.delta" | "function_call_arguments.done":
-                key, arguments = event.get("item_id") or event.get("output_index"), event.get("arguments") or delta
-                self._add_call(key, "", event.get("name"), arguments, whole=whole)
+                place = self._find_place(event.get("item_id"), event.get("output_index"))
+                self._add_call(place, "", event.get("name"), event.get("arguments") or delta, whole=whole)
             case "output_item.added" | "output_item.done":
                 item = self._object(event.get("item"), "item")
                 yield from self._read_item(item, event.get("output_index"), whole=whole)
@@ -149,7 +149,7 @@ class ResponseReader(ReplyReader):
         place = json.dumps([event.get(name) for name in ("item_id", "output_index", "content_index")])
         part = self._parts.get(place, "")
         if whole:
-            text = text[len(part) :] if text.startswith(part) else ""
+            text = text[len(part) :] if text.startswith(part) and not self._written.endswith(text) else ""
         self._parts[place] = part + text
         self._written += text
         yield from self._write(text)
@@ -160,8 +160,9 @@ class ResponseReader(ReplyReader):
             return
         self._ids |= {id_} if id_ and whole else set()
         match item.get("type"):
-            case "function_call" if whole or id_ or index is not None:
-                self._add_call(id_ or index, item.get("call_id"), item.get("name"), item.get("arguments"), whole=whole)
+            case "function_call":
+                place = self._find_place(id_, index)
+                self._add_call(place, item.get("call_id"), item.get("name"), item.get("arguments"), whole=whole)
             case "reasoning" if whole:
                 if item.get("encrypted_content"):
                     self._thoughts.append({key: value for key, value in item.items() if key != "status"})
