@@ -159,6 +159,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         self._context = ErrorContext(backend.type, endpoint.model, endpoint.key)
         self._learnt = learnt
         self._thoughts = Thoughts()
+        self._is_unmarked = False
+        """The model marks only the end of its thoughts."""
         self._pause = pause
         self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price, pause)
 
@@ -243,6 +245,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                     raise await self._suggest_models(self._translate(e)) from e
                 yield RetryChunk(reason, 0.0, 0)
         reader = self._reader(request, body)
+        reader.is_unmarked = self._is_unmarked
         async with stream:
             if seconds := parse_exhaustion(stream.response.headers):
                 await self._pause.begin(seconds)
@@ -256,6 +259,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                     raise self._translate(e, in_stream=True) from e
         for chunk in reader.close():
             yield chunk
+        self._is_unmarked = reader.is_unmarked
 
     async def _suggest_models(self, failure: ProviderError) -> ProviderError:
         """Return the failure; of a model that does not exist, with names near it from the server's own list."""

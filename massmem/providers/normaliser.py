@@ -369,6 +369,10 @@ class ReplyReader(ABC):
         self._length = 0
         """Characters of text and reasoning so far."""
         self._thinking = Thinking()
+        self.is_unmarked = False
+        """The model marks only the end of its thoughts. Where earlier replies have shown it, no text is sent before."""
+        self._waiting: str | None = ""
+        """Text that may be a thought; None: the thoughts have ended."""
         self._halves = {False: "", True: ""}
         """Of characters whose other half has not come: of the text, and of what was thought."""
         self._refusal = ""
@@ -465,10 +469,20 @@ class ReplyReader(ABC):
         has_half = not final and "\ud800" <= text[-1:] <= "\udbff"
         self._halves[is_thought] = text[-1:] if has_half else ""
         text = pair_halves(text[:-1] if has_half else text)
-        if not is_thought:
-            yield from self._thinking.feed(text, final=final)
-        elif text:
-            yield ReasoningChunk(text)
+        if is_thought:
+            yield from [ReasoningChunk(text)] if text else ()
+            return
+        for chunk in self._thinking.feed(text, final=final):
+            match chunk:
+                case TextChunk(text) if self.is_unmarked and self._waiting is not None:
+                    self._waiting += text
+                case ThoughtsEndChunk():
+                    yield ReasoningChunk(self._waiting or "") if self.is_unmarked else chunk
+                    self.is_unmarked, self._waiting = True, None
+                case _:
+                    yield chunk
+        if final and self._waiting:
+            yield TextChunk(self._waiting)
 
     def _write_parts(self, value: object, *, is_thought: bool = False) -> Iterator[Chunk]:
         """Yield a text, or a list of parts: Mistral's models send what they think so, Responses and Anthropic all."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.core.errors import ProviderError
-from massmem.core.messages import ChatMessage, ChatRequest, Reply, ToolSpec
+from massmem.core.messages import ChatMessage, ChatRequest, Reply, TextChunk, ToolSpec
 from massmem.providers.anthropic import MessageReader
 from massmem.providers.base import Thoughts
 from massmem.providers.failures import ErrorContext
@@ -25,6 +25,22 @@ from tests.support.wires import Wire, list_wires
 @pytest.mark.parametrize("wire", [pytest.param(wire, id=wire.name) for wire in list_wires()])
 async def test_shape_of_the_wire_is_read(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     await wire.check(caplog)
+
+
+def test_thoughts_without_a_mark_at_the_beginning_are_held_back_once_it_is_known() -> None:
+    for is_known, text in [(False, "hm</think>At noon."), (True, "hm</think>At noon."), (True, "At noon.")]:
+        reader, reply, shown = ChatReader(REQUEST, CONTEXT), Reply(), ""
+        reader.is_unmarked = is_known
+        for piece in (*text, None):
+            choice = {"delta": {"content": piece}, "finish_reason": None if piece else "stop"}
+            for chunk in reader.feed({"choices": [choice]}):
+                reply.feed(chunk)
+                shown += chunk.text if isinstance(chunk, TextChunk) else ""
+        for chunk in reader.close():
+            reply.feed(chunk)
+        assert reader.is_unmarked
+        assert (reply.text, reply.reasoning) == ("At noon.", "hm" if "hm" in text else "")
+        assert shown == ("hmAt noon." if not is_known else "At noon." if "hm" in text else "")
 
 
 # Any valid stream, cut and ordered in any way, and with anything in between, is the same reply.
