@@ -44,6 +44,15 @@ def _split_name(name: str) -> list[str]:
     return parts[:-1] if len(parts) > 1 and parts[-1].isdecimal() else parts
 
 
+def parse_object(text: str) -> Mapping[str, Any] | None:
+    """Return the JSON object that `text` is, None when it is something else."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Mapping[str, Any]", data) if isinstance(data, dict) else None
+
+
 def describe_call(name: str, arguments: str) -> str:
     """Return a call in one line: `read_file src/app.py (head 20)`. Secrets are left out.
 
@@ -55,17 +64,10 @@ def describe_call(name: str, arguments: str) -> str:
 
 def split_arguments(arguments: str) -> tuple[str, str]:
     """Return the main argument of a call, and the other ones as `name value, name value`; "" where there is none."""
-    try:
-        data: object = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        data = None
-    if not isinstance(data, Mapping):
+    data = parse_object(arguments or "{}")
+    if data is None:
         return one_line(redact(arguments), _MAX_VALUE), ""
-    values = {
-        name: text
-        for name, value in cast("Mapping[str, Any]", data).items()
-        if not is_secret_key(name) and (text := _write_value(value))
-    }
+    values = {name: text for name, value in data.items() if not is_secret_key(name) and (text := _write_value(value))}
     main = next((name for name in _FIRST_KEYS if name in values), next(iter(values), ""))
     others = ", ".join(f"{name} {text}" for name, text in values.items() if name != main)
     return values.get(main, ""), one_line(others, _MAX_OTHERS)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
-from massmem.core.calls import find_tool_name
+from massmem.core.calls import find_tool_name, parse_object
 from massmem.core.errors import ContentRefused, ContextOverflow, MalformedResponse, ProviderError, StreamInterrupted
 from massmem.core.messages import (
     ChatRequest,
@@ -148,8 +148,11 @@ def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
         return "stop"
     if plain in _CALLING:
         return "tool_calls"
-    patterns = {_OVERFLOW: ContextOverflow, _CUT: "length", _REFUSED: ContentRefused}
-    return next((meaning for pattern, meaning in patterns.items() if pattern.search(plain)), StreamInterrupted)
+    if _OVERFLOW.search(plain):
+        return ContextOverflow
+    if _CUT.search(plain):
+        return "length"
+    return ContentRefused if _REFUSED.search(plain) else StreamInterrupted
 
 
 _TAGS = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think", "mm:think", "antthinking")
@@ -241,7 +244,7 @@ def _count_open(text: str, marks: Sequence[str]) -> int:
     return next((size for size in sizes if any(mark.startswith(text[-size:].lower()) for mark in marks)), 0)
 
 
-def read_arguments(text: str, properties: Collection[str] = ()) -> list[str]:
+def read_arguments(text: str, properties: Collection[str] = ()) -> list[Json]:
     """Return the JSON objects that the arguments of a call are; none when they cannot be read.
 
     Models quote or fence them, wrap them once more, and put two calls into one. properties: what the tool takes.
@@ -253,33 +256,21 @@ def read_arguments(text: str, properties: Collection[str] = ()) -> list[str]:
             break
     else:
         return []
-    if isinstance(values[0], str):
-        return read_arguments(values[0], properties) if values[0] != text else []
+    if isinstance(values[0], str) and values[0] != text:
+        return read_arguments(values[0], properties)
     items = [item for value in values for item in (cast("list[Any]", value) if isinstance(value, list) else [value])]
-    objects = [_unwrap(cast("Json", item), properties) for item in items if isinstance(item, dict)]
-    if len(objects) == 1 and objects[0] is values[0] and _is_object(text):
-        return [text]
-    # A first piece may be {}, and a last one the whole again.
-    full = [item for item in objects if item] or objects[:1]
-    return list(dict.fromkeys(json.dumps(item, ensure_ascii=False) for item in full))
+    return [_unwrap(cast("Json", item), properties) for item in items if isinstance(item, dict)]
 
 
 def _unwrap(data: Json, properties: Collection[str]) -> Json:
     """Return the arguments themselves, where a model has wrapped them in something that the tool does not take."""
     if properties and data.keys().isdisjoint(properties):
         for inner in data.values():
-            objects = read_arguments(inner) if isinstance(inner, str) else [json.dumps(inner)]
-            values = [_unwrap(value, properties) for text in objects if isinstance(value := json.loads(text), dict)]
-            if len(values) == 1 and not values[0].keys().isdisjoint(properties):
-                return values[0]
+            objects = [_unwrap(cast("Json", inner), properties)] if isinstance(inner, dict) else []
+            objects = read_arguments(inner, properties) if isinstance(inner, str) else objects
+            if len(objects) == 1 and not objects[0].keys().isdisjoint(properties):
+                return objects[0]
     return data
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def pair_halves(text: str) -> str:
@@ -338,8 +329,7 @@ class Calls:
             return True
         if id_ and id_ == call.id:
             return False
-        is_whole = any(text != "{}" for text in read_arguments(call.arguments))
-        return is_whole or bool(id_ and call.id and name != call.name)
+        return any(read_arguments(call.arguments)) or bool(id_ and call.id and name != call.name)
 
     def build(self) -> list[ToolCall]:
         """Return the calls, under the names of the tools that the request offers, with ids that differ.
@@ -350,7 +340,13 @@ class Calls:
         for call in self._calls:
             name, text = find_tool_name(call.name, self._properties), pair_halves(call.arguments)
             text = "{}" if text.strip() in ("", "null") else text
-            for arguments in read_arguments(text, self._properties.get(name, ())) or [text]:
+            objects = read_arguments(text, self._properties.get(name, ()))
+            # A first piece may be {}, and a last one the whole again.
+            texts = dict.fromkeys(
+                json.dumps(data, ensure_ascii=False) for data in [*filter(None, objects)] or objects[:1]
+            )
+            is_plain = not objects or (len(objects) == 1 and parse_object(text) == objects[0])
+            for arguments in [text] if is_plain else texts:
                 id_ = call.id if call.id and call.id not in calls else f"call_{len(calls)}"
                 calls[id_] = ToolCall(id_, name, arguments)
         return list(calls.values())
@@ -513,7 +509,7 @@ class ReplyReader(ABC):
 
     def _end(self, word: object) -> None:
         """Note the server's word for the end of the reply, unless it says that there is more."""
-        text = self._text(self._object(word).get("type") if isinstance(word, dict) else word, "finish reason")
+        text = self._text(cast("Json", word).get("type") if isinstance(word, dict) else word, "finish reason")
         if find_finish(text) is not None:
             self._finish = text
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, cast
 
 from massmem.config.models import PARAM_NAME
-from massmem.core.calls import find_tool_name
+from massmem.core.calls import find_tool_name, parse_object
 from massmem.core.messages import WRAPPER, ChatMessage, Reply, ToolCall, ToolSpec, clean_text
 from massmem.core.params import ParamSpec, Value
 from massmem.core.text import one_line
@@ -58,15 +58,6 @@ def find_object(text: str, max_beside: int | None = None) -> Mapping[str, Any] |
         return None
     inner = data.get(WRAPPER) if len(data) == 1 else None
     return cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else data
-
-
-def parse_object(text: str) -> Mapping[str, Any] | None:
-    """Return the JSON object that `text` is, None when it is something else."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast("Mapping[str, Any]", data) if isinstance(data, dict) else None
 
 
 def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:

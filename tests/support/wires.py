@@ -65,12 +65,14 @@ class Wire:
             payload = {"gzip": gzip.compress(payload), "deflate": deflated, "raw": deflated[2:-4]}[compress]
         size = row.get("split") or len(payload) or 1
         parts = [payload[i : i + size] for i in range(0, len(payload), size)]
-        given = {name: value for name, value in {**headers, **row.get("headers", {})}.items() if value is not None}
-        return Http(row.get("status", 200), given, parts)
+        all_headers = {
+            name: value for name, value in {**headers, **row.get("headers", {})}.items() if value is not None
+        }
+        return Http(row.get("status", 200), all_headers, parts)
 
     def build_request(self) -> ChatRequest:
         tools: Any = self.row.get("tools", {})
-        names: Mapping[str, list[str]] = tools if isinstance(tools, dict) else {key: [] for key in tools}
+        names = cast("Mapping[str, list[str]]", tools if isinstance(tools, dict) else {key: [] for key in tools})
         specs = (
             ToolSpec(name, "", {"type": "object", "properties": {key: {"type": "string"} for key in keys}})
             for name, keys in names.items()
@@ -95,13 +97,13 @@ class Wire:
         usual = "tool_calls" if row.get("calls") else "stop"
         expected = (row.get("text", ""), row.get("reasoning", ""), row.get("finish", usual))
         assert (reply.text, reply.reasoning, reply.finish) == expected
-        wanted = [(name, value) for name, value in row.get("calls", ())]
-        texts = [isinstance(value, str) for _, value in wanted] or [False] * len(reply.tool_calls)
+        expected_calls = [(name, value) for name, value in row.get("calls", ())]
+        texts = [isinstance(value, str) for _, value in expected_calls] or [False] * len(reply.tool_calls)
         got = [
             (call.name, call.arguments if is_text else json.loads(call.arguments))
             for call, is_text in zip(reply.tool_calls, texts, strict=True)
         ]
-        assert got == wanted
+        assert got == expected_calls
         assert len({call.id for call in reply.tool_calls} - {""}) == len(reply.tool_calls)
         assert {name: getattr(reply.usage, name) for name in row.get("usage", ())} == row.get("usage", {})
         warnings = [record.getMessage() for record in caplog.records]
@@ -145,6 +147,6 @@ def list_wires() -> Iterator[Wire]:
         rows = cast("list[dict[str, Any]]", yaml.safe_load(path.read_text()))
         for row in rows:
             assert not row.keys() - ROWS - OUTCOME, f"{path.name}: {row['about']}: {row.keys() - ROWS - OUTCOME}"
-            apis = row["api"] if isinstance(row["api"], list) else [row["api"]]
-            for api in cast("list[str]", apis):
+            apis = cast("list[str]", row["api"] if isinstance(row["api"], list) else [row["api"]])
+            for api in apis:
                 yield Wire(f"{path.stem}: {row['about']}" + (f" ({api})" if len(apis) > 1 else ""), api, row)

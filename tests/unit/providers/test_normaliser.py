@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -75,7 +75,7 @@ EXAMPLES = [100, pytest.param(2_000, marks=pytest.mark.full)]
 
 
 @dataclass(frozen=True)
-class Said:
+class Content:
     """What a model says in one reply."""
 
     reasoning: str
@@ -88,7 +88,7 @@ def write_call(name: str, word: str) -> tuple[str, str]:
 
 
 replies = st.builds(
-    Said, st.sampled_from(["", "hm, 🚢"]), texts,
+    Content, st.sampled_from(["", "hm, 🚢"]), texts,
     st.lists(st.builds(write_call, st.sampled_from(["look", "vote"]), texts), max_size=3),
 )  # fmt: skip
 
@@ -136,29 +136,29 @@ class Drawn(Plain):
         return sorted(self.data.draw(st.sets(st.sampled_from(options), min_size=1)))
 
 
-def say_in_chat(server: Plain, said: Said) -> list[Json]:
+def say_in_chat(server: Plain, content: Content) -> list[Json]:
     def chunk(delta: Json, finish: str | None = None) -> Json:
         return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
-    queues = [[chunk({"content": piece}) for piece in server.cut(said.text)]]
-    for i, (name, arguments) in enumerate(said.calls):
+    queues = [[chunk({"content": piece}) for piece in server.cut(content.text)]]
+    for i, (name, arguments) in enumerate(content.calls):
         first = {"index": i, "id": f"c{i}", "function": {"name": name, "arguments": server.pick(["", None])}}
         pieces = [{"index": i, "function": {"arguments": piece}} for piece in server.cut(arguments)]
         queues.append([chunk({"tool_calls": [piece]}) for piece in (first, *pieces)])
-    thoughts = [chunk({"reasoning_content": piece}) for piece in server.cut(said.reasoning)]
+    thoughts = [chunk({"reasoning_content": piece}) for piece in server.cut(content.reasoning)]
     usage: Json = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}
     return [*thoughts, *server.mix(*queues), *server.mix([chunk({}, "stop")], [usage])]
 
 
-def say_in_messages(server: Plain, said: Said) -> list[Json]:
+def say_in_messages(server: Plain, content: Content) -> list[Json]:
     def block(start: Json, kind: str, field: str, text: str) -> list[Json]:
         deltas = [{"type": "content_block_delta", "delta": {"type": kind, field: piece}} for piece in server.cut(text)]
         return [{"type": "content_block_start", "content_block": start}, *deltas, {"type": "content_block_stop"}]
 
-    blocks = [block({"type": "thinking", "thinking": ""}, "thinking_delta", "thinking", said.reasoning)]
-    blocks.append(block({"type": "text", "text": ""}, "text_delta", "text", said.text))
-    for i, (name, arguments) in enumerate(said.calls):
-        start = {"type": "tool_use", "id": f"c{i}", "name": name, "input": {}}
+    blocks = [block({"type": "thinking", "thinking": ""}, "thinking_delta", "thinking", content.reasoning)]
+    blocks.append(block({"type": "text", "text": ""}, "text_delta", "text", content.text))
+    for i, (name, arguments) in enumerate(content.calls):
+        start: Json = {"type": "tool_use", "id": f"c{i}", "name": name, "input": {}}
         blocks.append(block(start, "input_json_delta", "partial_json", arguments))
     parts = [{**event, "index": index} for index, events in enumerate(blocks) for event in events]
     usage = {"usage": {"input_tokens": 7, "output_tokens": 3}}
@@ -166,11 +166,11 @@ def say_in_messages(server: Plain, said: Said) -> list[Json]:
     return [{"type": "message_start", "message": usage}, *parts, end, {"type": "message_stop"}]
 
 
-def say_in_responses(server: Plain, said: Said) -> list[Json]:
-    thoughts = [{"type": "response.reasoning_text.delta", "delta": piece} for piece in server.cut(said.reasoning)]
-    message: Json = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": said.text}]}
-    items = [(message, "output_text", "text", said.text)]
-    for i, (name, arguments) in enumerate(said.calls):
+def say_in_responses(server: Plain, content: Content) -> list[Json]:
+    thoughts = [{"type": "response.reasoning_text.delta", "delta": piece} for piece in server.cut(content.reasoning)]
+    message: Json = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": content.text}]}
+    items = [(message, "output_text", "text", content.text)]
+    for i, (name, arguments) in enumerate(content.calls):
         item = {"type": "function_call", "id": f"f{i}", "call_id": f"c{i}", "name": name, "arguments": arguments}
         items.append((item, "function_call_arguments", "arguments", arguments))
     queues, output = list[list[Json]](), list[Json]()
@@ -184,13 +184,13 @@ def say_in_responses(server: Plain, said: Said) -> list[Json]:
         }
         chosen = server.choose(list(forms))
         output += [item] if "4" in chosen else []
-        added = {"type": "response.output_item.added", **place, "item": {**item, "content": [], "arguments": ""}}
+        added: Json = {"type": "response.output_item.added", **place, "item": {**item, "content": [], "arguments": ""}}
         queues.append([added, *(event for form in chosen for event in forms[form])])
     response = {"status": "completed", "output": output, "usage": {"input_tokens": 7, "output_tokens": 3}}
     return [*thoughts, *server.mix(*queues), {"type": "response.completed", "response": response}]
 
 
-APIS: Mapping[str, tuple[Callable[[Plain, Said], list[Json]], Callable[[], ReplyReader]]] = {
+APIS: Mapping[str, tuple[Callable[[Plain, Content], list[Json]], Callable[[], ReplyReader]]] = {
     "chat": (say_in_chat, lambda: ChatReader(REQUEST, CONTEXT)),
     "responses": (say_in_responses, lambda: ResponseReader(REQUEST, CONTEXT, Thoughts())),
     "anthropic": (say_in_messages, lambda: MessageReader(REQUEST, CONTEXT, Thoughts())),
@@ -231,12 +231,12 @@ def test_stream_in_any_pieces_and_order_with_anything_in_between_is_the_same_rep
 
     @settings(max_examples=examples)
     @given(replies, st.data())
-    def check(said: Said, data: st.DataObject) -> None:
-        whole = "".join(f"data: {json.dumps(event)}\n\n" for event in say(Plain(), said))
+    def check(content: Content, data: st.DataObject) -> None:
+        whole = "".join(f"data: {json.dumps(event)}\n\n" for event in say(Plain(), content))
         expected = read(open_reader(), [whole.encode()])
-        assert [(call.name, call.arguments) for call in expected.tool_calls] == list(said.calls)
+        assert [(call.name, call.arguments) for call in expected.tool_calls] == list(content.calls)
         assert (expected.usage.prompt, expected.usage.completion) == (7, 3)
-        payload = encode(data, say(Drawn(data), said))
+        payload = encode(data, say(Drawn(data), content))
         ends = sorted({0, len(payload), *data.draw(st.sets(st.integers(0, len(payload)), max_size=6))})
         assert read(open_reader(), [payload[a:b] for a, b in pairwise(ends)]) == expected
 
@@ -249,8 +249,9 @@ PIECES = ["t0. ", "t1. ", "t2. "]
 
 def list_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the way to every value below this one."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
+    fields = cast("Json", value) if isinstance(value, dict) else {}
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    for key, inner in (*fields.items(), *enumerate(items)):
         yield (*path, key)
         yield from list_paths(inner, (*path, key))
 
@@ -266,7 +267,7 @@ class Marked(Plain):
 def test_value_of_a_wrong_type_costs_its_element_and_no_other(api: str) -> None:
     say, open_reader = APIS[api]
     calls = [write_call("look", "pier"), write_call("vote", "dawn")]
-    events = say(Marked(), Said("hm", "".join(PIECES), calls))
+    events = say(Marked(), Content("hm", "".join(PIECES), calls))
     for number, event in enumerate(events):
         for path, junk in product(list_paths(event), JUNK):
             odd = copy.deepcopy(events)
