@@ -4,6 +4,7 @@ Servers differ in frames, words and forms, and some send what no protocol has. A
 itself: what stands around it counts, and what is left out is named once for each reply.
 """
 
+import ast
 import codecs
 import io
 import json
@@ -12,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar, cast
 
 from massmem.core.calls import find_tool_name, parse_object
@@ -91,7 +93,7 @@ class Frames:
                 self._name = value.strip()
             case "data":
                 # Some servers leave out the empty line between events.
-                if self._data and not parse_values("\n".join(self._data))[1]:
+                if len(self._data) == 1 and not parse_values(self._data[0])[1]:
                     yield from self._end_event()
                 self._data.append(value.strip())
             case _ if not self._others and line.rstrip().endswith("}") and not parse_values(line)[1]:
@@ -158,15 +160,14 @@ def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
 _TAGS = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think", "mm:think", "antthinking")
 _OPENING = re.compile(
     rf"""\s*(?:<(?P<tag>{"|".join(_TAGS)})(?:\s[^<>]{{0,60}})?>|(?P<round>◁)think▷|(?P<square>\[)THINK\]"""
-    r"|(?:<\|start\|>(?:assistant)?)?<\|channel\|>(?P<channel>\w+)[^<]{0,60}<\|message\|>"
+    r"|(?:<\|start\|>(?:assistant)?)?<\|channel\|>(?P<channel>\w+)(?P<call> to=)?[^<]{0,60}"
+    r"(?:<\|constrain\|>\w{0,20})?<\|message\|>"
     r"|<\|(?P<begin>begin_of|start)_(?P<part>thought|thinking|solution|response)\|>)",
     re.IGNORECASE,
 )
 """Marks before what a model thinks, and before what it says after that."""
-_MAY_OPEN = re.compile(
-    r"\s*(?:<[\w:]{0,20}(?:\s[^<>]{0,60})?|◁\w{0,5}|\[\w{0,5}"
-    r"|<\|[\w|]{0,20}(?:>[\w<|]{0,60})?(?:>[^<]{0,80})?<?\|?\w{0,7}\|?)?"
-)
+_MAY_OPEN = re.compile(r"\s*(?:<[\w:]{0,20}(?:\s[^<>]{0,60})?|◁\w{0,5}|\[\w{0,5}|<\|[^\n]{0,160})?")
+_MAX_QUOTES = 10
 _LOOSE_ENDS = (*(f"</{tag}>" for tag in _TAGS), "◁/think▷", "[/think]")
 
 
@@ -185,6 +186,8 @@ class Thinking:
         self._is_new = True
         """Nothing of the part has been read."""
         self._text = ""
+        self._quotes = 0
+        """Marks that are words of the text. With many of them it is about marks."""
 
     def feed(self, piece: str, *, final: bool = False) -> Iterator[Chunk]:
         self._held += piece
@@ -220,28 +223,34 @@ class Thinking:
             self._ends = ("<|end|>", "<|return|>", "<|call|>")
         else:
             self._ends = (f"</{marks['tag']}>" if marks["tag"] else "◁/think▷" if marks["round"] else "[/think]",)
-        self._is_thought = not {"final", "solution", "response"} & set(marks.values())
+        self._is_thought = not (marks["call"] or {"final", "solution", "response"} & set(marks.values()))
         self._has_parts = True
 
     def _find_end(self) -> re.Match[str] | None:
         if self._has_parts and not self._ends:
             return None
         marks = re.finditer("|".join(map(re.escape, self._ends or _LOOSE_ENDS)), self._held, re.IGNORECASE)
-        return next((mark for mark in marks if self._ends or self._ends_thoughts(mark.start())), None)
+        if self._ends:
+            return next(marks, None)
+        return next(filter(self._ends_thoughts, islice(marks, _MAX_QUOTES - self._quotes)), None)
 
-    def _ends_thoughts(self, place: int) -> bool:
+    def _ends_thoughts(self, mark: re.Match[str]) -> bool:
         """Whether a mark in the text, without one that begins, is no word of it: it is not quoted, and no code."""
-        before = self._text + self._held[:place]
+        before = self._text + self._held[: mark.start()]
         line = before.rpartition("\n")[2]
-        if before.count("```") % 2 or line.count("`") % 2 or _OPENING.search(before):
-            return False
-        return not line.strip() or line.rstrip()[-1] in ".!?…" or line[-1] not in " \t\"'([{«“‘"
+        is_code = before.count("```") % 2 or line.count("`") % 2 or _OPENING.search(before)
+        is_end = not line.strip() or line.rstrip()[-1] in ".!?…" or line[-1] not in " \t\"'([{«“‘"
+        self._quotes += bool(is_code) or not is_end
+        return is_end and not is_code
 
 
 def _count_open(text: str, marks: Sequence[str]) -> int:
     """Return how many characters at the end of the text may begin one of the marks."""
     sizes = range(min(len(text), max(map(len, marks)) - 1), 0, -1)
     return next((size for size in sizes if any(mark.startswith(text[-size:].lower()) for mark in marks)), 0)
+
+
+_MAX_LITERAL = 20_000
 
 
 def read_arguments(text: str, properties: Collection[str] = ()) -> list[Json]:
@@ -255,11 +264,19 @@ def read_arguments(text: str, properties: Collection[str] = ()) -> list[Json]:
         if values and not re.search(r"[{\[\w]", rest):
             break
     else:
-        return []
+        values = [_read_literal(text[start:end])]
     if isinstance(values[0], str) and values[0] != text:
         return read_arguments(values[0], properties)
     items = [item for value in values for item in (cast("list[Any]", value) if isinstance(value, list) else [value])]
     return [_unwrap(cast("Json", item), properties) for item in items if isinstance(item, dict)]
+
+
+def _read_literal(text: str) -> object:
+    """Return the value of an object as Python writes it: in other quotes, or with a comma at its end."""
+    try:
+        return ast.literal_eval(text) if len(text) < _MAX_LITERAL else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def _unwrap(data: Json, properties: Collection[str]) -> Json:
@@ -329,7 +346,8 @@ class Calls:
             return True
         if id_ and id_ == call.id:
             return False
-        return any(read_arguments(call.arguments)) or bool(id_ and call.id and name != call.name)
+        is_whole = call.arguments.rstrip().endswith(("}", '"', "`")) and any(read_arguments(call.arguments))
+        return is_whole or bool(id_ and call.id and name != call.name)
 
     def build(self) -> list[ToolCall]:
         """Return the calls, under the names of the tools that the request offers, with ids that differ.
@@ -518,7 +536,7 @@ class ReplyReader(ABC):
     def _text(self, value: object, name: str = "text") -> str:
         if isinstance(value, str) or value is None:
             return value or ""
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             return json.dumps(value)
         self._leave_out(f"{name} that is {_name_kind(value)}")
         return ""
@@ -560,10 +578,11 @@ class ChatReader(ReplyReader):
         self._usage_fields = self._object(event.get("usage"), "usage") or self._usage_fields
         for choice in self._objects(event.get("choices"), "choice"):
             self._end(choice.get("finish_reason"))
-            # A whole completion has a message; some servers end a stream with it.
+            # A whole completion has a message, an older one its text; some servers end a stream with it.
             delta = self._object(choice.get("delta"), "delta")
+            message = self._object(choice.get("message"), "message") or {"content": choice.get("text")}
             if delta or not self.length:
-                yield from self._read_delta(delta or self._object(choice.get("message"), "message"))
+                yield from self._read_delta(delta or message)
 
     def _read_delta(self, delta: Json) -> Iterator[Chunk]:
         # DeepSeek, vLLM and xAI say reasoning_content; OpenRouter, Groq and Ollama say reasoning.

@@ -404,7 +404,7 @@ def _to_action(name: str, data: Mapping[str, Any], labels: Sequence[str], final:
 
 
 def _to_vote(data: Mapping[str, Any], labels: Sequence[str]) -> Vote:
-    choice = str(data.get("choice", "")).strip().removeprefix("Answer ").strip("\"'. ").upper()
+    choice = str(data.get("choice", "")).strip("\"'.*` \n").upper().removeprefix("ANSWER").strip("\"'.*:_ ")
     if choice not in labels:
         raise ActionError(f"`choice` must be one of {', '.join(labels)}")
     return Vote(choice, str(data.get("reason", "")).strip())

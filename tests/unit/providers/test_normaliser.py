@@ -3,7 +3,9 @@
 import copy
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any, cast
@@ -52,26 +54,11 @@ TOOLS = tuple(
 REQUEST = ChatRequest((ChatMessage("user", "When?"),), "answer", tools=TOOLS)
 CONTEXT = ErrorContext("openai", "m", "")
 WORDS = [
-    "At ",
-    "noon",
-    "<",
-    "</",
-    "think",
-    "</think>",
-    "<think>",
-    ">",
-    "`",
-    "🚢",
-    "é",
-    "\n",
-    "{",
-    "[TH",
-    "◁",
-    ".",
-    "<|",
-]
+    "At ", "noon", "<", "</", "think", "</think>", "<think>", ">", "`", "🚢", "é", "\n", "{", "[TH", "◁", ".", "<|",
+    "<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>final<|message|>", "<|end|>", "[THINK]", "[/THINK]",
+]  # fmt: skip
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map("".join)
-EXAMPLES = [100, pytest.param(2_000, marks=pytest.mark.full)]
+EXAMPLES = [100, pytest.param(5_000, marks=pytest.mark.full)]
 
 
 @dataclass(frozen=True)
@@ -241,6 +228,40 @@ def test_stream_in_any_pieces_and_order_with_anything_in_between_is_the_same_rep
         assert read(open_reader(), [payload[a:b] for a, b in pairwise(ends)]) == expected
 
     check()
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_damaged_bytes_raise_nothing_but_errors_of_the_provider(api: str) -> None:
+    say, open_reader = APIS[api]
+
+    @given(replies, st.data())
+    def check(content: Content, data: st.DataObject) -> None:
+        payload = bytearray(encode(data, say(Plain(), content)))
+        for _ in range(data.draw(st.integers(1, 5))):
+            payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+        with suppress(ProviderError):
+            read(open_reader(), [bytes(payload)])
+
+    check()
+
+
+def test_long_and_hostile_replies_are_read_in_linear_time() -> None:
+    def build(delta: Json) -> bytes:
+        return f"data: {json.dumps({'choices': [{'delta': delta}]})}\n\n".encode()
+
+    piece = {"index": 0, "function": {"name": "vote", "arguments": "x" * 8}}
+    hostile = [
+        b"data: {\n" * 200_000,
+        b'{"a": [\n' * 200_000,
+        build({"content": "`</think>` " * 50_000}),
+        build({"content": "`<think"}) * 10_000,
+        build({"tool_calls": [piece]}) * 10_000,
+    ]
+    for payload in hostile:
+        started = time.process_time()
+        with suppress(ProviderError):
+            read(ChatReader(REQUEST, CONTEXT), [payload])
+        assert time.process_time() - started < 5, payload[:60]
 
 
 JUNK = [None, True, 99, 7.5, "x", [], {}, [1], {"a": 1}]

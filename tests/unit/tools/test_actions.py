@@ -225,6 +225,7 @@ def test_a_new_answer_by_tool_call():
         'Sure:\n```json\n{"reason": "r", "action": "vote", "choice": "c"}\n```',
         '{"reason": "r", "action": "vote", "choice": "Answer C."}',
         '{"reason": "r", "choice": "C"}',
+        '{"reason": "r", "choice": "**answer c**"}',
         '{"name": "vote", "arguments": {"reason": "r", "choice": "C"}}',
         '{{"name": "vote", "arguments": {"reason": "r", "choice": "C"}}}',
         'I compare {a} with {"a": 1}: {"reason": "r", "choice": "C"}',
