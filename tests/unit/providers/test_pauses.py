@@ -10,7 +10,7 @@ from massmem.core.errors import StoreUnavailable
 from massmem.providers import pauses as module
 from massmem.providers.pauses import LocalPauses, Pause, SharedPauses
 from massmem.providers.presets import resolve
-from massmem.store.pauses import RedisPauses, open_pauses
+from massmem.store import RedisPauses, open_pauses
 from massmem.store.redis.server import Server
 
 KEY = "sk-stub-0123456789abcdef"
