@@ -1,7 +1,8 @@
-"""How a call of a tool is named in one line, wherever people and models read of it. Pure."""
+"""Which tool a call names, and how a call is named in one line, wherever people and models read of it. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from massmem.core.redact import is_secret_key, redact
@@ -19,6 +20,39 @@ def shorten_tool_name(name: str) -> str:
     return name.rpartition("__")[2] or name
 
 
+def find_tool_name(name: str, names: Collection[str]) -> str:
+    """Return the one name of these that a model means, `name` itself where none or several fit.
+
+    Models write `functions.vote`, `default_api:vote`, `Vote`, ` vote`, `vote:0`, and leave out the name of a server.
+    """
+    if name in names:
+        return name
+    parts = _split_name(name)
+    fitting = [
+        known
+        for known in names
+        for others in [_split_name(known)]
+        if parts and (parts[-len(others) :] == others or others[-len(parts) :] == parts)
+    ]
+    return fitting[0] if len(fitting) == 1 else name
+
+
+def _split_name(name: str) -> list[str]:
+    """Return the parts of a name in small letters, without a number or a mark of a chat template at its end."""
+    words = re.split(r"__|[^\w-]+", name.partition("<|")[0].casefold())
+    parts = [re.sub("[_-]", "", word) for word in words if word]
+    return parts[:-1] if len(parts) > 1 and parts[-1].isdecimal() else parts
+
+
+def parse_object(text: str) -> Mapping[str, Any] | None:
+    """Return the JSON object that `text` is, None when it is something else."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Mapping[str, Any]", data) if isinstance(data, dict) else None
+
+
 def describe_call(name: str, arguments: str) -> str:
     """Return a call in one line: `read_file src/app.py (head 20)`. Secrets are left out.
 
@@ -30,17 +64,10 @@ def describe_call(name: str, arguments: str) -> str:
 
 def split_arguments(arguments: str) -> tuple[str, str]:
     """Return the main argument of a call, and the other ones as `name value, name value`; "" where there is none."""
-    try:
-        data: object = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        data = None
-    if not isinstance(data, Mapping):
+    data = parse_object(arguments or "{}")
+    if data is None:
         return one_line(redact(arguments), _MAX_VALUE), ""
-    values = {
-        name: text
-        for name, value in cast("Mapping[str, Any]", data).items()
-        if not is_secret_key(name) and (text := _write_value(value))
-    }
+    values = {name: text for name, value in data.items() if not is_secret_key(name) and (text := _write_value(value))}
     main = next((name for name in _FIRST_KEYS if name in values), next(iter(values), ""))
     others = ", ".join(f"{name} {text}" for name, text in values.items() if name != main)
     return values.get(main, ""), one_line(others, _MAX_OTHERS)

@@ -31,7 +31,7 @@ class ToolCall:
     """Given by the provider."""
     name: str
     arguments: str
-    """Raw JSON text, not yet checked."""
+    """JSON of an object; what cannot be read as one is as the model wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,11 @@ class ReasoningChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtsEndChunk:
+    """What came as text so far was reasoning: the model has marked its end, and nothing its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallChunk:
     """A tool call whose arguments are complete."""
 
@@ -224,7 +229,7 @@ class FinishChunk:
     usage: Usage
 
 
-Chunk = TextChunk | ReasoningChunk | ToolCallChunk | RetryChunk | ActivityChunk | FinishChunk
+Chunk = TextChunk | ReasoningChunk | ThoughtsEndChunk | ToolCallChunk | RetryChunk | ActivityChunk | FinishChunk
 
 
 @dataclass(slots=True)
@@ -250,6 +255,8 @@ class Reply:
                 self.text += text
             case ReasoningChunk(text):
                 self.reasoning += text
+            case ThoughtsEndChunk():
+                self.reasoning, self.text = self.reasoning + self.text, ""
             case ToolCallChunk(call):
                 self.tool_calls.append(call)
             case RetryChunk():

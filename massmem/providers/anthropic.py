@@ -17,8 +17,6 @@ from massmem.config.models import EFFORT_BUDGETS, BackendConfig
 from massmem.core.attachments import PDF, Attachment
 from massmem.core.errors import (
     AuthenticationError,
-    ContentRefused,
-    ContextOverflow,
     MalformedResponse,
     ProviderConnectionError,
     ProviderError,
@@ -26,21 +24,11 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RequestRejected,
 )
-from massmem.core.messages import (
-    ChatMessage,
-    ChatRequest,
-    Chunk,
-    FinishReason,
-    ReasoningChunk,
-    TextChunk,
-    ToolCall,
-    ToolCallChunk,
-    Usage,
-    clean_text,
-)
-from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema, read_count, read_usage
-from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of
-from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
+from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, Usage, clean_text
+from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema, read_count, read_detail, read_usage
+from massmem.providers.failures import ErrorContext, Refusal
+from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
+from massmem.providers.normaliser import Json, ReplyReader
 from massmem.providers.pauses import Pause
 from massmem.providers.presets import Endpoint
 from massmem.providers.retry import RetryBudget
@@ -93,6 +81,7 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
     """One backend's model."""
 
     sdk_errors = ERRORS
+    status_error = anthropic.APIStatusError
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         """Ask the count endpoint, which is free of charge."""
@@ -125,15 +114,12 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         create = cast("Any", self._client.messages.create)
         return await create(**body, timeout=timeouts(self._backend.timeout))
 
-    def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "_Reader":
-        return _Reader(request, self._context, self._thoughts)
+    def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
+        return MessageReader(request, self._context, self._thoughts)
 
     async def _list_models(self) -> AsyncIterator[str]:
         async for model in self._client.models.list(timeout=timeouts(self._backend.timeout)):
             yield model.id
-
-    def _error_reply(self, error: Exception) -> ErrorReply | None:
-        return error_reply_of(error) if isinstance(error, anthropic.APIStatusError) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,81 +265,85 @@ def _call_input(arguments: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {"arguments": clean_text(arguments)}
 
 
-class _Reader(ReplyReader):
-    finish_reasons: ClassVar[Mapping[str, FinishReason]] = {
-        "max_tokens": "length",
-        "pause_turn": "length",  # the server wants to be asked to go on, as after its limit of tokens
-        "tool_use": "tool_calls",
-    }
-    failures: ClassVar[Mapping[str, type[ProviderError]]] = {
-        "model_context_window_exceeded": ContextOverflow,
-        "refusal": ContentRefused,
-    }
+class MessageReader(ReplyReader):
+    """Reads the events of a message, or one whole message."""
+
+    marks: ClassVar[Collection[str]] = ("type",)
 
     def __init__(self, request: ChatRequest, context: ErrorContext, thoughts: Thoughts) -> None:
         super().__init__(request, context)
         self._all_thoughts = thoughts
         self._thoughts: list[dict[str, Any]] = []
         self._counts: dict[str, int] = {}
-        self._call: ToolCall | None = None
-        self._calls: list[ToolCall] = []
-        self._arguments: list[str] = []
+        self._blocks = 0
 
-    def _read(self, event: RawMessageStreamEvent) -> Iterator[Chunk]:
-        match event.type:
+    def _read(self, event: Json) -> Iterator[Chunk]:
+        match event.get("type"):
             case "message_start":
-                self._add_counts(getattr(event.message, "usage", None))
+                self._add_counts(self._object(event.get("message"), "message"))
             case "content_block_start":
-                yield from self._open_block(event.content_block)
+                yield from self._open_block(self._object(event.get("content_block"), "block"), event.get("index"))
             case "content_block_delta":
-                yield from self._read_delta(event.delta)
-            case "content_block_stop" if self._call:
-                arguments = "".join(self._arguments) or self._call.arguments
-                self._calls.append(ToolCall(self._call.id, self._call.name, arguments))
-                yield ToolCallChunk(self._calls[-1])
-                self._call = None
+                yield from self._read_delta(self._object(event.get("delta"), "delta"), event.get("index"))
             case "message_delta":
-                self._add_counts(getattr(event, "usage", None))
-                self._finish = event.delta.stop_reason or self._finish
-                self._why = getattr(getattr(event.delta, "stop_details", None), "explanation", None) or ""
+                self._add_counts(event)
+                self._read_end(self._object(event.get("delta"), "delta"))
+            case "message":
+                for place, block in enumerate(self._objects(event.get("content"), "block")):
+                    yield from self._open_block(block, place)
+                self._add_counts(event)
+                self._read_end(event)
             case _:
                 pass
 
-    def _open_block(self, block: Any) -> Iterator[Chunk]:
-        if block.type == "tool_use":
-            self._call = ToolCall(block.id, block.name, json.dumps(block.input or {}))
-            self._arguments.clear()
-        elif block.type == "text" and block.text:
-            yield TextChunk(block.text)
-        elif block.type in ("thinking", "redacted_thinking"):
-            self._thoughts.append(block.model_dump())
+    def _open_block(self, block: Json, index: object) -> Iterator[Chunk]:
+        self._blocks += 1
+        match block.get("type"):
+            case "tool_use":
+                place = self._find_place(index, f"block {self._blocks}")
+                self._add_call(place, block.get("id"), block.get("name"), block.get("input") or None)
+            case "thinking" | "redacted_thinking":
+                self._thoughts.append(dict(block))
+                yield from self._write(self._text(block.get("thinking"), "thinking"), is_thought=True)
+            case "text":
+                yield from self._write(self._text(block.get("text")))
+            case _:
+                pass
 
-    def _read_delta(self, delta: Any) -> Iterator[Chunk]:
-        match delta.type:
+    def _read_delta(self, delta: Json, index: object) -> Iterator[Chunk]:
+        match delta.get("type"):
             case "text_delta":
-                yield TextChunk(delta.text)
+                yield from self._write(self._text(delta.get("text")))
             case "thinking_delta":
-                self._thoughts[-1]["thinking"] += delta.thinking
-                yield ReasoningChunk(delta.thinking)
+                text = self._text(delta.get("thinking"), "thinking")
+                self._extend_thought("thinking", text)
+                yield from self._write(text, is_thought=True)
             case "signature_delta":
-                self._thoughts[-1]["signature"] = delta.signature
+                self._extend_thought("signature", self._text(delta.get("signature"), "signature"))
             case "input_json_delta":
-                self._arguments.append(delta.partial_json)
-                self.length += len(delta.partial_json)
+                self._add_call(self._find_place(index), "", "", delta.get("partial_json"))
             case _:
                 pass
 
-    def _last_chunks(self) -> Iterator[Chunk]:
-        self._all_thoughts.add(self._calls, self._thoughts)
-        yield from ()
+    def _extend_thought(self, name: str, text: str) -> None:
+        if self._thoughts:
+            self._thoughts[-1][name] = self._text(self._thoughts[-1].get(name), name) + text
 
-    def _add_counts(self, usage: Any) -> None:
+    def _read_end(self, fields: Json) -> None:
+        self._end(fields.get("stop_reason"))
+        self._why = self._text(self._object(fields.get("stop_details"), "details").get("explanation")) or self._why
+
+    def _keep_thoughts(self, calls: Sequence[ToolCall]) -> None:
+        self._all_thoughts.add(calls, self._thoughts)
+
+    def _add_counts(self, event: Json) -> None:
         """Note the token counts of an event. They are running totals, and each event has some of them."""
+        usage = self._object(event.get("usage"), "usage")
         for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"):
-            value = read_count(getattr(usage, name, None))
+            value = read_count(usage.get(name))
             if value is not None:
                 self._counts[name] = value
-        thinking = read_count(getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None))
+        thinking = read_count(read_detail(usage, "output_tokens_details", "thinking_tokens"))
         self._counts["thinking_tokens"] = thinking or self._counts.get("thinking_tokens", 0)
 
     def _usage(self) -> Usage:

@@ -6,10 +6,11 @@ import os
 import ssl
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -28,27 +29,20 @@ from massmem.core.errors import (
     ToolsRefused,
     WrongAddress,
 )
-from massmem.core.messages import (
-    ChatRequest,
-    Chunk,
-    FinishChunk,
-    FinishReason,
-    ReasoningChunk,
-    RetryChunk,
-    TextChunk,
-    Usage,
-)
+from massmem.core.messages import ChatRequest, Chunk, RetryChunk
 from massmem.providers.base import AlwaysReady, ChatProvider, ProviderFactory, Thoughts
 from massmem.providers.failures import (
     ErrorContext,
     ErrorReply,
     Refusal,
     describe_refusal,
+    error_reply_of,
     find_refusal,
     find_wrong_address,
     parse_exhaustion,
 )
 from massmem.providers.learnt import LearntModels
+from massmem.providers.normaliser import Frames, ReplyReader
 from massmem.providers.pauses import LocalPauses, Pause, Pauses
 from massmem.providers.presets import Abilities, Endpoint, resolve
 from massmem.providers.pricing import price_of
@@ -59,11 +53,14 @@ log = logging.getLogger(__name__)
 LONGEST_REPLY = 50_000_000
 """Bytes, decompressed; the longest replies of today's models, an event per token, have 30 million."""
 
+_USAGE_PATIENCE = 5.0
+"""Seconds for the usage of a reply that is whole."""
 _LIST_PATIENCE = 3.0
 """Seconds for the list of models, when the one that was asked does not exist."""
 _CONNECT_TIMEOUT = 10.0
 """Seconds."""
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+_UNKNOWN_ENCODINGS = ("br", "zstd", "compress", "x-compress", "dcb", "dcz")
+_GZIP, _GZIP_BITS = b"\x1f\x8b", zlib.MAX_WBITS | 16
 _PIECE = 65_536
 """Bytes that are decompressed at a time."""
 
@@ -138,75 +135,13 @@ class ApiFactory(ProviderFactory, Generic[Client]):
     ) -> ChatProvider: ...
 
 
-class ReplyReader(ABC):
-    """Turns the events of one reply into chunks."""
-
-    finish_reasons: ClassVar[Mapping[str, FinishReason]]
-    """The server's words for the end of a reply; any other is a stop."""
-    failures: ClassVar[Mapping[str, type[ProviderError]]]
-    """Words for the end of a reply that is no reply."""
-
-    def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
-        self.length = 0
-        """Characters of content so far: text, reasoning and arguments of tool calls."""
-        self._request = request
-        self._context = context
-        self._finish = ""
-        self._why = ""
-        """The server's reason to end the reply early, if it names one."""
-
-    @property
-    def is_complete(self) -> bool:
-        """The finish reason has arrived; only the usage may be missing."""
-        return bool(self._finish)
-
-    def feed(self, event: Any) -> Iterator[Chunk]:
-        try:
-            for chunk in self._read(event):
-                if isinstance(chunk, TextChunk | ReasoningChunk):
-                    self.length += len(chunk.text)
-                yield chunk
-        except (AttributeError, TypeError, LookupError) as e:
-            # Nothing checks the shape of what servers send; an unknown one fails here.
-            raise self._context.error(MalformedResponse, "an event of the reply has an unknown form") from e
-
-    def close(self) -> Iterator[Chunk]:
-        """Yield the last chunks.
-
-        Raises:
-            StreamInterrupted: there was no finish reason.
-            ProviderError: the finish reason is a failure.
-        """
-        if not self._finish:
-            raise self._context.error(StreamInterrupted, "the stream ended without a finish reason")
-        if kind := self.failures.get(self._finish):
-            why = f": {self._why}" if self._why else ""
-            raise self._context.error(kind, f"the server ended the reply early ({self._finish}){why}")
-        yield from self._last_chunks()
-        yield FinishChunk(self.finish_reasons.get(self._finish, "stop"), self._usage())
-
-    @abstractmethod
-    def _read(self, event: Any) -> Iterator[Chunk]:
-        """Yield the chunks of one event and note its finish reason and usage."""
-
-    def _last_chunks(self) -> Iterator[Chunk]:
-        """Yield what was held back until the end of the stream."""
-        yield from ()
-
-    @abstractmethod
-    def _usage(self) -> Usage: ...
-
-    def _estimate(self) -> Usage:
-        """Return our own count of the request and its reply, for servers that report none."""
-        prompt = sum(len(message.content) for message in self._request.messages)
-        return Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
-
-
 class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     """A model behind an HTTP API, used through the API's SDK."""
 
     sdk_errors: ClassVar[Mapping[type[Exception], type[ProviderError]]]
     """Exceptions of the SDK and of the HTTP client below it. The most derived class counts."""
+    status_error: ClassVar[type[Exception]]
+    """The SDK's exception for a reply that is an error."""
 
     def __init__(
         self,
@@ -224,6 +159,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         self._context = ErrorContext(backend.type, endpoint.model, endpoint.key)
         self._learnt = learnt
         self._thoughts = Thoughts()
+        self._is_unmarked = False
+        """The model marks only the end of its thoughts."""
         self._pause = pause
         self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price, pause)
 
@@ -257,9 +194,9 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> ReplyReader:
         """Return the reader of the reply to a request that was sent as `body`."""
 
-    @abstractmethod
     def _error_reply(self, error: Exception) -> ErrorReply | None:
         """Return the error that the server sent, None for any other failure."""
+        return error_reply_of(error) if isinstance(error, self.status_error) else None
 
     @abstractmethod
     def _list_refusable(self, body: Mapping[str, Any]) -> Sequence[Refusal]:
@@ -308,12 +245,12 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                     raise await self._suggest_models(self._translate(e)) from e
                 yield RetryChunk(reason, 0.0, 0)
         reader = self._reader(request, body)
+        reader.is_unmarked = self._is_unmarked
         async with stream:
             if seconds := parse_exhaustion(stream.response.headers):
                 await self._pause.begin(seconds)
-            self._check_content_type(stream)
             try:
-                async with aclosing(self._receive(stream, reader)) as events:
+                async with aclosing(self._receive(stream.response, reader)) as events:
                     async for event in events:
                         for chunk in reader.feed(event):
                             yield chunk
@@ -322,6 +259,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                     raise self._translate(e, in_stream=True) from e
         for chunk in reader.close():
             yield chunk
+        self._is_unmarked = reader.is_unmarked
 
     async def _suggest_models(self, failure: ProviderError) -> ProviderError:
         """Return the failure; of a model that does not exist, with names near it from the server's own list."""
@@ -346,27 +284,24 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     def _list_models(self) -> AsyncIterator[str]:
         """Yield the names of the models that the server offers."""
 
-    async def _receive(self, stream: SdkStream, reader: ReplyReader) -> AsyncGenerator[Any, None]:
-        """Yield the events of a reply.
+    async def _receive(self, response: httpx2.Response, reader: ReplyReader) -> AsyncGenerator[Any, None]:
+        """Yield the elements of a reply, whatever its content type. The SDKs' decoders end it at one odd element.
 
         Raises TimeoutError when `backend.timeout` seconds bring no content: comments that keep a connection open, and
-        bytes that never make an event, are none.
+        bytes that never make an event, are none. After the end of the reply only its usage may be missing.
         """
-        events, clock = aiter(stream), asyncio.get_running_loop().time
-        latest, length = clock(), reader.length
+        frames, blocks, clock = Frames(), response.aiter_bytes(), asyncio.get_running_loop().time
+        latest, progress, patience = clock(), (reader.length, reader.is_complete), self._backend.timeout
         while True:
-            async with asyncio.timeout_at(latest + self._backend.timeout):
-                event = await anext(events, None)
-            if event is None:
+            async with asyncio.timeout_at(latest + patience):
+                block = await anext(blocks, None)
+            for element in frames.feed(block or b"", final=block is None):
+                yield element
+            if block is None:
                 return
-            yield event
-            if reader.length > length:
-                latest, length = clock(), reader.length
-
-    def _check_content_type(self, stream: SdkStream) -> None:
-        content_type = str(stream.response.headers.get("content-type", "text/event-stream"))
-        if "text/event-stream" not in content_type:
-            raise self._context.error(MalformedResponse, f"answered with {content_type} instead of an event stream")
+            if progress != (reader.length, reader.is_complete):
+                latest, progress = clock(), (reader.length, reader.is_complete)
+                patience = min(self._backend.timeout, _USAGE_PATIENCE) if reader.is_complete else self._backend.timeout
 
     def _translate(self, error: Exception, *, in_stream: bool = False) -> ProviderError:
         if reply := self._error_reply(error):
@@ -402,43 +337,65 @@ def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
 
 async def _limit_reply(response: httpx2.Response) -> None:
     """Bound what a reply may take of the memory, compressed or not."""
-    encoding = response.headers.pop("content-encoding", "identity").lower()
-    if encoding not in ("identity", "gzip", "deflate"):
+    encoding = response.headers.pop("content-encoding", "").lower()
+    if encoding in _UNKNOWN_ENCODINGS:
         raise httpx2.DecodingError(f"the server compresses its replies with {encoding!r}, which nobody asked for")
     assert isinstance(response.stream, httpx2.AsyncByteStream)  # the client is asynchronous
-    response.stream = _BoundedStream(response.stream, compressed=encoding != "identity")
+    response.stream = _BoundedStream(response.stream, deflated="deflate" in encoding)
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """The bytes of a reply, decompressed in small pieces: a few kilobytes can stand for gigabytes."""
+    """The bytes of a reply, decompressed in small pieces: a few kilobytes can stand for gigabytes.
 
-    def __init__(self, stream: httpx2.AsyncByteStream, *, compressed: bool) -> None:
+    What they are is read from the first of them. Servers call a reply compressed that is not, and put other words
+    (none, utf-8) in the place of an encoding.
+    """
+
+    def __init__(self, stream: httpx2.AsyncByteStream, *, deflated: bool) -> None:
         self._stream = stream
-        self._decompressor = zlib.decompressobj(_GZIP_OR_ZLIB) if compressed else None
+        self._deflated = deflated
         self._length = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Raise httpx2.DecodingError for more bytes than any reply has, and for what cannot be decompressed."""
+        head, decompress = b"", None
         async for block in self._stream:
-            for piece in self._decompress(block):
-                self._length += len(piece)
-                if self._length > LONGEST_REPLY:
-                    raise httpx2.DecodingError(f"the reply has more than {LONGEST_REPLY:,} bytes")
+            if decompress is None and len(head := head + block) < 2:
+                continue
+            block, head = (block, b"") if decompress else (head, b"")
+            decompress = decompress or self._choose(block)
+            for piece in decompress(block):
+                self._count(piece)
                 yield piece
+        self._count(head)
+        yield head
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def _decompress(self, block: bytes) -> Iterator[bytes]:
-        if self._decompressor is None:
-            yield block
-            return
-        try:
-            while block:
-                yield self._decompressor.decompress(block, _PIECE)
-                block = self._decompressor.unconsumed_tail
-        except zlib.error as e:
-            raise httpx2.DecodingError(f"the compressed reply is damaged: {e}") from e
+    def _count(self, piece: bytes) -> None:
+        self._length += len(piece)
+        if self._length > LONGEST_REPLY:
+            raise httpx2.DecodingError(f"the reply has more than {LONGEST_REPLY:,} bytes")
+
+    def _choose(self, head: bytes) -> Callable[[bytes], Iterable[bytes]]:
+        """Return what decompresses a reply that begins with these bytes."""
+        if head.startswith(_GZIP):
+            return partial(_decompress, zlib.decompressobj(_GZIP_BITS))
+        for bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS) if self._deflated else ():
+            with suppress(zlib.error):  # with a header, or without; or not at all
+                zlib.decompressobj(bits).decompress(head, _PIECE)
+                return partial(_decompress, zlib.decompressobj(bits))
+        return lambda block: (block,)
+
+
+def _decompress(decompressor: Any, block: bytes) -> Iterator[bytes]:
+    try:
+        while block:
+            yield decompressor.decompress(block, _PIECE)
+            block = decompressor.unconsumed_tail
+    except zlib.error as e:
+        raise httpx2.DecodingError(f"the compressed reply is damaged: {e}") from e
 
 
 def timeouts(seconds: float) -> httpx2.Timeout:

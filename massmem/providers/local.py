@@ -42,21 +42,11 @@ from massmem.core.errors import (
     ProviderError,
     ProviderTimeout,
     RequestRejected,
-    StreamInterrupted,
 )
-from massmem.core.messages import (
-    ActivityChunk,
-    ChatMessage,
-    ChatRequest,
-    Chunk,
-    FinishChunk,
-    FinishReason,
-    TextChunk,
-    Usage,
-    clean_text,
-)
+from massmem.core.messages import ActivityChunk, ChatMessage, ChatRequest, Chunk, clean_text
 from massmem.providers.base import Abilities, ProviderFactory, end_with_user
-from massmem.providers.failures import ErrorContext, parse_error_body
+from massmem.providers.failures import ErrorContext
+from massmem.providers.normaliser import ChatReader
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 from massmem.providers.weights import require_weights
@@ -146,50 +136,18 @@ class LocalProvider:
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         if request.tools:
             raise RequestRejected("local models take no tools", "ask for JSON with a schema instead")
-        reader, shown_at = _ReplyReader(self._model.name), 0.0
+        reader, shown_at = ChatReader(request, ErrorContext("local", self._model.name, "")), 0.0
         async with self._model.votes if request.purpose == "vote" else nullcontext():
             events = self._model.chat(_body(request, self._backend), self._backend.timeout)
             async with aclosing(events):
                 async for event in events:
-                    if text := reader.feed(event):
-                        yield TextChunk(text)
-                    elif (share := _read_share(event)) is not None and time.monotonic() >= shown_at + _SHOW_SECONDS:
+                    for chunk in reader.feed(event):
+                        yield chunk
+                    if (share := _read_share(event)) is not None and time.monotonic() >= shown_at + _SHOW_SECONDS:
                         shown_at = time.monotonic()
                         yield ActivityChunk("reading", share)
-        yield reader.close()
-
-
-class _ReplyReader:
-    def __init__(self, model: str) -> None:
-        self._model = model
-        self._reason: FinishReason | None = None
-        self._usage: Json = {}
-
-    def feed(self, event: Json) -> str:
-        """Return the text that this event adds, "" for none."""
-        if "error" in event or "choices" not in event:
-            error = event.get("error", event)
-            status = error["code"] if isinstance(error.get("code"), int) else 500
-            raise parse_error_body(status, error, str(error)).error(ErrorContext("local", self._model, ""))
-        self._usage = event.get("usage") or self._usage
-        text = ""
-        for choice in event["choices"]:
-            text += choice.get("delta", {}).get("content") or ""
-            if choice.get("finish_reason"):
-                self._reason = "length" if choice["finish_reason"] == "length" else "stop"
-        return text
-
-    def close(self) -> FinishChunk:
-        if self._reason is None:
-            raise StreamInterrupted(f"{self._model} stopped in the middle of its reply")
-        details: Json = self._usage.get("prompt_tokens_details", {})
-        usage = Usage(
-            prompt=self._usage.get("prompt_tokens", 0),
-            completion=self._usage.get("completion_tokens", 0),
-            cached=details.get("cached_tokens", 0),
-            reported=bool(self._usage),
-        )
-        return FinishChunk(self._reason, usage)
+        for chunk in reader.close():
+            yield chunk
 
 
 def _read_share(event: Json) -> float | None:

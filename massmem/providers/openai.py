@@ -4,12 +4,10 @@ OpenAI's newest models take tools on the Responses API only (massmem.providers.r
 chat completions.
 """
 
-import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import httpx2
 import openai
@@ -26,30 +24,12 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RequestRejected,
 )
-from massmem.core.messages import (
-    ChatMessage,
-    ChatRequest,
-    Chunk,
-    FinishReason,
-    ReasoningChunk,
-    TextChunk,
-    ToolCall,
-    ToolCallChunk,
-    Usage,
-    clean_text,
-)
+from massmem.core.messages import ChatMessage, ChatRequest, clean_text
 from massmem.providers import responses
-from massmem.providers.base import (
-    data_url,
-    end_with_user,
-    fits_strict,
-    portable_schema,
-    read_count,
-    read_detail,
-    read_usage,
-)
-from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of, parse_error_body
-from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
+from massmem.providers.base import data_url, end_with_user, fits_strict, portable_schema
+from massmem.providers.failures import Refusal
+from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
+from massmem.providers.normaliser import ChatReader, ReplyReader
 from massmem.providers.pauses import Pause
 from massmem.providers.presets import PRESETS, Endpoint
 from massmem.providers.retry import RetryBudget
@@ -107,6 +87,7 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
     """One backend's model."""
 
     sdk_errors = ERRORS
+    status_error = openai.APIStatusError
 
     @property
     def _api(self) -> Api:
@@ -163,20 +144,11 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
     def _reader(self, request: ChatRequest, body: Json) -> ReplyReader:
         if "input" in body:
             return responses.ResponseReader(request, self._context, self._thoughts)
-        return _Reader(request, self._context)
+        return ChatReader(request, self._context)
 
     async def _list_models(self) -> AsyncIterator[str]:
         async for model in self._client.models.list(timeout=timeouts(self._backend.timeout)):
             yield model.id
-
-    def _error_reply(self, error: Exception) -> ErrorReply | None:
-        match error:
-            case openai.APIStatusError():
-                return error_reply_of(error)
-            case openai.APIError() if type(error) is openai.APIError:  # an error event in the stream
-                return parse_error_body(200, error.body, error.message)
-            case _:
-                return None
 
 
 def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:
@@ -241,91 +213,3 @@ def _shows_pictures(body: Json) -> bool:
     contents = (message.get("content") for message in messages)
     parts = (part for content in contents if isinstance(content, list) for part in cast("list[Json]", content))
     return any(part.get("type") in ("image_url", "file", "input_image", "input_file") for part in parts)
-
-
-@dataclass(slots=True)
-class _Call:
-    id: str
-    name: str = ""
-    arguments: str = ""
-
-
-class _Reader(ReplyReader):
-    """Reads chunks of chat completions. Tool calls are held back until the end, when they are whole."""
-
-    finish_reasons: ClassVar[Mapping[str, FinishReason]] = {
-        "length": "length",
-        "model_length": "length",
-        "max_tokens": "length",
-        "tool_calls": "tool_calls",
-        "function_call": "tool_calls",
-    }
-    failures: ClassVar[Mapping[str, type[ProviderError]]] = {
-        "content_filter": ContentRefused,
-        "error": ProviderUnavailable,
-        "insufficient_system_resource": ProviderUnavailable,
-    }
-
-    def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
-        super().__init__(request, context)
-        self._usage_fields: Json = {}
-        self._calls: list[_Call] = []
-        self._open_calls: dict[int, _Call] = {}
-        self._refusal = ""
-
-    def _read(self, event: Json) -> Iterator[Chunk]:
-        if isinstance(usage := event.get("usage"), dict):
-            self._usage_fields = cast("Json", usage)
-        for choice in event.get("choices") or ():
-            self._finish = choice.get("finish_reason") or self._finish
-            delta = choice.get("delta")
-            if delta is None:  # Azure and others send null
-                continue
-            yield from self._read_texts(delta)
-            self._refusal += delta.get("refusal") or ""
-            for call in delta.get("tool_calls") or ():
-                self._add_call(call)
-
-    def _read_texts(self, delta: Json) -> Iterator[Chunk]:
-        # DeepSeek, vLLM and xAI say reasoning_content; OpenRouter, Groq and Ollama say reasoning.
-        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
-        if isinstance(reasoning, str):
-            yield ReasoningChunk(reasoning)
-        content = delta.get("content")
-        # Mistral's reasoning models send a list of parts.
-        parts = cast("list[Any]", content) if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-        for part in parts:
-            text = part.get("text")
-            if part.get("type") == "text" and text:
-                yield TextChunk(text)
-
-    def _add_call(self, delta: Json) -> None:
-        """Add a piece of a tool call. A new id opens a new call even when a server repeats the index."""
-        index, id_ = delta.get("index") or 0, delta.get("id")
-        call = self._open_calls.get(index)
-        if call is None or (id_ and id_ != call.id):
-            call = self._open_calls[index] = _Call(id_ or f"call_{len(self._calls)}")
-            self._calls.append(call)
-        function: Json = delta.get("function") or {}
-        call.name = call.name or function.get("name") or ""
-        arguments = function.get("arguments") or ""
-        # The protocol says text; Ollama and others have sent objects.
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        call.arguments += text
-        self.length += len(text)
-
-    def _last_chunks(self) -> Iterator[Chunk]:
-        if self._refusal:
-            raise self._context.error(ContentRefused, f"the model refused: {self._refusal}")
-        for call in self._calls:
-            yield ToolCallChunk(ToolCall(call.id, call.name, call.arguments))
-
-    def _usage(self) -> Usage:
-        fields = self._usage_fields
-        # DeepSeek names the cached part at the top level.
-        cached = read_detail(fields, "prompt_tokens_details", "cached_tokens") or fields.get("prompt_cache_hit_tokens")
-        usage = read_usage(fields.get("prompt_tokens"), fields.get("completion_tokens"), cached, self._estimate())
-        reasoning = read_count(read_detail(fields, "completion_tokens_details", "reasoning_tokens"))
-        usage = replace(usage, reasoning=reasoning or 0)
-        # The cached part belongs to the prompt; where it is larger, the server counts only what it read anew.
-        return replace(usage, prompt=usage.prompt + usage.cached) if usage.cached > usage.prompt else usage

@@ -1,28 +1,17 @@
 """The Responses API of OpenAI: the body of a request, and the events of a reply."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from massmem.config.models import BackendConfig
 from massmem.core.attachments import PDF, Attachment
-from massmem.core.errors import ContentRefused, ProviderError
-from massmem.core.messages import (
-    ChatMessage,
-    ChatRequest,
-    Chunk,
-    FinishReason,
-    ReasoningChunk,
-    TextChunk,
-    ToolCall,
-    ToolCallChunk,
-    Usage,
-    clean_text,
-)
+from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, Usage, clean_text
 from massmem.providers.base import Thoughts, data_url, fits_strict, portable_schema, read_count, read_detail, read_usage
 from massmem.providers.failures import ErrorContext, parse_error_body
-from massmem.providers.http import ReplyReader
+from massmem.providers.normaliser import ReplyReader
 from massmem.providers.presets import Endpoint
 
 Json = Mapping[str, Any]
@@ -108,72 +97,110 @@ def _content_part(attachment: Attachment) -> Json:
 
 
 class ResponseReader(ReplyReader):
-    """Reads the events of a response."""
+    """Reads the events of a response, or one whole response.
 
-    finish_reasons: ClassVar[Mapping[str, FinishReason]] = {"max_output_tokens": "length", "tool_calls": "tool_calls"}
-    failures: ClassVar[Mapping[str, type[ProviderError]]] = {"content_filter": ContentRefused}
+    Later events have again, whole, what earlier ones had in pieces; some servers send only those.
+    """
+
+    marks: ClassVar[Collection[str]] = ("type", "object")
 
     def __init__(self, request: ChatRequest, context: ErrorContext, thoughts: Thoughts) -> None:
         super().__init__(request, context)
         self._all_thoughts = thoughts
         self._thoughts: list[Json] = []
-        self._calls: list[ToolCall] = []
-        self._refusal = ""
-        self._usage_fields: Json = {}
+        self._has_thought = False
+        self._ids: set[str] = set()
+        """Of the items that have been read whole."""
+        self._written = ""
+        """The text so far."""
+        self._parts: dict[str, str] = {}
+        """The text so far of each of its parts."""
 
     def _read(self, event: Json) -> Iterator[Chunk]:
-        match event.get("type"):
-            case "response.output_text.delta":
-                yield TextChunk(event["delta"])
-            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                yield ReasoningChunk(event["delta"])
-            case "response.reasoning_summary_part.added" if event.get("summary_index"):
-                yield ReasoningChunk("\n\n")
-            case "response.function_call_arguments.delta":
-                self.length += len(event["delta"])
-            case "response.refusal.delta":
-                self._refusal += event["delta"]
-            case "response.refusal.done":
-                self._refusal = event["refusal"] or self._refusal
-            case "response.output_item.done":
-                self._add_item(event["item"])
-            case "response.completed" | "response.incomplete" | "response.failed":
-                self._end(event["response"])
-            case "error":
-                raise parse_error_body(200, event).error(self._context)
+        kind = self._text(event.get("type"), "type").removeprefix("response.")
+        delta, whole = self._text(event.get("delta"), "delta"), kind.endswith(".done")
+        match kind:
+            case "output_text.delta":
+                yield from self._write_part(event, delta)
+            case "output_text.done" | "content_part.done":
+                yield from self._write_part(event, self._list_texts(event.get("part") or event), whole=True)
+            case "reasoning_summary_text.delta" | "reasoning_text.delta":
+                self._has_thought = True
+                yield from self._write(delta, is_thought=True)
+            case "reasoning_summary_part.added" if event.get("summary_index"):
+                yield from self._write("\n\n", is_thought=True)
+            case "refusal.delta" | "refusal.done":
+                self._refusal = self._text(event.get("refusal"), "refusal") or self._refusal + delta
+            case "function_call_arguments.delta" | "function_call_arguments.done":
+                place = self._find_place(event.get("item_id"), event.get("output_index"))
+                self._add_call(place, "", event.get("name"), event.get("arguments") or delta, whole=whole)
+            case "output_item.added" | "output_item.done":
+                item = self._object(event.get("item"), "item")
+                yield from self._read_item(item, event.get("output_index"), whole=whole)
+            case "completed" | "incomplete" | "failed" | "cancelled":
+                yield from self._read_end(self._object(event.get("response"), "response"), kind)
+            case _ if event.get("object") == "response":
+                yield from self._read_end(event, "")
             case _:
                 pass
 
-    def _add_item(self, item: Json) -> None:
+    def _write_part(self, event: Json, text: str, *, whole: bool = False) -> Iterator[Chunk]:
+        """Yield a piece of a part of the text, or what is new in the whole part."""
+        place = json.dumps([event.get(name) for name in ("item_id", "output_index", "content_index")])
+        part = self._parts.get(place, "")
+        if whole:
+            text = text[len(part) :] if text.startswith(part) and not self._written.endswith(text) else ""
+        self._parts[place] = part + text
+        self._written += text
+        yield from self._write(text)
+
+    def _read_item(self, item: Json, index: object, *, whole: bool) -> Iterator[Chunk]:
+        id_ = self._text(item.get("id"), "id")
+        if id_ in self._ids:
+            return
+        self._ids |= {id_} if id_ and whole else set()
         match item.get("type"):
             case "function_call":
-                number = len(self._calls)
-                arguments = item.get("arguments") or "{}"
-                self._calls.append(ToolCall(item.get("call_id") or f"call_{number}", item["name"], arguments))
-            case "reasoning" if item.get("encrypted_content"):
-                self._thoughts.append({key: value for key, value in item.items() if key != "status"})
-            case "message":
-                refusals = (part for part in item.get("content") or () if part.get("type") == "refusal")
-                self._refusal = next((part["refusal"] for part in refusals if part.get("refusal")), self._refusal)
+                place = self._find_place(id_, index)
+                self._add_call(place, item.get("call_id"), item.get("name"), item.get("arguments"), whole=whole)
+            case "reasoning" if whole:
+                if item.get("encrypted_content"):
+                    self._thoughts.append({key: value for key, value in item.items() if key != "status"})
+                if not self._has_thought:
+                    yield from self._write_parts(item.get("summary") or item.get("content"), is_thought=True)
+            case "message" if whole:
+                yield from self._write_rest(self._list_texts(item.get("content")))
             case _:
                 pass
 
-    def _end(self, response: Json) -> None:
-        if isinstance(usage := response.get("usage"), dict):
-            self._usage_fields = cast("Json", usage)
-        match response.get("status"):
-            case "failed":
-                raise parse_error_body(200, response.get("error"), "the response failed").error(self._context)
-            case "incomplete":
-                self._finish = str(read_detail(response, "incomplete_details", "reason") or "max_output_tokens")
-            case _:
-                self._finish = "tool_calls" if self._calls else "stop"
+    def _write_rest(self, text: str) -> Iterator[Chunk]:
+        """Yield what follows on the text so far, in a text that begins with it."""
+        if text.startswith(self._written):
+            yield from self._write_part({}, text[len(self._written) :])
 
-    def _last_chunks(self) -> Iterator[Chunk]:
-        if self._refusal:
-            raise self._context.error(ContentRefused, f"the model refused: {self._refusal}")
-        self._all_thoughts.add(self._calls, self._thoughts)
-        yield from map(ToolCallChunk, self._calls)
+    def _list_texts(self, content: object) -> str:
+        """Return the texts of a message or of a part of it, and note its refusal."""
+        parts = self._objects(content, "part")
+        refusals = (self._text(part.get("refusal"), "refusal") for part in parts)
+        self._refusal = next(filter(None, refusals), self._refusal)
+        return "".join(self._text(part.get("text")) for part in parts if part.get("type") != "reasoning_text")
+
+    def _read_end(self, response: Json, kind: str) -> Iterator[Chunk]:
+        self._usage_fields = self._object(response.get("usage"), "usage") or self._usage_fields
+        items = self._objects(response.get("output"), "output item")
+        for item in items:
+            if item.get("type") != "message":
+                yield from self._read_item(item, None, whole=True)
+        messages = (item.get("content") for item in items if item.get("type") == "message")
+        yield from self._write_rest("".join(map(self._list_texts, messages)))
+        status = self._text(response.get("status"), "status") or kind
+        if status == "failed":
+            raise parse_error_body(200, response.get("error"), "the response failed").error(self._context)
+        reason = read_detail(response, "incomplete_details", "reason") or "max_output_tokens"
+        self._end(reason if status == "incomplete" else status)
+
+    def _keep_thoughts(self, calls: Sequence[ToolCall]) -> None:
+        self._all_thoughts.add(calls, self._thoughts)
 
     def _usage(self) -> Usage:
         fields = self._usage_fields

@@ -4,11 +4,15 @@ Models write JSON as text, too: it is found in a reply, and so are tool calls of
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, cast
 
 from massmem.config.models import PARAM_NAME
+from massmem.core.calls import find_tool_name, parse_object
 from massmem.core.messages import WRAPPER, ChatMessage, Reply, ToolCall, ToolSpec, clean_text
 from massmem.core.params import ParamSpec, Value
 from massmem.core.text import one_line
@@ -21,30 +25,39 @@ _MAX_DEPTH = 6
 _MAX_DESCRIPTION = 300
 """Characters of a tool's description in a list of tools."""
 
+_DECODER = json.JSONDecoder()
+_MAX_STARTS = 50
+"""Brackets in a text at which an object is looked for."""
+_MAX_WORDS = 4
+"""Before the arguments of a written call, one of them the name; with more of them it is prose."""
+_NAME_KEYS = ("action", "name", "tool")
+_MARKED_VALUE = re.compile(
+    r"""<(?:parameter=|parameter name="|arg_key>)(?P<name>[\w-]+)"?(?:>|</arg_key>\s*<arg_value>)"""
+    r"(?P<value>.*?)</(?:parameter|arg_value)>",
+    re.DOTALL,
+)
+"""An argument as Qwen, MiniMax and GLM write it."""
+
 
 def find_object(text: str, max_beside: int | None = None) -> Mapping[str, Any] | None:
-    """Return the JSON object in `text`, None when there is none; prose or a code fence around it is skipped.
+    """Return the JSON object in `text`, the last of several, None when there is none.
 
-    max_beside: characters of the text that may stand beside the object.
+    Prose or a code fence around it is skipped. max_beside: characters of the text that may stand beside the object.
     """
-    start, end = text.find("{"), text.rfind("}") + 1
-    if start < 0 or end <= start or (max_beside is not None and len(text) - (end - start) > max_beside):
-        return None
-    written = text[start:end]
+    written = text[text.find("{") : text.rfind("}") + 1]
     data = parse_object(written)
     if data is None and written.startswith("{{") and written.endswith("}}"):  # as in the template that the model read
         data = parse_object(written[1:-1])
-    inner = data.get(WRAPPER) if data is not None and len(data) == 1 else None
-    return cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else data
-
-
-def parse_object(text: str) -> Mapping[str, Any] | None:
-    """Return the JSON object that `text` is, None when it is something else."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
+    end = 0
+    for brace in islice(re.finditer("{", text if data is None else ""), _MAX_STARTS):
+        with suppress(ValueError, RecursionError):
+            if brace.start() >= end:
+                data, end = _DECODER.raw_decode(text, brace.start())
+                written = text[brace.start() : end]
+    if data is None or (max_beside is not None and len(text) - len(written) > max_beside):
         return None
-    return cast("Mapping[str, Any]", data) if isinstance(data, dict) else None
+    inner = data.get(WRAPPER) if len(data) == 1 else None
+    return cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else data
 
 
 def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,13 +111,40 @@ def write_calls(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     return tuple(written)
 
 
-def read_call(text: str, names: frozenset[str]) -> ToolCall | None:
+def read_call(text: str, names: Collection[str]) -> ToolCall | None:
     """Return the call of one of the named tools that a reply consists of, None for any other reply."""
-    data = find_object(text) or {}
-    name = data.get("action")
-    if not isinstance(name, str) or name not in names:
+    name, fields, _ = _read_written(text, names) or ("", {}, False)
+    return ToolCall("", name, json.dumps(fields, ensure_ascii=False)) if name in names else None
+
+
+def _read_written(
+    text: str, names: Collection[str], max_beside: int | None = None
+) -> tuple[str, Mapping[str, Any], bool] | None:
+    """Return the name and the arguments of the call that a text consists of, and whether it has the form of a call.
+
+    Models that are trained on tool calls write those in ways of their own when their server does not read them: an
+    object with name and arguments, one of arguments behind the name, or each argument between marks. Where nothing
+    holds a model to the form, it leaves the name out, or the frame.
+    """
+    marked = {name: value.strip() for name, value in _MARKED_VALUE.findall(text)} if text.lstrip()[:1] == "<" else {}
+    data: Mapping[str, Any] | None = marked or find_object(text, max_beside)
+    if data is None:
         return None
-    return ToolCall("", name, json.dumps(data.get("arguments", {}), ensure_ascii=False))
+    data = cast("Mapping[str, Any]", data["function"]) if isinstance(data.get("function"), dict) else data
+    inner = next((data[key] for key in ("arguments", "parameters", "input") if key in data), None)
+    inner = parse_object(inner) if isinstance(inner, str) else inner
+    words = re.findall(
+        r"\w[\w.:-]*", text[: text.find("<arg_" if "<arg_" in text else "<param") if marked else text.find("{")]
+    )
+    beside = "" if len(words) > _MAX_WORDS else next((w for w in words if find_tool_name(w, names) in names), "")
+    named = next((data[key] for key in _NAME_KEYS if isinstance(data.get(key), str)), "")
+    fields = {key: value for key, value in data.items() if key not in _NAME_KEYS or not named}
+    name = find_tool_name(named or beside, names)
+    return (
+        name,
+        cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else fields,
+        isinstance(inner, dict) or (bool(beside) and not named),
+    )
 
 
 def simplify_schema(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
@@ -213,9 +253,9 @@ def find_ask_request(reply: Reply, context: AskContext) -> AskUser | None:
     """
     for call in reply.tool_calls:
         if call.name == ASK_USER:
-            return read_ask_request(_lift_arguments(parse_object(call.arguments) or {}), context)
-    data = _lift_arguments(find_object(reply.text, _MAX_BESIDE) or {})
-    return read_ask_request(data, context) if data.get("action", data.get("name")) == ASK_USER else None
+            return read_ask_request(parse_object(call.arguments) or {}, context)
+    name, fields, _ = _read_written(reply.text, ACTIONS, _MAX_BESIDE) or ("", {}, False)
+    return read_ask_request(fields, context) if name == ASK_USER else None
 
 
 def read_ask_request(data: Mapping[str, Any], context: AskContext) -> AskUser:
@@ -246,12 +286,6 @@ def _find_name(word: str, context: AskContext) -> str | None:
             return name
     plain = folded.replace(" ", "_").replace("-", "_")
     return plain if context.free and PARAM_NAME.fullmatch(plain) else None
-
-
-def _lift_arguments(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Some models without tools write the JSON of a whole tool call, with the arguments inside."""
-    inner = data.get("arguments", data.get("parameters"))
-    return {**data, **cast("Mapping[str, Any]", inner)} if isinstance(inner, dict) else data
 
 
 def _build_param_schema(context: AskContext) -> dict[str, Any]:
@@ -334,9 +368,16 @@ def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context
     """
     if reply.tool_calls:
         call = next((call for call in reply.tool_calls if call.name in ACTIONS), reply.tool_calls[0])
-        name, data = call.name, _require_object(call.arguments)
+        name, data = call.name, find_object(call.arguments)
     else:
-        name, data = _read_written_action(_require_object(reply.text))
+        name, data, _ = _read_written(reply.text, ACTIONS) or ("", None, False)
+    if data is None:
+        text = reply.tool_calls[0].arguments if reply.tool_calls else reply.text
+        has_brackets = "{" in text and "}" in text
+        raise ActionError(
+            "the JSON object cannot be parsed" if has_brackets else "there is no JSON object in the reply"
+        )
+    name = name or ("vote" if "choice" in data else NEW_ANSWER if "content" in data else "")
     if name == ASK_USER and ask_context is not None and not final:
         return read_ask_request(data, ask_context)
     return _to_action(name, data, labels, final)
@@ -344,23 +385,8 @@ def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context
 
 def find_written_call(text: str) -> ToolCall | None:
     """Return the action that a reply consists of, written as a tool call in its text; None for any other reply."""
-    data = find_object(text, _MAX_BESIDE_CALL)
-    if data is None:
-        return None
-    name, fields = _read_written_action(data)
-    return ToolCall("", name, json.dumps(fields)) if name in ACTIONS and fields is not data else None
-
-
-def _read_written_action(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and the fields of an action in the required form, or of a tool call that a model wrote as text.
-
-    Models that are trained on tool calls write those in one of three ways when their server does not read them.
-    """
-    inner = next((data[key] for key in ("arguments", "parameters", "input") if isinstance(data.get(key), dict)), data)
-    fields = cast("Mapping[str, Any]", inner)
-    # Where nothing holds it to the form, a small model leaves the name out.
-    unnamed = "vote" if "choice" in fields else NEW_ANSWER if "content" in fields else ""
-    return str(data.get("action") or data.get("name") or unnamed), fields
+    name, fields, is_call = _read_written(text, ACTIONS, _MAX_BESIDE_CALL) or ("", {}, False)
+    return ToolCall("", name, json.dumps(fields)) if name in ACTIONS and is_call else None
 
 
 def _to_action(name: str, data: Mapping[str, Any], labels: Sequence[str], final: bool) -> Action:
@@ -378,21 +404,10 @@ def _to_action(name: str, data: Mapping[str, Any], labels: Sequence[str], final:
 
 
 def _to_vote(data: Mapping[str, Any], labels: Sequence[str]) -> Vote:
-    choice = str(data.get("choice", "")).strip().removeprefix("Answer ").strip("\"'. ").upper()
+    choice = str(data.get("choice", "")).strip("\"'.*` \n").upper().removeprefix("ANSWER").strip("\"'.*:_ ")
     if choice not in labels:
         raise ActionError(f"`choice` must be one of {', '.join(labels)}")
     return Vote(choice, str(data.get("reason", "")).strip())
-
-
-def _require_object(text: str) -> Mapping[str, Any]:
-    data = find_object(text)
-    if data is None:
-        raise ActionError(
-            "the JSON object cannot be parsed"
-            if "{" in text and "}" in text
-            else "there is no JSON object in the reply"
-        )
-    return data
 
 
 def _build_choice(labels: Sequence[str]) -> dict[str, Any]:

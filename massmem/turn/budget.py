@@ -27,6 +27,7 @@ from massmem.core.messages import (
     ReasoningChunk,
     RetryChunk,
     TextChunk,
+    ThoughtsEndChunk,
     ToolCallChunk,
     Usage,
 )
@@ -89,6 +90,8 @@ class _OpenRequest:
             case RetryChunk(attempt=attempt):
                 # The reply that is void now is paid for as well.
                 self.attempts += attempt > 0
+                self.text.clear()
+            case ThoughtsEndChunk():
                 self.text.clear()
             case ActivityChunk() | FinishChunk():
                 pass

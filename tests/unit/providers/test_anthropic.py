@@ -10,7 +10,7 @@ import pytest
 from massmem.config.models import BackendConfig
 from massmem.core import errors
 from massmem.core.attachments import make_attachment
-from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
+from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec
 from massmem.providers.anthropic import DEFAULT_MAX_TOKENS, ERRORS, AnthropicFactory, AnthropicProvider, request_body
 from massmem.providers.http import kind_of
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, Say, Stub
@@ -257,41 +257,6 @@ async def test_the_request_body_is_exactly_this(clients: AnthropicFactory, stub:
     assert KEY in stub.requests[0].headers.get("x-api-key", "") + stub.requests[0].headers.get("authorization", "")
 
 
-async def test_usage_counts_what_the_cache_read_and_took(clients: AnthropicFactory, stub: Stub) -> None:
-    counts = {"input_tokens": 3, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 7, "output_tokens": 1}
-    start: dict[str, Any] = {
-        "type": "message_start",
-        "message": {"id": "m", "role": "assistant", "content": [], "usage": counts},
-    }
-    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
-    stub.replies = [Http(parts=[WIRE.event(start), WIRE.event(end), WIRE.event({"type": "message_stop"})])]
-    assert (await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(
-        50, 9, 40, 1, cost=0.0, cache_written=7
-    )
-
-
-@pytest.mark.parametrize("number", [20.5, -500, 10**30, None])
-async def test_impossible_number_of_tokens_is_replaced_by_our_own_count(
-    clients: AnthropicFactory, stub: Stub, number: object
-) -> None:
-    usage = {"input_tokens": number, "cache_read_input_tokens": number, "output_tokens": number}
-    start: dict[str, Any] = {
-        "type": "message_start",
-        "message": {"id": "m", "role": "assistant", "content": [], "usage": usage},
-    }
-    text: dict[str, Any] = {
-        "type": "content_block_delta",
-        "index": 0,
-        "delta": {"type": "text_delta", "text": "Paris, France"},
-    }
-    end: dict[str, Any] = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {}}
-    end["usage"]["output_tokens"] = number
-    stub.replies = [Http(parts=[WIRE.event(part) for part in (start, text, end, {"type": "message_stop"})])]
-    reply = await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))
-    prompt = sum(len(message.content) for message in ASK) // 4
-    assert (reply.text, reply.usage) == ("Paris, France", Usage(prompt, 3, 0, 1, reported=False, cost=0.0))
-
-
 def counts(value: object) -> Http:
     return Http(headers={"content-type": "application/json"}, parts=[json.dumps(value).encode()])
 
@@ -315,44 +280,12 @@ async def test_a_count_that_cannot_be_had_fails_nothing(clients: AnthropicFactor
     assert await open_anthropic(clients, stub).count_prompt(ChatRequest(ASK, "answer")) is None
 
 
-async def test_a_tool_call_without_arguments_is_an_empty_object(clients: AnthropicFactory, stub: Stub) -> None:
-    stub.replies = [WIRE.stream(Say(calls=[("vote", "")]))]
-    reply = await ask(open_anthropic(clients, stub), ChatRequest(ASK, "vote", tools=(VOTE,)))
-    assert reply.tool_calls == [ToolCall("call_0", "vote", "{}")]
-
-
 async def test_a_connection_that_breaks_after_the_stop_reason_costs_nothing(
     clients: AnthropicFactory, stub: Stub
 ) -> None:
     whole = WIRE.stream(Say(["Paris."]))
     stub.replies = [Http(parts=[*whole.parts[:-1], Cut])]
     assert (await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))).text == "Paris."
-
-
-@pytest.mark.parametrize(
-    ("finish", "kind"),
-    [("model_context_window_exceeded", errors.ContextOverflow), ("refusal", errors.ContentRefused)],
-)
-async def test_stop_reasons_that_are_failures_keep_the_text(
-    clients: AnthropicFactory, stub: Stub, finish: str, kind: type[errors.ProviderError]
-) -> None:
-    stub.replies = [WIRE.stream(Say(["Par"], finish=finish))]
-    with pytest.raises(kind) as caught:
-        await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))
-    assert caught.value.partial == "Par"
-
-
-async def test_refusal_is_explained(clients: AnthropicFactory, stub: Stub) -> None:
-    details = {"type": "refusal", "category": "bio", "explanation": "It asks for a toxin."}
-    end = {"type": "message_delta", "delta": {"stop_reason": "refusal", "stop_details": details}, "usage": {}}
-    stub.replies = [Http(parts=[WIRE.event(end), WIRE.event({"type": "message_stop"})])]
-    with pytest.raises(errors.ContentRefused, match="It asks for a toxin"):
-        await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))
-
-
-async def test_paused_turn_is_continued_like_a_cut_one(clients: AnthropicFactory, stub: Stub) -> None:
-    stub.replies = [WIRE.stream(Say(["x"], finish="pause_turn"))]
-    assert (await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))).is_truncated
 
 
 async def test_system_prompt_history_and_step_are_marked_for_the_cache(clients: AnthropicFactory, stub: Stub) -> None:
@@ -415,38 +348,6 @@ async def test_option_that_is_refused_is_left_out(
     assert [gone in json.dumps(request.body) for request in stub.requests] == [True, False]
 
 
-@pytest.mark.parametrize("finish", ["end_turn", "stop_sequence", "something_new"])
-async def test_other_stop_reasons_are_a_stop(clients: AnthropicFactory, stub: Stub, finish: str) -> None:
-    stub.replies = [WIRE.stream(Say(["x"], finish=finish))]
-    assert (await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))).finish == "stop"
-
-
-@pytest.mark.parametrize(
-    ("part", "kind"),
-    [
-        (WIRE.error_event("overloaded_error", "Overloaded"), errors.ProviderUnavailable),
-        (WIRE.error_event("rate_limit_error", "slow down"), errors.RateLimited),
-        (WIRE.error_event("api_error", "boom"), errors.ProviderUnavailable),
-        (WIRE.error_event("invalid_request_error", "no"), errors.RequestRejected),
-        (WIRE.error_event("invalid_request_error", "prompt is too long: 5 tokens > 4 maximum"), errors.ContextOverflow),
-        (b"event: error\ndata: out of luck\n\n", errors.ProviderUnavailable),
-        (b"event: message_delta\ndata: {oops\n\n", errors.MalformedResponse),
-        (b"event: message_delta\ndata: 7\n\n", errors.MalformedResponse),
-        (b'event: message_delta\ndata: {"type": "message_delta"}\n\n', errors.MalformedResponse),
-        (b'event: content_block_delta\ndata: {"type": "content_block_delta"}\n\n', errors.MalformedResponse),
-        (b"event: message_delta\ndata: " + b"[" * 100_000 + b"\n\n", errors.MalformedResponse),
-    ],
-)
-async def test_events_that_are_failures(
-    clients: AnthropicFactory, stub: Stub, part: bytes, kind: type[errors.ProviderError]
-) -> None:
-    stub.replies = [Http(parts=[part])]
-    with pytest.raises(errors.ProviderError) as caught:
-        await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))
-    assert type(caught.value) is kind
-
-
-# What is not listed is a status error, mapped by its status: see test_failures and test_remote.
 EXCEPTIONS = {
     "AnthropicError": errors.RequestRejected,
     "APIError": errors.ProviderUnavailable,

@@ -14,11 +14,9 @@ from massmem.core.attachments import make_attachment
 from massmem.core.messages import (
     ChatMessage,
     ChatRequest,
-    Reply,
     RetryChunk,
     ToolCall,
     ToolSpec,
-    Usage,
 )
 from massmem.providers.http import kind_of
 from massmem.providers.learnt import LearntModels
@@ -289,126 +287,12 @@ async def test_a_value_that_is_too_large_is_an_error_at_once(clients: OpenAIFact
     assert len(stub.requests) == 1
 
 
-def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    return WIRE.event(WIRE.chunk(delta, finish))
-
-
-ODD: dict[str, tuple[list[bytes], Reply]] = {
-    "reasoning under its other name": (
-        [event({"reasoning": "hm"}), event({"content": "x"}, "stop")],
-        Reply("x", "hm", finish="stop"),
-    ),
-    "Mistral's parts": (
-        [event({"content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": "x"}]}, "stop")],
-        Reply("x", finish="stop"),
-    ),
-    "no delta, null contents": (
-        [WIRE.event({"choices": [{"index": 0, "delta": None}]}), event({"content": None}), event({}, "stop")],
-        Reply(finish="stop"),
-    ),
-    "two calls with the same index": (
-        [
-            event({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]}),
-            event({"tool_calls": [{"index": 0, "id": "b", "function": {"name": "g", "arguments": "["}}]}),
-            event({"tool_calls": [{"index": 0, "function": {"arguments": "]"}}]}, "stop"),
-        ],
-        Reply(tool_calls=[ToolCall("a", "f", "{}"), ToolCall("b", "g", "[]")], finish="stop"),
-    ),
-    "a call without id and index, with arguments as an object": (
-        [event({"tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}, "tool_calls")],
-        Reply(tool_calls=[ToolCall("call_0", "f", '{"a": 1}')], finish="tool_calls"),
-    ),
-    "a word for done that nobody knows": ([event({"content": "x"}, "eos")], Reply("x", finish="stop")),
-    "Mistral's word for the limit": ([event({"content": "x"}, "model_length")], Reply("x", finish="length")),
-    "comments and empty lines": ([b": ping\n\n", event({"content": "x"}, "stop")], Reply("x", finish="stop")),
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-async def test_dialects(clients: OpenAIFactory, stub: Stub, name: str) -> None:
-    parts, expected = ODD[name]
-    stub.replies = [Http(parts=[*parts, b"data: [DONE]\n\n"])]
-    reply = await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
-    assert (reply.text, reply.reasoning, reply.tool_calls, reply.finish) == (
-        expected.text,
-        expected.reasoning,
-        expected.tool_calls,
-        expected.finish,
-    )
-    assert not reply.usage.reported
-
-
-async def test_usage_with_the_cached_part_at_the_top(clients: OpenAIFactory, stub: Stub) -> None:
-    usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 4}
-    deepseek: dict[str, Any] = {"choices": [], "usage": usage}
-    done = event({}, "stop")
-    stub.replies = [Http(parts=[done, WIRE.event(deepseek)])]
-    provider = open_openai(clients, stub)
-    assert (await ask(provider, ChatRequest(ASK, "answer"))).usage == Usage(9, 2, 4, 1, cost=0.0)
-
-
-async def test_a_server_that_leaves_the_cached_part_out_of_the_prompt_is_put_right(
-    clients: OpenAIFactory, stub: Stub
-) -> None:
-    usage = {"prompt_tokens": 30, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 900}}
-    stub.replies = [Http(parts=[event({"content": "x"}, "stop"), WIRE.event({"choices": [], "usage": usage})])]
-    assert (await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(930, 2, 900, 1, cost=0.0)
-
-
-@pytest.mark.parametrize("number", [20.5, "20", -500, 10**30, True, None, [1]])
-async def test_impossible_number_of_tokens_is_replaced_by_our_own_count(
-    clients: OpenAIFactory, stub: Stub, number: object
-) -> None:
-    usage = {"prompt_tokens": number, "completion_tokens": number, "prompt_tokens_details": {"cached_tokens": number}}
-    stub.replies = [
-        Http(parts=[event({"content": "Paris, France"}, "stop"), WIRE.event({"choices": [], "usage": usage})])
-    ]
-    reply = await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
-    prompt = sum(len(message.content) for message in ASK) // 4
-    assert (reply.text, reply.usage) == ("Paris, France", Usage(prompt, 3, 0, 1, reported=False, cost=0.0))
-
-
-@pytest.mark.parametrize("usage", ["12 tokens", 12, [12]])
-async def test_usage_in_an_unknown_form_does_not_cost_the_reply(
-    clients: OpenAIFactory, stub: Stub, usage: object
-) -> None:
-    stub.replies = [Http(parts=[event({"content": "Paris"}, "stop"), WIRE.event({"choices": [], "usage": usage})])]
-    reply = await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
-    assert (reply.text, reply.usage.reported) == ("Paris", False)
-
-
 async def test_a_connection_that_breaks_after_the_finish_reason_costs_only_the_usage(
     clients: OpenAIFactory, stub: Stub
 ) -> None:
-    stub.replies = [Http(parts=[event({"content": "Paris."}, "stop"), Cut])]
+    stub.replies = [Http(parts=[WIRE.event(WIRE.chunk({"content": "Paris."}, "stop")), Cut])]
     reply = await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
     assert (reply.text, reply.usage.reported) == ("Paris.", False)
-
-
-@pytest.mark.parametrize(
-    ("parts", "kind"),
-    [
-        ([event({"refusal": "I will not."}), event({}, "stop")], errors.ContentRefused),
-        ([event({"content": "x"}, "content_filter")], errors.ContentRefused),
-        ([event({"content": "x"}, "insufficient_system_resource")], errors.ProviderUnavailable),
-        ([WIRE.event({"choices": "x"})], errors.MalformedResponse),
-        ([WIRE.event({"choices": [7]})], errors.MalformedResponse),
-        ([WIRE.event([1, 2])], errors.MalformedResponse),
-        ([WIRE.event(7)], errors.MalformedResponse),
-        ([b"data: " + b"[" * 100_000 + b"\n\n"], errors.MalformedResponse),
-        ([b'data: "\xff\xfe"\n\n'], errors.MalformedResponse),
-        ([WIRE.error_event("server_error", "boom")], errors.ProviderUnavailable),
-        ([WIRE.error_event("429", "slow down")], errors.RateLimited),
-        ([WIRE.event({"error": "boom"})], errors.ProviderUnavailable),
-    ],
-)
-async def test_replies_that_are_failures(
-    clients: OpenAIFactory, stub: Stub, parts: list[bytes], kind: type[errors.ProviderError]
-) -> None:
-    stub.replies = [Http(parts=parts)]
-    with pytest.raises(errors.ProviderError) as caught:
-        await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
-    assert type(caught.value) is kind
 
 
 EXCEPTIONS = {

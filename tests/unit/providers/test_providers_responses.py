@@ -1,6 +1,5 @@
 """What goes over the wire to the Responses API, what comes back, and when it is used."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from massmem.config.models import BackendConfig
 from massmem.core import errors
 from massmem.core.attachments import make_attachment
-from massmem.core.messages import ChatMessage, ChatRequest, Reply, RetryChunk, ToolCall, ToolSpec
+from massmem.core.messages import ChatMessage, ChatRequest, RetryChunk, ToolCall, ToolSpec
 from massmem.providers.base import Thoughts
 from massmem.providers.openai import OpenAIFactory
 from massmem.providers.presets import resolve
@@ -222,88 +221,3 @@ async def test_thoughts_before_a_call_go_back_with_its_result(clients: OpenAIFac
         "reasoning", "function_call", "function_call_output",
     ]  # fmt: skip
     assert stub.requests[1].body["input"][2] == thought
-
-
-def event(**fields: Any) -> bytes:
-    return WIRE.event(fields)
-
-
-DONE = event(type="response.completed", response={"status": "completed"})
-ODD: dict[str, tuple[list[bytes], Reply]] = {
-    "open reasoning": (
-        [event(type="response.reasoning_text.delta", delta="hm"), DONE],
-        Reply("", "hm", finish="stop"),
-    ),
-    "two parts of a summary": (
-        [
-            event(type="response.reasoning_summary_part.added", summary_index=0),
-            event(type="response.reasoning_summary_text.delta", delta="a"),
-            event(type="response.reasoning_summary_part.added", summary_index=1),
-            event(type="response.reasoning_summary_text.delta", delta="b"),
-            DONE,
-        ],
-        Reply("", "a\n\nb", finish="stop"),
-    ),
-    "a call without id and arguments": (
-        [event(type="response.output_item.done", item={"type": "function_call", "name": "f", "arguments": ""}), DONE],
-        Reply(tool_calls=[ToolCall("call_0", "f", "{}")], finish="tool_calls"),
-    ),
-    "an end without details": (
-        [event(type="response.incomplete", response={"status": "incomplete", "incomplete_details": None})],
-        Reply(finish="length"),
-    ),
-    "events that nobody knows": (
-        [event(type="response.sung"), event(type="response.output_item.done", item={"type": "song"}), DONE],
-        Reply(finish="stop"),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-async def test_dialects(clients: OpenAIFactory, stub: Stub, name: str) -> None:
-    parts, expected = ODD[name]
-    stub.replies = [Http(parts=parts)]
-    reply = await ask(open_openai(clients, stub, api="responses"), ChatRequest(ASK, "answer"))
-    assert (reply.text, reply.reasoning, reply.tool_calls, reply.finish) == (
-        expected.text,
-        expected.reasoning,
-        expected.tool_calls,
-        expected.finish,
-    )
-    assert not reply.usage.reported
-
-
-REFUSED = {"type": "refusal", "refusal": "I will not."}
-
-
-def failure_event(code: str, message: str) -> bytes:
-    response = {"status": "failed", "error": {"code": code, "message": message}}
-    return event(type="response.failed", response=response)
-
-
-@pytest.mark.parametrize(
-    ("parts", "kind"),
-    [
-        ([event(type="response.refusal.delta", delta="I will not."), DONE], errors.ContentRefused),
-        ([event(type="response.refusal.done", refusal="I will not."), DONE], errors.ContentRefused),
-        (
-            [event(type="response.output_item.done", item={"type": "message", "content": [REFUSED]}), DONE],
-            errors.ContentRefused,
-        ),
-        ([failure_event("server_error", "boom")], errors.ProviderUnavailable),
-        ([failure_event("rate_limit_exceeded", "slow down")], errors.RateLimited),
-        ([failure_event("context_length_exceeded", "Your input exceeds the context window")], errors.ContextOverflow),
-        ([event(type="response.failed", response={"status": "failed", "error": None})], errors.ProviderUnavailable),
-        ([event(type="response.output_text.delta")], errors.MalformedResponse),
-        ([event(type="response.completed", response=7)], errors.MalformedResponse),
-        ([WIRE.event([1, 2])], errors.MalformedResponse),
-        ([event(type="response.output_text.delta", delta="x")], errors.StreamInterrupted),
-    ],
-)
-async def test_replies_that_are_failures(
-    clients: OpenAIFactory, stub: Stub, parts: list[bytes], kind: type[errors.ProviderError]
-) -> None:
-    stub.replies = [Http(parts=parts)]
-    with pytest.raises(errors.ProviderError) as caught:
-        await ask(open_openai(clients, stub, api="responses"), ChatRequest(ASK, "answer"))
-    assert type(caught.value) is kind, json.dumps(str(caught.value))

@@ -59,6 +59,8 @@ def test_a_reply_is_a_call_or_says_that_none_is_needed():
     [
         ('{"action": "mcp__f__read", "arguments": {"path": "a"}}', {"path": "a"}),
         ('Sure:\n```json\n{"action": "mcp__f__read"}\n```', {}),
+        ('{"name": "f.read", "arguments": "{\\"path\\": \\"a\\"}"}', {"path": "a"}),
+        ("<tool_call>mcp__f__read\n<arg_key>path</arg_key>\n<arg_value>a</arg_value></tool_call>", {"path": "a"}),
     ],
 )
 def test_a_call_is_read(text: str, arguments: dict[str, Any]):
@@ -223,8 +225,19 @@ def test_a_new_answer_by_tool_call():
         'Sure:\n```json\n{"reason": "r", "action": "vote", "choice": "c"}\n```',
         '{"reason": "r", "action": "vote", "choice": "Answer C."}',
         '{"reason": "r", "choice": "C"}',
+        '{"reason": "r", "choice": "**answer c**"}',
         '{"name": "vote", "arguments": {"reason": "r", "choice": "C"}}',
         '{{"name": "vote", "arguments": {"reason": "r", "choice": "C"}}}',
+        'I compare {a} with {"a": 1}: {"reason": "r", "choice": "C"}',
+        '{"type": "function", "function": {"name": "functions.vote", "arguments": '
+        '"{\\"reason\\": \\"r\\", \\"choice\\": \\"C\\"}"}}',
+        '{"tool": "Vote", "parameters": {"reason": "r", "choice": "C"}}',
+        '<|python_tag|>{"name": "vote", "parameters": {"reason": "r", "choice": "C"}}',
+        '[TOOL_CALLS]vote{"reason": "r", "choice": "C"}',
+        '<|tool_call_begin|>functions.vote:0<|tool_call_argument_begin|>{"reason": "r", "choice": "C"}',
+        "<tool_call>\n<function=vote>\n<parameter=reason>\nr\n</parameter>\n<parameter=choice>\nC\n</parameter>\n</function>",
+        "<tool_call>vote\n<arg_key>reason</arg_key>\n<arg_value>r</arg_value>\n<arg_key>choice</arg_key><arg_value>C</arg_value>",
+        '<invoke name="vote"><parameter name="reason">r</parameter><parameter name="choice">C</parameter></invoke>',
     ],
 )
 def test_a_vote_as_json_text(text: str):
@@ -238,7 +251,15 @@ def test_new_answer_as_json_text_needs_no_name():
 WRITTEN = '{"name": "vote", "arguments": {"choice": "C"}}'
 
 
-@pytest.mark.parametrize("text", [WRITTEN, f"<tool_call>\n{WRITTEN}\n</tool_call>", f"```json\n{WRITTEN}\n```"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        WRITTEN,
+        '<function=vote>{"choice": "C"}</function>',
+        f"<tool_call>\n{WRITTEN}\n</tool_call>",
+        f"```json\n{WRITTEN}\n```",
+    ],
+)
 def test_reply_that_is_a_tool_call_written_as_text_is_one(text: str):
     assert find_written_call(text) == ToolCall("", "vote", '{"choice": "C"}')
 

@@ -29,6 +29,7 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RateLimited,
     RequestRejected,
+    StreamInterrupted,
 )
 from massmem.memory.extraction.extractor import (
     LONGEST_SUMMARY,
@@ -119,7 +120,7 @@ async def test_nothing_to_remember_is_no_error(stub: Stub, open_extractor: Open,
         (completion(None, refusal="I cannot help with that."), ContentRefused),
         (completion("", "content_filter"), ContentRefused),
         (reply(200, {"unexpected": True}), MalformedResponse),
-        (reply(200, {"choices": []}), MalformedResponse),
+        (reply(200, {"choices": []}), StreamInterrupted),
         (failing(500), ProviderUnavailable),
         (failing(503), ProviderUnavailable),
         (failing(429, "slow down"), RateLimited),
