@@ -29,9 +29,8 @@ from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema
 from massmem.providers.failures import ErrorContext, Refusal
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
 from massmem.providers.normaliser import Json, ReplyReader
-from massmem.providers.pauses import Pause
 from massmem.providers.presets import Endpoint
-from massmem.providers.retry import RetryBudget
+from massmem.providers.retry import Pause, RetryBudget
 
 log = logging.getLogger(__name__)
 

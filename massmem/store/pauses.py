@@ -5,7 +5,7 @@ import math
 from typing import TYPE_CHECKING
 
 from massmem.core.errors import InputError
-from massmem.providers.pauses import LocalPauses, Pauses, SharedPauses
+from massmem.providers.retry import LocalPauses, Pauses, SharedPauses
 
 if TYPE_CHECKING:
     from massmem.store.redis.server import Server
