@@ -8,7 +8,7 @@ each of which the model takes notes.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from massmem.config.models import AgentConfig
@@ -91,6 +91,8 @@ class TokenMeter:
     """The model is known to be small, whatever its window."""
     remember: Callable[[int], None] | None = None
     """Takes a window that the server named when it refused a prompt, for later processes."""
+    short_counts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Of prompts of which the server counted much less than we did: our tokens, and the server's."""
 
     @property
     def is_small(self) -> bool:
