@@ -424,7 +424,7 @@ def parse_error_body(
 def find_failure(event: Mapping[str, Any]) -> ErrorReply | None:
     """Return the error that a JSON object with status 200 is, an event of a stream or a whole body; None: it is none.
 
-    Gateways send errors beside `choices`, in `base_resp`, with a code, with `success: false`, and as words alone.
+    Gateways send errors beside `choices`, in `base_resp`, with a code, or with `success: false`.
     """
     error, status = event.get("error") or event.get("errors"), event.get("base_resp")
     is_failure = (
@@ -433,9 +433,7 @@ def find_failure(event: Mapping[str, Any]) -> ErrorReply | None:
         or event.get("success") is False
         or (isinstance(status, Mapping) and _is_bad_code(cast("Mapping[str, Any]", status).get("status_code")))
     )
-    if not is_failure and event.keys().isdisjoint(_OF_REPLIES):
-        code = event.get("code")
-        is_failure = _is_bad_code(code) or (code is None and bool(_Body(event).text))
+    is_failure = is_failure or (event.keys().isdisjoint(_OF_REPLIES) and _is_bad_code(event.get("code")))
     return parse_error_body(200, event) if is_failure else None
 
 

@@ -31,7 +31,7 @@ from massmem.core.messages import (
 )
 from massmem.core.text import one_line
 from massmem.providers.base import read_count, read_detail, read_usage
-from massmem.providers.failures import ErrorContext, ErrorReply, clean_message, parse_error_body
+from massmem.providers.failures import ErrorContext, clean_message, find_failure, parse_error_body
 
 log = logging.getLogger(__name__)
 
@@ -398,7 +398,7 @@ class ReplyReader(ABC):
             self._leave_out(one_line(element, 60) if isinstance(element, str) else f"an event that is {element!r:.20}")
             return
         event = cast("Json", element)
-        if (error := find_error(event)) and not self.is_complete:
+        if (error := find_failure(event)) and not self.is_complete:
             raise error.error(self._context)
         self._unknown = self._unknown if set(self.marks) & event.keys() else self._unknown or event
         try:
@@ -537,13 +537,6 @@ class ReplyReader(ABC):
 
     def _leave_out(self, what: str) -> None:
         self._odd[what] = None
-
-
-def find_error(event: Json) -> ErrorReply | None:
-    """Return the error that an event of a reply is, None for any other."""
-    error = event.get("error")
-    is_error = any(cast("Json", error).values()) if isinstance(error, dict) else bool(error)
-    return parse_error_body(200, event) if is_error or event.get("type") == "error" else None
 
 
 def _name_kind(value: object) -> str:
