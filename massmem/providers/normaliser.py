@@ -11,7 +11,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from massmem.core.calls import find_tool_name, parse_object
@@ -30,7 +30,7 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.core.text import one_line
-from massmem.providers.base import read_count, read_detail, read_usage
+from massmem.providers.base import read_count, read_usage
 from massmem.providers.failures import ErrorContext, clean_message, find_failure, parse_error_body
 
 log = logging.getLogger(__name__)
@@ -380,7 +380,8 @@ class ReplyReader(ABC):
         """What was left out."""
         self._unknown: Json = {}
         """The first element that is nothing of the protocol."""
-        self._usage_fields: Json = {}
+        self._counts: dict[str, int] = {}
+        """Tokens, by the names that the server gives them."""
 
     @property
     def length(self) -> int:
@@ -450,13 +451,19 @@ class ReplyReader(ABC):
     def _keep_thoughts(self, calls: Sequence[ToolCall]) -> None:  # noqa: B027 - not all protocols have them
         """Keep what the server wants back with these calls."""
 
-    @abstractmethod
-    def _usage(self) -> Usage: ...
+    def _add_counts(self, usage: object) -> None:
+        """Note the token counts of an event. They are running totals, and each event may have some of them."""
+        fields = self._object(usage, "usage")
+        parts = (fields.get(name) for name in fields if name.endswith("_tokens_details"))
+        for group in (*(cast("Json", part) for part in parts if isinstance(part, dict)), fields):
+            counts = {name: count for name, value in group.items() if (count := read_count(value)) is not None}
+            self._counts |= {name: count for name, count in counts.items() if count or name not in self._counts}
 
-    def _estimate(self) -> Usage:
-        """Return our own count of the request and its reply, for servers that report none."""
+    def _usage(self) -> Usage:
+        """Return the usage; our own count stands for what the server does not report."""
         prompt = sum(len(message.content) for message in self._request.messages)
-        return Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
+        estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
+        return read_usage(self._counts, estimate)
 
     def _write(self, text: str, *, is_thought: bool = False, final: bool = False) -> Iterator[Chunk]:
         """Yield a piece of the text, or of what the model thought."""
@@ -550,8 +557,9 @@ class ChatReader(ReplyReader):
     marks: ClassVar[Collection[str]] = ("choices", "usage")
 
     def _read(self, event: Json) -> Iterator[Chunk]:
-        self._usage_fields = self._object(event.get("usage"), "usage") or self._usage_fields
+        self._add_counts(event.get("usage"))
         for choice in self._objects(event.get("choices"), "choice"):
+            self._add_counts(choice.get("usage"))  # Moonshot's place
             self._end(choice.get("finish_reason"))
             # A whole completion has a message; some servers end a stream with it.
             delta = self._object(choice.get("delta"), "delta")
@@ -569,13 +577,3 @@ class ChatReader(ReplyReader):
             function = self._object(call.get("function"), "function") or call
             place = self._find_place(call.get("index"), number if len(calls) > 1 else None)
             self._add_call(place, call.get("id"), function.get("name"), function.get("arguments"))
-
-    def _usage(self) -> Usage:
-        fields = self._usage_fields
-        # DeepSeek names the cached part at the top level.
-        cached = read_detail(fields, "prompt_tokens_details", "cached_tokens") or fields.get("prompt_cache_hit_tokens")
-        usage = read_usage(fields.get("prompt_tokens"), fields.get("completion_tokens"), cached, self._estimate())
-        reasoning = read_count(read_detail(fields, "completion_tokens_details", "reasoning_tokens"))
-        usage = replace(usage, reasoning=reasoning or 0)
-        # The cached part belongs to the prompt; where it is larger, the server counts only what it read anew.
-        return replace(usage, prompt=usage.prompt + usage.cached) if usage.cached > usage.prompt else usage
