@@ -682,7 +682,9 @@ def _text_of(text: str) -> str:
     text = text[: 20 * _MAX_MESSAGE].strip()
     if not re.match("<[a-z!?]", text, re.IGNORECASE):
         return text
-    title = re.search(r"<title[^>]*>(.*?)</title", text, re.IGNORECASE | re.DOTALL)
+    if words := re.search(r"<message[^>]*>([^<]+)", text, re.IGNORECASE):  # XML
+        return words[1].strip()
+    title = re.search(r"<title[^>]*>([^<]+)", text, re.IGNORECASE)
     return "an HTML page instead of an API's reply" + (f": {title[1].strip()}" if title else "")
 
 

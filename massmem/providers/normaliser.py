@@ -437,7 +437,7 @@ class ReplyReader(ABC):
         yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, self._usage())
 
     def _explain_missing_end(self) -> ProviderError:
-        if self._unknown and not self.length and (error := parse_error_body(200, self._unknown)).text:
+        if self._unknown and (error := parse_error_body(200, self._unknown)).text:
             return error.error(self._context)
         if not self.length and (self._odd or self._unknown):
             what = "; ".join(self._odd) or f"an object with {', '.join(self._unknown)}"
@@ -560,6 +560,8 @@ class ChatReader(ReplyReader):
         self._add_counts(event.get("usage"))
         for choice in self._objects(event.get("choices"), "choice"):
             self._add_counts(choice.get("usage"))  # Moonshot's place
+            if error := find_failure({"error": choice.get("error")}):  # OpenRouter's
+                raise error.error(self._context)
             self._end(choice.get("finish_reason"))
             # A whole completion has a message; some servers end a stream with it.
             delta = self._object(choice.get("delta"), "delta")

@@ -152,6 +152,7 @@ def test_codes_say_more_than_the_status(status: int, code: str, kind: type[error
             "<!doctype html><title>502 Bad Gateway</title><p>nginx",
             "an HTML page instead of an API's reply: 502 Bad Gateway",
         ),
+        ("<?xml version='1.0'?><Error><Code>Denied</Code><Message>m</Message></Error>", "m"),
         ("<400> InternalError.Algo: m", "<400> InternalError.Algo: m"),
         (None, "Bad Gateway"),
         ({}, "Bad Gateway"),
