@@ -85,8 +85,8 @@ _MOMENTS_FROM, _MILLISECONDS_FROM = 1e9, 1e11
 _LONGEST_GUESS = 30.0
 """Seconds. OpenAI and others tell when a limit is whole again, long after the next request may be sent."""
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_TIME_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])")
+_UNITS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_TIME_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|[smhd])")
 _DURATION = (
     r"(?:\d+(?:\.\d+)?\s*(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?![a-z]),?\s*)+"
 )
@@ -105,7 +105,7 @@ _WAIT_FIELD = re.compile(
 # How servers say that the prompt is too long: what they count, and that it is too much. What speaks of the reply alone,
 # of what refills with time, or of another field is something else.
 _PROMPT = re.compile(
-    r"\bcontext\b|context_length|\bprompt(?:s|_tokens)?\b|\binputs?\b|\bmessages?\b|\b(?:conversation|question|sequence)\b|\bn_ctx\b"
+    r"\bcontext\b|context_length|\bprompt(?:s|_tokens)?\b|\b(?:inputs?|messages?|conversation|question|sequence|n_ctx)\b"
     r"|\brequest\b.{0,20}(?:exceed|token)|tokens in (?:the )?request",
     re.IGNORECASE,
 )

@@ -256,7 +256,7 @@ class Compressor:
         compression = await self._compress(prompt, round_, "overflow", _utterances_of(reply, error.partial))
         event = compression.event.model_copy(update={"before": max(filled, compression.event.before)})
         if event.after > self.budget.limit or event.after >= event.before:
-            raise self.explain_too_long(compression.prompt) from error
+            raise self.explain_too_long(compression.prompt, error) from error
         return Compression(compression.prompt, event)
 
     def require_fit(self, prompt: Prompt, tokens: int) -> None:
@@ -276,8 +276,9 @@ class Compressor:
             raise self.explain_too_long(smallest)
         prompt.tokens(meter.buffer)  # the buffer holds what is sent
 
-    def explain_too_long(self, prompt: Prompt) -> DoesNotFit:
-        return explain_too_long(prompt, self.config, self.meter.window, self.meter.buffer)
+    def explain_too_long(self, prompt: Prompt, refusal: ContextOverflow | None = None) -> DoesNotFit:
+        said = refusal.message if refusal is not None else ""
+        return explain_too_long(prompt, self.config, self.meter.window, self.meter.buffer, said)
 
     async def _compress_above_threshold(
         self, prompt: Prompt, round_: int, why: CompressionReason, tokens: int

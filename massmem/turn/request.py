@@ -134,7 +134,7 @@ class RequestSender:
                 async for event in progress:
                     yield event
         except ContextOverflow as e:
-            raise self._compressor.explain_too_long(step.prompt) from e
+            raise self._compressor.explain_too_long(step.prompt, e) from e
 
     async def _receive(self, step: Step, estimated: int) -> AsyncGenerator[Progress, None]:
         """Send one request, and a second one when its reply nears the end of the window or was cut at its limit."""

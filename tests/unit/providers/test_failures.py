@@ -244,6 +244,7 @@ RETRY_INFO = [
         ({"error": {"message": "slow", "retry_after": None}}, None),
         ({"error": {"message": "slow", "retry_after": True}}, None),
         ({"message": "Please try again in 20ms."}, 0.02),
+        ({"message": "Please try again in 20 milliseconds."}, 0.02),
         ({"message": "Please try again in 1m3.5s."}, 63.5),
         ({"message": "Please retry after 6 seconds."}, 6),
         ({"message": "Request was throttled. Expected available in 30 seconds."}, 30),
