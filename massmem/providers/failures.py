@@ -84,6 +84,7 @@ _MOMENTS_FROM, _MILLISECONDS_FROM = 1e9, 1e11
 """Larger numbers are seconds, or milliseconds, since 1970; smaller ones are seconds from now."""
 _LONGEST_GUESS = 30.0
 """Seconds. OpenAI and others tell when a limit is whole again, long after the next request may be sent."""
+_RESET_HEADERS = ("x-ratelimit-reset", "ratelimit-reset", "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
 
 _UNITS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _TIME_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|[smhd])")
@@ -139,7 +140,7 @@ _WINDOW_IN_WORDS = tuple(
         rf"\[\d+, ?{_N}\]",
         r"(?:limit|max\w*|n_ctx|(?:longer|larger|more|less) than|up to|at most|only|exceed"
         r"|context(?: size| length| window)?)"
-        rf"[^\w.;]+(?:(?!by\b|exceeded\b|requested\b|given\b|output\b|n_keep\b)[a-z_'`]+[^\w.;]+){{0,6}}?{_N}",
+        rf"[^\w.;'`]+(?:(?!by\b|exceeded\b|requested\b|given\b|output\b|n_keep\b)[a-z_'`]+[^\w.;'`]+){{0,6}}?[`']?{_N}",
         rf"{_N} (?:tokens? )?(?:max|limit|context|allowed)",
     )
 )
@@ -339,6 +340,8 @@ _ECHOES = ("input", "ctx", "url", "links", "request", "messages", "failedgenerat
 _DEEPEST, _MOST_SENTENCES = 8, 3
 _OF_REPLIES = ("id", "type", "object", "choices", "delta", "usage", "output", "content", "candidates")
 """An event of a reply has one of these."""
+_FINE = ("", "0", "200", "ok", "success", "none", "null", "false")
+"""Codes of what is no error."""
 
 
 class _Body:
@@ -356,9 +359,9 @@ class _Body:
     def text(self) -> str:
         """Its sentences, without those that another one holds; "" for a body without words."""
         sentences = self.sentences or self._lesser
-        whole = [s for i, s in enumerate(sentences) if not any(s in other for other in sentences[:i])]
-        whole = [s for i, s in enumerate(whole) if not any(s in other for other in whole[i + 1 :])]
-        return "; ".join(whole[:_MOST_SENTENCES])
+        others = [{*sentences} - {sentence} for sentence in sentences]
+        whole = {s: None for s, rest in zip(sentences, others, strict=True) if not any(s in other for other in rest)}
+        return "; ".join([*whole][:_MOST_SENTENCES])
 
     @property
     def retry_after(self) -> float | None:
@@ -368,7 +371,8 @@ class _Body:
             seconds = match and _read_wait(value, datetime.now(UTC))
             if match and seconds is not None:
                 return seconds / 1000 if (match["unit"] or "").startswith("m") else seconds
-        return find_wait(self.text)
+        words = _WAIT_IN_WORDS.search(self.text)
+        return words and _read_wait(words["wait"] or words["moment"], datetime.now(UTC))
 
     def _read(self, value: object, name: str, depth: int) -> None:
         if isinstance(value, str) and value.strip()[:1] in ("{", "["):
@@ -376,7 +380,8 @@ class _Body:
         if depth > _DEEPEST or name in _ECHOES:
             return
         if isinstance(value, Mapping):
-            fields = {_letters(str(key)): inner for key, inner in cast("Mapping[Any, object]", value).items()}
+            items = cast("Mapping[Any, object]", value).items()
+            fields = {"".join(filter(str.isalnum, str(key))).lower(): inner for key, inner in items}
             place = fields.get("loc")  # FastAPI names the field of the request beside its message
             if isinstance(place, list) and isinstance(fields.get("msg"), str):
                 fields["msg"] = f"{'.'.join(map(str, cast('list[object]', place)))}: {fields['msg']}"
@@ -443,16 +448,7 @@ def _says_something(error: object) -> bool:
 
 
 def _is_bad_code(code: object) -> bool:
-    return isinstance(code, str | int) and str(code).lower() not in (
-        "",
-        "0",
-        "200",
-        "ok",
-        "success",
-        "none",
-        "null",
-        "false",
-    )
+    return isinstance(code, str | int) and str(code).lower() not in _FINE
 
 
 def error_reply_of(error: BaseException) -> ErrorReply | None:
@@ -569,19 +565,8 @@ def parse_exhaustion(headers: Mapping[str, str], now: datetime | None = None) ->
 
 def _guess_wait(headers: Mapping[str, str]) -> float | None:
     """Return the seconds to wait by the headers that tell when a limit is whole again, for want of better ones."""
-    waits = [
-        wait
-        for what in ("requests", "tokens")
-        for prefix in ("x-ratelimit-reset-{}", "anthropic-ratelimit-{}-reset")
-        if (wait := _read_wait(headers.get(prefix.format(what)), datetime.now(UTC))) is not None
-    ]
-    return min(_LONGEST_GUESS, *waits) if waits else None
-
-
-def find_wait(text: str) -> float | None:
-    """Return the seconds after which a text says to try again, None when it names no time."""
-    match = _WAIT_IN_WORDS.search(text)
-    return match and _read_wait(match["wait"] or match["moment"], datetime.now(UTC))
+    waits = (_read_wait(headers.get(name), datetime.now(UTC)) for name in _RESET_HEADERS)
+    return min((_LONGEST_GUESS, *known)) if (known := [wait for wait in waits if wait is not None]) else None
 
 
 def _read_wait(value: object, now: datetime) -> float | None:
@@ -671,10 +656,6 @@ def _parse_json(text: object) -> object:
         if isinstance(text, str) and isinstance(value := json.loads(text), dict | list):
             return cast("object", value)
     return text
-
-
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalnum, name)).lower()
 
 
 def _text_of(text: str) -> str:

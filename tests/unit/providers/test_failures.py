@@ -190,36 +190,36 @@ def test_a_server_without_words_is_quoted_by_its_code() -> None:
     assert "no reason given" in parse_error_body(500, {}).error(CONTEXT).message
 
 
-@pytest.mark.parametrize(
-    ("event", "kind"),
-    [
-        ({"code": 50505, "message": "Model service overloaded.", "data": None}, errors.ProviderUnavailable),
-        ({"code": "InvalidParameter", "message": "no", "request_id": "r"}, errors.RequestRejected),
-        ({"code": "500", "msg": "no", "success": False}, errors.ProviderUnavailable),
-        ({"object": "error", "message": "The model `m` does not exist", "code": 40401}, errors.ModelNotFound),
-        ({"type": "error", "error": {"type": "permission_error", "message": "no"}}, errors.AuthenticationError),
-        ({"choices": [], "error": {"message": "no", "code": 502}}, errors.ProviderUnavailable),
-        ({"choices": None, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}, errors.RateLimited),
-        (
-            {"choices": None, "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}},
-            errors.RequestRejected,
-        ),
-        ({"id": "i", "error": "llama runner process has terminated"}, errors.ProviderUnavailable),
-        ({"error": ["invalid key"]}, errors.RequestRejected),
-        ({"errors": [{"message": "content filter"}]}, errors.ContentRefused),
-        ({"code": 401, "msg": "no"}, errors.AuthenticationError),
-        ({"message": "warming up"}, None),
-        ({"error": {"code": 1261}}, errors.ContextOverflow),
-        ({"error": True}, errors.ProviderUnavailable),
-        ({"error": {"message": "", "code": 0}, "choices": [{}]}, None),
-        ({"error": {}, "code": 0, "base_resp": {"status_code": 0, "status_msg": ""}, "choices": [{}]}, None),
-        ({"code": 200, "msg": "success", "data": {"choices": []}}, None),
-        ({"type": "message_start", "message": {"role": "assistant"}}, None),
-        ({"id": "i", "usage": {}}, None),
-        ({"type": "ping"}, None),
-        ({}, None),
-    ],
-)
+ERRORS: list[tuple[dict[str, Any], type[errors.ProviderError] | None]] = [
+    ({"code": 50505, "message": "Model service overloaded.", "data": None}, errors.ProviderUnavailable),
+    ({"code": "InvalidParameter", "message": "no", "request_id": "r"}, errors.RequestRejected),
+    ({"code": "500", "msg": "no", "success": False}, errors.ProviderUnavailable),
+    ({"object": "error", "message": "The model `m` does not exist", "code": 40401}, errors.ModelNotFound),
+    ({"type": "error", "error": {"type": "permission_error", "message": "no"}}, errors.AuthenticationError),
+    ({"choices": [], "error": {"message": "no", "code": 502}}, errors.ProviderUnavailable),
+    ({"choices": None, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}, errors.RateLimited),
+    (
+        {"choices": None, "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}},
+        errors.RequestRejected,
+    ),
+    ({"id": "i", "error": "llama runner process has terminated"}, errors.ProviderUnavailable),
+    ({"error": ["invalid key"]}, errors.RequestRejected),
+    ({"errors": [{"message": "content filter"}]}, errors.ContentRefused),
+    ({"code": 401, "msg": "no"}, errors.AuthenticationError),
+    ({"message": "warming up"}, None),
+    ({"error": {"code": 1261}}, errors.ContextOverflow),
+    ({"error": True}, errors.ProviderUnavailable),
+    ({"error": {"message": "", "code": 0}, "choices": [{}]}, None),
+    ({"error": {}, "code": 0, "base_resp": {"status_code": 0, "status_msg": ""}, "choices": [{}]}, None),
+    ({"code": 200, "msg": "success", "data": {"choices": []}}, None),
+    ({"type": "message_start", "message": {"role": "assistant"}}, None),
+    ({"id": "i", "usage": {}}, None),
+    ({"type": "ping"}, None),
+    ({}, None),
+]
+
+
+@pytest.mark.parametrize(("event", "kind"), ERRORS)
 def test_errors_with_status_200(event: dict[str, Any], kind: type[errors.ProviderError] | None) -> None:
     reply = find_failure(event)
     assert (reply and reply.kind) == kind
