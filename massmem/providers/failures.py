@@ -312,8 +312,8 @@ class ErrorReply:
         if status < 500 and (is_final or any("perday" in code for code in self.codes)):
             return RequestRejected
         if status == 200:
-            said = " ".join((*self.codes, self.text))
-            words = (kind for pattern, kind in _KIND_BY_WORDS if re.search(pattern, said, re.IGNORECASE))
+            text = " ".join((*self.codes, self.text))
+            words = (kind for pattern, kind in _KIND_BY_WORDS if re.search(pattern, text, re.IGNORECASE))
             return next(words, ProviderUnavailable)
         return ProviderUnavailable if status >= 500 else _KIND_BY_STATUS.get(status, RequestRejected)
 

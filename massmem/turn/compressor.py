@@ -277,8 +277,8 @@ class Compressor:
         prompt.tokens(meter.buffer)  # the buffer holds what is sent
 
     def explain_too_long(self, prompt: Prompt, refusal: ContextOverflow | None = None) -> DoesNotFit:
-        said = refusal.message if refusal is not None else ""
-        return explain_too_long(prompt, self.config, self.meter.window, self.meter.buffer, said)
+        reason = refusal.message if refusal is not None else ""
+        return explain_too_long(prompt, self.config, self.meter.window, self.meter.buffer, reason)
 
     async def _compress_above_threshold(
         self, prompt: Prompt, round_: int, why: CompressionReason, tokens: int

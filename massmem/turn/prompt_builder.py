@@ -284,10 +284,10 @@ def explain_too_long(prompt: Prompt, config: AgentConfig, window: int, buffer: B
         "the tools": whole - replace(prompt, tools=(), schema=None).tokens(buffer),
     }
     name = max(parts, key=lambda part: parts[part])
-    said = f"; {refusal}" if refusal else ""
+    reason = f"; {refusal}" if refusal else ""
     return DoesNotFit(
         f"{config.backend.model or config.backend.type} reads {window:,} tokens, and the smallest prompt has "
-        f"{whole:,}: {name} alone takes {parts[name]:,} tokens{said}",
+        f"{whole:,}: {name} alone takes {parts[name]:,} tokens{reason}",
         _HINTS[name],
         prompt_tokens=whole,
         window=window,

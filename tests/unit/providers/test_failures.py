@@ -37,8 +37,8 @@ NAMES_NO_PROMPT = ("Zai", "Kimi2")
 
 @pytest.mark.parametrize("line", OVERFLOWS.split("\n\n", 1)[1].splitlines())
 def test_each_way_of_saying_context_too_long(line: str) -> None:
-    said, text = line.split(": ", 1)
-    *numbers, name = said.split(" ", 2)
+    origin, text = line.split(": ", 1)
+    *numbers, name = origin.split(" ", 2)
     prompt, window = (None if number == "-" else int(number) for number in numbers)
     for status in (400, 403, 413, 422, 429, 500, 200):
         if status == 429 and name in NAMES_NO_PROMPT:
@@ -288,7 +288,7 @@ def test_wait_until_a_moment(form: str) -> None:
         ({"message": "The neurons for today are used: daily free allocation"}, errors.RequestRejected),
     ],
 )
-def test_what_no_wait_helps_against_is_not_tried_again(body: object, kind: type[errors.ProviderError]) -> None:
+def test_limit_that_no_wait_helps_against_is_not_tried_again(body: object, kind: type[errors.ProviderError]) -> None:
     assert type(parse_error_body(429, {"error": body}).error(CONTEXT)) is kind
 
 
