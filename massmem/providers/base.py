@@ -176,20 +176,20 @@ def read_usage(counts: Mapping[str, int], estimate: Usage) -> Usage:
     estimate: our own count, which stands for a number that is missing or impossible. A reply is never lost because of
     its usage.
     """
-    prompt = counts.get("prompt_tokens", counts.get("input_tokens", 0))
-    completion = counts.get("completion_tokens", counts.get("output_tokens", 0))
-    read = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
-    cached = next((counts[name] for name in read if counts.get(name)), 0)
-    written = counts.get("cache_creation_input_tokens", 0)
+    prompt_tokens = counts.get("prompt_tokens", counts.get("input_tokens", 0))
+    completion_tokens = counts.get("completion_tokens", counts.get("output_tokens", 0))
+    names = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+    cached = next((counts[name] for name in names if counts.get(name)), 0)
+    written, total = counts.get("cache_creation_input_tokens", 0), counts.get("total_tokens")
     # Anthropic leaves out of input_tokens what came from the cache or went into it. So do gateways, under any name.
     is_apart = "input_tokens" in counts and any(re.fullmatch("cache_.*_input_tokens", name) for name in counts)
-    if is_apart or cached > prompt or counts.get("total_tokens") == prompt + completion + cached + written:
-        prompt += cached + written
+    if is_apart or cached > prompt_tokens or total == prompt_tokens + completion_tokens + cached + written:
+        prompt_tokens += cached + written
     return Usage(
-        prompt or estimate.prompt,
-        completion or estimate.completion,
+        prompt_tokens or estimate.prompt,
+        completion_tokens or estimate.completion,
         cached,
-        reported=bool(prompt) and (bool(completion) or estimate.completion == 0),
+        reported=bool(prompt_tokens) and (bool(completion_tokens) or estimate.completion == 0),
         reasoning=counts.get("reasoning_tokens", counts.get("thinking_tokens", 0)),
         cache_written=written,
     )
