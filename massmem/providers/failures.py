@@ -48,9 +48,7 @@ _KIND_BY_STATUS: Mapping[int, type[ProviderError]] = {
 
 # Codes and types in error bodies, which say more than the status. In the middle of a stream there is nothing else.
 _CODES_BY_KIND: Mapping[type[ProviderError], str] = {
-    # The last one is Zhipu's.
-    ContextOverflow: "context_length_exceeded exceed_context_size_error model_context_window_exceeded "
-    "request_too_large 1261",
+    ContextOverflow: "request_too_large 1261",  # Anthropic's and Zhipu's
     # The first ones are sent with 429, but no wait helps; llama.cpp sends the last one with 501.
     RequestRejected: "insufficient_quota billing_error billing_hard_limit_reached budget_exceeded "
     "invalid_request_error not_supported_error",
@@ -62,6 +60,7 @@ _CODES_BY_KIND: Mapping[type[ProviderError], str] = {
     "unavailable_error",
 }
 _KIND_BY_CODE = {code: kind for kind, codes in _CODES_BY_KIND.items() for code in codes.split()}
+_OVERFLOW_CODE = re.compile(r"(?:context|prompt|input).*(?:exceed|long|overflow)|exceed.*context")
 
 # What no wait helps against, in the words of servers that send no code for it.
 _QUOTA_USED_UP = re.compile(
@@ -106,7 +105,7 @@ _WAIT_FIELD = re.compile(
 # How servers say that the prompt is too long: what they count, and that it is too much. What speaks of the reply alone,
 # of what refills with time, or of another field is something else.
 _PROMPT = re.compile(
-    r"\bcontext\b|context_length|\bprompt(?:s|_tokens)?\b|\b(?:inputs?|messages?|conversation|question|sequence|n_ctx)\b"
+    r"\bcontext\b|context_(?:length|window)|\bprompt(?:s|_tokens)?\b|\b(?:inputs?|messages?|conversation|question|sequence|n_ctx)\b"
     r"|\brequest\b.{0,20}(?:exceed|token)|tokens in (?:the )?request",
     re.IGNORECASE,
 )
@@ -301,16 +300,17 @@ class ErrorReply:
         status = next(numbers, 200) if self.status == 200 else self.status
         if read_overflow(self.text, may_be_short=status not in (401, 402, 404, 429)):
             return ContextOverflow
-        for code in self.codes:
-            # OpenAI's servers call nearly every 4xx an invalid request.
-            if code in _KIND_BY_CODE and (code != "invalid_request_error" or self.status == 200):
-                return _KIND_BY_CODE[code]
-        if _TOOL_CALL_FAILED.search(self.text):
-            return ToolsRefused
         # Who names a time takes requests again then, whatever the limit is called; Gemini names one for a day's too.
         is_final = self.retry_after is None and bool(_QUOTA_USED_UP.search(self.text))
-        if status < 500 and (is_final or any("perday" in code for code in self.codes)):
+        if status in (200, 400, 402, 403, 429) and (is_final or any("perday" in code for code in self.codes)):
             return RequestRejected
+        for code in self.codes:
+            kind = ContextOverflow if _OVERFLOW_CODE.search(code) else _KIND_BY_CODE.get(code)
+            # OpenAI's servers call nearly every 4xx an invalid request.
+            if kind is not None and (code != "invalid_request_error" or self.status == 200):
+                return kind
+        if _TOOL_CALL_FAILED.search(self.text):
+            return ToolsRefused
         if status == 200:
             text = " ".join((*self.codes, self.text))
             words = (kind for pattern, kind in _KIND_BY_WORDS if re.search(pattern, text, re.IGNORECASE))
@@ -594,6 +594,8 @@ def read_overflow(text: str, *, may_be_short: bool = False) -> tuple[int | None,
         requested = _REQUESTED.search(text)
         is_overflow = bool(requested and window and _to_count(requested[1], window) and "too large" in text.lower())
         return (prompt, window) if is_overflow else None
+    if re.search(r"tokens must be at least 1, got -", text):  # vLLM: what the prompt leaves for the reply
+        return None, None
     is_about_reply = _REPLY_LIMIT.search(text) and not re.search(r"context|input|prompt", text, re.IGNORECASE)
     if reply := _REPLY_TOO_LARGE.search(text):
         is_about_reply = window is None or int(reply[1]) >= window
