@@ -55,7 +55,6 @@ class AgentStep:
 
 
 def agent_steps(turn: TurnTranscript) -> Iterator[AgentStep]:
-    """Return what the agents did, in order."""
     for message in turn.messages:
         if message.kind == "user" or message.final:
             continue

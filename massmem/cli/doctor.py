@@ -51,7 +51,7 @@ from massmem.providers.presets import NO_KEY, PRESETS, Endpoint, resolve
 from massmem.providers.weights import DEFAULT, models_folder, require_weights
 from massmem.providers.windows import find_window
 from massmem.render.text import pluralize
-from massmem.session.registry import Registry, RegistryDamaged, read_sessions, without_password
+from massmem.session.registry import Registry, read_sessions, without_password
 from massmem.store import open_configured
 from massmem.tools.toolbox import Toolboxes, load_server_class
 
@@ -576,14 +576,11 @@ async def _check_contents(config: TeamConfig, home: Path, name: str) -> Sequence
 
 
 async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
-    """Check that the registry can be read; report sessions that it lacks."""
+    """Read the registry; report sessions that it lacks."""
     registry = Registry(context.home)
     if not registry.path.exists():
         return [ok(f"{registry.path}: is created with the first question")]
-    try:
-        entries = await asyncio.to_thread(registry.read_entries)
-    except RegistryDamaged as e:
-        return [fail(e.message, "massmem --list-sessions rebuilds it from the store")]
+    entries = await asyncio.to_thread(registry.read_entries)
     database = context.home / "massmem.db"
     try:
         missing = {entry.session_id for entry in await asyncio.to_thread(read_sessions, database)}

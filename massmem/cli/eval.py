@@ -160,5 +160,4 @@ def _select(items: list[Item], limit: int | None, sample: int | None, seed: int)
 
 
 def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:8]
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:8]

@@ -5,10 +5,11 @@ from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 
-from massmem.cli.streams import notify, write_err, write_out
+from massmem.cli.streams import notify, write_out
 from massmem.config.home import massmem_home
+from massmem.core.errors import StoreError
 from massmem.core.text import one_line
-from massmem.session.registry import Entry, Registry, RegistryDamaged, read_lease_owner, read_sessions
+from massmem.session.registry import Entry, Registry, newest_first, read_lease_owner, read_sessions
 
 _LINE = "=" * 60
 _HOW_TO_LOAD = 'To load a session, use: massmem --session-id <SESSION_ID> "Your question"'
@@ -19,7 +20,8 @@ def list_sessions(*, as_json: bool) -> int:
     """Write all sessions, newest first, to stdout and return the exit code.
 
     Raises:
-        HomeError, StoreError: the registry can be neither read nor rebuilt.
+        HomeError: the registry cannot be read.
+        StoreError: nor can the default store, which lists nothing that the registry has.
     """
     entries = [_mark_interrupted(entry) for entry in _read_entries()]
     if as_json:
@@ -34,19 +36,17 @@ def list_sessions(*, as_json: bool) -> int:
 
 
 def _read_entries() -> list[Entry]:
-    """Return the entries of the registry, or those of the default store when it is missing or damaged."""
+    """Return the sessions of the default store, and those of other stores that the registry has."""
     home = massmem_home()
-    registry, database = Registry(home), home / "massmem.db"
+    listed = Registry(home).read_entries()
     try:
-        if registry.path.exists():
-            return registry.read_entries()
-    except RegistryDamaged as e:
-        entries = read_sessions(database)
-        report = registry.rebuild(entries)
+        stored = read_sessions(home / "massmem.db")
+    except StoreError as e:
+        if not listed:
+            raise
         notify(e.message)
-        write_err(f"{report}; the list was rebuilt from {database}", indent="  ")
-        return entries
-    return read_sessions(database)
+        stored = []
+    return newest_first({entry.session_id: entry for entry in (*listed, *stored)}.values())
 
 
 def _mark_interrupted(entry: Entry) -> Entry:

@@ -58,8 +58,6 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of a search."""
-
     recalled: RecallResult
     unavailable: str = ""
     """Why the index was not used; "": it was."""

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,7 +32,7 @@ from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.core.errors import InputError, SessionBusyError
-from massmem.core.events import Event, hide_reply_text, now
+from massmem.core.events import hide_reply_text, now
 from massmem.core.insights import Insights
 from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
@@ -67,7 +67,7 @@ Since = Annotated[
 
 
 @app.command("list")
-def list_command(
+async def list_command(
     status: Annotated[
         SessionStatus | None,
         typer.Option(metavar="STATUS", help="Only active, waiting, completed, interrupted, failed or deleting ones."),
@@ -89,7 +89,7 @@ def list_command(
     everything = SessionFilter(owner=setup.owner)
     changes = {"status": status, "text": text, "since": parse_since(since, now())}
     criteria = everything.model_copy(update=changes)
-    page = asyncio.run(list_sessions(setup, criteria, limit or None, offset))
+    page = await list_sessions(setup, criteria, limit or None, offset)
     if as_json:
         counts = {"total": page.counts.sessions, "limit": limit, "offset": offset}
         figures = {"turns", "confidence", "escalated"}
@@ -108,7 +108,7 @@ def list_command(
 
 
 @app.command("show")
-def show_command(
+async def show_command(
     name: SessionName,
     detailed: Annotated[bool, typer.Option("--all", help="With rounds, votes and reasoning.")] = False,
     turn: Annotated[int | None, typer.Option(metavar="N", min=1, max=MAX_TURN, help="This turn only.")] = None,
@@ -118,31 +118,19 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show a conversation, and how the council decided."""
-    setup = load_setup(config, owner)
-    if not events:
-        asyncio.run(_show(setup, name, turn, detailed=detailed, as_json=as_json))
-        return
-    if turn is None:
+    if events and turn is None:
         raise InputError("--events shows those of one turn", "name it: --turn N")
-    log = asyncio.run(_read_events(setup, name, turn))
-    if as_json:
-        write_json([{"seq": number, **event.model_dump(mode="json")} for number, event in log])
-    else:
-        write_out(view.format_events(log))
-
-
-async def _read_events(setup: Setup, name: str, turn: int) -> list[tuple[int, Event]]:
-    """Return the events of a turn with their numbers, without what the user replied."""
+    setup = load_setup(config, owner)
     async with setup.open_store() as store:
-        session = await setup.find_session(store, name)
-        log = await read_turn_log(store, session.session_id, turn)
-        return [(number, hide_reply_text(event)) for number, event in log]
-
-
-async def _show(setup: Setup, name: str, turn: int | None, *, detailed: bool, as_json: bool) -> None:
-    async with setup.open_store() as store:
-        session = await setup.find_session(store, name)
-        session = await mark_interrupted(store, setup.home, session)
+        session = await mark_interrupted(store, setup.home, await setup.find_session(store, name))
+        if events and turn is not None:
+            log = await read_turn_log(store, session.session_id, turn)
+            shown = [(number, hide_reply_text(event)) for number, event in log]
+            if as_json:
+                write_json([{"seq": number, **event.model_dump(mode="json")} for number, event in shown])
+            else:
+                write_out(view.format_events(shown))
+            return
         only = None if turn is None else await read_turn_transcript(store, session.session_id, turn)
         async with aclosing(_read_turns(store, session, only)) as turns:
             if as_json:
@@ -467,10 +455,7 @@ async def _collect_stats(setup: Setup) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """One page of the list of sessions."""
-
-    # asyncio.run formats the result of its coroutine and drops the text: a second for ten thousand sessions.
-    sessions: list[ListedSession] = field(repr=False)
+    sessions: list[ListedSession]
     counts: SessionCounts
     """Of all sessions that match."""
     interrupted_deletions: list[str]
@@ -527,7 +512,7 @@ async def rename_named_session(setup: Setup, name: str, title: str) -> SessionRe
     async with setup.open_store() as store:
         session = await setup.find_session(store, name)
         session = await rename_session(store, session, title)
-        await register_sessions(setup.home, store, setup.config.store.url, [session])
+        await register_sessions(setup.home, setup.config.store.url, [session])
         return session
 
 
@@ -541,7 +526,7 @@ async def fork_named_session(
     async with setup.open_store() as store:
         source = await setup.find_session(store, name)
         session = await fork_session(store, source.session_id, turn, event=event)
-        await register_sessions(setup.home, store, setup.config.store.url, [session])
+        await register_sessions(setup.home, setup.config.store.url, [session])
         return session
 
 

@@ -233,7 +233,7 @@ async def import_conversations_command(
                     progress(len(results), len(export.conversations))
             # Once for all: the whole file is written. Also those without news: the last run may have been killed here.
             sessions = [await store.get_session(result.session_id) for result in results]
-            await register_sessions(setup.home, store, setup.config.store.url, list(filter(None, sessions)))
+            await register_sessions(setup.home, setup.config.store.url, list(filter(None, sessions)))
     if as_json:
         write_json([asdict(result) for result in results])
     new, replaced = (sum(getattr(result, name) for result in results) for name in ("added", "replaced"))

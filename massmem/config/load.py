@@ -476,7 +476,8 @@ def _explain(path: KeyPath, kind: str, error: Mapping[str, Any], report: Report)
         return message
     shown = report.describe_value(path, error["input"])
     if kind == "literal_error":
-        choices = _choices(path)
+        annotation = _annotation(path)
+        choices: tuple[str, ...] = get_args(annotation) if get_origin(annotation) is Literal else ()
         words = (*BACKEND_WORDS, *SERVICES, *UNSUPPORTED_BACKENDS) if path[-2:] == ("backend", "type") else ()
         near = suggest(error["input"], [*choices, *words]) if suggesting and isinstance(error["input"], str) else ""
         return f"{shown} is not one of {', '.join(choices)}{near}"
@@ -530,8 +531,3 @@ def _annotation(path: KeyPath) -> Any:
         elif isinstance(part, str) and section is not None:
             annotation = section.model_fields[part].annotation if part in section.model_fields else None
     return annotation
-
-
-def _choices(path: KeyPath) -> tuple[str, ...]:
-    annotation = _annotation(path)
-    return get_args(annotation) if get_origin(annotation) is Literal else ()

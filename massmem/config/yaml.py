@@ -36,8 +36,6 @@ _SECRET_SECTIONS = ("env", "headers")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of a file."""
-
     path: KeyPath
     message: str
     line: int | None = None
@@ -167,8 +165,6 @@ _CONSTANTS = {"": None, "~": None} | {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The content of a YAML file."""
-
     data: dict[str, Any]
     lines: dict[KeyPath, int]
     """Where each key and each item of a list begins."""

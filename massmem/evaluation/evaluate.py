@@ -49,8 +49,6 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The outcome of an evaluation."""
-
     report: EvaluationReport
     answers: list[Answers]
     """Behind the report, in the order of its teams."""
@@ -58,8 +56,6 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Runs an evaluation."""
-
     runner: Runner
     show_progress: ShowProgress
     judge: Entrant | None = None

@@ -65,8 +65,6 @@ class Result(BaseModel):
 
 
 class Verdict(BaseModel):
-    """What the judge said of an answer."""
-
     model_config = ConfigDict(frozen=True)
 
     kind: Literal["verdict"] = "verdict"
@@ -172,8 +170,6 @@ MAX_SAMPLES = 64
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A team that takes part in an evaluation."""
-
     name: str
     config: TeamConfig
 

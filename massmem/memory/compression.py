@@ -58,8 +58,6 @@ _SAME_WORDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A text and its speaker."""
-
     speaker: str
     """"User", "You", "Tool fetch"; "" for lines of an earlier summary."""
     text: str

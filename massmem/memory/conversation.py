@@ -17,8 +17,6 @@ NO_ANSWER = "(This was not answered: the turn was stopped.)"
 
 @dataclass(frozen=True, slots=True)
 class HistoryBudget:
-    """How much history an agent is sent."""
-
     tokens: int
     messages: int | None = None
     """None: as many as fit the tokens."""
@@ -51,8 +49,6 @@ def history_budget(memory: MemoryConfig, window: int) -> HistoryBudget:
 
 @dataclass(frozen=True, slots=True)
 class HistoryMessage:
-    """A message of the history that an agent is sent."""
-
     message: ChatMessage
     id: str
     """Of the message in the log; "" for a placeholder."""

@@ -9,7 +9,7 @@ shard.new/ .old/  while the shard is written anew
 import json
 import os
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,19 +48,21 @@ SLICE = 50_000
 3 s, therefore no larger; each slice makes a search 1 ms slower, therefore no smaller."""
 
 PAGE = 1_000
-_SETTINGS_FILE = "edge_config.json"
+
+MANY = 1_000
+"""Points from which on all fields are indexed. The other eight indexes cost each start 40 ms and 35 MB; without them a
+search among so many takes 10 ms longer."""
 _REBUILD = "`massmem memory rebuild` makes it again from the log; the damaged one is kept aside"
 # Cold, all of it: read from the files where it is needed. Kept in memory it is searched no faster, and loading 100,000
 # memories takes 0.14 s and 32 MB more.
 _WORD, _RANGE = KeywordIndexParams(memory=Memory.Cold), IntegerIndexParams(lookup=False, range=True, memory=Memory.Cold)
-_INDEXES = {
+_SORTED = {"at": _RANGE, "kind": _WORD, "run_id": _WORD}
+"""Fields that are sorted by or counted, which needs an index."""
+_FILTERED = {
     "seen": _WORD,
-    "run_id": _WORD,
     "agent_id": _WORD,
-    "kind": _WORD,
     "won": BoolIndexParams(memory=Memory.Cold),
     "turn": _RANGE,
-    "at": _RANGE,
     "topics": _WORD,
     "stated_in": _WORD,
     "origin": _WORD,
@@ -150,6 +152,8 @@ class Shard:
             edge.flush()
             points = _count_points(edge)
             self._write_notes(points)
+            if points >= MANY:
+                _index_fields(edge, _FILTERED)
             if points - self._tidied >= SLICE and self._has_room():
                 edge.optimize()
                 edge.flush()
@@ -184,7 +188,6 @@ class Shard:
                     "give the embedder that it was made with, or run `massmem memory rebuild`",
                 )
             shutil.rmtree(self._folder / "shard" / "temp_segments", ignore_errors=True)  # of a tidying that was killed
-            _adopt_slices(self._folder / "shard")
             edge = EdgeShard.load(str(self._folder / "shard"))
             count = edge.info().points_count
             if count < notes.get("points", 0):
@@ -193,9 +196,6 @@ class Shard:
                     f"the memory index in {self._folder} is damaged: {notes['points'] - count} memories are missing",
                     _REBUILD,
                 )
-            _add_field_indexes(edge)
-            # Versions up to 0.1 kept a table of numbers beside the points.
-            (self._folder / "shard" / "rows.npz").unlink(missing_ok=True)
             make_private(self._folder)
             return edge
 
@@ -234,8 +234,9 @@ class Shard:
         )
         folder = self._folder / "shard.new"
         folder.mkdir(mode=0o700)  # nobody else gets to what qdrant-edge makes in it
-        (folder / _SETTINGS_FILE).write_text(json.dumps(_SETTINGS))
+        (folder / "edge_config.json").write_text(json.dumps(_SETTINGS))
         edge = EdgeShard.load(str(folder), config)
+        _index_fields(edge, _SORTED)
         edge.flush()
         return edge
 
@@ -243,7 +244,6 @@ class Shard:
         """Write all points to a new shard, close and remove the old one, and return the new one."""
         shutil.rmtree(self._folder / "shard.new", ignore_errors=True)
         new = self._create()
-        _add_field_indexes(new)
         self._tidied = written = 0
         for points in _read_pages(edge):
             new.update(UpdateOperation.upsert_points(points))
@@ -251,6 +251,8 @@ class Shard:
             if written - self._tidied >= SLICE:
                 new.optimize()
                 self._tidied = written
+        if written >= MANY:
+            _index_fields(new, _FILTERED)
         new.flush()
         new.close()
         edge.close()
@@ -290,21 +292,12 @@ def _count_points(edge: EdgeShard) -> int:
     return edge.count(CountRequest(exact=True))
 
 
-def _adopt_slices(shard: Path) -> None:
-    """Let a shard of an older version be tidied in slices. Other settings would mean to write all of it anew."""
-    path = shard / _SETTINGS_FILE
-    with suppress(OSError, ValueError):  # what is wrong with the file, or the disk, is for the opening to say
-        stored: dict[str, Any] = json.loads(path.read_bytes())
-        if "optimizers" not in stored:
-            replace_file(path, json.dumps({**stored, "optimizers": _SETTINGS["optimizers"]}))
-
-
-def _add_field_indexes(edge: EdgeShard) -> None:
-    """Index the fields that are searched; a shard of an older version lacks some of them."""
+def _index_fields(
+    edge: EdgeShard, fields: Mapping[str, BoolIndexParams | IntegerIndexParams | KeywordIndexParams]
+) -> None:
     existing = edge.info().payload_schema
-    for key, schema in _INDEXES.items():
-        if key not in existing:
-            edge.update(UpdateOperation.create_field_index(key, schema))
+    for key in fields.keys() - existing.keys():
+        edge.update(UpdateOperation.create_field_index(key, fields[key]))
 
 
 def set_aside(folder: Path, wait: float) -> Path | None:

@@ -29,8 +29,6 @@ Payloads = list[tuple[int, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One entry of an index."""
-
     id: int
     """0 to 2**64 - 1."""
     dense: Sequence[float] | None

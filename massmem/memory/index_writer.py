@@ -150,8 +150,6 @@ class Passage:
 
 @dataclass(slots=True)
 class WritePlan:
-    """What is to be written for the messages of one session."""
-
     passages: dict[int, Passage] = field(default_factory=dict[int, Passage])
     """By id of the point."""
     messages: set[int] = field(default_factory=set[int])
@@ -164,8 +162,6 @@ class WritePlan:
 
 @dataclass(slots=True)
 class SessionPassages:
-    """The passages of one session that are in the index."""
-
     base: int
     """Id of the session's first passage."""
     next_position: int = 0

@@ -31,7 +31,6 @@ from massmem.memory.points import (
     StatementQuery,
     find_by_words,
     find_statements,
-    is_ballot,
     message_number,
     to_memory,
 )
@@ -72,8 +71,7 @@ class IndexedMemory:
         self._embedder = embedder
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
-        is_multilingual = embedder is not None and embedder.is_multilingual
-        self._retriever = Retriever(index, count, self._embed_queries, is_multilingual=is_multilingual)
+        self._retriever = Retriever(index, count, self._embed_queries, embedder)
 
     def leave_claims_to_model(self) -> None:
         """Read no claims in the user's statements from now on: a model that extracts facts names them."""
@@ -112,8 +110,7 @@ class IndexedMemory:
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
-        is_named = selection.ids or selection.message_ids  # to forget it
-        return [to_memory(point_id, payload) for point_id, payload in page if is_named or not is_ballot(payload)]
+        return [to_memory(point_id, payload) for point_id, payload in page]
 
     async def list_ids(self, selection: Selection) -> Sequence[int]:
         """Return the ids of all memories that are selected, in any order."""

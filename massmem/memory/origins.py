@@ -92,8 +92,6 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 
 @dataclass(frozen=True, slots=True)
 class ToolText:
-    """What a tool gave back."""
-
     tool: str
     text: str
     arguments: str = ""

@@ -87,8 +87,6 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """What the user changed of one memory."""
-
     id: str
     """Of the message that says so; ids rise within a session."""
     action: "MemoryAction"
@@ -197,8 +195,6 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class RecallOptions:
-    """How much to recall."""
-
     max_tokens: int
     """Size of the recalled text."""
     limit: int | None = None
@@ -258,8 +254,6 @@ class RecallResult:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """Counts of what the index holds."""
-
     episodes: int
     passages: int
     facts: int
@@ -273,8 +267,6 @@ class MemoryStats:
 
 
 class CompletedTurn(NamedTuple):
-    """A turn that is over, and who won it."""
-
     session_id: str
     turn: int
     winner: str

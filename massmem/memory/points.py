@@ -40,7 +40,7 @@ FIRST_FACT = 1 << 62
 USER_ID = "massmem"
 """mem0 wants a user; here sessions and agents tell memories apart."""
 
-ASKS, HAS_TIME, BALLOT = 1, 2, 4
+ASKS, HAS_TIME = 1, 2
 """Flags: the text is a question, it names a time, only its own agent may see it."""
 
 CountTokens = Callable[[str], int]
@@ -233,11 +233,6 @@ def read_origin(payload: Mapping[str, Any]) -> tuple[str, str]:
     return origins[0], origins[-1] if TOOL in origins else ""
 
 
-def is_ballot(payload: Mapping[str, Any]) -> bool:
-    """Return whether it is a ballot, which earlier versions stored: it is no memory."""
-    return payload["f"][2] & BALLOT > 0
-
-
 def _number(bits: int, *parts: str) -> int:
     digest = blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - bits)
@@ -295,8 +290,6 @@ _BY_WORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StatementQuery:
-    """What memories are looked for."""
-
     statements: Sequence[str]
     is_said_in: Callable[[str], bool]
     """Whether a text says one of the statements."""

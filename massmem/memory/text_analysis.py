@@ -143,7 +143,7 @@ def split_passages(text: str) -> list[str]:
 
 def _split_long(sentence: str) -> list[str]:
     """Return the sentence, or pieces of it when it is too long: cut after a comma, else after PASSAGE_WORDS words."""
-    words = _cut_words(sentence)
+    words = [word[i : i + _LONGEST_WORD] for word in sentence.split() for i in range(0, len(word), _LONGEST_WORD)]
     pieces: list[str] = []
     while not _is_short(words):
         head = words[:PASSAGE_WORDS]
@@ -157,11 +157,6 @@ def _split_long(sentence: str) -> list[str]:
 
 def _is_short(words: Sequence[str]) -> bool:
     return len(words) <= LONGEST_SENTENCE and len(" ".join(words)) <= _LONGEST_PIECE
-
-
-def _cut_words(sentence: str) -> list[str]:
-    """Return the words of a sentence, none longer than _LONGEST_WORD."""
-    return [word[i : i + _LONGEST_WORD] for word in sentence.split() for i in range(0, len(word), _LONGEST_WORD)]
 
 
 def _find_cut(head: Sequence[str]) -> int:

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import (
@@ -44,10 +43,7 @@ from massmem.recording.rules import (
     mask_params,
 )
 from massmem.recording.turn_words import Turns, find_message_origin, read_tool_words
-
-if TYPE_CHECKING:
-    from massmem.store.ports import SessionStore
-
+from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +62,6 @@ _REASON_LENGTH = 300
 
 @dataclass(slots=True)
 class DrainCounts:
-    """What a drain of the queue did."""
-
     episodes: int = 0
     turns: int = 0
     extractions: int = 0
@@ -86,7 +80,7 @@ def retry_delay(attempt: int) -> timedelta:
 
 
 async def finish(
-    store: "SessionStore", memory: PersistentMemory, rows: Sequence[RecordingJob], reason: str | None = None
+    store: SessionStore, memory: PersistentMemory, rows: Sequence[RecordingJob], reason: str | None = None
 ) -> None:
     """Bring to the disk what the memory has stored, then mark its rows as done. reason: a note on them."""
     await memory.sync()
@@ -94,7 +88,7 @@ async def finish(
 
 
 async def mark_done(
-    store: "SessionStore", memory: PersistentMemory, rows: Sequence[RecordingJob], reason: str | None = None
+    store: SessionStore, memory: PersistentMemory, rows: Sequence[RecordingJob], reason: str | None = None
 ) -> None:
     """Mark rows whose memories are on the disk as done.
 
@@ -106,7 +100,7 @@ async def mark_done(
 
 
 async def mark_failed(
-    store: "SessionStore", row: RecordingJob, error: Exception, counts: DrainCounts, *, give_up: bool = True
+    store: SessionStore, row: RecordingJob, error: Exception, counts: DrainCounts, *, give_up: bool = True
 ) -> None:
     """Count a failed attempt and set when the next one is due. give_up: the last attempt is final."""
     attempt = row.attempts + 1
@@ -132,7 +126,7 @@ class EpisodeWriter:
     Rows of the kind "extract" that no model is configured for are marked as done.
     """
 
-    def __init__(self, store: "SessionStore", memory: PersistentMemory) -> None:
+    def __init__(self, store: SessionStore, memory: PersistentMemory) -> None:
         self._store = store
         self._memory = memory
 
@@ -242,7 +236,6 @@ def is_change(message: MessageRecord) -> bool:
 
 
 def read_change(message: MessageRecord) -> MemoryChange:
-    """Return what the user changed."""
     change = message.metadata["memory_change"]
     return MemoryChange(
         id=message.id,
@@ -253,7 +246,7 @@ def read_change(message: MessageRecord) -> MemoryChange:
     )
 
 
-async def carry_out_change(store: "SessionStore", memory: PersistentMemory, row: MessageToRecord) -> None:
+async def carry_out_change(store: SessionStore, memory: PersistentMemory, row: MessageToRecord) -> None:
     """Carry out a change, once however often this is called.
 
     A fact that a model did not find again is stored as it was. What is left of a memory whose messages are gone, too,
@@ -349,7 +342,7 @@ class FactWriter:
 
     def __init__(
         self,
-        store: "SessionStore",
+        store: SessionStore,
         memory: PersistentMemory,
         extractor: Extractor,
         settings: Mapping[str, RecordingConfig],

@@ -3,16 +3,14 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from massmem.core.calls import describe_call
 from massmem.core.records import MessageRecord
 from massmem.core.redact import mask_values
 from massmem.memory.origins import IMPORT, ToolText, ToolWords, name_tool_origin
 from massmem.memory.text_analysis import split_sentences
-
-if TYPE_CHECKING:
-    from massmem.store.ports import SessionStore
+from massmem.store.ports import SessionStore
 
 _EARLIER = 50
 """Messages of the conversation before a turn in which the user's own words are looked for."""
@@ -20,8 +18,6 @@ _EARLIER = 50
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gave back, as the log has it."""
-
     message: MessageRecord
     words: ToolText
 
@@ -79,7 +75,7 @@ Turns = Mapping[tuple[str, int], TurnWords]
 
 
 async def read_tool_words(
-    store: "SessionStore", session_id: str, turn: int, messages: Sequence[MessageRecord] | None = None
+    store: SessionStore, session_id: str, turn: int, messages: Sequence[MessageRecord] | None = None
 ) -> TurnWords:
     """Return the results of a turn. messages: of the turn; None: they are read. Raise StoreError."""
     if messages is None:

@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import MemoryUnavailable, StoreError
@@ -13,9 +12,7 @@ from massmem.core.records import RecordingJob, RecordingKind
 from massmem.memory.extraction.extractor import Extractor
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.jobs import OUTAGE, DrainCounts, EpisodeWriter, FactWriter
-
-if TYPE_CHECKING:
-    from massmem.store.ports import SessionStore
+from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +37,7 @@ class Recorder:
 
     def __init__(
         self,
-        store: "SessionStore",
+        store: SessionStore,
         memory: PersistentMemory,
         extractor: Extractor | None = None,
         settings: Mapping[str, RecordingConfig] | None = None,

@@ -48,8 +48,6 @@ _NEWEST = 10
 
 @dataclass(frozen=True, slots=True)
 class ConversationPage:
-    """A page of a list of conversations."""
-
     sessions: list[ListedSession]
     agents: dict[str, list[str]]
     """The names of the agents that answered in each, by the session's id."""
@@ -73,8 +71,6 @@ class ConversationPart:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How much there is."""
-
     conversations: int
     messages: int
 
@@ -191,7 +187,7 @@ class Conversations:
         return results
 
     async def _register(self, *sessions: SessionRecord) -> None:
-        await register_sessions(self._team.home, self._store, self._team.config.store.url, sessions)
+        await register_sessions(self._team.home, self._team.config.store.url, sessions)
 
     async def list_page(self, owner: Owner, limit: int, offset: int) -> ConversationPage:
         """Return the user's conversations from number `offset` on, the last used first. Raise StoreError."""

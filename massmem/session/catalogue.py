@@ -22,7 +22,7 @@ from massmem.export import Format, redact_session, redact_turn
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_session_eraser
 from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
-from massmem.session.registry import Registry, RegistryDamaged, build_entries
+from massmem.session.registry import Registry
 from massmem.store.lookup import read_transcript
 from massmem.store.ports import SessionStore
 
@@ -166,12 +166,7 @@ class SessionDeleter:
         """
         names = [session_id.encode() for session_id in session_ids]
         await asyncio.to_thread(Traces(self.config, self.home, self.folder).delete, names)
-        registry = Registry(self.home)
-        try:
-            for session_id in session_ids:
-                await asyncio.to_thread(registry.remove, session_id)
-        except RegistryDamaged:  # its bytes may name these sessions
-            await asyncio.to_thread(registry.replace, await build_entries(self.store, self.config.store.url))
+        await asyncio.to_thread(Registry(self.home).remove, *session_ids)
 
 
 async def delete_contents(
@@ -205,8 +200,6 @@ def list_begun_deletions(home: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TraceCounts:
-    """What was deleted."""
-
     debug_runs: int = 0
     """Folders with the debug files of one run."""
     reports: int = 0

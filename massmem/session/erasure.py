@@ -50,7 +50,7 @@ from massmem.session.catalogue import TraceCounts, Traces, find_database, has_an
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.owners import list_own_sessions, restrict_selection
 from massmem.session.recall import recall_by_words
-from massmem.session.registry import Registry, RegistryDamaged
+from massmem.session.registry import Registry
 from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 from massmem.store.projection import InsertRow, project
@@ -74,8 +74,6 @@ class Near:
 
 @dataclass(slots=True)
 class Deletions:
-    """What was deleted."""
-
     memories: int = 0
     """Passages and facts of the index that is in use; what else was said in a passage is recorded again."""
     other_indexes: int = 0
@@ -123,8 +121,6 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was forgotten, and how that was checked."""
-
     forgotten_at: datetime
     memory_ids: Sequence[str]
     """Those that were named."""
@@ -329,7 +325,10 @@ class Eraser:
             )
             for order in orders:
                 await self._rewrite(order, sessions, deleted)
-            await self._rename_in_registry(everything)
+            registry = Registry(self.home)
+            entries = await asyncio.to_thread(registry.read_entries)
+            titles = [replace(entry, description=everything.redact_title(entry.description)) for entry in entries]
+            await asyncio.to_thread(registry.upsert, *titles)
         erased = await self.store.erase_deleted()
         await self._erase_memories(orders, everything, deleted, was_cut_off=was_cut_off)
         rest = await self.find(orders)
@@ -423,14 +422,6 @@ class Eraser:
             document = await asyncio.to_thread(read_document, name, data)
             texts.append(document.text)
         return any(redactor.mentions(text) for text in texts)
-
-    async def _rename_in_registry(self, redactor: Redactor) -> None:
-        registry = Registry(self.home)
-        with suppress(RegistryDamaged):  # it is made again from the store
-            entries = await asyncio.to_thread(registry.read_entries)
-            new = [replace(entry, description=redactor.redact_title(entry.description)) for entry in entries]
-            if changed := [entry for entry, old in zip(new, entries, strict=True) if entry != old]:
-                await asyncio.to_thread(registry.upsert, *changed)
 
     # Indexes
 

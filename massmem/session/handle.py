@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 from massmem.core.errors import InputError
 from massmem.core.events import ContextMeasured, Event, HistoryCleared, MessageAdded, ParamCleared, now
@@ -14,9 +14,7 @@ from massmem.core.records import EVERYBODY, MessageKind, MessageRecord, SessionF
 from massmem.memory import tokens
 from massmem.memory.tokens import TokenCounter
 from massmem.render.text import is_near_limit, report_context
-
-if TYPE_CHECKING:
-    from massmem.store.ports import SessionStore
+from massmem.store.ports import SessionStore
 
 Role = Literal["user", "agent", "tool"]
 
@@ -79,13 +77,13 @@ class InMemoryConversationMemory:
 class ConversationMemory:
     """The sessions of a store (`massmem.store.open_store`); without a store, an InMemoryConversationMemory."""
 
-    _store: "SessionStore"
+    _store: SessionStore
 
     @overload
     def __new__(cls) -> InMemoryConversationMemory: ...
     @overload
-    def __new__(cls, store: "SessionStore") -> Self: ...
-    def __new__(cls, store: "SessionStore | None" = None) -> "Self | InMemoryConversationMemory":
+    def __new__(cls, store: SessionStore) -> Self: ...
+    def __new__(cls, store: SessionStore | None = None) -> "Self | InMemoryConversationMemory":
         if store is None:
             return InMemoryConversationMemory()
         self = super().__new__(cls)
@@ -150,7 +148,7 @@ class SessionHandle:
     StoreError.
     """
 
-    def __init__(self, store: "SessionStore", session_id: str) -> None:
+    def __init__(self, store: SessionStore, session_id: str) -> None:
         self._store = store
         self._id = session_id
 
@@ -262,7 +260,7 @@ class SessionHandle:
             await self._store.create_session(SessionRecord(session_id=self._id, created_at=moment, updated_at=moment))
 
 
-async def _find_last_hidden(store: "SessionStore", session_id: str) -> int:
+async def _find_last_hidden(store: SessionStore, session_id: str) -> int:
     """Return the seq of the last message that the history no longer shows, 0 when it shows all."""
     cleared = await store.get_latest_summary(session_id, "")
     return 0 if cleared is None else int(cleared.metadata["until"])

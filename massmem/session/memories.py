@@ -276,7 +276,7 @@ class Memories:
         )
         with suppress(SessionExistsError):
             await self.store.create_session(notes)
-            await register_sessions(self.home, self.store, self.config.store.url, [notes])
+            await register_sessions(self.home, self.config.store.url, [notes])
         return notes.session_id
 
     async def _require_session(self, session_id: str) -> None:

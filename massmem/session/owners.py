@@ -4,15 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, TeamConfig
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter
 from massmem.memory.persistent import Selection
-
-if TYPE_CHECKING:
-    from massmem.store.ports import SessionStore
-
+from massmem.store.ports import SessionStore
 
 _OWNER = re.compile(r"\A[0-9a-f]{24}\.")
 """What the stored id of a session begins with, unless it is one of this machine's user."""
@@ -46,15 +42,13 @@ def memory_group(config: TeamConfig, owner: Owner) -> str:
     return _group_of(owner.user_id, settings.session_name)
 
 
-async def list_own_sessions(
-    store: "SessionStore", owner: Owner | Everybody, limit: int | None = None
-) -> tuple[str, ...]:
+async def list_own_sessions(store: SessionStore, owner: Owner | Everybody, limit: int | None = None) -> tuple[str, ...]:
     """Return the ids of an owner's sessions, the last used first, without those being deleted. Raises StoreError."""
     listed = await store.find_sessions(SessionFilter(owner=owner), limit)
     return tuple(one.session.session_id for one in listed if one.session.status != "deleting")
 
 
-async def restrict_selection(store: "SessionStore", selection: Selection, owner: Owner | Everybody) -> Selection:
+async def restrict_selection(store: SessionStore, selection: Selection, owner: Owner | Everybody) -> Selection:
     """Return the selection of memories without the sessions of other owners. Raises StoreError."""
     if owner is EVERYBODY:
         return selection
@@ -66,7 +60,7 @@ async def restrict_selection(store: "SessionStore", selection: Selection, owner:
     return replace(selection, session_ids=await list_own_sessions(store, owner) or ("",))
 
 
-async def find_pinned_session(store: "SessionStore", agent: AgentConfig, owner: Owner) -> str | None:
+async def find_pinned_session(store: SessionStore, agent: AgentConfig, owner: Owner) -> str | None:
     """Return the id of the owner's session that the agent's session_name names, by its id or its whole title.
 
     Of several with this title it is the one that was used last; None: the name is that of a group.

@@ -45,11 +45,11 @@ from massmem.providers.retry import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
 from massmem.recording.turn_words import TurnWords, find_message_origin, read_tool_words
 from massmem.recording.worker import Recorder
+from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
     from massmem.core.records import MessageRecord
     from massmem.memory.indexed import IndexedMemory
-    from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class SessionMemory:
         self,
         config: MemoryConfig,
         home: Path,
-        store: "SessionStore",
+        store: SessionStore,
         agents: tuple[AgentConfig, ...],
         debug: Path | None = None,
         *,
@@ -309,7 +309,7 @@ def remembers(config: MemoryConfig) -> bool:
 
 
 def create_recorder(
-    store: "SessionStore",
+    store: SessionStore,
     memory: PersistentMemory,
     extractor: Extractor | None,
     agents: Iterable[AgentConfig],
@@ -323,7 +323,7 @@ def create_recorder(
     return Recorder(store, memory, extractor, settings, session_id)
 
 
-async def recall_by_words(store: "SessionStore", query: str, scope: Scope, options: RecallOptions) -> RecallResult:
+async def recall_by_words(store: SessionStore, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
     """Recall from the log itself when the index cannot be used: best word matches first, until the budget is full.
 
     Raises:
@@ -369,7 +369,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
 
 
 async def list_conversations(
-    store: "SessionStore", selection: Selection, owner: Owner | Everybody, limit: int
+    store: SessionStore, selection: Selection, owner: Owner | Everybody, limit: int
 ) -> Sequence[Memory]:
     """Return what was said in the selected sessions, newest first, when the index cannot be used.
 
@@ -394,14 +394,14 @@ async def list_conversations(
     return memories
 
 
-async def to_memories(store: "SessionStore", message_ids: Sequence[str]) -> list[Memory]:
+async def to_memories(store: SessionStore, message_ids: Sequence[str]) -> list[Memory]:
     """Return messages as memories, without values of params."""
     messages = [m for m in mask_params(await store.get_messages_to_record(message_ids)) if is_remembered(m)]
     origins = await _find_origins(store, messages)
     return [_to_memory(message, origins[message.id]) for message in messages]
 
 
-async def _find_origins(store: "SessionStore", messages: Sequence["MessageRecord"]) -> dict[str, tuple[str, str]]:
+async def _find_origins(store: SessionStore, messages: Sequence["MessageRecord"]) -> dict[str, tuple[str, str]]:
     """Return by id who said a message, and which tool's words it rests on, as far as its own turn tells it."""
     turns: dict[tuple[str, int], TurnWords] = {}
     origins: dict[str, tuple[str, str]] = {}

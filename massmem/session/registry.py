@@ -1,34 +1,29 @@
 """`~/.massmem/sessions.json`: an index of the sessions on this machine, never state.
 
-`--list-sessions` reads it, so nothing heavy is imported here. A damaged file is never overwritten: `rebuild` copies it
-before it writes a new one from the sessions in the stores.
+`--list-sessions` reads it, so nothing heavy is imported here. What is damaged in the file is passed over: the stores
+have the sessions, and each is entered again when it is used.
 """
 
 import json
 import re
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from massmem.config.home import explain_write_error, make_home, replace_file
-from massmem.core.errors import HomeError, MassmemError, StoreError
+from massmem.core.errors import HomeError, StoreError
 from massmem.core.ids import SESSION_ID
 from massmem.core.messages import clean_text
 
 if TYPE_CHECKING:
     from massmem.core.records import SessionRecord
-    from massmem.store.ports import SessionStore
 
 LOCK_SECONDS = 30.0
 """Seconds to wait for another process that writes the registry."""
-
-
-class RegistryDamaged(MassmemError):
-    """The file is not what massmem writes; `rebuild` writes a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +43,7 @@ class Entry:
 
 
 _NAMES = tuple(field.name for field in fields(Entry))
-_TEXTS = (  # name, value when it is missing (None: damage), most characters that are kept
+_TEXTS = (  # name, value when it is missing (None: it must be there), most characters that are kept
     ("session_id", None, 200),  # more than an id may have: a cut id must never become a valid one
     ("start_time", None, 40),
     ("status", "active", 40),
@@ -67,68 +62,35 @@ class Registry:
         self._home = home
 
     def read_entries(self) -> list[Entry]:
-        """Return all sessions, newest first; an empty list when there is no file.
-
-        Raises:
-            RegistryDamaged: see `rebuild`.
-            HomeError: the file cannot be read.
-        """
-        return sorted(self._load().values(), key=lambda entry: (entry.start_time, entry.session_id), reverse=True)
+        """Return all sessions, newest first; none when there is no file. Raises HomeError: it cannot be read."""
+        return newest_first(self._load().values())
 
     def upsert(self, *entries: Entry) -> None:
         """Add sessions, or replace the entries with the same ids.
 
         Raises:
-            RegistryDamaged: see `rebuild`.
             HomeError: the file or its folder cannot be written.
             StoreError: the disk is full, or another process keeps the file locked.
         """
-        checked = _by_id(entries)
+        checked = {entry.session_id: _read_entry(_to_row(entry)) for entry in entries}
         with self._lock():
             self._save((self._load() | checked).values())
 
-    def remove(self, session_id: str) -> None:
-        """Remove a session, if it is listed. Raises as `upsert`."""
+    def remove(self, *session_ids: str) -> None:
+        """Remove the sessions that are listed, and what is damaged in the file. Raises as `upsert`."""
         with self._lock():
-            entries = self._load()
-            if entries.pop(session_id, None):
-                self._save(entries.values())
-
-    def replace(self, entries: Iterable[Entry]) -> None:
-        """Write these entries and no others. Raises HomeError, StoreError."""
-        checked = _by_id(entries)
-        with self._lock():
-            self._save(checked.values())
+            if self.path.exists():
+                self._save(entry for entry in self._load().values() if entry.session_id not in session_ids)
 
     def set_aside(self) -> None:
         """Move the file away, so that the home is new again. Raises HomeError, StoreError."""
         with self._lock():
             try:
-                self.path.rename(self._name_copy("before"))
+                self.path.rename(self.path.with_name(f"{self.path.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
             except FileNotFoundError:
                 return
             except OSError as e:
                 raise explain_write_error(self.path, e) from e
-
-    def _name_copy(self, kind: str) -> Path:
-        return self.path.with_name(f"{self.path.name}.{kind}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
-
-    def rebuild(self, entries: Iterable[Entry]) -> str:
-        """Write the entries of the stores; entries that another process has written since the damage stay.
-
-        Return what became of the damaged file: it is copied first, and a process that dies in between loses nothing.
-
-        Raises as `replace`.
-        """
-        checked, copy = _by_id(entries), self._name_copy("damaged")
-        with self._lock():
-            try:
-                newer, report = self._load(), "another process has made it again"
-            except RegistryDamaged:
-                _write(copy, self.path.read_bytes())
-                newer, report = {}, f"its bytes are kept in {copy}"
-            self._save((checked | newer).values())
-        return report
 
     def _load(self) -> dict[str, Entry]:
         try:
@@ -137,12 +99,13 @@ class Registry:
             return {}
         except OSError as e:
             raise HomeError(f"{self.path} cannot be read: {e.strerror}", "check its owner and permissions") from e
-        except (AttributeError, TypeError, ValueError, RecursionError) as e:
-            raise RegistryDamaged(f"{self.path} is damaged: {e}", "make it again with: massmem --list-sessions") from e
 
     def _save(self, entries: Iterable[Entry]) -> None:
         lines = ",\n".join(json.dumps(_to_row(entry)) for entry in entries)
-        _write(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
+        try:
+            replace_file(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
+        except OSError as e:
+            raise explain_write_error(self.path, e) from e
 
     @contextmanager
     def _lock(self) -> Generator[None]:
@@ -163,6 +126,10 @@ class Registry:
             yield
         finally:
             lock.release()
+
+
+def newest_first(entries: Iterable[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: (entry.start_time, entry.session_id), reverse=True)
 
 
 def read_sessions(database: Path) -> list[Entry]:
@@ -220,10 +187,7 @@ def require_database(home: Path, url: str) -> None:
     path, registry = parse_path(url), Registry(home)
     if path.exists() and path.stat().st_size > 0:
         return
-    try:
-        urls = [entry.store for entry in registry.read_entries()]
-    except RegistryDamaged:
-        return
+    urls = [entry.store for entry in registry.read_entries()]
     count = sum(url.startswith("sqlite:///") and parse_path(url) == path for url in urls)
     if count:
         raise StoreError(
@@ -252,53 +216,40 @@ def build_entry(session: "SessionRecord", store: str) -> Entry:
     )
 
 
-async def register_sessions(home: Path, store: "SessionStore", url: str, sessions: Sequence["SessionRecord"]) -> None:
-    """Enter those of the sessions that are this machine's user's in the registry; a damaged one is made again.
+async def register_sessions(home: Path, url: str, sessions: Sequence["SessionRecord"]) -> None:
+    """Enter those of the sessions that are this machine's user's in the registry.
 
     url: of the store. Raises HomeError, StoreError.
     """
-    import asyncio  # both are loaded already where this runs, and reading the list does not need them
-    import logging
+    import asyncio  # it is loaded already where this runs, and reading the list does not need it
 
-    registry, own = Registry(home), [session for session in sessions if session.user_id is None]
-    if not own:
+    if own := [build_entry(session, url) for session in sessions if session.user_id is None]:
+        await asyncio.to_thread(Registry(home).upsert, *own)
+
+
+def _parse(data: bytes) -> Iterator[Entry]:
+    """Yield the entries of a file that are whole."""
+    try:
+        content: Any = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
         return
-    try:
-        await asyncio.to_thread(registry.upsert, *(build_entry(session, url) for session in own))
-    except RegistryDamaged as e:
-        report = await asyncio.to_thread(registry.rebuild, await build_entries(store, url))
-        logging.getLogger(__name__).warning("%s; it is made again from the store. %s", e.message, report)
-
-
-async def build_entries(store: "SessionStore", url: str) -> list[Entry]:
-    """Return the entries of all sessions of this machine's user in a store. Raises StoreError."""
-    return [build_entry(session, url) for session in await store.list_sessions() if session.user_id is None]
-
-
-def _write(path: Path, data: bytes | str) -> None:
-    try:
-        replace_file(path, data)
-    except OSError as e:
-        raise explain_write_error(path, e) from e
-
-
-def _parse(data: bytes) -> list[Entry]:
-    """Return the entries of a file. Raises AttributeError, TypeError, ValueError, RecursionError: it is none."""
-    content: Any = json.loads(data.decode("utf-8-sig"))
     items = content.get("sessions") if isinstance(content, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    if not isinstance(items, list):
-        raise ValueError("it has no list of sessions")
-    return [_read_entry(item) for item in items]  # pyright: ignore[reportUnknownVariableType]
+    for item in items if isinstance(items, list) else ():  # pyright: ignore[reportUnknownVariableType]
+        with suppress(AttributeError, ValueError):
+            yield _read_entry(item)
 
 
 def _read_entry(item: Any) -> Entry:
-    """Check and return an entry: the file may have been edited, and ids become parts of paths and commands."""
+    """Return an entry. The file may have been edited, and ids become parts of paths and commands.
+
+    Raises AttributeError, ValueError: it is none.
+    """
     session_id, start, *others = [_read_text(item.get(name, missing), length) for name, missing, length in _TEXTS]
     end = item.get("end_time")
     if not SESSION_ID.fullmatch(session_id):
         raise ValueError("an entry has an impossible session id")
-    for time in (start, *([] if end is None else [end])):
-        datetime.fromisoformat(time)
+    for time in (start, start if end is None else end):
+        datetime.fromisoformat(_read_text(time, 40))
     return Entry(session_id, start, end, *others)
 
 
@@ -312,10 +263,6 @@ def _read_text(value: Any, max_length: int) -> str:
 
 def _to_row(entry: Entry) -> dict[str, str | None]:
     return {name: getattr(entry, name) for name in _NAMES}
-
-
-def _by_id(entries: Iterable[Entry]) -> dict[str, Entry]:
-    return {entry.session_id: _read_entry(_to_row(entry)) for entry in entries}
 
 
 def _hide_secrets(text: str) -> str:

@@ -519,7 +519,7 @@ class Session:
 
     async def _register(self, record: SessionRecord) -> None:
         """Enter the session in the registry. Raises HomeError, StoreError."""
-        await register_sessions(self._team.home, self._store, self._config.store.url, [record])
+        await register_sessions(self._team.home, self._config.store.url, [record])
 
 
 def _instruct(agents: Sequence[AgentConfig], instructions: str) -> tuple[AgentConfig, ...]:

@@ -28,8 +28,7 @@ from massmem.recording.forgetting import open_durable_memory
 from massmem.session.lease import ProcessLock
 from massmem.session.recall import SessionMemory
 from massmem.session.registry import require_database
-from massmem.store import open_configured
-from massmem.store.pauses import open_pauses
+from massmem.store import open_configured, open_pauses
 from massmem.store.ports import SessionStore
 from massmem.telemetry import Stages, Tracer, open_tracer
 from massmem.tools.toolbox import Toolboxes
@@ -190,8 +189,6 @@ def find_team(teams: Mapping[str, Team], path: str) -> Team | None:
 
 @dataclass(frozen=True, slots=True)
 class NextTeam:
-    """Who answers the next question of a session."""
-
     config: TeamConfig
     agents: Sequence[AgentConfig]
     former: tuple[str, ...] = ()

@@ -148,7 +148,10 @@ class TurnRunner:
             raise InputError("no turn of this session is unfinished", "ask a question")
         logged = await self._load(pending)
         expired = self.dialog.is_waiting and self.dialog.is_expired
-        turn = self._abandon(pending, ReplyReading("timeout"), "") if expired else self._resume(pending, logged)
+        if expired:
+            turn = self._store_and_yield(pending.turn, self.dialog.abandon(pending, ReplyReading("timeout"), ""))
+        else:
+            turn = self._resume(pending, logged)
         async with aclosing(turn) as events:
             async for event in events:
                 yield event
@@ -184,13 +187,10 @@ class TurnRunner:
                 turn = self._resume(pending, logged, self.dialog.accept(reading, message.text))
             case ReplyReading(intent):
                 message.consumed = intent in ("cancel", "reset")
-                turn = self._abandon(pending, reading, message.text)
+                turn = self._store_and_yield(pending.turn, self.dialog.abandon(pending, reading, message.text))
         async with aclosing(turn) as events:
             async for event in events:
                 yield event
-
-    def _abandon(self, pending: TurnRecord, reading: ReplyReading, text: str) -> AsyncGenerator[Event, None]:
-        return self._store_and_yield(pending.turn, self.dialog.abandon(pending, reading, text))
 
     def _resume(
         self, pending: TurnRecord, logged: list[Event], replies: Sequence[Event] = ()

@@ -1,12 +1,22 @@
-"""Where sessions live. One adapter per kind of database, imported only when it is used."""
+"""Where sessions live, and pauses of model servers. An adapter of a database is imported only when it is used."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+import math
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from massmem.config.models import StoreConfig, clean_store_url
 from massmem.core.errors import InputError, StoreUnavailable
+from massmem.providers.retry import LocalPauses, Pauses, SharedPauses
 from massmem.store.ports import Retention, SessionStore, StoreInfo
+
+if TYPE_CHECKING:
+    from massmem.store.redis.server import Server
+
+log = logging.getLogger(__name__)
 
 _HINT = "use sqlite:///~/.massmem/massmem.db, postgresql://USER@HOST/DATABASE or redis://HOST"
 _REDIS = ("redis", "rediss", "unix")
@@ -20,7 +30,7 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
     Raises:
         InputError: the URL is of no known kind, names no file or database, or its kind is not installed.
         HomeError: home or the folder of the database cannot be written.
-        StoreVersionError: the database was written by a newer massmem; it is left as it is.
+        StoreVersionError: the database has a schema that this massmem does not know; it is left as it is.
         StoreDamagedError: the database is not one of massmem.
         StoreUnavailable: there is no server at the other end; SQLite has none.
         StoreError: anything else that keeps it from being used.
@@ -28,19 +38,19 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
     url = clean_store_url(url)
     match url.partition(":")[0]:
         case "sqlite":
-            return await (await asyncio.to_thread(_sqlite))(url, home)
+            return await (await _load("sqlite")).open_sqlite(url, home)
         case "postgresql":
-            return await (await asyncio.to_thread(_postgres))(url)
+            return await (await _load("postgres")).open_postgres(url)
         case scheme if scheme in _REDIS:
             try:
-                open_redis = await asyncio.to_thread(_redis)
+                redis = await _load("redis.store")
             except ModuleNotFoundError as e:
                 if e.name is None or e.name.partition(".")[0] != "redis":
                     raise
                 raise InputError("store.url: Redis needs the package redis", "pip install 'massmem[redis]'") from e
-            return await open_redis(url, retention)
+            return await redis.open_redis(url, retention)
         case "memory":
-            return await (await asyncio.to_thread(_in_memory))(StoreInfo("memory", durable=False))
+            return await (await _load("sqlite")).open_in_memory(StoreInfo("memory", durable=False))
         case scheme:
             raise InputError(f"store.url: {scheme!r} is no kind of store that massmem knows", _HINT)
 
@@ -59,31 +69,49 @@ async def open_configured(store: StoreConfig, home: Path, *, fallback: bool = Fa
         if not fallback or store.on_unavailable == "fail" or store.url.partition(":")[0] not in _REDIS:
             raise
         warning = f"{e.message.partition(': ')[0]}: this conversation is held in memory and ends with this process"
-        return await (await asyncio.to_thread(_in_memory))(StoreInfo("memory", durable=False, always=warning))
+        return await (await _load("sqlite")).open_in_memory(StoreInfo("memory", durable=False, always=warning))
 
 
-# Each imports its adapter; SQLAlchemy takes longer to import than all the rest.
+async def _load(adapter: str) -> ModuleType:
+    """Import an adapter: SQLAlchemy takes longer to import than all the rest."""
+    return await asyncio.to_thread(import_module, f"massmem.store.{adapter}")
 
 
-def _sqlite() -> Callable[[str, Path], Awaitable[SessionStore]]:
-    from massmem.store.sqlite import open_sqlite
-
-    return open_sqlite
+_PREFIX = "massmem:pause:"
 
 
-def _in_memory() -> Callable[[StoreInfo], Awaitable[SessionStore]]:
-    from massmem.store.sqlite import open_in_memory
+def open_pauses(counted_in: str | None) -> Pauses:
+    """Return the pauses that everyone with this `server.limits.counted_in` shares; None: those of this process.
 
-    return open_in_memory
+    Imports what it needs: call it in a thread. What cannot be shared is not: the log says why.
+    """
+    if counted_in is None:
+        return LocalPauses()
+    try:
+        from massmem.store.redis.server import Server
+
+        return SharedPauses(RedisPauses(Server(counted_in)))
+    except (InputError, ModuleNotFoundError) as e:
+        reason = str(e).replace("store.url", "server.limits.counted_in")
+        log.warning("rate limits of model servers are not shared: %s", reason)
+        return LocalPauses()
 
 
-def _postgres() -> Callable[[str], Awaitable[SessionStore]]:
-    from massmem.store.postgres import open_postgres
+class RedisPauses:
+    """The Pauses port. Redis measures the time, so that the clocks of the machines do not matter."""
 
-    return open_postgres
+    def __init__(self, server: "Server") -> None:
+        self._server = server
 
+    async def find(self, name: str) -> float:
+        return max(0, await self._server.run("PTTL", _PREFIX + name)) / 1000
 
-def _redis() -> Callable[[str, Retention], Awaitable[SessionStore]]:
-    from massmem.store.redis.store import open_redis
+    async def begin(self, name: str, seconds: float) -> None:
+        milliseconds = math.ceil(seconds * 1000)
+        if milliseconds > 0:
+            key = _PREFIX + name
+            new = ("SET", key, "1", "NX", "PX", milliseconds)
+            await self._server.run_all([new, ("PEXPIRE", key, milliseconds, "GT")])
 
-    return open_redis
+    async def close(self) -> None:
+        await self._server.close()

@@ -53,8 +53,6 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What the user should know of a store."""
-
     kind: str
     durable: bool = True
     """False: what it holds ends with this process."""

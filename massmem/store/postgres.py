@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR, Insert, insert
 
-from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
+from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable
 from massmem.core.records import EVERYBODY
 from massmem.store.encoding import split_query, split_words
 from massmem.store.ports import SEARCHED_KINDS, StoreInfo, password_error
@@ -26,6 +26,7 @@ from massmem.store.schema import (
     chat_sessions,
     message_search,
     metadata,
+    version_error,
 )
 from massmem.store.sql import SqlSessionStore
 from massmem.store.sql.database import Database, Engines, Row, SearchScope
@@ -263,7 +264,7 @@ def read_revision(connection: sa.Connection, name: str) -> str | None:
 
     Raises:
         StoreDamagedError: tables of another program have the names of ours.
-        StoreVersionError: it was written by a newer massmem.
+        StoreVersionError: it has a schema that this massmem does not know.
         InputError: the database cannot hold every text.
     """
     encoding, schema = connection.execute(
@@ -280,11 +281,7 @@ def read_revision(connection: sa.Connection, name: str) -> str | None:
     if {"alembic_version", "chat_sessions"} <= tables:
         revision = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         if revision is not None and revision not in REVISIONS:
-            raise StoreVersionError(
-                f"{name} was written by a newer massmem (schema {revision!r}, this program knows up to "
-                f"{REVISIONS[-1]!r})",
-                "update massmem, or set store.url to another database",
-            )
+            raise version_error(name, revision, "database")
         return revision
     if taken := sorted(tables & {"alembic_version", *metadata.tables}):
         raise StoreDamagedError(

@@ -3,7 +3,7 @@
 `events` is the log; chat_messages, turns, answers, ballots, requests and the counters of chat_sessions are derived from
 it by `projection.py`. Texts of any length are in chat_messages only: turns, answers and ballots point to it by seq.
 
-The schema changes only through `migrations/`; a test checks that the migrations and this module agree.
+From the first release on the schema changes only through `migrations/`.
 """
 
 from datetime import UTC, datetime
@@ -14,12 +14,13 @@ from sqlalchemy import event
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
+from massmem.core.errors import StoreVersionError
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.encoding import clean_json
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013")
-"""Every revision ever released, oldest first. The last one is what this program reads and writes."""
+REVISIONS = ("0013",)
+"""Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
 # its condition word for word.
@@ -30,6 +31,15 @@ IS_SUMMARY = "kind = 'injection'"
 HAS_OWNER = "user_id IS NOT NULL"
 HAS_HISTORY = "history_hash <> ''"
 MAY_BE_CUT_OFF = "status IN ('active', 'interrupted')"
+
+
+def version_error(name: str, revision: str, place: str) -> StoreVersionError:
+    """Return the error for a database with another schema. place: where another store may be: "file", "database"."""
+    age = "a newer massmem" if revision > REVISIONS[-1] else "a massmem from before the first release"
+    return StoreVersionError(
+        f"{name} was written by {age} (schema {revision!r}, this program knows up to {REVISIONS[-1]!r})",
+        f"use that massmem, or set store.url to another {place}",
+    )
 
 
 class UtcDateTime(sa.TypeDecorator[datetime]):

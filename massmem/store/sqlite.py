@@ -19,13 +19,21 @@ from sqlalchemy import event, exc
 from sqlalchemy.dialects.sqlite import Insert, insert
 
 from massmem.config.home import explain_write_error, make_file, make_folder, make_home
-from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError, StoreVersionError
+from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError
 from massmem.core.events import now
 from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY
 from massmem.store.encoding import quote_words
 from massmem.store.ports import SEARCHED_KINDS, StoreInfo
-from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, chat_sessions, is_owned_by, metadata
+from massmem.store.schema import (
+    REVISIONS,
+    UtcDateTime,
+    chat_messages,
+    chat_sessions,
+    is_owned_by,
+    metadata,
+    version_error,
+)
 from massmem.store.sql import SqlSessionStore
 from massmem.store.sql.database import Database, Engines, Row, SearchScope
 
@@ -214,7 +222,7 @@ def _migrate(path: Path, scripts: Path | None, *, is_empty: bool) -> None:
 
 
 def _create_schema(connection: sa.Connection) -> None:
-    """Make what all migrations together make; a test compares them."""
+    """Make what all migrations together make."""
     metadata.create_all(connection, checkfirst=False)
     connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY NOT NULL)")
     connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (REVISIONS[-1],))
@@ -303,15 +311,7 @@ async def open_sqlite(url: str, home: Path) -> SqlSessionStore:
 
 async def open_in_memory(info: StoreInfo) -> SqlSessionStore:
     """Open a store that ends with this process; nothing of it reaches a disk."""
-    # The database lives as long as its one connection.
-    engine = sa.create_engine(
-        "sqlite://",
-        connect_args={"isolation_level": None, "check_same_thread": False},
-        poolclass=sa.QueuePool,
-        pool_size=1,
-        max_overflow=0,
-    )
-    event.listen(engine, "connect", _configure)
+    engine = _create_engine(":memory:", 1)  # the database lives as long as its one connection
     event.listen(engine, "begin", _begin_immediate)
     await asyncio.to_thread(metadata.create_all, engine)
     return SqlSessionStore(Database(Engines(engine, 1, engine, 0), SqliteDialect(None)), info)
@@ -414,10 +414,7 @@ def _prepare_file(path: Path, home: Path) -> bool:
     if revision == REVISIONS[-1]:
         return is_read_only
     if revision is not None and revision not in REVISIONS:
-        raise StoreVersionError(
-            f"{path} was written by a newer massmem (schema {revision!r}, this program knows up to {REVISIONS[-1]!r})",
-            "update massmem, or set store.url to another file",
-        )
+        raise version_error(str(path), revision, "file")
     if is_read_only:
         raise HomeError(
             f"{path} is read-only, and its schema must be updated before it can be read",

@@ -48,7 +48,7 @@ def run() -> list[Row]:
 def fill_registry(home: Path, count: int) -> None:
     """Write `count` typical sessions into the registry of this home."""
     first = datetime(2026, 1, 1, tzinfo=UTC)
-    Registry(home / ".massmem").replace(_entry(first + timedelta(minutes=i)) for i in range(count))
+    Registry(home / ".massmem").upsert(*(_entry(first + timedelta(minutes=i)) for i in range(count)))
 
 
 def _entry(start: datetime) -> Entry:

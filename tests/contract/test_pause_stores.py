@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from massmem.providers.retry import LocalPauses, Pauses, SharedPauses
-from massmem.store.pauses import RedisPauses
+from massmem.store import RedisPauses
 from massmem.store.redis.server import Server
 from tests.support.redis_server import RedisServer
 

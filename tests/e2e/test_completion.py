@@ -34,7 +34,7 @@ def sessions(home: Path) -> None:
         start = datetime(2026, 11, day, 10, tzinfo=UTC)
         return Entry(f"session_{start:%Y%m%d_%H%M%S}", start.isoformat(), description=description)
 
-    Registry(home / ".massmem").replace([entry(20, "Clocks in step"), entry(21, "Blue skies"), entry(22, "\x1b[2Jx")])
+    Registry(home / ".massmem").upsert(entry(20, "Clocks in step"), entry(21, "Blue skies"), entry(22, "\x1b[2Jx"))
 
 
 def complete(*words: str) -> list[str]:

@@ -314,7 +314,7 @@ def test_values_that_agents_repeat_are_in_no_log_and_no_memory(tmp_path: Path, h
     session = json.loads(first.stdout)["session_id"]
     second = massmem("--session-id", session, "--config", config, "--debug", f"It is {SECRET}", cwd=work)
     assert second.stdout == f"Order {SECRET} is on its way.\n".encode(), second.stderr
-    found = massmem("memory", "search", "order on its way", "--config", config, cwd=work)
+    found = massmem("memory", "search", "order on its way", "--all", "--config", config, cwd=work)
     assert b"[order_id] is on its way" in found.stdout, found.stderr
     assert files_with(work, SECRET) == []
     assert {Path(name).name.partition("-")[0] for name in files_with(home, SECRET)} <= {"massmem.db", "sessions.json"}

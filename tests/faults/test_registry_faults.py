@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import HomeError, StoreError
-from massmem.session.registry import Entry, Registry, RegistryDamaged
+from massmem.session.registry import Entry, Registry
 from tests.support.small_disk import mount_small_disk
 from tests.support.store_writer import count_faults, finish, kill_writers, read_notes, register, start
 from tests.support.verdict import check
@@ -79,15 +79,6 @@ def test_a_full_disk(small_disk: Path) -> None:
     assert raised
 
 
-def test_a_damaged_file_on_a_full_disk_stays(small_disk: Path) -> None:
-    registry = Registry(small_disk)
-    registry.path.write_bytes(b"x" * 40_000)
-    with pytest.raises(StoreError, match="disk is full"):
-        registry.rebuild([])
-    assert registry.path.read_bytes() == b"x" * 40_000
-    assert list(small_disk.glob("*.damaged-*")) == []
-
-
 def test_a_read_only_home_can_still_be_listed(small_disk: Path) -> None:
     registry = Registry(small_disk)
     registry.upsert(Entry("s", WHEN))
@@ -95,17 +86,6 @@ def test_a_read_only_home_can_still_be_listed(small_disk: Path) -> None:
     assert [entry.session_id for entry in registry.read_entries()] == ["s"]
     with pytest.raises(HomeError, match="cannot be written"):
         registry.upsert(Entry("t", WHEN))
-
-
-def test_a_death_between_damage_and_rebuild_loses_nothing(folder: Path) -> None:
-    registry = Registry(folder)
-    registry.upsert(Entry("s", WHEN))
-    data = registry.path.read_bytes()[:-5]
-    registry.path.write_bytes(data)
-    for _ in range(3):  # each a process that dies before it rebuilds
-        with pytest.raises(RegistryDamaged):
-            Registry(folder).read_entries()
-    assert registry.path.read_bytes() == data
 
 
 _UPSERT = """

@@ -1,36 +1,26 @@
-"""Migrations: the same schema as schema.py, safe among processes, under a kill, and before a newer file."""
+"""Migrations: safe among processes, under a kill, and before a newer file."""
 
-import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from pydantic import BaseModel
 
 from massmem.config.home import make_file
 from massmem.core.errors import StoreDamagedError, StoreError, StoreVersionError
-from massmem.core.events import Event, HistoryCleared, TurnStarted
-from massmem.core.records import EVERYBODY
 from massmem.store import migrations, open_store, sqlite
-from massmem.store.ports import SessionStore
 from massmem.store.postgres import migrate_database, parse_url
-from massmem.store.projection import InsertRow, UpdateTurn, count_seqs, project
-from massmem.store.schema import REVISIONS, message_search, metadata
-from tests.contract.test_session_store import KINDS, session
+from massmem.store.schema import REVISIONS
+from tests.contract.test_session_store import session
 from tests.support.postgres_server import PostgresServer
-from tests.support.sample_turn import answer, begin, event, whole_turn
+from tests.support.sample_turn import whole_turn
 from tests.support.store_writer import start
 
 NOW = REVISIONS[-1]
@@ -84,40 +74,23 @@ def backups(database: Path) -> list[str]:
     return [path.name for path in database.parent.glob("*.bak-*")]
 
 
-def is_own_table(name: str | None, kind: str, _: object) -> bool:
-    """Return whether a comparison looks at it: the search index has tables of its own."""
-    return kind != "table" or name in metadata.tables
-
-
-async def test_the_migrations_make_the_schema_of_an_empty_database(full_database: Path, tmp_path: Path) -> None:
-    migrated = tmp_path / "migrated.db"
-    make_file(migrated)
-    sqlite.migrate_file(migrated, migrations.SCRIPTS)
-    assert sqlite.read_revision(migrated) == sqlite.read_revision(full_database) == NOW
-    engine = sa.create_engine(f"sqlite:///{migrated}")
-    with engine.connect() as connection:
-        options = {"include_name": is_own_table}
-        assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
-    engine.dispose()
-    made, declared = parts(migrated), parts(full_database)
-    assert set(made) == set(declared)
-    for name in declared:
-        if not name.startswith("table ") or "VIRTUAL" in declared[name]:
-            assert made[name] == declared[name]  # partial indexes, triggers and the search index to the letter
-
-
 def test_the_program_knows_exactly_the_released_revisions() -> None:
     scripts = ScriptDirectory(str(migrations.SCRIPTS))
     assert [script.revision for script in reversed(list(scripts.walk_revisions()))] == list(REVISIONS)
     assert scripts.get_heads() == [REVISIONS[-1]]
 
 
-async def test_a_newer_database_is_refused_and_not_touched(full_database: Path) -> None:
+@pytest.mark.parametrize(
+    ("revision", "age"), [("0099", "newer massmem"), ("0007", "massmem from before the first release")]
+)
+async def test_database_with_another_schema_is_refused_and_not_touched(
+    full_database: Path, revision: str, age: str
+) -> None:
     with closing(sqlite3.connect(full_database)) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0099'")
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
         connection.commit()
     before = full_database.read_bytes()
-    with pytest.raises(StoreVersionError, match=r"newer massmem .*'0099'"):
+    with pytest.raises(StoreVersionError, match=f"{age} .*'{revision}'"):
         await open_store(f"sqlite:///{full_database}", full_database.parent)
     assert full_database.read_bytes() == before
 
@@ -154,153 +127,6 @@ async def test_an_upgrade_keeps_the_data_and_removes_its_backup(full_database: P
         assert connection.execute("SELECT session_id, message_count, pinned FROM chat_sessions").fetchall() == [
             ("session_a", 8, 1)
         ]
-
-
-def first_release(tmp_path: Path) -> Path:
-    scripts = tmp_path / "first"
-    shutil.copytree(migrations.SCRIPTS, scripts)
-    for later in sorted((scripts / "versions").glob("*.py"))[1:]:
-        later.unlink()
-    return scripts
-
-
-@pytest.fixture
-def old(database: Path, tmp_path: Path) -> Path:
-    """A database of the first release: a turn that is done, one that its user stopped, and one under way."""
-    database.parent.mkdir()
-    make_file(database)
-    sqlite.migrate_file(database, first_release(tmp_path), "0001")
-    engine = sa.create_engine(f"sqlite:///{database}")
-    tables = sa.MetaData()
-    tables.reflect(engine, only=["chat_sessions", "chat_messages", "turns", "answers", "ballots"])
-    row = {n: v for n, v in session().model_dump().items() if n in tables.tables["chat_sessions"].c}
-    seq = 0
-    with engine.begin() as connection:
-        connection.execute(tables.tables["chat_sessions"].insert(), row)
-        for turn, events in enumerate((whole_turn(), stopped_turn(), [begin("ann", question="Still running?")]), 1):
-            for happened in events:
-                seq += count_seqs(happened)
-                for operation in project("session_a", turn, seq, happened):
-                    match operation:
-                        case InsertRow(table, values) if table != "recordings":
-                            connection.execute(tables.tables[table].insert(), values)
-                        case UpdateTurn(values):
-                            of_turn = tables.tables["turns"].c.turn == turn
-                            connection.execute(tables.tables["turns"].update().where(of_turn).values(values))
-                        case _:
-                            pass
-    engine.dispose()
-    return database
-
-
-def stopped_turn() -> list[Event]:
-    return [
-        begin("ann", at=10, question="And why is it red at dusk?"),
-        answer(11, "ann", "The way through the air is longer."),
-        event(12, "turn_interrupted", by="user"),
-    ]
-
-
-async def test_a_database_of_the_first_release_gets_its_queue(old: Path, tmp_path: Path) -> None:
-    migrated = await open_store(f"sqlite:///{old}", old.parent)
-    assert sqlite.read_revision(old) == NOW
-    assert backups(old) == []
-    episodes = await migrated.list_due_recordings("episode", 100)
-    complete = await migrated.list_due_recordings("complete", 100)
-    counts = await migrated.count_recordings()
-    await migrated.close()
-    fresh = await open_store(f"sqlite:///{tmp_path / 'fresh.db'}", tmp_path)
-    await fresh.create_session(session())
-    for turn, events in enumerate((whole_turn(), stopped_turn(), [begin("ann", question="Still running?")]), 1):
-        await fresh.append("session_a", turn, events)
-    assert [e.message_id for e in episodes] == [e.message_id for e in await fresh.list_due_recordings("episode", 100)]
-    assert sorted(e.position or 0 for e in episodes) == list(range(len(episodes)))
-    assert [(c.turn, c.agent_id) for c in complete] == [(1, "ann")]
-    # Facts of what was said before are not extracted unasked, and are known for when they are asked for.
-    extracts = await fresh.list_due_recordings("extract", 100)
-    assert counts.done == len({(row.turn, row.agent_id) for row in extracts}) == 3
-    await fresh.close()
-
-
-STORED = Path(__file__).with_name("stores")
-"""Databases that earlier releases wrote, each with what that release read from it.
-
-They hold a council of three agents whose last turn was undone, a session with params, one that waits for the user, one
-with an abandoned turn, notes and a cleared history, and one that was cut off within a turn; recordings in every status,
-a lease of a process that is gone, and messages that the search index did not hold yet.
-"""
-
-
-ADDED_LATER: dict[str, Any] = {
-    **dict.fromkeys(("remember", "truncated", "answer_schema", "data", "session_only", "attachments"), True),
-    **dict.fromkeys(("names", "agent_name", "winner_name", "history_hash", "early_stop", "not_asked"), True),
-    **dict.fromkeys(("no_vote", "agreement"), True),
-    **dict.fromkeys(
-        ("retrying", "oldest", "imported", "work_cut", "removed_work", "work_until", "forgotten_facts"), True
-    ),
-    "usage": {"reasoning", "cache_written", "saved"},
-}
-"""Fields of events that the stored expectations do not know."""
-RENAMED = {"tie_earliest": "tie", "earliest": "no_vote_held"}
-"""How a winner was decided, as it was stored and as it is read."""
-
-
-def dump(record: BaseModel) -> dict[str, Any]:
-    later = {"description": True, "usage": True} if isinstance(record, TurnStarted) else {}
-    later |= {"until": True} if isinstance(record, HistoryCleared) else {}
-    return record.model_dump(mode="json", exclude=ADDED_LATER | later)
-
-
-async def read_session(store: SessionStore, name: str) -> dict[str, Any]:
-    """Everything that the store holds of a session, as JSON."""
-    session, copy = await store.get_session(name), await store.export_session(name)
-    assert session is not None and copy is not None
-    turns, log = await store.list_turns(name), await store.export_log(name)
-    numbers = [0, *(turn.turn for turn in turns)]
-    return {
-        "session": dump(session),
-        "messages": [dump(message) for message in await store.read_messages(name)],
-        "conversation": [message.seq for message in await store.read_conversation(name, None, 100)],
-        "turns": [dump(turn) for turn in turns],
-        "events": {str(turn): [dump(event) for event in await store.read_turn_events(name, turn)] for turn in numbers},
-        "log": [[entry.seq, entry.turn, len(entry.payload)] for entry in log],
-        "queue": [dump(row) for entry in log for row in entry.recordings],
-        "state": dump(await store.load_state(name)),
-        "due": {kind: [row.seq for row in await store.list_due_recordings(kind, 1000, name)] for kind in KINDS},
-        "counts": dump(await store.count_recordings(name)),
-        "lease_owner": await store.get_lease_owner(name),
-        "abandoned": list(copy.abandoned),
-    }
-
-
-async def read_store(store: SessionStore, searches: Iterable[str]) -> dict[str, Any]:
-    sessions = {
-        session.session_id: await read_session(store, session.session_id) for session in await store.list_sessions()
-    }
-    return sessions | {
-        "searches": {
-            query: [message.id for message in await store.search_messages(query, owner=EVERYBODY)] for query in searches
-        }
-    }
-
-
-@pytest.mark.parametrize("schema", ["schema_0007"])
-async def test_database_of_an_earlier_release_reads_the_same(database: Path, schema: str) -> None:
-    stored = (STORED / f"{schema}.json").read_text(encoding="utf-8")
-    for old, new in RENAMED.items():
-        stored = stored.replace(f'"by":"{old}"', f'"by":"{new}"')
-    expected = json.loads(stored)
-    database.parent.mkdir()
-    shutil.copyfile(STORED / f"{schema}.db", database)
-    for _ in range(2):
-        store = await open_store(f"sqlite:///{database}", database.parent)
-        assert await read_store(store, expected["searches"]) == expected
-        await store.close()
-    assert sqlite.read_revision(database) == NOW
-    store = await open_store(f"sqlite:///{database}", database.parent)
-    await store.append("session_a", 4, [begin("ann", question="Does it go on after the update?")])
-    assert [message.turn for message in await store.search_messages("update", owner=EVERYBODY)] == [4]
-    await store.close()
 
 
 async def test_a_failed_upgrade_changes_nothing_and_names_the_backup(full_database: Path, tmp_path: Path) -> None:
@@ -385,22 +211,6 @@ def shape(url: sa.URL) -> dict[str, object]:
             ]
     engine.dispose()
     return made
-
-
-async def test_the_migrations_make_the_schema_on_postgres(url: sa.URL, postgres: PostgresServer) -> None:
-    migrate_database(url)
-    engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        options = {"include_name": is_own_table}
-        assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
-    engine.dispose()
-    direct = parse_url(postgres.url(postgres.new_database()))
-    engine = sa.create_engine(direct)
-    metadata.create_all(engine)
-    message_search.create(engine)
-    engine.dispose()
-    assert shape(url) == shape(direct)
-    assert "btree (session_id, " in str(shape(url)["idx_chat_messages_session_id"])
 
 
 def killed_server_upgrade(url: str, scripts: Path, notes: Path) -> None:

@@ -309,15 +309,6 @@ async def test_a_second_owner_of_a_running_turn_is_refused(folder: Path):
     await second.close()
 
 
-async def test_a_damaged_list_of_sessions_is_made_again_and_the_damaged_one_kept(folder: Path):
-    first, _ = await ask(team(SCRIPTS), folder, "one")
-    registry = folder / "sessions.json"
-    registry.write_bytes(registry.read_bytes()[:-20])
-    second, _ = await ask(team(SCRIPTS), folder, "two")
-    assert {e.session_id for e in Registry(folder).read_entries()} == {first, second}
-    assert len(list(folder.glob("sessions.json.damaged-*"))) == 1
-
-
 async def test_streamed_text_is_stored_in_pieces_that_join_to_what_was_said(folder: Path):
     long = "word " * 200
     scripts = {"a": {"answer": long, "chunk_size": 5, "chunk_delay": 0.001}}

@@ -21,8 +21,6 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 class ChatState:
-    """The state of one conversation."""
-
     def __init__(self, invocation: Invocation, team: Team, session: Session, ask: Ask) -> None:
         self.invocation = invocation
         self.session = session

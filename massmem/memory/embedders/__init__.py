@@ -42,15 +42,18 @@ class Embedder:
         encode_query: Callable[[str], Any] | None = None,
         *,
         is_multilingual: bool = False,
+        averages_words: bool = False,
     ) -> None:
         """name: of the model; vectors of embedders with different names never mix. dims: numbers in each vector.
 
         encode_query: returns the vector of a question; None: it is encoded as any text. is_multilingual: a question and
-        what answers it in other words, or in another language, are near.
+        what answers it in other words, or in another language, are near. averages_words: texts in
+        the same language are near, whatever they say.
         """
         self.name = name
         self.dims = dims
         self.is_multilingual = is_multilingual
+        self.averages_words = averages_words
         self._encode = encode
         self._encode_query = encode_query
 
@@ -146,7 +149,7 @@ def _open_local(model: str) -> Embedder:
             f"the embedder {model} cannot be loaded: {e}",
             "pip install 'massmem[memory]', or set memory.persistent_memory.embedding.model: none",
         ) from e
-    return Embedder(model, local.WORDLLAMA_DIMS, local.load_word_vectors())
+    return Embedder(model, local.WORDLLAMA_DIMS, local.load_word_vectors(), averages_words=True)
 
 
 TIMEOUT, RETRIES = 30.0, 1

@@ -187,13 +187,11 @@ def make_debug_record(
         "turn": origin.turn,
         "metadata": {"tools_used": tools, "has_tools": bool(tools), "message_count": len(messages)},
         "messages_sent": [{"role": message.role, "content": message.text} for message in messages],
-        "facts_extracted": [{"id": _id(fact), "memory": fact.text, "event": "ADD"} for fact in facts],
+        "facts_extracted": [
+            {"id": str(fact_id(fact, normalize_fact(fact.text))), "memory": fact.text, "event": "ADD"} for fact in facts
+        ],
         "extraction_count": len(facts),
     }
-
-
-def _id(fact: Fact) -> str:
-    return str(fact_id(fact, normalize_fact(fact.text)))
 
 
 def write_debug(log_folder: Path, attempt: int, record: dict[str, Any], prefix: str = "") -> Path:
@@ -241,8 +239,6 @@ async def _load_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Extractor:
-    """What a model does for the memory."""
-
     extract: Extract
     summarize: Summarize
     """Shortens the large result of a tool."""
@@ -291,13 +287,10 @@ async def open_extractor(
 def failing_extractor(error: MassmemError) -> Extractor:
     """Return an extractor for a model that could not be opened: facts wait in the queue, and each attempt says why."""
 
-    async def extract(messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+    async def fail(*_: object) -> Any:
         raise error
 
-    async def summarize(text: str, name: str | None) -> str:
-        raise error
-
-    return Extractor(extract, summarize)
+    return Extractor(fail, fail)
 
 
 def with_debug_files(extractor: Extractor, folder: Path) -> Extractor:

@@ -123,8 +123,6 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """What a reply says."""
-
     statements: tuple[Statement, ...]
     complete: bool = True
     """False when the reply broke off, or when some of its items could not be read."""

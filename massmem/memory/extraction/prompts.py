@@ -55,8 +55,6 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What an extraction gave."""
-
     facts: tuple[Fact, ...] = ()
     duplicates: int = 0
     """Statements of the model that are remembered already."""
@@ -217,8 +215,6 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class KnownFacts:
-    """What the memory holds."""
-
     index: Index
     embed: Callable[[str], Sequence[float] | None]
     """Blocking: return the vector of a text, None when there is none."""

@@ -80,8 +80,6 @@ Excerpt = Mapping[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What may be shown."""
-
     tokens: int
     """Of the text."""
     messages: int | None = None
@@ -90,8 +88,6 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What is shown."""
-
     chosen: list[int]
     """Indexes of candidates, best first."""
     whole: frozenset[int]

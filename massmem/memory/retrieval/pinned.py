@@ -16,8 +16,6 @@ _MOST_READ = 200
 
 @dataclass(frozen=True, slots=True)
 class PinnedPart:
-    """The pinned memories that are shown."""
-
     text: str = ""
     memories: tuple[Memory, ...] = ()
     """In the order in which they were pinned."""

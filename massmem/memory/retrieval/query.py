@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, date
 from functools import cache
+from pathlib import Path
 
 from massmem.memory.access import visible_to
 from massmem.memory.claims import find_asked_topics
 from massmem.memory.index import Index
 from massmem.memory.languages import guess_language
 from massmem.memory.persistent import RecallOptions, Scope
-from massmem.memory.retrieval.asking import asks_memory, is_short
 from massmem.memory.text_analysis import FRAME_WORDS, build_query_vector, extract_query_forms, extract_terms
-from massmem.memory.words import STOP_WORDS, fold, respell, split_words, stem
+from massmem.memory.words import STOP_WORDS, count_unspaced, fold, respell, split_words, stem
 
 TOLD_WITHIN = 7
 """Days after an event in which people usually tell of it."""
@@ -108,6 +108,36 @@ def analyse(question: str) -> Question:
         asks_history=_HISTORY.search(text) is not None,
         topics=tuple(find_asked_topics(question)),
     )
+
+
+_SHORT = 12
+"""Words. What a longer question is about can be looked for, and whether that was ever spoken of."""
+
+_SAID = (
+    "(said|told|talked|mentioned|discussed|decided|agreed|suggested|recommended|promised|wrote|asked|answered|explained"
+    "|did|done|chose|chosen|planned|concluded|spoke|spoken|brought up)"
+)
+_SAY = (
+    f"({_SAID}|say|tell|talk|mention|discuss|decide|agree|suggest|recommend|promise|write|ask|answer|explain|do|choose"
+    "|plan|conclude|speak|bring up)"
+)
+
+
+def asks_memory(question: str) -> bool:
+    """Return whether the wording asks for what was said or done earlier, in one of a dozen languages."""
+    return _read_wordings().search(question.replace("’", "'")) is not None
+
+
+def is_short(question: str) -> bool:
+    """Return whether the question has few words; two characters count as one where no spaces are written."""
+    return len(question.split()) + count_unspaced(question) // 2 <= _SHORT
+
+
+@cache
+def _read_wordings() -> re.Pattern[str]:
+    lines = Path(__file__).with_name("memory_questions.txt").read_text(encoding="utf-8").splitlines()
+    wordings = "|".join(line for line in lines if not line.startswith("#"))
+    return re.compile(wordings.replace("<say>", _SAY).replace("<said>", _SAID), re.IGNORECASE)
 
 
 _LEAST_WORDS = 1 / 3

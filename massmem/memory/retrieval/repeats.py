@@ -66,8 +66,6 @@ class Wording:
 
 
 class PromptTexts:
-    """What the prompt of the agent that recalls has."""
-
     def __init__(self, options: RecallOptions, session_id: str) -> None:
         self._exclude, self._session_id = options.exclude, session_id
         self._texts = [*map(Wording, options.verbatim)]

@@ -8,10 +8,11 @@ import numpy as np
 
 from massmem.memory.access import may_see, visible_to
 from massmem.memory.claims import find_topic, find_usual_name
+from massmem.memory.embedders import Embedder
 from massmem.memory.index import ALL_POINTS, EVERYTHING, All, Index, OneOf, between_days, valid_ids
 from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import USER, Claim, Memory, RecallOptions, RecallResult, Scope
-from massmem.memory.points import FIRST_FACT, CountTokens, is_ballot, to_memory
+from massmem.memory.points import FIRST_FACT, CountTokens, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
@@ -83,8 +84,6 @@ class _Pool:
     def add(self, payloads: Mapping[int, Mapping[str, Any]]) -> None:
         """Keep what the scope may see; the index was asked for neighbours whatever they are."""
         for point_id, payload in payloads.items():
-            if is_ballot(payload):
-                continue
             memory = to_memory(point_id, payload)
             if may_see(self.scope, memory, won=payload["won"] is True):
                 self.memories[point_id] = memory
@@ -98,13 +97,13 @@ class _Pool:
 class Retriever:
     """Searches one index. Safe to use from several threads."""
 
-    def __init__(self, index: Index, count: CountTokens, embed: Embed, *, is_multilingual: bool = False) -> None:
-        """count: tokens of a text. embed: see silence.py. is_multilingual: the embedder is, see Embedder."""
+    def __init__(self, index: Index, count: CountTokens, embed: Embed, embedder: Embedder | None) -> None:
+        """count: tokens of a text. embed: see silence.py. embedder: None: words alone are searched."""
         self._index = index
         self._count = count
         self._embed = embed
-        self._is_multilingual = is_multilingual
-        self._silence = Silence(index, embed)
+        self._is_multilingual = embedder is not None and embedder.is_multilingual
+        self._silence = Silence(index, embed, averages_words=embedder is not None and embedder.averages_words)
 
     def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         """See PersistentMemory."""

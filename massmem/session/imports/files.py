@@ -52,8 +52,6 @@ _MASSGEN_TURN = re.compile(r"turn_[0-9]{1,9}")
 
 @dataclass(slots=True)
 class Export:
-    """What an export holds."""
-
     conversations: list[ImportedConversation] = field(default_factory=list[ImportedConversation])
     """With at least one turn each, and an id of its own."""
     left_out: Counter[str] = field(default_factory=Counter[str])
@@ -354,18 +352,14 @@ def _iterate_list(text: str) -> Iterator[Any]:
     """Yield the elements of a JSON list. Raises ValueError: it is none."""
     position = text.index("[") + 1
     while True:
-        position = _skip_blanks(text, position)
+        match = _BLANKS.match(text, position)
+        position = match.end() if match else position
         if text[position : position + 1] == "]":
             break
         value, position = _JSON.raw_decode(text, position)
         yield value
     if text[position + 1 :].strip():
         raise json.JSONDecodeError("Extra data", text, position + 1)
-
-
-def _skip_blanks(text: str, position: int) -> int:
-    match = _BLANKS.match(text, position)
-    return position if match is None else match.end()
 
 
 _WRAPPERS = ("conversations", "chats", "threads", "sessions", "data")

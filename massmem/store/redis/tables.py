@@ -65,8 +65,6 @@ def remove_files(pipeline: Any, session_id: str, hashes: Collection[str]) -> Non
 
 
 class FileTable:
-    """Stores, reads and lists files."""
-
     def __init__(self, server: Server, ttl: int | None) -> None:
         """ttl: milliseconds that a session lives after its last use; None: for ever."""
         self._server = server
@@ -110,8 +108,6 @@ API_KEYS = "massmem:v3:api_keys"
 
 
 class RedisKeyTable:
-    """The KeyTable port."""
-
     _server: Server
 
     async def add_key(self, key: ApiKey) -> None:

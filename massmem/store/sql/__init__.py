@@ -11,8 +11,6 @@ from massmem.store.sql.queue import SqlRecordingQueue
 
 
 class SqlSessionStore(SqlSessionLog, SqlLeaseTable, SqlRecordingQueue, SqlSessionCatalogue, SqlKeyTable):
-    """The SessionStore port."""
-
     def __init__(self, database: Database, info: StoreInfo) -> None:
         self.info = info
         self._database = database

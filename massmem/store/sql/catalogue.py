@@ -76,8 +76,6 @@ _LIST = sa.select(
 
 
 class SqlSessionCatalogue:
-    """The SessionCatalogue port."""
-
     _database: Database
 
     async def create_session(self, session: SessionRecord) -> None:
@@ -291,8 +289,6 @@ _DELETE_KEY = sa.delete(api_keys).where(_k.id == sa.bindparam("of_id", type_=KEY
 
 
 class SqlKeyTable:
-    """The KeyTable port."""
-
     _database: Database
 
     async def add_key(self, key: ApiKey) -> None:

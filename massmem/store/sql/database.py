@@ -93,8 +93,6 @@ class Dialect(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """The connections of one store."""
-
     write: sa.Engine
     """Each of its transactions waits for the lock that a writer needs as it begins."""
     writers: int

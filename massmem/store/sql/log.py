@@ -49,8 +49,6 @@ _RELEASE_LEASE = sa.delete(leases).where(*_IS_OWN)
 
 
 class SqlLeaseTable:
-    """The LeaseTable port."""
-
     _database: Database
 
     async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
@@ -198,7 +196,10 @@ def append_events(
         seq += projection.count_seqs(event)
         numbered.append(NumberedEvent(seq, turn, event, text))
     changes = _collect_changes(session_id, numbered)
-    _number_episodes(changes.rows["recordings"], -1 if position is None else position)
+    position = -1 if position is None else position
+    for row in changes.rows["recordings"]:
+        if row["kind"] == "episode":
+            row["position"] = position = position + 1
     _store(connection, database, session_id, numbered, changes)
     return [event.seq for event in numbered]
 
@@ -266,14 +267,6 @@ def _collect_changes(session_id: str, numbered: Iterable[NumberedEvent]) -> _Cha
         for change in projection.project(session_id, turn, seq, event):
             changes.add(turn, change)
     return changes
-
-
-def _number_episodes(rows: Iterable[Row], last: int) -> None:
-    """last: the position of the session's newest episode so far, -1 for none."""
-    for row in rows:
-        if row["kind"] == "episode":
-            last += 1
-            row["position"] = last
 
 
 def _store(
@@ -445,13 +438,10 @@ _DELETE_FILES = sa.delete(stored_files).where(*_OF_HASHES)
 
 
 def build_file_rows(session_id: str, files: Mapping[str, bytes]) -> list[Row]:
-    """Return the rows of a session's files."""
     return [{"session_id": session_id, "hash": name, "data": data} for name, data in files.items()]
 
 
 class SqlSessionLog:
-    """The SessionLog port."""
-
     _database: Database
 
     async def append(

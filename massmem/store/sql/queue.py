@@ -86,8 +86,6 @@ _MESSAGES_TO_RECORD = (
 
 
 class SqlRecordingQueue:
-    """The RecordingQueue port."""
-
     _database: Database
 
     async def list_due_recordings(

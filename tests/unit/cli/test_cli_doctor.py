@@ -150,14 +150,6 @@ def test_database_of_a_newer_version_fails(plain: str, home: Path, capsys: pytes
     assert (code, results["store"][0]["fix"]) == (1, "update massmem")
 
 
-def test_damaged_registry_fails(plain: str, home: Path, capsys: pytest.CaptureFixture[str]):
-    (home / ".massmem").mkdir(mode=0o700)
-    (home / ".massmem" / "sessions.json").write_text("{")
-    code, results = report(capsys, "--config", plain)
-    assert code == 1
-    assert results["registry"][0]["fix"] == "massmem --list-sessions rebuilds it from the store"
-
-
 async def report_in_thread(*arguments: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
     """As `report`, beside a server that runs in the event loop of the test."""
     ran = await asyncio.to_thread(call_massmem, "doctor", "--json", *arguments)

@@ -6,6 +6,8 @@ import pytest
 
 from massmem.cli.main import main
 from massmem.session.registry import Entry, Registry
+from massmem.store import open_store
+from tests.contract.test_session_store import session
 
 OLD = Entry(
     "session_20251027_091500",
@@ -37,7 +39,7 @@ def utc(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_list_format(home: Path, capsys: pytest.CaptureFixture[str]):
-    Registry(home / ".massmem").replace([OLD, NEW])
+    Registry(home / ".massmem").upsert(OLD, NEW)
     assert main(["--list-sessions"]) == 0
     assert (
         capsys.readouterr().out
@@ -67,13 +69,13 @@ To load a session, use: massmem --session-id <SESSION_ID> "Your question"
 def test_times_are_local(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TZ", "UTC-2")
     time.tzset()
-    Registry(home / ".massmem").replace([NEW])
+    Registry(home / ".massmem").upsert(NEW)
     main(["--list-sessions"])
     assert "  Started: 2025-10-28 16:30:00\n" in capsys.readouterr().out
 
 
 def test_json_is_an_array_newest_first(home: Path, capsys: pytest.CaptureFixture[str]):
-    Registry(home / ".massmem").replace([OLD, NEW])
+    Registry(home / ".massmem").upsert(OLD, NEW)
     assert main(["--list-sessions", "--json"]) == 0
     new, old = json.loads(capsys.readouterr().out)
     assert (new["session_id"], new["end_time"], old["description"]) == (NEW.session_id, None, OLD.description)
@@ -87,20 +89,36 @@ def test_empty_list_says_how_to_start(home: Path, capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_damaged_registry_is_backed_up_and_rebuilt(home: Path, capsys: pytest.CaptureFixture[str]):
+async def test_sessions_come_from_the_store_and_those_of_other_stores_from_the_registry(
+    home: Path, capsys: pytest.CaptureFixture[str]
+):
     folder = home / ".massmem"
-    folder.mkdir()
+    store = await open_store(f"sqlite:///{folder}/massmem.db", folder)
+    await store.create_session(session("session_here", 1))
+    await store.close()
+    Registry(folder).upsert(OLD, Entry("session_here", NEW.start_time, description="outdated"))
+    assert main(["--list-sessions", "--json"]) == 0
+    here, other = json.loads(capsys.readouterr().out)
+    assert (here["session_id"], here["description"], other["session_id"]) == ("session_here", "d", OLD.session_id)
     (folder / "sessions.json").write_bytes(b'{"sessions": [{"session_id"')
+    assert main(["--list-sessions", "--json"]) == 0
+    assert [one["session_id"] for one in json.loads(capsys.readouterr().out)] == ["session_here"]
+
+
+def test_registry_is_listed_where_the_store_cannot_be_read(home: Path, capsys: pytest.CaptureFixture[str]):
+    (home / ".massmem").mkdir()
+    (home / ".massmem" / "massmem.db").write_text("no database " * 1000)
+    assert main(["--list-sessions"]) == 3
+    Registry(home / ".massmem").upsert(OLD)
+    capsys.readouterr()
     assert main(["--list-sessions"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("No sessions yet.")
-    assert "damaged" in err
-    assert [p.read_bytes() for p in folder.glob("*.damaged-*")] == [b'{"sessions": [{"session_id"']
-    assert Registry(folder).read_entries() == []
+    assert OLD.session_id in out
+    assert "file is not a database" in err
 
 
 def test_control_sequences_in_a_description_are_removed(home: Path, capsys: pytest.CaptureFixture[str]):
-    Registry(home / ".massmem").replace([Entry("s", NEW.start_time, description="\x1b[2Jhi\nStatus: fake")])
+    Registry(home / ".massmem").upsert(Entry("s", NEW.start_time, description="\x1b[2Jhi\nStatus: fake"))
     main(["--list-sessions"])
     assert "  Description: hi Status: fake\n" in capsys.readouterr().out
 

@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from qdrant_edge import UpdateOperation
 
 from massmem.memory import edge_shard
-from massmem.memory.edge_shard import Shard
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
 from tests.support.index_writer import make_crowded_point
@@ -29,20 +27,17 @@ async def test_few_points_are_left_as_they_are(tmp_path: Path):
     assert read_note(tmp_path / "index") == {"dims": 0, "points": 100, "tidied": 0}
 
 
-async def test_an_index_of_an_older_version_gets_the_fields_that_it_lacks(tmp_path: Path):
-    memory = open_disk_memory(tmp_path / "index")
-    await memory.record([make_episode("I live in Porto."), make_episode("I live in Ghent.", 1)])
-    await memory.close()
-    shard = Shard(tmp_path / "index", 0, 1)
-    with shard.writing() as edge:
-        edge.update(UpdateOperation.delete_field_index("topics"))
-        edge.flush()
-        assert "topics" not in edge.info().payload_schema
-    shard.close()
-    shard = Shard(tmp_path / "index", 0, 1)
-    with shard.reading() as edge:
-        assert edge.info().payload_schema["topics"].points == 2
-    shard.close()
+async def test_fields_are_indexed_once_there_are_many_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(edge_shard, "MANY", 100)
+    index = EdgeIndex(tmp_path / "index", 0)
+    found: list[int] = []
+    for first, last in ((0, 60), (60, 120)):
+        index.upsert([make_crowded_point(number) for number in range(first, last)])
+        index.flush()
+        found.append(len([*(tmp_path / "index" / "shard").rglob("*-map")]))
+        assert index.count(Selection(session_id="s1")) == last // 5
+    index.close()
+    assert found[0] < found[1]
 
 
 async def test_new_points_are_tidied_a_slice_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -54,19 +49,6 @@ async def test_new_points_are_tidied_a_slice_at_a_time(tmp_path: Path, monkeypat
         assert count_parts(tmp_path / "index") == parts  # one of them for what is new
     index.close()
     assert read_note(tmp_path / "index") == {"dims": 0, "points": 450, "tidied": 450}
-
-
-async def test_an_index_of_an_older_version_is_tidied_in_slices_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    EdgeIndex(tmp_path / "index", 0).close()
-    settings = tmp_path / "index" / "shard" / "edge_config.json"
-    settings.write_text(json.dumps({k: v for k, v in json.loads(settings.read_bytes()).items() if k != "optimizers"}))
-    monkeypatch.setattr(edge_shard, "SLICE", 100)
-    index = EdgeIndex(tmp_path / "index", 0)
-    for first in range(0, 500, 100):
-        index.upsert([make_crowded_point(number) for number in range(first, first + 100)])
-        index.flush()
-    assert count_parts(tmp_path / "index") == 6
-    index.close()
 
 
 async def test_erasing_writes_the_rest_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -19,7 +19,7 @@ from massmem.memory.index_writer import PassageIds, WritePlan, merge_facts
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.origins import ToolText, ToolWords
 from massmem.memory.persistent import CompletedTurn, Episode, Fact, Memory, RecallOptions, Selection
-from massmem.memory.points import BALLOT, MOST_PASSAGES, base_of, passage_payload, session_base
+from massmem.memory.points import MOST_PASSAGES, base_of, passage_payload, session_base
 from tests.support.memories import asks, count, fact, letters, make_episode, open_disk_memory
 
 TWO = "The quick brown fox jumps over the lazy dog and the cat as well today. " * 3
@@ -263,21 +263,6 @@ async def test_a_fact_that_is_found_again_is_seen_from_the_turn_that_was_won(tmp
     assert (only.turn, only.message_ids) == (2, ("m1", "m2", "m3", "m4"))
     assert "red" in (await memory.recall("kites", asks("a", 2), RecallOptions(1000))).text
     await memory.close()
-
-
-async def test_a_ballot_that_an_earlier_version_stored_is_no_memory(index: EdgeIndex):
-    memory = IndexedMemory(index, None, count, "")
-    await memory.record([make_episode("Kites: ballot.", 0, by="a"), make_episode("Kites: answer.", 1, by="a")])
-    (ballot,) = (m for m in await memory.list(Selection()) if "ballot" in m.text)
-    numbers = [*index.read_payloads([int(ballot.id)])[int(ballot.id)]["f"]]
-    numbers[2] |= BALLOT
-    index.set_payload([int(ballot.id)], {"f": numbers})
-    await memory.complete_turns([CompletedTurn("s", 1, "a")])
-    for scope in (asks("a", 2), asks("b", 2), asks("b", 2, all_sessions=True)):
-        recalled = await memory.recall("kites", scope, RecallOptions(1000))
-        assert [m.text for m in recalled.memories] == ["Kites: answer."]
-    assert [m.text for m in await memory.list(Selection())] == ["Kites: answer."]
-    assert len(await memory.list(Selection(message_ids=("s-0",)))) == 1, "it can be forgotten"
 
 
 async def test_sessions_in_one_batch_keep_apart(tmp_path: Path):

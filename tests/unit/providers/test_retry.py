@@ -20,7 +20,7 @@ from massmem.core.messages import (
 from massmem.providers import retry as module
 from massmem.providers.presets import resolve
 from massmem.providers.retry import LocalPauses, Pause, Retrier, RetryBudget, RetryPolicy, SharedPauses
-from massmem.store.pauses import RedisPauses, open_pauses
+from massmem.store import RedisPauses, open_pauses
 from massmem.store.redis.server import Server
 
 KEY = "sk-stub-0123456789abcdef"

@@ -12,8 +12,6 @@ from massmem.core.errors import HomeError, StoreError
 from massmem.session.registry import (
     Entry,
     Registry,
-    RegistryDamaged,
-    build_entries,
     build_entry,
     read_lease_owner,
     read_sessions,
@@ -48,11 +46,8 @@ def test_entries_come_back_newest_first(registry: Registry) -> None:
     assert registry.read_entries() == [entry(9), entry(4), entry(2)]
     changed = replace(entry(4), status="failed", end_time=None)
     registry.upsert(changed)
-    registry.remove("session_9")
-    registry.remove("session_of_nobody")
+    registry.remove("session_9", "session_of_nobody")
     assert registry.read_entries() == [changed, entry(2)]
-    registry.replace([entry(1)])
-    assert registry.read_entries() == [entry(1)]
 
 
 def test_sessions_of_the_same_second_come_in_the_order_of_their_ids(registry: Registry) -> None:
@@ -67,7 +62,9 @@ def test_registry_that_cannot_be_read_or_written_is_reported(registry: Registry)
         registry.read_entries()
     assert refusal.value.hint == "check its owner and permissions"
     with pytest.raises(HomeError, match=r"sessions\.json cannot be written: Is a directory"):
-        registry.replace([entry(1)])
+        registry.path.rmdir()
+        registry.path.with_name("sessions.json.new").mkdir()
+        registry.upsert(entry(1))
 
 
 def test_full_disk_leaves_the_list_as_it_was(tmp_path: Path) -> None:
@@ -78,9 +75,6 @@ def test_full_disk_leaves_the_list_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"the disk is full: .*/sessions\.json cannot be written"):
             registry.upsert(*many)
         assert registry.read_entries() == [entry(1)]
-        registry.path.write_text("damaged " * 5_000)
-        with pytest.raises(StoreError, match=r"the disk is full: .*\.damaged-\d{8}T\d{12} cannot be written"):
-            registry.rebuild([])
 
 
 def test_the_fields_are_those_of_the_seed_and_the_store(registry: Registry) -> None:
@@ -110,70 +104,34 @@ def test_a_byte_order_mark_and_missing_fields_are_fine(registry: Registry) -> No
     assert registry.read_entries() == [Entry("s", "2025-10-28T14:30:00+00:00")]
 
 
-DAMAGED = {
-    "truncated": GOOD[:-9],
-    "empty": "",
-    "zeroed": "\0" * 64,
-    "bad byte": GOOD.encode().replace(b"28T", b"\xff8T"),
-    "two documents": GOOD + GOOD,
-    "two documents with marks": 2 * (b"\xef\xbb\xbf" + GOOD.encode()),
-    "a flipped bit": GOOD.replace('"session_id"', '"sessioo_id"'),
-    "extra brace": GOOD + "}",
-    "a list": "[]",
-    "no list": '{"sessions": {}}',
-    "no entry": '{"sessions": [7]}',
-    "nothing": "null",
-    "deep": "[" * 100_000,
-    "a number": GOOD.replace('"s"', "7"),
-    "a path": GOOD.replace('"s"', '"../../s"'),
-    "a long id": GOOD.replace('"s"', '"' + "s" * 4096 + '"'),
-    "no id": GOOD.replace('"session_id": "s", ', ""),
-    "no time": GOOD.replace("2025-10-28T14:30:00+00:00", "yesterday"),
-    "an odd end": GOOD.replace('"s",', '"s", "end_time": 5,'),
-}
-
-
-@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_file_is_kept_and_rebuilt(registry: Registry, content: str | bytes) -> None:
-    data = content if isinstance(content, bytes) else content.encode()
+@pytest.mark.parametrize(
+    "content",
+    [GOOD[:-9], "", "\0" * 64, GOOD.encode().replace(b"28T", b"\xff8T"), GOOD + GOOD, "[]", '{"sessions": {}}', "null",
+     "[" * 100_000],
+    ids=["truncated", "empty", "zeroed", "bad byte", "two documents", "a list", "no list", "nothing", "deep"],
+)  # fmt: skip
+def test_damaged_file_lists_nothing_until_it_is_written_again(registry: Registry, content: str | bytes) -> None:
     registry.path.parent.mkdir()
-    registry.path.write_bytes(data)
-    for use in (registry.read_entries, lambda: registry.upsert(entry(1)), lambda: registry.remove("s")):
-        with pytest.raises(RegistryDamaged, match="is damaged"):
-            use()
-        assert registry.path.read_bytes() == data
-    report = registry.rebuild([entry(2), entry(3)])
-    assert registry.read_entries() == [entry(3), entry(2)]
-    (kept,) = registry.path.parent.glob("*.damaged-*")
-    assert kept.read_bytes() == data
-    assert re.fullmatch(r"sessions\.json\.damaged-\d{8}T\d{12}", kept.name)
-    assert report == f"its bytes are kept in {kept}"
-    assert kept.stat().st_mode & 0o777 == 0o600
+    registry.path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert registry.read_entries() == []
+    registry.upsert(entry(1))
+    assert registry.read_entries() == [entry(1)]
 
 
 @pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        ("truncated", "Unterminated string"),
-        ("no list", "it has no list of sessions"),
-        ("a path", "an entry has an impossible session id"),
-        ("a number", "an entry has a value that is no text"),
-        ("no time", "Invalid isoformat string"),
-    ],
-)
-def test_damage_is_explained(registry: Registry, damage: str, reason: str) -> None:
-    registry.path.parent.mkdir()
-    registry.path.write_text(str(DAMAGED[damage]))
-    with pytest.raises(RegistryDamaged, match=rf"sessions\.json is damaged: {reason}"):
-        registry.read_entries()
-
-
-def test_rebuilding_keeps_what_others_wrote_meanwhile(registry: Registry) -> None:
-    newer = replace(entry(2), status="failed")
-    registry.upsert(newer)
-    registry.upsert(entry(5))
-    assert registry.rebuild([entry(1), entry(2)]) == "another process has made it again"
-    assert registry.read_entries() == [entry(5), newer, entry(1)]
+    "damage",
+    [("session_id", "sessioo_id"), ('"s"', "7"), ('"s"', '"../../s"'), ('"s"', f'"{"s" * 4096}"'),
+     ('"session_id": "s", ', ""), ("2025-10-28T14:30:00+00:00", "yesterday"), ('"s",', '"s", "end_time": 5,')],
+    ids=["a flipped bit", "a number", "a path", "a long id", "no id", "no time", "an odd end"],
+)  # fmt: skip
+def test_damaged_entry_leaves_the_others(registry: Registry, damage: tuple[str, str]) -> None:
+    registry.upsert(entry(1))
+    damaged = json.loads(GOOD.replace(*damage))["sessions"]
+    stored = json.loads(registry.path.read_text())["sessions"]
+    registry.path.write_text(json.dumps({"sessions": [*damaged, 7, *stored]}))
+    assert registry.read_entries() == [entry(1)]
+    registry.remove("unknown")
+    assert json.loads(registry.path.read_text())["sessions"] == stored
 
 
 def test_texts_are_cut_and_cleaned(registry: Registry) -> None:
@@ -218,9 +176,6 @@ async def test_sessions_are_read_from_the_store(home: Path) -> None:
         Entry("a", f"{start}1+00:00", f"{start}5+00:00", "completed", "team.yaml", "m", "d", url),
     ]
     await store.close()
-    registry = Registry(home / ".massmem")
-    registry.rebuild(read_sessions(database))
-    assert [e.session_id for e in registry.read_entries()] == ["b", "a"]
 
 
 async def test_sessions_of_other_users_are_not_listed_and_secrets_are_hidden(home: Path):
@@ -229,11 +184,12 @@ async def test_sessions_of_other_users_are_not_listed_and_secrets_are_hidden(hom
     store = await open_store(url, home / ".massmem")
     await store.create_session(session("a", 1).model_copy(update={"description": "my password is hunter2hunter2"}))
     await store.create_session(session("b", 2).model_copy(update={"user_id": "alice"}))
-    entries = await build_entries(store, f"{url}?password=x")
-    assert [one.session_id for one in entries] == ["a"]
-    assert "hunter2" not in entries[0].description
-    assert entries[0].store == url
-    assert entries == read_sessions(database)
+    await register_sessions(home / ".massmem", f"{url}?password=x", await store.list_sessions())
+    (own,) = Registry(home / ".massmem").read_entries()
+    assert own.session_id == "a"
+    assert "hunter2" not in own.description
+    assert own.store == url
+    assert [own] == read_sessions(database)
     running = build_entry(session("a", 1), url)
     ended = build_entry(session("a", 1).model_copy(update={"status": "failed"}), url)
     assert (running.end_time, ended.end_time) == (None, "2025-10-28T14:30:01+00:00")
@@ -307,29 +263,6 @@ def test_a_store_that_cannot_be_read(tmp_path: Path) -> None:
         read_sessions(tmp_path / "m.db")
     assert refusal.value.hint == "check it with: massmem doctor"
     assert read_lease_owner(tmp_path / "m.db", "a") is None
-
-
-async def test_damaged_registry_is_made_again_from_the_store_when_a_session_is_entered(
-    registry: Registry, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    url = f"sqlite:///{tmp_path}/m.db"
-    store = await open_store(url, tmp_path)
-    stored = [session("a", 1), session("b", 2), session("c", 3).model_copy(update={"user_id": "alice"})]
-    for one in stored:
-        await store.create_session(one)
-    home = registry.path.parent
-    await register_sessions(home, store, f"{url}?password=x", stored[:1])
-    assert registry.read_entries() == [build_entry(stored[0], url)]
-    assert not caplog.records
-    registry.path.write_text("damaged")
-    await register_sessions(home, store, f"{url}?password=x", stored[:1])
-    assert registry.read_entries() == [build_entry(stored[1], url), build_entry(stored[0], url)]
-    (copy,) = home.glob("*.damaged-*")
-    (warning,) = caplog.records
-    assert warning.name == "massmem.session.registry"
-    assert "is damaged: " in warning.message
-    assert warning.message.endswith(f"; it is made again from the store. its bytes are kept in {copy}")
-    await store.close()
 
 
 def test_reading_the_list_loads_nothing_heavy(registry: Registry) -> None:

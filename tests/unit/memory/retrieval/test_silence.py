@@ -10,7 +10,7 @@ from massmem.memory import open_memory
 from massmem.memory.embedders import Embedder
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import Claim, RecallOptions, Scope
-from massmem.memory.retrieval.asking import asks_memory
+from massmem.memory.retrieval.query import asks_memory
 from tests.support.memories import asks, fact, make_episode, open_disk_memory
 
 ROOM = RecallOptions(1000)
@@ -104,6 +104,12 @@ async def test_a_value_that_is_asked_for_is_shown(home: IndexedMemory):
     await home.add_facts([fact("The user lives in Ghent.", 1, claim=Claim("user", "home", "Ghent", "user"))])
     result = await home.recall("Where do I live?", asks("a"), ROOM)
     assert "Ghent" in result.text
+
+
+async def test_a_passage_with_all_words_of_the_question_is_shown(home: IndexedMemory):
+    await home.record([make_episode("Der Schlüssel vom Schuppen liegt unter dem Blumentopf.", 9, session="x")])
+    result = await home.recall("Wo liegt der Schlüssel vom Schuppen?", ELSEWHERE, ROOM)
+    assert "Blumentopf" in result.text
 
 
 async def test_a_passage_far_below_the_best_is_left_out(home: IndexedMemory):
