@@ -183,7 +183,7 @@ class Buffer:
 
     @property
     def at_least(self) -> int:
-        """The tokens that the messages of the measured request need in any vocabulary, for windows.is_truncated.
+        """The tokens that the messages of the measured request need in any vocabulary, for windows.is_short_count.
 
         Without tools and schema, which not every server puts into the prompt, and never raised by calibration. The
         messages are counted as one text: rounding and generous marks would double the count of many short ones.

@@ -6,8 +6,8 @@ import os
 from massmem.config.models import BackendConfig
 from massmem.providers.base import ChatProvider, ProviderFactory
 from massmem.providers.learnt import LearntModels
-from massmem.providers.pauses import LocalPauses, Pauses
 from massmem.providers.presets import PRESETS, Kind, check_key
+from massmem.providers.retry import LocalPauses, Pauses
 
 __all__ = ["Providers", "check_key"]
 

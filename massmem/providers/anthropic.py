@@ -5,7 +5,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import anthropic
@@ -24,14 +24,13 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RequestRejected,
 )
-from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, Usage, clean_text
-from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema, read_count, read_detail, read_usage
+from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, clean_text
+from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema, read_count
 from massmem.providers.failures import ErrorContext, Refusal
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
 from massmem.providers.normaliser import Json, ReplyReader
-from massmem.providers.pauses import Pause
 from massmem.providers.presets import Endpoint
-from massmem.providers.retry import RetryBudget
+from massmem.providers.retry import Pause, RetryBudget
 
 log = logging.getLogger(__name__)
 
@@ -274,24 +273,23 @@ class MessageReader(ReplyReader):
         super().__init__(request, context)
         self._all_thoughts = thoughts
         self._thoughts: list[dict[str, Any]] = []
-        self._counts: dict[str, int] = {}
         self._blocks = 0
 
     def _read(self, event: Json) -> Iterator[Chunk]:
         match event.get("type"):
             case "message_start":
-                self._add_counts(self._object(event.get("message"), "message"))
+                self._add_counts(self._object(event.get("message"), "message").get("usage"))
             case "content_block_start":
                 yield from self._open_block(self._object(event.get("content_block"), "block"), event.get("index"))
             case "content_block_delta":
                 yield from self._read_delta(self._object(event.get("delta"), "delta"), event.get("index"))
             case "message_delta":
-                self._add_counts(event)
+                self._add_counts(event.get("usage"))
                 self._read_end(self._object(event.get("delta"), "delta"))
             case "message":
                 for place, block in enumerate(self._objects(event.get("content"), "block")):
                     yield from self._open_block(block, place)
-                self._add_counts(event)
+                self._add_counts(event.get("usage"))
                 self._read_end(event)
             case _:
                 pass
@@ -335,21 +333,3 @@ class MessageReader(ReplyReader):
 
     def _keep_thoughts(self, calls: Sequence[ToolCall]) -> None:
         self._all_thoughts.add(calls, self._thoughts)
-
-    def _add_counts(self, event: Json) -> None:
-        """Note the token counts of an event. They are running totals, and each event has some of them."""
-        usage = self._object(event.get("usage"), "usage")
-        for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"):
-            value = read_count(usage.get(name))
-            if value is not None:
-                self._counts[name] = value
-        thinking = read_count(read_detail(usage, "output_tokens_details", "thinking_tokens"))
-        self._counts["thinking_tokens"] = thinking or self._counts.get("thinking_tokens", 0)
-
-    def _usage(self) -> Usage:
-        """The usage; the API leaves out of input_tokens what came from the cache or went into it."""
-        count = self._counts.get
-        cached, written = count("cache_read_input_tokens", 0), count("cache_creation_input_tokens", 0)
-        prompt = count("input_tokens", 0) + cached + written
-        usage = read_usage(prompt or None, count("output_tokens"), cached, self._estimate())
-        return replace(usage, cache_written=written, reasoning=count("thinking_tokens", 0))

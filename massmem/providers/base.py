@@ -1,5 +1,6 @@
 """The port to a model: what it can do, what it costs, and one method that streams one reply."""
 
+import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -169,18 +170,28 @@ def _without_bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def read_usage(prompt: object, completion: object, cached: object, estimate: Usage) -> Usage:
-    """Return the usage of a reply by the numbers that its server names.
+def read_usage(counts: Mapping[str, int], estimate: Usage) -> Usage:
+    """Return the usage of a reply by the counts that its server names, in the words of any API.
 
     estimate: our own count, which stands for a number that is missing or impossible. A reply is never lost because of
     its usage.
     """
-    prompt_tokens, completion_tokens = read_count(prompt), read_count(completion)
+    prompt_tokens = counts.get("prompt_tokens", counts.get("input_tokens", 0))
+    completion_tokens = counts.get("completion_tokens", counts.get("output_tokens", 0))
+    names = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+    cached = next((counts[name] for name in names if counts.get(name)), 0)
+    written, total = counts.get("cache_creation_input_tokens", 0), counts.get("total_tokens")
+    # Anthropic leaves out of input_tokens what came from the cache or went into it. So do gateways, under any name.
+    is_apart = "input_tokens" in counts and any(re.fullmatch("cache_.*_input_tokens", name) for name in counts)
+    if is_apart or cached > prompt_tokens or total == prompt_tokens + completion_tokens + cached + written:
+        prompt_tokens += cached + written
     return Usage(
-        estimate.prompt if prompt_tokens is None else prompt_tokens,
-        estimate.completion if completion_tokens is None else completion_tokens,
-        read_count(cached) or 0,
-        reported=prompt_tokens is not None and completion_tokens is not None,
+        prompt_tokens or estimate.prompt,
+        completion_tokens or estimate.completion,
+        cached,
+        reported=bool(prompt_tokens) and (bool(completion_tokens) or estimate.completion == 0),
+        reasoning=counts.get("reasoning_tokens", counts.get("thinking_tokens", 0)),
+        cache_written=written,
     )
 
 

@@ -3,11 +3,13 @@
 The adapters of the APIs use it, and the extraction of facts for whichever library mem0 uses.
 """
 
+import json
 import math
 import re
 import socket
 import ssl
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -45,126 +47,107 @@ _KIND_BY_STATUS: Mapping[int, type[ProviderError]] = {
 }
 
 # Codes and types in error bodies, which say more than the status. In the middle of a stream there is nothing else.
-_KIND_BY_CODE: Mapping[str, type[ProviderError]] = {
-    "context_length_exceeded": ContextOverflow,
-    "exceed_context_size_error": ContextOverflow,
-    "model_context_window_exceeded": ContextOverflow,
-    "request_too_large": ContextOverflow,
-    # Sent with 429, but no wait helps.
-    "insufficient_quota": RequestRejected,
-    "billing_error": RequestRejected,
-    "billing_hard_limit_reached": RequestRejected,
-    "content_filter": ContentRefused,
-    "content_policy_violation": ContentRefused,
-    "model_not_found": ModelNotFound,
-    "not_found_error": ModelNotFound,
-    "invalid_api_key": AuthenticationError,
-    "authentication_error": AuthenticationError,
-    "permission_error": AuthenticationError,
-    "rate_limit_exceeded": RateLimited,
-    "rate_limit_error": RateLimited,
-    "overloaded_error": ProviderUnavailable,
-    "timeout_error": ProviderUnavailable,
-    "conflict_error": ProviderUnavailable,
-    "api_error": ProviderUnavailable,
-    "server_error": ProviderUnavailable,
-    "internal_server_error": ProviderUnavailable,
-    # llama.cpp's, the second with status 501.
-    "unavailable_error": ProviderUnavailable,
-    "not_supported_error": RequestRejected,
-    "invalid_request_error": RequestRejected,
+_CODES_BY_KIND: Mapping[type[ProviderError], str] = {
+    ContextOverflow: "request_too_large 1261",  # Anthropic's and Zhipu's
+    # The first ones are sent with 429, but no wait helps; llama.cpp sends the last one with 501.
+    RequestRejected: "insufficient_quota billing_error billing_hard_limit_reached budget_exceeded "
+    "invalid_request_error not_supported_error",
+    ContentRefused: "content_filter content_policy_violation",
+    ModelNotFound: "model_not_found not_found_error",
+    AuthenticationError: "invalid_api_key api_key_invalid authentication_error permission_error",
+    RateLimited: "rate_limit_exceeded rate_limit_error",
+    ProviderUnavailable: "overloaded_error timeout_error conflict_error api_error server_error internal_server_error "
+    "unavailable_error",
 }
+_KIND_BY_CODE = {code: kind for kind, codes in _CODES_BY_KIND.items() for code in codes.split()}
+_OVERFLOW_CODE = re.compile(r"(?:context|prompt|input).*(?:exceed|long|overflow)|exceed.*context")
 
-# Messages of status 429 that no wait helps against, for servers that send no code.
-_QUOTA_USED_UP = re.compile(r"insufficient_quota|billing[ _]hard[ _]limit", re.IGNORECASE)
+# What no wait helps against, in the words of servers that send no code for it.
+_QUOTA_USED_UP = re.compile(
+    r"insufficient[_ ](?:quota|balance|credit|funds)|billing|(?:credit|token|account)s? balance|out of credits|arrear"
+    r"|exceeded your (?:current )?quota|quota (?:is |has been )?(?:exceeded|exhausted|used up)"
+    r"|\b(?:daily|weekly|monthly)\b|per ?(?:day|week|month)|\b(?:for|of) (?:to|the )day|余额不足|欠费",
+    re.IGNORECASE,
+)
+# For errors that have neither a status nor a code that is known, as those in streams.
+_KIND_BY_WORDS: Sequence[tuple[str, type[ProviderError]]] = (
+    (r"rate.?limit|too many requests|throttl|\b(?:qps|[rt]pm)\b|concurren", RateLimited),
+    (r"overload|unavailable|try again|\bbusy\b|timed? ?out", ProviderUnavailable),
+    (r"api.?key|unauthori[sz]ed|authenticat|permission|forbidden|access denied", AuthenticationError),
+    (r"no such model|unknown model|model.{0,60}(?:not (?:found|exist)|does ?n.t exist)", ModelNotFound),
+    (r"sensitive|content.{0,20}(?:filter|policy|inspection)", ContentRefused),
+    (r"\binvalid|not support|unsupported|\bexpired", RequestRejected),
+)
 
 _MOMENTS_FROM, _MILLISECONDS_FROM = 1e9, 1e11
-"""Larger numbers in `ratelimit-reset` are seconds, or milliseconds, since 1970; smaller ones are seconds from now."""
+"""Larger numbers are seconds, or milliseconds, since 1970; smaller ones are seconds from now."""
+_LONGEST_GUESS = 30.0
+"""Seconds. OpenAI and others tell when a limit is whole again, long after the next request may be sent."""
+_RESET_HEADERS = ("x-ratelimit-reset", "ratelimit-reset", "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
 
-# How servers say "context too long", with the numbers where they name them. Each has a test.
-_OVERFLOW_PATTERNS = tuple(
-    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+_UNITS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_TIME_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|[smhd])")
+_DURATION = (
+    r"(?:\d+(?:\.\d+)?\s*(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?![a-z]),?\s*)+"
+)
+# "Please try again in 1m3.5s", "retry after 20 seconds", "Limit resets at: 2026-01-01 10:00:00 UTC".
+_WAIT_IN_WORDS = re.compile(
+    rf"\b(?:again|retry(?:ing)?|wait|available|resets?)\b[^.;\d]{{0,40}}?(?P<wait>{_DURATION})"
+    r"|\b(?:again|retry|available|resets?)\b[^.;\d]{0,20}"
+    r"(?P<moment>\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(?:[+-]\d\d:?\d\d)?)",
+    re.IGNORECASE,
+)
+_WAIT_FIELD = re.compile(
+    r"(?:x?ratelimit|quota)?(?:retry(?:delay|after|in|at)?|resets?(?:delay|after|in|at|time|timestamp)?|estimatedtime"
+    r"|waittime|cooldown)(?P<unit>ms|milliseconds|s|sec|seconds)?"
+)
+
+# How servers say that the prompt is too long: what they count, and that it is too much. What speaks of the reply alone,
+# of what refills with time, or of another field is something else.
+_PROMPT = re.compile(
+    r"\bcontext\b|context_(?:length|window)|\bprompt(?:s|_tokens)?\b|\b(?:inputs?|messages?|conversation|question|sequence|n_ctx)\b"
+    r"|\brequest\b.{0,20}(?:exceed|token)|tokens in (?:the )?request",
+    re.IGNORECASE,
+)
+_LENGTH = re.compile(r"\btokens?\b|length|\blong(?:er)?\b|\bwindow\b|\bsize\b|\bn_ctx\b|\bmax_\w*len", re.IGNORECASE)
+_EXCESS = re.compile(
+    r"exceed|too (?:long|large|many|big)|(?:longer|larger|more|greater|less|fewer) than|at most|overflow|over the"
+    r"|limit|max|[<≤>]=? ?\d|>=|reduce the length|range of|only supports|not fit|超",
+    re.IGNORECASE,
+)
+_REPLY_LIMIT = re.compile(r"max_?(?:completion_?|output_?|new_?)?tokens|(?:completion|output) tokens", re.IGNORECASE)
+_REFILLS = re.compile(
+    r"per ?(?:second|min|hour|day|week|month)|\b(?:daily|hourly|weekly|monthly|today)\b|this (?:week|month)"
+    r"|\b[rt]p[mhd]\b|\brate\b|quota|credit|balance|billing|\bplan\b|subscription|concurren|\bwait\b",
+    re.IGNORECASE,
+)
+_OTHERS = re.compile(
+    r"\barray\b|schema|budget|thinking|\b(?:images|files?|audio|pages)\b|stop (?:sequence|word)|api.?key|\bauth|expired"
+    r"|invalid token|deadline|timed? ?out|took too long|\.(?:name|id)\b|tool_call|description|metadata",
+    re.IGNORECASE,
+)
+_CHINESE_OVERFLOW = re.compile(r"(?:长度|上下文|tokens?).{0,20}超|超.{0,30}(?:长度|上下文)|超长", re.IGNORECASE)
+_ANY_ERROR = re.compile(r"(?:input validation|invalid input|malformed input) ?(?:error|request)?:?", re.IGNORECASE)
+"""Begins the errors of some servers, whatever they are about."""
+
+# The numbers in such a text; those of characters and bytes do not count, and "(2013)" is a code of MiniMax.
+_N = r"(?<![\w.])(?!0|2013\))(\d[\d,_]{2,})(?![\w%]|\.\d|\W{0,2}(?:characters|chars|bytes|[km]i?b\b))"
+_WINDOW_IN_WORDS = tuple(
+    re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        # Anthropic; Fireworks
-        r"prompt is too long(?:: (?P<prompt>\d+)"
-        r"(?: tokens > (?P<window>\d+)|, model maximum context length: (?P<w2>\d+))?)?",
-        r"input length and `max_tokens` exceed context limit: (?P<prompt>\d+) \+ \d+ > (?P<window>\d+)",
-        # llama.cpp
-        r"request(?: \((?P<prompt>\d+) tokens\))? exceeds the available context size(?: \((?P<window>\d+) tokens\))?",
-        # vLLM and SGLang
-        r"maximum context length is (?P<window>\d+) tokens\. however, you requested \d+ output tokens and your prompt "
-        r"contains at least (?P<prompt>\d+) input tokens",
-        r"decoder prompt \(length (?P<prompt>\d+)\) is longer than the maximum model length of (?P<window>\d+)",
-        r"input length \((?P<prompt>\d+)\) exceeds model's maximum context length \((?P<window>\d+)\)",
-        # Together
-        r"input \((?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<window>\d+) tokens\)",
-        r"`max_new_tokens` must be <= (?P<window>\d+)\. Given: (?P<prompt>\d+) `inputs` tokens",
-        # Mistral
-        r"prompt contains (?P<prompt>\d+) tokens.*?too large for model with (?P<window>\d+) maximum context length",
-        # Gemini
-        r"input token count(?: \((?P<prompt>\d+)\))? exceeds the maximum number of tokens allowed"
-        r"(?: \((?P<window>\d+)\))?",
-        # xAI
-        r"maximum prompt length is (?P<window>\d+) but the request contains (?P<prompt>\d+)",
-        # OpenAI, Azure, DeepSeek, vLLM, OpenRouter: "However, [your messages resulted in | you requested about] N"
-        r"maximum context length (?:is|of) (?P<window>\d+) tokens\W+"
-        r"(?:however,? )?(?:you requested|your messages resulted in|your request has|you requested a total of)"
-        r"(?: about)? (?P<prompt>\d+)",
-        r"(?<!too large: )maximum context length (?:is|of) (?P<window>\d+) tokens(?! and your request has)",
-        r"exceeds the context window",
-        # OpenAI and Groq: one request beyond the tokens that a whole minute allows
-        r"request too large for .*?limit (?P<window>\d+), requested (?P<prompt>\d+)",
-        # Groq, Cerebras
-        r"reduce the length of the messages(?: or completion)?"
-        r"(?:\. current length is (?P<prompt>\d+) while limit is (?P<window>\d+))?",
-        # Ollama
-        r"(?:input|input length|prompt) (?:exceeds|is longer than) (?:the )?(?:maximum )?context length",
-        r"prompt too long; exceeded (?:max )?context length",
-        # Bedrock: Claude, Titan, Nova, and every model behind a limit of characters
-        r"input is too long for requested model",
-        r"too many input tokens\. max input tokens: (?P<window>\d+), request input token count: (?P<prompt>\d+)",
-        r"number of input tokens exceeds maximum length",
-        r"expected maxlength: \d+, actual: \d+",
-        # Vertex
-        r"input token count is (?P<prompt>\d+) but (?:the )?model only supports up to (?P<window>\d+)",
-        # Cohere
-        r"number of tokens in the prompt cannot exceed (?P<window>\d+) - received (?P<prompt>\d+)",
-        r"too many tokens: size limit exceeded",
-        # Qwen, Moonshot, Z.ai, MiniMax
-        r"range of input length should be \[\d+, (?P<window>\d+)\]",
-        r"request exceeded model token limit: (?P<window>\d+)(?: \(requested: (?P<prompt>\d+)\))?",
-        r"prompt exceeds max length",
-        r"context window exceeds limit",
-        # LM Studio
-        r"tokens to keep from the initial prompt is greater than the context length",
-        r"first (?P<prompt>\d+) tokens when context the overflows.*?context length of only (?P<window>\d+)",
-        r"context[_ ]length[_ ]exceeded",
+        rf"(?:<=?|≤|>=?) {_N}",
+        rf"\[\d+, ?{_N}\]",
+        r"(?:limit|max\w*|n_ctx|(?:longer|larger|more|less) than|up to|at most|only|exceed"
+        r"|context(?: size| length| window)?)"
+        rf"[^\w.;'`]+(?:(?!by\b|exceeded\b|requested\b|given\b|output\b|n_keep\b)[a-z_'`]+[^\w.;'`]+){{0,6}}?[`']?{_N}",
+        rf"{_N} (?:tokens? )?(?:max|limit|context|allowed)",
     )
-)  # fmt: skip
-
+)
+_PROMPT_IN_WORDS = re.compile(rf"{_N} \+ \d+ >|{_N} [`']?(?:input|prompt)s?[`']? tokens", re.IGNORECASE)
+_REQUESTED = re.compile(rf"(?:tpm|per min).*requested:? {_N}", re.IGNORECASE | re.DOTALL)
 # vLLM speaks of the reply's limit when prompt and reply together do not fit. A shorter prompt helps, unless the limit
 # is larger than the window.
-_NO_ROOM_FOR_REPLY = re.compile(
-    r"is too large: (?P<reply>\d+)\. this model's maximum context length is (?P<window>\d+) tokens and your "
-    r"request has (?P<prompt>\d+) input tokens",
-    re.IGNORECASE,
-)
-
-# What a refusal in words that no pattern knows says of a prompt that is too long: what it counts, and that it is too
-# much. A refusal that speaks of the reply, of a rate or of another field is none.
-_SPEAKS_OF_LENGTH = re.compile(
-    r"\btokens?\b|context (?:length|window|size)|(?:prompt|input)\b.{0,40}\blength", re.IGNORECASE
-)
-_SPEAKS_OF_EXCESS = re.compile(
-    r"exceed|too (?:long|large|many)|longer than|more than|at most|limit|maximum", re.IGNORECASE
-)
-_SPEAKS_OF_OTHERS = re.compile(
-    r"max_?(?:completion_|output_|new_)?tokens|max_?length|completion tokens|output tokens|per (?:minute|min|day|hour)"
-    r"|\brate\b|quota|array|budget|thinking|\bimages?\b|\bfiles?\b|stop (?:sequence|word)|api key|auth|expired"
-    r"|invalid token",
-    re.IGNORECASE,
-)
-_BAD_REQUESTS = (400, 413, 422)
+_REPLY_TOO_LARGE = re.compile(r"max_\w*tokens\W{1,3}(?:is|are) too large: (\d+)", re.IGNORECASE)
 
 # What models and servers do not take, and how they say so. What is refused is left out, or said in another form.
 
@@ -286,7 +269,7 @@ class ErrorContext:
         """Return an error of this kind with the text of the server or library, cleaned and shortened."""
         message = f"{self.provider} ({self.model}): {clean_message(text, self.key) or 'no reason given'}"
         if issubclass(kind, ContextOverflow):
-            prompt, window = read_overflow(text) or (None, None)
+            prompt, window = read_overflow(text, may_be_short=True) or (None, None)
             return kind(message, prompt_tokens=prompt, window=window)
         of_settings = f" of {self.settings}" if self.settings else ""
         hint = _HINTS.get(kind, "").format(settings=self.settings or "backend", of_settings=of_settings)
@@ -301,7 +284,7 @@ class ErrorReply:
     """The HTTP status; 200 for an error in the middle of a stream."""
     text: str
     codes: tuple[str, ...] = ()
-    """Code and type from the body, in lower case."""
+    """Codes and types from the body, in lower case."""
     param: str = ""
     """The field of the request that the error is about, if it names one."""
     prompt_tokens: int | None = None
@@ -312,57 +295,160 @@ class ErrorReply:
     @property
     def kind(self) -> type[ProviderError]:
         """The error class. Overflow texts count first, since servers send them with any status; then codes; then the
-        status."""
-        if read_overflow(self.text) is not None:
+        status, and where there is none, words."""
+        numbers = (int(code) for code in self.codes if re.fullmatch(r"[45]\d\d", code))
+        status = next(numbers, 200) if self.status == 200 else self.status
+        if read_overflow(self.text, may_be_short=status not in (401, 402, 404, 429)):
             return ContextOverflow
+        # Who names a time takes requests again then, whatever the limit is called; Gemini names one for a day's too.
+        is_final = self.retry_after is None and bool(_QUOTA_USED_UP.search(self.text))
+        if status in (200, 400, 402, 403, 429) and (is_final or any("perday" in code for code in self.codes)):
+            return RequestRejected
         for code in self.codes:
+            kind = ContextOverflow if _OVERFLOW_CODE.search(code) else _KIND_BY_CODE.get(code)
             # OpenAI's servers call nearly every 4xx an invalid request.
-            if code in _KIND_BY_CODE and (code != "invalid_request_error" or self.status == 200):
-                return _KIND_BY_CODE[code]
+            if kind is not None and (code != "invalid_request_error" or self.status == 200):
+                return kind
         if _TOOL_CALL_FAILED.search(self.text):
             return ToolsRefused
-        if self.status in _BAD_REQUESTS and _may_be_overflow(self.text):
-            return ContextOverflow
-        kind = _kind_of_status(self._effective_status())
-        return RequestRejected if kind is RateLimited and _QUOTA_USED_UP.search(self.text) else kind
+        if status == 200:
+            text = " ".join((*self.codes, self.text))
+            words = (kind for pattern, kind in _KIND_BY_WORDS if re.search(pattern, text, re.IGNORECASE))
+            return next(words, ProviderUnavailable)
+        return ProviderUnavailable if status >= 500 else _KIND_BY_STATUS.get(status, RequestRejected)
 
     def error(self, context: ErrorContext) -> ProviderError:
         where = f"HTTP {self.status}" if self.status != 200 else "in the stream"
-        error = context.error(self.kind, f"{where}: {self.text}", self.retry_after)
+        error = context.error(self.kind, f"{where}: {self.text or 'no reason given'}", self.retry_after)
         if isinstance(error, ContextOverflow):
             error.prompt_tokens = self.prompt_tokens or error.prompt_tokens
             error.window = self.window or error.window
         return error
 
-    def _effective_status(self) -> int:
-        """The status; for an error in a stream the one that its code names, else 500."""
-        numbers = (int(code) for code in self.codes if re.fullmatch(r"[45]\d\d", code))
-        return next(numbers, 500) if self.status == 200 else self.status
+
+# Where error bodies have their words, the most telling first; then what speaks where none of these does.
+_SENTENCES = (
+    "message", "msg", "errormessage", "errormsg", "statusmsg", "error", "errors", "detail", "errordescription",
+    "faultstring", "raw",
+)  # fmt: skip
+_LESSER_SENTENCES = ("details", "title", "description", "reason", "cause", "exception")
+_CODES = (
+    "code", "type", "status", "errorcode", "errorcodes", "errcode", "errortype", "statuscode", "reason", "quotaid",
+)  # fmt: skip
+_ECHOES = ("input", "ctx", "url", "links", "request", "messages", "failedgeneration", "choices", "usage", "stack")
+"""They hold the request, or are for developers of the server."""
+_DEEPEST, _MOST_SENTENCES = 8, 3
+_OF_REPLIES = ("id", "type", "object", "choices", "delta", "usage", "output", "content", "candidates")
+"""An event of a reply has one of these."""
+_FINE = ("", "0", "200", "ok", "success", "none", "null", "false")
+"""Codes of what is no error."""
+
+
+class _Body:
+    """What an error body says, wherever in it that stands."""
+
+    def __init__(self, body: object) -> None:
+        self.sentences: list[str] = []
+        self.codes: list[str] = []
+        self.fields: dict[str, object] = {}
+        """The last value of each name, at any depth. Names are written in lower-case letters alone."""
+        self._lesser: list[str] = []
+        self._read(body, "message", 0)
+
+    @property
+    def text(self) -> str:
+        """Its sentences, without those that another one holds; "" for a body without words."""
+        sentences = self.sentences or self._lesser
+        others = [{*sentences} - {sentence} for sentence in sentences]
+        whole = {s: None for s, rest in zip(sentences, others, strict=True) if not any(s in other for other in rest)}
+        return "; ".join([*whole][:_MOST_SENTENCES])
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds that a field or its words ask to wait."""
+        for name, value in self.fields.items():
+            match = _WAIT_FIELD.fullmatch(name)
+            seconds = match and _read_wait(value, datetime.now(UTC))
+            if match and seconds is not None:
+                return seconds / 1000 if (match["unit"] or "").startswith("m") else seconds
+        words = _WAIT_IN_WORDS.search(self.text)
+        return words and _read_wait(words["wait"] or words["moment"], datetime.now(UTC))
+
+    def _read(self, value: object, name: str, depth: int) -> None:
+        if isinstance(value, str) and value.strip()[:1] in ("{", "["):
+            value = _parse_json(value)
+        if depth > _DEEPEST or name in _ECHOES:
+            return
+        if isinstance(value, Mapping):
+            items = cast("Mapping[Any, object]", value).items()
+            fields = {"".join(filter(str.isalnum, str(key))).lower(): inner for key, inner in items}
+            place = fields.get("loc")  # FastAPI names the field of the request beside its message
+            if isinstance(place, list) and isinstance(fields.get("msg"), str):
+                fields["msg"] = f"{'.'.join(map(str, cast('list[object]', place)))}: {fields['msg']}"
+            for key in sorted(fields, key=lambda key: _SENTENCES.index(key) if key in _SENTENCES else len(_SENTENCES)):
+                self._read(fields[key], key, depth + 1)
+        elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            for inner in cast("Sequence[object]", value)[:_MOST_SENTENCES]:
+                self._read(inner, name, depth + 1)
+        else:
+            self._add(name, value)
+
+    def _add(self, name: str, value: object) -> None:
+        self.fields.setdefault(name, value)
+        if name in _CODES and isinstance(value, str | int) and not isinstance(value, bool):
+            self.codes.append(str(value).lower())
+        if not isinstance(value, str) or not (text := _text_of(value)):
+            return
+        if name in _SENTENCES:
+            self.sentences.append(text)
+        elif name in _LESSER_SENTENCES:
+            self._lesser.append(text)
 
 
 def parse_error_body(
     status: int, body: object, fallback: str = "", headers: Mapping[str, str] | None = None
 ) -> ErrorReply:
-    """Read an error body: JSON of one of several shapes, text, or nothing.
+    """Read an error body: JSON of any shape, text, or nothing.
 
     fallback: the text of a body that has none. headers: those of the reply, for Retry-After.
     """
+    read = _Body(body)
     wait = parse_retry_after(headers or {})
-    error = _error_object(body)
-    if not isinstance(error, Mapping):
-        return ErrorReply(status, _text_of(error) or fallback, retry_after=wait)
-    fields = cast("Mapping[str, Any]", error)
-    texts = (fields.get(name) for name in ("message", "error", "detail", "msg"))
-    codes = (fields.get(name) for name in ("code", "type", "status"))
+    named = (code for code in read.codes if not code.isdecimal())
     return ErrorReply(
         status,
-        next((t for t in texts if isinstance(t, str) and t), fallback),
-        tuple(str(c).lower() for c in codes if isinstance(c, str | int)),
-        str(fields.get("param") or ""),
-        _to_count(fields.get("n_prompt_tokens")),
-        _to_count(fields.get("n_ctx")),
-        wait,
+        read.text or fallback or next(named, ""),
+        tuple(read.codes),
+        str(read.fields.get("param") or ""),
+        _to_count(read.fields.get("nprompttokens")),
+        _to_count(read.fields.get("nctx")),
+        next((s for s in (wait, read.retry_after, _guess_wait(headers or {})) if s is not None), None),
     )
+
+
+def find_failure(event: Mapping[str, Any]) -> ErrorReply | None:
+    """Return the error that a JSON object with status 200 is, an event of a stream or a whole body; None: it is none.
+
+    Gateways send errors beside `choices`, in `base_resp`, with a code, or with `success: false`.
+    """
+    error, status = event.get("error") or event.get("errors"), event.get("base_resp")
+    is_failure = (
+        (bool(error) and _says_something(error))
+        or "error" in (event.get("type"), event.get("object"))
+        or event.get("success") is False
+        or (isinstance(status, Mapping) and _is_bad_code(cast("Mapping[str, Any]", status).get("status_code")))
+    )
+    is_failure = is_failure or (event.keys().isdisjoint(_OF_REPLIES) and _is_bad_code(event.get("code")))
+    return parse_error_body(200, event) if is_failure else None
+
+
+def _says_something(error: object) -> bool:
+    body = _Body(error)
+    return error is True or bool(body.text or any(map(_is_bad_code, body.codes)))
+
+
+def _is_bad_code(code: object) -> bool:
+    return isinstance(code, str | int) and str(code).lower() not in _FINE
 
 
 def error_reply_of(error: BaseException) -> ErrorReply | None:
@@ -380,10 +466,12 @@ def error_reply_of(error: BaseException) -> ErrorReply | None:
     status = next((number for number in numbers if isinstance(number, int)), None)
     if status is None:
         return None
-    has_body = hasattr(error, "body")
-    text = getattr(response, "reason_phrase", "") if has_body else str(error)
-    headers = getattr(response, "headers", None)
-    return parse_error_body(status, getattr(error, "body", None), text, headers)
+    body = getattr(error, "body", None)
+    with suppress(RuntimeError):  # a stream's body has not been read as a whole
+        # SDKs hand on what stands below "error", without what stands beside it.
+        body = _parse_json(getattr(response, "text", "")) or body
+    text = getattr(response, "reason_phrase", "") if hasattr(error, "body") else str(error)
+    return parse_error_body(status, body, text, getattr(response, "headers", None))
 
 
 def find_refusal(reply: ErrorReply, sent: Collection[Refusal]) -> Refusal | None:
@@ -391,7 +479,7 @@ def find_refusal(reply: ErrorReply, sent: Collection[Refusal]) -> Refusal | None
 
     sent: what the request held that may be refused.
     """
-    if reply.status in (401, 429) or read_overflow(reply.text) is not None:
+    if reply.status in (401, 429) or read_overflow(reply.text):
         return None
     for refusal, pattern in _REFUSAL_TEXTS:
         if refusal in sent and re.search(pattern, reply.text, re.IGNORECASE | re.DOTALL):
@@ -421,7 +509,7 @@ def translate_error(error: BaseException, context: ErrorContext) -> MassmemError
     if reply := error_reply_of(error):
         return reply.error(context)
     text = str(error) or type(error).__name__
-    if read_overflow(text) is not None:
+    if read_overflow(text):
         return context.error(ContextOverflow, text)
     names = " ".join(cls.__name__ for cls in type(error).__mro__)
     for pattern, kind in _KIND_BY_CLASS_NAME.items():
@@ -460,10 +548,7 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime | None = None) -
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
-    if value is None:
-        return parse_exhaustion(headers, now)
-    seconds = _number(value)
-    return _seconds_until(value, now) if seconds is None else seconds
+    return parse_exhaustion(headers, now) if value is None else _read_wait(value, now)
 
 
 def parse_exhaustion(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
@@ -473,34 +558,64 @@ def parse_exhaustion(headers: Mapping[str, str], now: datetime | None = None) ->
     whole again, long after the next request may be sent: they do not count.
     """
     for prefix in ("x-ratelimit", "ratelimit"):
-        reset = _number(headers.get(f"{prefix}-reset"))
-        if reset is not None and _number(headers.get(f"{prefix}-remaining")) == 0:
-            moment = reset / 1000 if reset > _MILLISECONDS_FROM else reset
-            clock = (now or datetime.now(UTC)).timestamp() if reset > _MOMENTS_FROM else 0.0
-            return max(0.0, moment - clock)
+        if _number(headers.get(f"{prefix}-remaining")) == 0:
+            return _read_wait(headers.get(f"{prefix}-reset"), now or datetime.now(UTC))
     return None
 
 
-def read_overflow(text: str) -> tuple[int | None, int | None] | None:
+def _guess_wait(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait by the headers that tell when a limit is whole again, for want of better ones."""
+    waits = (_read_wait(headers.get(name), datetime.now(UTC)) for name in _RESET_HEADERS)
+    return min((_LONGEST_GUESS, *known)) if (known := [wait for wait in waits if wait is not None]) else None
+
+
+def _read_wait(value: object, now: datetime) -> float | None:
+    """Return the seconds that a number, a duration (`1m3.5s`) or a moment stands for, None when it is none of these."""
+    number = _number(value)
+    if number is not None:
+        moment = number / 1000 if number > _MILLISECONDS_FROM else number
+        return max(0.0, moment - now.timestamp()) if number > _MOMENTS_FROM else number
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(_DURATION, text, re.IGNORECASE):
+        return sum(float(part) * _UNITS[unit] for part, unit in _TIME_PART.findall(text.lower()))
+    return _seconds_until(text, now)
+
+
+def read_overflow(text: str, *, may_be_short: bool = False) -> tuple[int | None, int | None] | None:
     """Return the tokens of prompt and window that the text names when it says that the prompt is too long.
 
-    Return None when it says something else. A number that is not named is None.
+    may_be_short: the text need not say what has too many tokens. Return None when it says something else. A number that
+    is not named is None.
     """
-    for pattern in _OVERFLOW_PATTERNS:
-        if match := pattern.search(text):
-            numbers = match.groupdict()
-            return _to_count(numbers.get("prompt")), _to_count(numbers.get("window") or numbers.get("w2"))
-    match = _NO_ROOM_FOR_REPLY.search(text)
-    if match and int(match["reply"]) < int(match["window"]):
-        return int(match["prompt"]), int(match["window"])
-    return None
+    text = _ANY_ERROR.sub("", text)
+    prompt, window = _read_numbers(text)
+    if _REFILLS.search(text):
+        # What a whole minute does not allow does not fit later either.
+        requested = _REQUESTED.search(text)
+        is_overflow = bool(requested and window and _to_count(requested[1], window) and "too large" in text.lower())
+        return (prompt, window) if is_overflow else None
+    if re.search(r"tokens must be at least 1, got -", text):  # vLLM: what the prompt leaves for the reply
+        return None, None
+    is_about_reply = _REPLY_LIMIT.search(text) and not re.search(r"context|input|prompt", text, re.IGNORECASE)
+    if reply := _REPLY_TOO_LARGE.search(text):
+        is_about_reply = window is None or int(reply[1]) >= window
+    if is_about_reply or _OTHERS.search(text):
+        return None
+    what = _PROMPT.search(text) or (may_be_short and re.search(r"\btokens?\b", text, re.IGNORECASE))
+    is_overflow = what and _LENGTH.search(text) and _EXCESS.search(text)
+    return (prompt, window) if is_overflow or _CHINESE_OVERFLOW.search(text) else None
 
 
-def _may_be_overflow(text: str) -> bool:
-    """Whether a refusal of a request, in words that no pattern knows, says that the prompt is too long."""
-    return bool(
-        _SPEAKS_OF_LENGTH.search(text) and _SPEAKS_OF_EXCESS.search(text) and not _SPEAKS_OF_OTHERS.search(text)
-    )
+def _read_numbers(text: str) -> tuple[int | None, int | None]:
+    """Return the tokens of the prompt and of the window in a text about an overflow, None for what it does not name."""
+    if re.search(r"\bstring\b|maxlength", text, re.IGNORECASE):
+        return None, None  # characters
+    window = next((_to_count(match[1]) for pattern in _WINDOW_IN_WORDS if (match := pattern.search(text))), None)
+    named = _PROMPT_IN_WORDS.search(text)
+    if named:
+        return _to_count(named[1] or named[2]), window
+    larger = (count for digits in re.findall(_N, text) if window and (count := _to_count(digits, window)))
+    return next(larger, None), window
 
 
 def clean_message(text: str, key: str = "") -> str:
@@ -512,21 +627,21 @@ def clean_message(text: str, key: str = "") -> str:
     return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 1]}…"
 
 
-def _number(text: str | None) -> float | None:
+def _number(value: object) -> float | None:
     try:
-        value = float(text or "")
-    except ValueError:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else -1.0
+    except (ValueError, OverflowError):
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return number if math.isfinite(number) and number >= 0 else None
 
 
 def _seconds_until(text: str, now: datetime) -> float | None:
-    try:
-        when = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return max(0.0, (when - now).total_seconds())
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        with suppress(ValueError):
+            when = parse(text)
+            when = when if when.tzinfo else when.replace(tzinfo=UTC)
+            return max(0.0, (when - now).total_seconds())
+    return None
 
 
 def _find_boto_status(response: object) -> object:
@@ -537,27 +652,26 @@ def _find_boto_status(response: object) -> object:
             return None
 
 
-def _kind_of_status(status: int) -> type[ProviderError]:
-    if status >= 500:
-        return ProviderUnavailable
-    return _KIND_BY_STATUS.get(status, RequestRejected)
+def _parse_json(text: object) -> object:
+    """Return the object or list that a text is, else the text."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(text, str) and isinstance(value := json.loads(text), dict | list):
+            return cast("object", value)
+    return text
 
 
-def _error_object(body: object) -> object:
-    """Return the error object itself: some servers wrap it in a list, most in {"error": ...}."""
-    if isinstance(body, Sequence) and not isinstance(body, str | bytes) and body:
-        body = cast("Sequence[object]", body)[0]
-    if isinstance(body, Mapping):
-        fields = cast("Mapping[str, object]", body)
-        inner = fields.get("error")
-        return cast("object", inner) if isinstance(inner, Mapping) else fields
-    return cast("object", body)
+def _text_of(text: str) -> str:
+    """Return the text; of a page, which a proxy writes for browsers, the title."""
+    text = text[: 20 * _MAX_MESSAGE].strip()
+    if not re.match("<[a-z!?]", text, re.IGNORECASE):
+        return text
+    if words := re.search(r"<message[^>]*>([^<]+)", text, re.IGNORECASE):  # XML
+        return words[1].strip()
+    title = re.search(r"<title[^>]*>([^<]+)", text, re.IGNORECASE)
+    return "an HTML page instead of an API's reply" + (f": {title[1].strip()}" if title else "")
 
 
-def _text_of(body: object) -> str:
-    text = body.strip() if isinstance(body, str) else ""
-    return "an HTML page instead of an API's reply" if text[:1] == "<" else text
-
-
-def _to_count(value: object) -> int | None:
-    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else None
+def _to_count(value: object, above: int = 0) -> int | None:
+    """Return a number of tokens that is larger than `above`, None for anything else."""
+    digits = re.sub(r"[,_]", "", str(value)) if isinstance(value, int | str) else ""
+    return int(digits) if digits.isdecimal() and len(digits) < 12 and int(digits) > above else None

@@ -43,10 +43,9 @@ from massmem.providers.failures import (
 )
 from massmem.providers.learnt import LearntModels
 from massmem.providers.normaliser import Frames, ReplyReader
-from massmem.providers.pauses import LocalPauses, Pause, Pauses
 from massmem.providers.presets import Abilities, Endpoint, resolve
 from massmem.providers.pricing import price_of
-from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
+from massmem.providers.retry import LocalPauses, Pause, Pauses, Retrier, RetryBudget, RetryPolicy
 
 log = logging.getLogger(__name__)
 

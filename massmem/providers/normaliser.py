@@ -12,7 +12,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, cast
 
@@ -32,8 +32,8 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.core.text import one_line
-from massmem.providers.base import read_count, read_detail, read_usage
-from massmem.providers.failures import ErrorContext, ErrorReply, clean_message, parse_error_body
+from massmem.providers.base import read_count, read_usage
+from massmem.providers.failures import ErrorContext, clean_message, find_failure, parse_error_body
 
 log = logging.getLogger(__name__)
 
@@ -398,7 +398,8 @@ class ReplyReader(ABC):
         """What was left out."""
         self._unknown: Json = {}
         """The first element that is nothing of the protocol."""
-        self._usage_fields: Json = {}
+        self._counts: dict[str, int] = {}
+        """Tokens, by the names that the server gives them."""
 
     @property
     def length(self) -> int:
@@ -416,7 +417,7 @@ class ReplyReader(ABC):
             self._leave_out(one_line(element, 60) if isinstance(element, str) else f"an event that is {element!r:.20}")
             return
         event = cast("Json", element)
-        if (error := find_error(event)) and not self.is_complete:
+        if (error := find_failure(event)) and not self.is_complete:
             raise error.error(self._context)
         self._unknown = self._unknown if set(self.marks) & event.keys() else self._unknown or event
         try:
@@ -454,7 +455,7 @@ class ReplyReader(ABC):
         yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, self._usage())
 
     def _explain_missing_end(self) -> ProviderError:
-        if self._unknown and not self.length and (error := parse_error_body(200, self._unknown)).text:
+        if self._unknown and (error := parse_error_body(200, self._unknown)).text:
             return error.error(self._context)
         if not self.length and (self._odd or self._unknown):
             what = "; ".join(self._odd) or f"an object with {', '.join(self._unknown)}"
@@ -468,13 +469,19 @@ class ReplyReader(ABC):
     def _keep_thoughts(self, calls: Sequence[ToolCall]) -> None:  # noqa: B027 - not all protocols have them
         """Keep what the server wants back with these calls."""
 
-    @abstractmethod
-    def _usage(self) -> Usage: ...
+    def _add_counts(self, usage: object) -> None:
+        """Note the token counts of an event. They are running totals, and each event may have some of them."""
+        fields = self._object(usage, "usage")
+        parts = (fields.get(name) for name in fields if name.endswith("_tokens_details"))
+        for group in (*(cast("Json", part) for part in parts if isinstance(part, dict)), fields):
+            counts = {name: count for name, value in group.items() if (count := read_count(value)) is not None}
+            self._counts |= {name: count for name, count in counts.items() if count or name not in self._counts}
 
-    def _estimate(self) -> Usage:
-        """Return our own count of the request and its reply, for servers that report none."""
+    def _usage(self) -> Usage:
+        """Return the usage; our own count stands for what the server does not report."""
         prompt = sum(len(message.content) for message in self._request.messages)
-        return Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
+        estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
+        return read_usage(self._counts, estimate)
 
     def _write(self, text: str, *, is_thought: bool = False, final: bool = False) -> Iterator[Chunk]:
         """Yield a piece of the text, or of what the model thought."""
@@ -557,13 +564,6 @@ class ReplyReader(ABC):
         self._odd[what] = None
 
 
-def find_error(event: Json) -> ErrorReply | None:
-    """Return the error that an event of a reply is, None for any other."""
-    error = event.get("error")
-    is_error = any(cast("Json", error).values()) if isinstance(error, dict) else bool(error)
-    return parse_error_body(200, event) if is_error or event.get("type") == "error" else None
-
-
 def _name_kind(value: object) -> str:
     kinds: Mapping[type, str] = {bool: "true or false", int: "a number", float: "a number", str: "a text"}
     return kinds.get(type(value), "a list" if isinstance(value, list) else "an object")
@@ -575,8 +575,11 @@ class ChatReader(ReplyReader):
     marks: ClassVar[Collection[str]] = ("choices", "usage")
 
     def _read(self, event: Json) -> Iterator[Chunk]:
-        self._usage_fields = self._object(event.get("usage"), "usage") or self._usage_fields
+        self._add_counts(event.get("usage"))
         for choice in self._objects(event.get("choices"), "choice"):
+            self._add_counts(choice.get("usage"))  # Moonshot's place
+            if error := find_failure({"error": choice.get("error")}):  # OpenRouter's
+                raise error.error(self._context)
             self._end(choice.get("finish_reason"))
             # A whole completion has a message, an older one its text; some servers end a stream with it.
             delta = self._object(choice.get("delta"), "delta")
@@ -595,13 +598,3 @@ class ChatReader(ReplyReader):
             function = self._object(call.get("function"), "function") or call
             place = self._find_place(call.get("index"), number if len(calls) > 1 else None)
             self._add_call(place, call.get("id"), function.get("name"), function.get("arguments"))
-
-    def _usage(self) -> Usage:
-        fields = self._usage_fields
-        # DeepSeek names the cached part at the top level.
-        cached = read_detail(fields, "prompt_tokens_details", "cached_tokens") or fields.get("prompt_cache_hit_tokens")
-        usage = read_usage(fields.get("prompt_tokens"), fields.get("completion_tokens"), cached, self._estimate())
-        reasoning = read_count(read_detail(fields, "completion_tokens_details", "reasoning_tokens"))
-        usage = replace(usage, reasoning=reasoning or 0)
-        # The cached part belongs to the prompt; where it is larger, the server counts only what it read anew.
-        return replace(usage, prompt=usage.prompt + usage.cached) if usage.cached > usage.prompt else usage

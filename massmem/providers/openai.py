@@ -30,9 +30,8 @@ from massmem.providers.base import data_url, end_with_user, fits_strict, portabl
 from massmem.providers.failures import Refusal
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
 from massmem.providers.normaliser import ChatReader, ReplyReader
-from massmem.providers.pauses import Pause
 from massmem.providers.presets import PRESETS, Endpoint
-from massmem.providers.retry import RetryBudget
+from massmem.providers.retry import Pause, RetryBudget
 
 # With every request the SDK looks for httpx in sys.modules, and fails on one that is half loaded. Qdrant's client and
 # mem0 load it in a thread, beside the first answers: load it whole before that.

@@ -3,13 +3,12 @@
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from massmem.config.models import BackendConfig
 from massmem.core.attachments import PDF, Attachment
-from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, Usage, clean_text
-from massmem.providers.base import Thoughts, data_url, fits_strict, portable_schema, read_count, read_detail, read_usage
+from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, clean_text
+from massmem.providers.base import Thoughts, data_url, fits_strict, portable_schema, read_detail
 from massmem.providers.failures import ErrorContext, parse_error_body
 from massmem.providers.normaliser import ReplyReader
 from massmem.providers.presets import Endpoint
@@ -186,7 +185,7 @@ class ResponseReader(ReplyReader):
         return "".join(self._text(part.get("text")) for part in parts if part.get("type") != "reasoning_text")
 
     def _read_end(self, response: Json, kind: str) -> Iterator[Chunk]:
-        self._usage_fields = self._object(response.get("usage"), "usage") or self._usage_fields
+        self._add_counts(response.get("usage"))
         items = self._objects(response.get("output"), "output item")
         for item in items:
             if item.get("type") != "message":
@@ -201,10 +200,3 @@ class ResponseReader(ReplyReader):
 
     def _keep_thoughts(self, calls: Sequence[ToolCall]) -> None:
         self._all_thoughts.add(calls, self._thoughts)
-
-    def _usage(self) -> Usage:
-        fields = self._usage_fields
-        cached = read_detail(fields, "input_tokens_details", "cached_tokens")
-        usage = read_usage(fields.get("input_tokens"), fields.get("output_tokens"), cached, self._estimate())
-        reasoning = read_count(read_detail(fields, "output_tokens_details", "reasoning_tokens"))
-        return replace(usage, reasoning=reasoning or 0)

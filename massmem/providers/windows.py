@@ -4,12 +4,13 @@ And whether a server has cut a prompt to its context size instead of refusing it
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from massmem.config.models import BackendConfig, BackendType
 from massmem.core.errors import PromptTruncated
+from massmem.core.messages import Usage
 from massmem.providers.learnt import LearntModels
 from massmem.providers.local import CONTEXT_WINDOW
 from massmem.providers.presets import Endpoint, resolve
@@ -31,6 +32,8 @@ Ollama gives more to machines with 24 GB of graphics memory; once the model runs
 _TRUNCATED_SHARE = 0.6
 _MIN_MISSING = 300
 """Tokens; below it, a chat template that words things differently could make the difference."""
+_ALIKE = 3
+"""Prompts that count alike, however long they are, before that proves a cut. What is read anew differs each time."""
 
 _WINDOW_SETTINGS: Mapping[BackendType, str] = {
     "ollama": "num_ctx in its Modelfile, or OLLAMA_CONTEXT_LENGTH where `ollama serve` runs",
@@ -80,16 +83,33 @@ async def find_window(
             return window if tokens is None or is_exact else ContextWindow(tokens, "server")
 
 
-def is_truncated(estimated: int, reported: int) -> bool:
-    """Whether a server cut a prompt of `estimated` tokens (Buffer.at_least) that it counted as `reported`.
+def is_short_count(estimated: int, usage: Usage) -> bool:
+    """Whether a server counts much less than a prompt of `estimated` tokens (Buffer.at_least).
 
-    reported: with tokens from the cache, as Usage.prompt has them; 0 means that the server does not say.
+    It may have cut the prompt. Or it counts only what it has read anew (Ollama, gateways) or nothing at all (0).
     """
-    return 0 < reported < estimated * _TRUNCATED_SHARE and estimated - reported >= _MIN_MISSING
+    reported = usage.prompt
+    return 0 < reported < estimated * _TRUNCATED_SHARE and estimated - reported >= _MIN_MISSING and not usage.cached
 
 
-def truncation_error(backend: BackendConfig, estimated: int, reported: int) -> PromptTruncated:
-    """Return the error for a prompt that was cut; its hint names the setting to raise."""
+async def find_cut(
+    backend: BackendConfig, environ: Mapping[str, str], counts: Sequence[tuple[int, int]]
+) -> PromptTruncated | None:
+    """Return the error for a prompt that its server has surely cut, None when a short count is all there is.
+
+    The server says that its window is smaller than the prompt; or, when it names none, prompts of different lengths
+    count alike. The hint names the setting to raise.
+
+    counts: of the prompts with short counts so far, our tokens and the server's; the last is the prompt in question.
+    """
+    estimated, reported = counts[-1]
+    ask_window = await asyncio.to_thread(_load_ask_window)
+    window = await ask_window(backend.type, resolve(backend, environ))
+    ours, theirs = zip(*counts[-_ALIKE:], strict=True)
+    is_alike = len(theirs) == _ALIKE and max(theirs) <= 1.02 * min(theirs) and max(ours) >= 1.1 * min(ours)
+    is_cut = is_alike if window is None else reported <= window < estimated * _TRUNCATED_SHARE
+    if not is_cut:
+        return None
     return PromptTruncated(
         f"{backend.type} ({backend.model}) read {reported:,} of about {estimated:,} tokens: it cut the prompt to its "
         "context size without saying so, and its reply does not count",

@@ -51,8 +51,6 @@ class Problem(Body):
 
 
 class OpenAIError(Body):
-    """What went wrong, in the form of OpenAI's API."""
-
     message: Annotated[str, Field(examples=["there is no model massmem/sales"])]
     type: Annotated[str, Field(examples=["invalid_request_error"])]
     param: Annotated[str | None, Field(examples=["model"])] = None
@@ -67,30 +65,22 @@ class OpenAIProblem(Body):
 
 
 class TextPart(Body):
-    """A text."""
-
     type: Literal["text"]
     text: Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH, examples=["What is this?"])]
 
 
 class ImageUrl(Body):
-    """Where a picture is."""
-
     url: Annotated[str, Field(examples=["data:image/png;base64,iVBORw0KGgo="])]
     """The picture itself as a data: URL; other addresses are not fetched."""
 
 
 class ImagePart(Body):
-    """A picture."""
-
     type: Literal["image_url"]
     image_url: ImageUrl
     """PNG, JPEG, GIF or WebP, or a PDF to be seen."""
 
 
 class FileData(Body):
-    """A file."""
-
     filename: Annotated[str, Field(min_length=1, max_length=200, examples=["report.pdf"])]
     file_data: Annotated[str, Field(examples=["data:application/pdf;base64,JVBERi0="])]
     """The file itself as a data: URL."""
@@ -131,8 +121,6 @@ class QueryRequest(Body):
 
 
 class Answer(Body):
-    """What all answers have."""
-
     session_id: Annotated[str, Field(examples=[_SESSION])]
     status: Literal["completed", "waiting", "abandoned"]
     """completed: answered; waiting: the user is asked for a value; abandoned: cancelled by the user."""
@@ -157,8 +145,6 @@ class Answer(Body):
 
 
 class ChatAnswer(Answer):
-    """The answer to a `ChatRequest`."""
-
     response: Annotated[str, Field(examples=[_ANSWER])]
     """The final answer, or what the user is asked for."""
     turn: Annotated[int, Field(examples=[1])]
@@ -166,8 +152,6 @@ class ChatAnswer(Answer):
 
 
 class QueryAnswer(Answer):
-    """The answer to a `QueryRequest`."""
-
     success: Literal[True] = True
     query: Annotated[str, Field(examples=["Why is the sky blue?"])]
     content: Annotated[str, Field(examples=[_ANSWER])]
@@ -222,8 +206,6 @@ class Conversation(Body):
 
 
 class ListedConversation(Body):
-    """A conversation in a list."""
-
     session_id: Annotated[str, Field(examples=[_SESSION])]
     query: Annotated[str, Field(examples=["Why is the sky blue?"])]
     """Its title: the beginning of its first question."""
@@ -253,8 +235,6 @@ class MemoryMessage(Body):
 
 
 class Memory(Body):
-    """A conversation's messages."""
-
     sessionId: Annotated[str, Field(examples=[_SESSION])]
     messages: list[MemoryMessage]
     createdAt: Milliseconds
@@ -262,8 +242,6 @@ class Memory(Body):
 
 
 class MemoryAnswer(Body):
-    """A conversation's messages."""
-
     success: Literal[True] = True
     data: Memory
 
@@ -277,15 +255,11 @@ class MemoryList(Body):
 
 
 class Cleared(Body):
-    """A conversation was deleted."""
-
     success: Literal[True] = True
     message: Annotated[str, Field(examples=[f"Conversation {_SESSION} cleared"])]
 
 
 class Stats(Body):
-    """How much there is."""
-
     activeConversations: int
     totalMessages: int
     """Questions and final answers in all of them."""
@@ -297,21 +271,15 @@ class Stats(Body):
 
 
 class StatsAnswer(Body):
-    """How much there is."""
-
     success: Literal[True] = True
     data: Stats
 
 
 class Health(Body):
-    """The process is alive."""
-
     status: Literal["ok"] = "ok"
 
 
 class Readiness(Body):
-    """Whether the process can answer."""
-
     status: Literal["ready", "not ready"]
     """Whether requests should be sent here."""
     checks: Annotated[dict[str, str], Field(examples=[{"store": "ok", "vectors": "ok", "provider": "ok"}])]

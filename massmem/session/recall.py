@@ -41,7 +41,7 @@ from massmem.memory.retrieval.query import analyse, explain_asking, find_least_s
 from massmem.memory.retrieval.repeats import PromptTexts, is_echo
 from massmem.memory.text_analysis import is_question
 from massmem.memory.tokens import estimate_tokens
-from massmem.providers.pauses import Pauses
+from massmem.providers.retry import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
 from massmem.recording.turn_words import TurnWords, find_message_origin, read_tool_words
 from massmem.recording.worker import Recorder

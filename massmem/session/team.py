@@ -20,8 +20,8 @@ from massmem.memory.tokens import Buffer
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
-from massmem.providers.pauses import LocalPauses, Pauses
 from massmem.providers.presets import resolve
+from massmem.providers.retry import LocalPauses, Pauses
 from massmem.providers.weights import has_few_weights
 from massmem.providers.windows import ContextWindow, find_window
 from massmem.recording.forgetting import open_durable_memory

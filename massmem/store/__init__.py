@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from massmem.config.models import StoreConfig, clean_store_url
 from massmem.core.errors import InputError, StoreUnavailable
-from massmem.providers.pauses import LocalPauses, Pauses, SharedPauses
+from massmem.providers.retry import LocalPauses, Pauses, SharedPauses
 from massmem.store.ports import Retention, SessionStore, StoreInfo
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ each of which the model takes notes.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from massmem.config.models import AgentConfig
@@ -91,6 +91,8 @@ class TokenMeter:
     """The model is known to be small, whatever its window."""
     remember: Callable[[int], None] | None = None
     """Takes a window that the server named when it refused a prompt, for later processes."""
+    short_counts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Of prompts of which the server counted much less than we did: our tokens, and the server's."""
 
     @property
     def is_small(self) -> bool:
@@ -254,7 +256,7 @@ class Compressor:
         compression = await self._compress(prompt, round_, "overflow", _utterances_of(reply, error.partial))
         event = compression.event.model_copy(update={"before": max(filled, compression.event.before)})
         if event.after > self.budget.limit or event.after >= event.before:
-            raise self.explain_too_long(compression.prompt) from error
+            raise self.explain_too_long(compression.prompt, error) from error
         return Compression(compression.prompt, event)
 
     def require_fit(self, prompt: Prompt, tokens: int) -> None:
@@ -274,8 +276,9 @@ class Compressor:
             raise self.explain_too_long(smallest)
         prompt.tokens(meter.buffer)  # the buffer holds what is sent
 
-    def explain_too_long(self, prompt: Prompt) -> DoesNotFit:
-        return explain_too_long(prompt, self.config, self.meter.window, self.meter.buffer)
+    def explain_too_long(self, prompt: Prompt, refusal: ContextOverflow | None = None) -> DoesNotFit:
+        reason = refusal.message if refusal is not None else ""
+        return explain_too_long(prompt, self.config, self.meter.window, self.meter.buffer, reason)
 
     async def _compress_above_threshold(
         self, prompt: Prompt, round_: int, why: CompressionReason, tokens: int

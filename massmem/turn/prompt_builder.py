@@ -269,8 +269,11 @@ def wrap_up(prompt: Prompt, reply: str, words: int) -> Prompt:
     )
 
 
-def explain_too_long(prompt: Prompt, config: AgentConfig, window: int, buffer: Buffer) -> DoesNotFit:
-    """Return the error for a prompt that cannot be made small enough; it names the longest part that must stay."""
+def explain_too_long(prompt: Prompt, config: AgentConfig, window: int, buffer: Buffer, refusal: str = "") -> DoesNotFit:
+    """Return the error for a prompt that cannot be made small enough; it names the longest part that must stay.
+
+    refusal: the server's words, where it has refused the prompt.
+    """
     system = prompts.build_system_prompt(prompt.system)
     question, whole = buffer.cost_of_text(prompt.question), prompt.tokens(buffer)
     parts = {
@@ -281,9 +284,10 @@ def explain_too_long(prompt: Prompt, config: AgentConfig, window: int, buffer: B
         "the tools": whole - replace(prompt, tools=(), schema=None).tokens(buffer),
     }
     name = max(parts, key=lambda part: parts[part])
+    reason = f"; {refusal}" if refusal else ""
     return DoesNotFit(
         f"{config.backend.model or config.backend.type} reads {window:,} tokens, and the smallest prompt has "
-        f"{whole:,}: {name} alone takes {parts[name]:,}",
+        f"{whole:,}: {name} alone takes {parts[name]:,} tokens{reason}",
         _HINTS[name],
         prompt_tokens=whole,
         window=window,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from massmem.core.messages import (
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.base import ChatProvider
 from massmem.providers.pricing import Price
-from massmem.providers.windows import is_truncated, truncation_error
+from massmem.providers.windows import find_cut, is_short_count
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, continue_reply, keep_end, room_to_wrap_up, wrap_up
 from massmem.turn.stream import Checkpoint
@@ -133,7 +134,7 @@ class RequestSender:
                 async for event in progress:
                     yield event
         except ContextOverflow as e:
-            raise self._compressor.explain_too_long(step.prompt) from e
+            raise self._compressor.explain_too_long(step.prompt, e) from e
 
     async def _receive(self, step: Step, estimated: int) -> AsyncGenerator[Progress, None]:
         """Send one request, and a second one when its reply nears the end of the window or was cut at its limit."""
@@ -250,19 +251,22 @@ class RequestSender:
         usage = reply.usage if reported else self._estimate(request, reply.text + reply.reasoning, retries + 1)
         step.cost.usage += usage
         reply.text, reply.reasoning = clean_text(reply.text), clean_text(reply.reasoning)
-        self._check_whole(usage)
-        measured = measure_context(self._config, self._meter, step.prompt, step.round, usage)
-        if usage.reported and usage.prompt:
+        is_short = await self._check_whole(usage)
+        measured = measure_context(self._config, self._meter, step.prompt, step.round, None if is_short else usage)
+        if usage.reported and usage.prompt and not is_short:
             self._meter.buffer.calibrate(estimated, usage.prompt)
         yield measured
 
-    def _check_whole(self, usage: Usage) -> None:
-        """Raise PromptTruncated when the server has read much less than it was sent."""
-        if not usage.reported or self._config.backend.type in _IN_PROCESS:
-            return
-        expected = self._meter.buffer.at_least
-        if is_truncated(expected, usage.prompt):
-            raise truncation_error(self._config.backend, expected, usage.prompt)
+    async def _check_whole(self, usage: Usage) -> bool:
+        """Return whether the server counts much less than it was sent. Raises PromptTruncated: it has cut it."""
+        estimated = self._meter.buffer.at_least
+        is_remote = self._config.backend.type not in _IN_PROCESS
+        is_short = usage.reported and is_remote and is_short_count(estimated, usage)
+        if is_short:
+            self._meter.short_counts.append((estimated, usage.prompt))
+            if cut := await find_cut(self._config.backend, os.environ, self._meter.short_counts):
+                raise cut
+        return is_short
 
     def _is_nearly_full(self, text: str) -> bool:
         tokens = self._meter.buffer.stream(text)

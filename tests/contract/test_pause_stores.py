@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from massmem.providers.pauses import LocalPauses, Pauses, SharedPauses
+from massmem.providers.retry import LocalPauses, Pauses, SharedPauses
 from massmem.store import RedisPauses
 from massmem.store.redis.server import Server
 from tests.support.redis_server import RedisServer

@@ -56,12 +56,21 @@ def debug_log(folder: Path) -> str:
 
 
 async def test_a_prompt_that_the_server_cut_is_an_error(home: Path, tmp_path: Path, stub: Stub) -> None:
-    stub.replies = [reply(2_050)]
+    stub.routes, stub.replies = {"/api/ps": running_model(4_096)}, [reply(2_050)]
     config = team(tmp_path, stub, context_window=128_000)
     code, _, err = await ask("--config", config, "The word is: " + "elephant " * 8_000)
     assert code == 2, "the answer of an agent alone is on stdout by then, since it is shown as it is written"
     assert "read 2,050 of about 8," in err
     assert "OLLAMA_CONTEXT_LENGTH" in err
+
+
+async def test_a_reply_is_not_lost_by_a_server_that_counts_only_what_it_reads_anew(
+    home: Path, tmp_path: Path, stub: Stub
+) -> None:
+    stub.routes, stub.replies = {"/api/ps": running_model(32_768)}, [reply(26)]
+    config = team(tmp_path, stub)
+    code, out, err = await ask("--config", config, "--debug", "The word is: " + "elephant " * 8_000)
+    assert (code, out) == (0, "Paris.\n"), err
 
 
 async def test_the_window_is_the_servers_and_the_count_is_too(

@@ -70,8 +70,8 @@ from massmem.memory.mem0 import (
 from massmem.memory.persistent import Fact
 from massmem.memory.points import fact_id
 from massmem.providers import Providers
-from massmem.providers.pauses import Pauses
 from massmem.providers.presets import PRESETS
+from massmem.providers.retry import Pauses
 
 if TYPE_CHECKING:
     from massmem.providers.base import ChatProvider

@@ -68,8 +68,6 @@ SessionId = Annotated[str, Field(max_length=128, description="The conversation, 
 
 
 class CouncilAnswer(BaseModel):
-    """The final answer of the council."""
-
     answer: str
     """The answer, or what the user is asked for."""
     session_id: str

@@ -36,22 +36,16 @@ class ModelEntry(Body):
 
 
 class ModelList(Body):
-    """All models."""
-
     object: Literal["list"] = "list"
     data: list[ModelEntry]
 
 
 class PromptDetails(Body):
-    """What the tokens of prompts are made of."""
-
     cached_tokens: int
     """Tokens that providers read from their caches."""
 
 
 class CompletionDetails(Body):
-    """What the tokens of replies are made of."""
-
     reasoning_tokens: int
     """Tokens that models thought with."""
 
@@ -67,8 +61,6 @@ class ChatUsage(Body):
 
 
 class ChatReply(Body):
-    """The answer."""
-
     role: Literal["assistant"] = "assistant"
     content: str
     refusal: None = None
@@ -77,8 +69,6 @@ class ChatReply(Body):
 
 
 class ChatChoice(Body):
-    """The only answer."""
-
     index: Literal[0] = 0
     message: ChatReply
     logprobs: None = None
@@ -87,8 +77,6 @@ class ChatChoice(Body):
 
 
 class ChatCompletion(Body):
-    """The council's answer."""
-
     id: Annotated[str, Field(examples=[_ID])]
     object: Literal["chat.completion"] = "chat.completion"
     created: int
@@ -99,8 +87,6 @@ class ChatCompletion(Body):
 
 
 class InputDetails(Body):
-    """What the tokens of prompts are made of."""
-
     cached_tokens: int
     """Tokens that providers read from their caches."""
     cache_write_tokens: int = 0
@@ -118,8 +104,6 @@ class ResponseUsage(Body):
 
 
 class SummaryText(Body):
-    """A part of a summary."""
-
     type: Literal["summary_text"] = "summary_text"
     text: str
 
@@ -136,8 +120,6 @@ class ReasoningItem(Body):
 
 
 class OutputText(Body):
-    """A text."""
-
     type: Literal["output_text"] = "output_text"
     text: str
     annotations: list[Any] = Field(default_factory=list[Any])
@@ -145,8 +127,6 @@ class OutputText(Body):
 
 
 class MessageItem(Body):
-    """The answer."""
-
     id: str
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
@@ -156,15 +136,11 @@ class MessageItem(Body):
 
 
 class IncompleteDetails(Body):
-    """Why the end of the answer is missing."""
-
     reason: Literal["max_output_tokens"] = "max_output_tokens"
     """The limit of tokens."""
 
 
 class Response(Body):
-    """The council's answer."""
-
     id: str
     """Of this answer; `previous_response_id` goes on with its conversation."""
     object: Literal["response"] = "response"

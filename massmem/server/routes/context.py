@@ -23,8 +23,6 @@ MAX_TEXT = 20_000
 
 
 class ContextQuestion(Body):
-    """The next question."""
-
     question: Annotated[str, Field(max_length=10_000, examples=["Why is the sky blue?"])] = ""
     """With it, the agents recall memories. Nothing is asked."""
 
@@ -33,8 +31,6 @@ PartKind = Literal["system", "tools", "summary", "history", "memories", "questio
 
 
 class ContextPart(Body):
-    """A part of a prompt."""
-
     kind: PartKind
     """system: who the agent is; summary: stands for old messages; history: messages as they were said."""
     role: str | None
@@ -48,8 +44,6 @@ class ContextPart(Body):
 
 
 class Compression(Body):
-    """What a summary stands for."""
-
     removed: int
     """Messages that the agent no longer sees word for word; the log keeps them."""
     remaining: int
@@ -58,8 +52,6 @@ class Compression(Body):
 
 
 class ContextEntry(Body):
-    """What an agent would be sent."""
-
     agent_id: str
     name: str
     model: str
@@ -77,8 +69,6 @@ class ContextEntry(Body):
 
 
 class ContextView(Body):
-    """What each agent would be sent."""
-
     agents: list[ContextEntry]
     """In the order of the configuration."""
 

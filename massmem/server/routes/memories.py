@@ -125,8 +125,6 @@ class Topic(Body):
 
 
 class MemoryHistory(Body):
-    """What was said to hold, over time."""
-
     topics: list[Topic]
     """The one that fits best first."""
 
@@ -144,8 +142,6 @@ class Source(Body):
 
 
 class Change(Body):
-    """What the user changed of a memory."""
-
     action: Literal["edit", "pin", "unpin"]
     """edit: its text; pin, unpin: whether agents are always shown it."""
     by: str
@@ -156,22 +152,16 @@ class Change(Body):
 
 
 class NewMemory(Body):
-    """What is to be remembered."""
-
     text: MemoryText
     session_id: Annotated[str | None, Field(max_length=200)] = None
     """In this conversation; null: in one of its own, called Notes."""
 
 
 class NewText(Body):
-    """What a memory is to say."""
-
     text: MemoryText
 
 
 class MemoryDetails(Body):
-    """A memory and where it comes from."""
-
     memory: MemoryEntry
     changes: list[Change]
     """What the user changed of it, the earliest first."""
@@ -180,8 +170,6 @@ class MemoryDetails(Body):
 
 
 class Forgotten(Body):
-    """What was forgotten."""
-
     id: str
     entries: int
     """Passages and facts that were deleted from the index; the log of the session keeps its messages."""
@@ -191,8 +179,6 @@ class Forgotten(Body):
 
 
 class AgentMemories(Body):
-    """How much of an agent is remembered."""
-
     agent_id: str
     """The agent; user: the user."""
     episodes: int
@@ -200,8 +186,6 @@ class AgentMemories(Body):
 
 
 class DayMemories(Body):
-    """How much of a day is remembered."""
-
     day: str
     """YYYY-MM-DD, in UTC."""
     agents: dict[str, int]
@@ -220,8 +204,6 @@ class Queue(Body):
 
 
 class MemoryFigures(Body):
-    """How much is remembered."""
-
     agents: list[AgentMemories]
     """The one with most memories first."""
     days: list[DayMemories]

@@ -36,8 +36,6 @@ MOST_TURNS = 1_000
 
 
 class AgentFigures(Body):
-    """What an agent did on a day."""
-
     turns: int
     wins: int
     tokens: int
@@ -46,8 +44,6 @@ class AgentFigures(Body):
 
 
 class DayFigures(Body):
-    """What happened on a day."""
-
     day: str
     """YYYY-MM-DD, in UTC."""
     turns: int
@@ -59,8 +55,6 @@ class DayFigures(Body):
 
 
 class AgentLabel(Body):
-    """How an agent is shown."""
-
     name: str
     model: str
     """Its model in the present configuration; empty: it is in no team now."""
@@ -69,8 +63,6 @@ class AgentLabel(Body):
 
 
 class FiguresView(Body):
-    """Tokens, cost, time and wins."""
-
     days: list[DayFigures]
     """In order; days without a question are left out."""
     agents: dict[str, AgentLabel]
@@ -172,8 +164,6 @@ _MOST_BYTES = 5_000_000
 
 
 class EvaluationList(Body):
-    """The reports on this machine."""
-
     reports: list[SavedReport]
     """The newest first."""
 

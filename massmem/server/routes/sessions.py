@@ -80,8 +80,6 @@ Words = Annotated[
 
 
 class AgentEntry(Body):
-    """An agent of a team."""
-
     id: str
     name: str
     """What people are shown; its id when it has no name."""
@@ -90,8 +88,6 @@ class AgentEntry(Body):
 
 
 class TeamEntry(Body):
-    """A team that can be asked."""
-
     name: str | None
     """What requests call it; empty: the default; null: none can name it."""
     agents: list[AgentEntry]
@@ -117,8 +113,6 @@ class About(Body):
 
 
 class SessionEntry(Body):
-    """A session in a list."""
-
     session_id: str
     title: str
     """Its name, or the beginning of its first question."""
@@ -140,8 +134,6 @@ class SessionList(Body):
 
 
 class FileEntry(Body):
-    """What a question came with."""
-
     name: str
     media_type: str
     size: int
@@ -151,8 +143,6 @@ class FileEntry(Body):
 
 
 class TextEntry(Body):
-    """The text of a file below a question."""
-
     name: str
     length: int
     """Characters."""
@@ -203,8 +193,6 @@ class SessionMessage(Body):
 
 
 class TurnEntry(Body):
-    """A turn."""
-
     turn: int
     """Its number, from 1."""
     status: str
@@ -216,8 +204,6 @@ class TurnEntry(Body):
 
 
 class SessionPart(Body):
-    """A session, and a part of its messages."""
-
     session: SessionEntry
     messages: list[SessionMessage]
     """The newest, or those before `before`, oldest first."""
@@ -233,16 +219,12 @@ class SessionPart(Body):
 
 
 class TurnDetails(Body):
-    """What happened in a turn."""
-
     turn: TurnEntry
     events: list[dict[str, Any]]
     """Its events in order, without the pieces of streamed replies; see the documentation of events."""
 
 
 class NewTitle(Body):
-    """A new name for a session."""
-
     title: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, examples=["Trip to Lisbon"])]
     """Not used by another session of the user."""
 
@@ -276,8 +258,6 @@ class ImportedSession(Body):
 
 
 class ImportedSessions(Body):
-    """What became of the conversations of an export."""
-
     sessions: list[ImportedSession]
     """In the order of the export; what has no question with an answer is left out."""
     left_out: dict[str, int]
@@ -298,8 +278,6 @@ class SearchHit(Body):
 
 
 class SearchHits(Body):
-    """Messages that have words of the query."""
-
     hits: list[SearchHit]
     """The best first."""
 

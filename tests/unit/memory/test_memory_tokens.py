@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.config.models import BackendConfig
-from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec
+from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
 from massmem.memory.tokens import PER_MESSAGE, PER_REPLY, Buffer, EntryType, counter_for, warm
-from massmem.providers.windows import is_truncated
+from massmem.providers.windows import is_short_count
 
 VOTE = ToolSpec("vote", "Vote for an answer.", {"type": "object", "properties": {"choice": {"type": "string"}}})
 CALL = ToolCall("1", "read_file", '{"path": "a.txt"}')
@@ -126,8 +126,8 @@ def test_many_short_messages_need_no_more_than_the_leanest_template_gives_them()
     warm()
     turns = [ChatMessage("user" if i % 2 == 0 else "assistant", "ok") for i in range(400)]
     assert buffer.measure(asking(*turns)) > 2_000
-    assert not is_truncated(buffer.at_least, 200 * 5)
-    assert is_truncated(buffer.at_least, 400)
+    assert not is_short_count(buffer.at_least, Usage(200 * 5))
+    assert is_short_count(buffer.at_least, Usage(400))
 
 
 @given(

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from massmem.config.models import BackendConfig
-from massmem.core.errors import MissingKeyError, PromptTruncated
+from massmem.core.errors import MissingKeyError
+from massmem.core.messages import Usage
 from massmem.providers.discovery import WINDOW_PATIENCE
 from massmem.providers.learnt import FILE, LearntModels
 from massmem.providers.presets import resolve
 from massmem.providers.windows import (
     ASSUMED_WINDOW,
     ContextWindow,
+    find_cut,
     find_window,
-    is_truncated,
-    truncation_error,
+    is_short_count,
 )
 from tests.support.provider_stub import KEY, Cut, Http, Stub
 
@@ -201,21 +202,42 @@ def test_no_http_client_is_loaded_before_a_server_is_asked():
 
 
 @pytest.mark.parametrize(
-    ("estimated", "reported", "cut"),
+    ("estimated", "reported", "is_short"),
     [
-        (7_900, 2_050, True),  # Ollama 0.32 with a window of 4,096
-        (7_900, 4_096, True),
-        (100_000, 59_999, True),
-        (100_000, 60_000, False),
-        (5_000, 4_096, False),  # could be the vocabulary; the next turn is longer
-        (1_000, 1_300, False),
-        (700, 401, False),
-        (700, 400, True),
-        (50_000, 0, False),
+        (7_900, Usage(2_050), True),  # Ollama 0.32 with a window of 4,096
+        (7_900, Usage(4_096), True),
+        (100_000, Usage(59_999), True),
+        (100_000, Usage(60_000), False),
+        (5_000, Usage(4_096), False),  # could be the vocabulary; the next turn is longer
+        (1_000, Usage(1_300), False),
+        (700, Usage(401), False),
+        (700, Usage(400), True),
+        (50_000, Usage(0), False),
+        (50_000, Usage(500, cached=400), False),
     ],
 )
-def test_only_a_count_far_below_what_was_sent_is_a_cut(estimated: int, reported: int, cut: bool):
-    assert is_truncated(estimated, reported) is cut
+def test_only_a_count_far_below_what_was_sent_is_short(estimated: int, reported: Usage, is_short: bool):
+    assert is_short_count(estimated, reported) is is_short
+
+
+@pytest.mark.parametrize(
+    ("window", "counts", "is_cut"),
+    [
+        (4_096, [(7_900, 2_050)], True),
+        (32_768, [(7_900, 26)], False),  # Ollama counts what it reads anew
+        (32_768, [(7_000, 2_050), (8_000, 2_050), (9_000, 2_050)], False),
+        (None, [(7_900, 2_050)], False),
+        (None, [(7_000, 2_050), (8_000, 2_060), (9_000, 2_050)], True),
+        (None, [(7_000, 26), (8_000, 400), (9_000, 90)], False),
+        (None, [(7_900, 26), (7_905, 26), (7_910, 26)], False),
+    ],
+)
+async def test_short_count_is_a_cut_when_the_window_or_other_prompts_say_so(
+    stub: Stub, window: int | None, counts: list[tuple[int, int]], is_cut: bool
+):
+    stub.routes = {"/api/ps": running(window)} if window else {}
+    backend = BackendConfig.model_validate({"type": "ollama", "model": "m", "base_url": f"{stub.url}/v1"})
+    assert (await find_cut(backend, {}, counts) is not None) is is_cut
 
 
 @pytest.mark.parametrize(
@@ -228,9 +250,10 @@ def test_only_a_count_far_below_what_was_sent_is_a_cut(estimated: int, reported:
         ("openai", "num_ctx or OLLAMA_CONTEXT_LENGTH"),
     ],
 )
-def test_the_error_of_a_cut_prompt_names_the_setting(type_: str, setting: str):
-    error = truncation_error(BackendConfig.model_validate({"type": type_, "model": "m"}), 7_900, 2_050)
-    assert isinstance(error, PromptTruncated)
+async def test_the_error_of_a_cut_prompt_names_the_setting(type_: str, setting: str):
+    backend = BackendConfig.model_validate({"type": type_, "model": "m", "base_url": NOBODY, "api_key": KEY})
+    error = await find_cut(backend, {}, [(6_900, 2_050), (7_500, 2_050), (7_900, 2_050)])
+    assert error is not None
     assert error.exit_code == 2
     assert "read 2,050 of about 7,900 tokens" in error.message
     assert setting in error.hint
