@@ -32,7 +32,7 @@ from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.core.errors import InputError, SessionBusyError
-from massmem.core.events import hide_reply_text, now
+from massmem.core.events import hide_private_fields, now
 from massmem.core.insights import Insights
 from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
@@ -125,7 +125,7 @@ async def show_command(
         session = await mark_interrupted(store, setup.home, await setup.find_session(store, name))
         if events and turn is not None:
             log = await read_turn_log(store, session.session_id, turn)
-            shown = [(number, hide_reply_text(event)) for number, event in log]
+            shown = [(number, hide_private_fields(event)) for number, event in log]
             if as_json:
                 write_json([{"seq": number, **event.model_dump(mode="json")} for number, event in shown])
             else:

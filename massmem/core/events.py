@@ -354,7 +354,7 @@ class TurnWaiting(EventBase):
 
 
 class UserReplied(EventBase):
-    """The user's reply when asked for a value. Show and log it only through `hide_reply_text`."""
+    """The user's reply when asked for a value. Show and log it only through `hide_private_fields`."""
 
     type: Literal["user_replied"] = "user_replied"
     param: str
@@ -465,6 +465,8 @@ class ToolCalled(SourceEvent):
     """As `text`."""
     usage: Usage
     """Of the requests of the step so far."""
+    state: str = ""
+    """What the provider wants back with the call, as it came; always empty outside of the store."""
 
 
 class ToolReturned(SourceEvent):
@@ -587,9 +589,18 @@ EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 """Parses and dumps any event: `EVENT.validate_json(text)`, `EVENT.dump_json(event)`."""
 
 
-def hide_reply_text(event: Event) -> Event:
-    """Return the event as it may leave the store: without the text of a user's reply, which may be a value."""
-    return event.model_copy(update={"text": ""}) if isinstance(event, UserReplied) else event
+def hide_private_fields(event: Event) -> Event:
+    """Return the event as it may leave the store.
+
+    It goes without the text of a user's reply, which may be a value, and without what only a provider can read.
+    """
+    match event:
+        case UserReplied():
+            return event.model_copy(update={"text": ""})
+        case ToolCalled(state=state) if state:
+            return event.model_copy(update={"state": ""})
+        case _:
+            return event
 
 
 def attach_request(event: Event, request: str, question: str) -> Event:

@@ -32,6 +32,9 @@ class ToolCall:
     name: str
     arguments: str
     """JSON of an object; what cannot be read as one is as the model wrote it."""
+    state: str = field(default="", repr=False)
+    """What the provider gave with the call and wants back with it (massmem.providers.dialects). It is no text: nobody
+    is shown it, and no other provider or model is sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,13 @@ class ActivityChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeChunk:
+    """The request was sent with less than it has; the user is told once."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class FinishChunk:
     """The last chunk of every stream that ended well."""
 
@@ -229,7 +239,16 @@ class FinishChunk:
     usage: Usage
 
 
-Chunk = TextChunk | ReasoningChunk | ThoughtsEndChunk | ToolCallChunk | RetryChunk | ActivityChunk | FinishChunk
+Chunk = (
+    TextChunk
+    | ReasoningChunk
+    | ThoughtsEndChunk
+    | ToolCallChunk
+    | RetryChunk
+    | ActivityChunk
+    | NoticeChunk
+    | FinishChunk
+)
 
 
 @dataclass(slots=True)
@@ -262,7 +281,7 @@ class Reply:
             case RetryChunk():
                 self.text, self.reasoning = "", ""
                 self.tool_calls.clear()
-            case ActivityChunk():
+            case ActivityChunk() | NoticeChunk():
                 pass
             case FinishChunk(reason, usage):
                 self.finish, self.usage = reason, usage

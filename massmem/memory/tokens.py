@@ -151,6 +151,9 @@ _FEWEST_MARKS = 1
 _LOWEST_FACTOR, _HIGHEST_FACTOR = 0.5, 2.5
 _LEAST_COUNT = 100
 """Tokens; a shorter prompt teaches nothing about a vocabulary."""
+_STATE_PER_TOKEN = 5
+"""Characters per token of what a provider gets back with a call: words, or thoughts as Base64."""
+
 _MOST_CACHED = 20_000
 """Messages whose tokens are remembered."""
 
@@ -254,6 +257,7 @@ class Buffer:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
             called = sum(self._count(call.name) + self._count(call.arguments) for call in message.tool_calls)
+            called += sum(len(call.state) for call in message.tool_calls) // _STATE_PER_TOKEN
             shown = sum(attachment.tokens for attachment in message.attachments)
             tokens = self._cache[message] = (self._count(message.content) + shown + PER_MESSAGE, called)
         return tokens

@@ -3,9 +3,7 @@
 import asyncio
 import json
 import logging
-import re
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import anthropic
@@ -24,8 +22,9 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RequestRejected,
 )
-from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, clean_text
-from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema, read_count
+from massmem.core.messages import ChatMessage, ChatRequest, Chunk, clean_text
+from massmem.providers.base import GO_ON, encode_data, portable_schema, read_count
+from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, Refusal
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
 from massmem.providers.normaliser import Json, ReplyReader
@@ -50,8 +49,6 @@ DEFAULT_MAX_TOKENS = 16_000
 
 _COUNT_TIMEOUT = 5.0
 """Seconds."""
-
-_REFUSED_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class AnthropicFactory(ApiFactory[AsyncAnthropic]):
@@ -84,7 +81,11 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         """Ask the count endpoint, which is free of charge."""
-        body = {name: value for name, value in self._body(request).items() if name not in ("max_tokens", "stream")}
+        body = {
+            name: value
+            for name, value in self._body(self._adapt(request)).items()
+            if name not in ("max_tokens", "stream")
+        }
         count = cast("Any", self._client.messages.count_tokens)
         try:
             async with asyncio.timeout(min(self._backend.timeout, _COUNT_TIMEOUT)):
@@ -95,75 +96,45 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         return read_count(getattr(counted, "input_tokens", None))
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
-        form = RequestForm(self._learnt.find_refusals(self._endpoint), self._thoughts)
-        return request_body(request, self._backend, self._endpoint.model, form)
+        refusals = self._learnt.find_refusals(self._endpoint)
+        return request_body(request, self._backend, self._endpoint.model, refusals)
 
-    def _list_refusable(self, body: Mapping[str, Any]) -> Sequence[Refusal]:
+    def _list_refusable(self, body: Mapping[str, Any]) -> Mapping[Refusal, bool]:
         output = body.get("output_config", {})
-        forms: Mapping[Refusal, bool] = {
+        return {
             "tools": "tools" in body,
             "adaptive_thinking": body.get("thinking", {}).get("type") == "adaptive",
             "effort": "effort" in output,
             "schema": "format" in output,
             "cache_control": any("cache_control" in block for block in body.get("system", ())),
         }
-        return [name for name, is_sent in forms.items() if is_sent]
 
     async def _send(self, body: Mapping[str, Any]) -> AsyncStream[RawMessageStreamEvent]:
         create = cast("Any", self._client.messages.create)
         return await create(**body, timeout=timeouts(self._backend.timeout))
 
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
-        return MessageReader(request, self._context, self._thoughts)
+        return MessageReader(request, self._context)
 
     async def _list_models(self) -> AsyncIterator[str]:
         async for model in self._client.models.list(timeout=timeouts(self._backend.timeout)):
             yield model.id
 
 
-@dataclass(frozen=True, slots=True)
-class RequestForm:
-    """What a model takes, as far as its refusals say, and what it thought before its tool calls."""
-
-    refusals: Collection[Refusal] = ()
-    thoughts: Thoughts = field(default_factory=Thoughts)
-
-    def thinking(self, request: ChatRequest, backend: BackendConfig) -> dict[str, Any] | None:
-        """Return how the model is to think: as it sees fit, or, when it is too old for that, with a budget."""
-        if backend.usual_effort in (None, "none"):
-            return None
-        if "adaptive_thinking" not in self.refusals:
-            return {"type": "adaptive", "display": "summarized"}
-        # With a budget, thinking must go back with the calls that it led to.
-        missing = any(m.tool_calls and not self.thoughts.find(m.tool_calls) for m in request.messages)
-        return None if missing else {"type": "enabled", "budget_tokens": _budget(backend)}
-
-    def output(self, request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
-        """Return the form of the output: the effort that goes into it, and its schema."""
-        output: dict[str, Any] = {}
-        effort = backend.usual_effort
-        if effort is not None and not {"adaptive_thinking", "effort"} & set(self.refusals):
-            output["effort"] = "low" if effort in ("none", "minimal") else effort
-        if request.schema is not None and not request.tools and "schema" not in self.refusals:
-            output["format"] = {"type": "json_schema", "schema": portable_schema(request.schema)}
-        return output
-
-
 def request_body(
-    request: ChatRequest, backend: BackendConfig, model: str, form: RequestForm | None = None
+    request: ChatRequest, backend: BackendConfig, model: str, refusals: Collection[Refusal] = ()
 ) -> dict[str, Any]:
     """Return the JSON of a request. This version of the API has no temperature.
 
     No tool call is forced: the newest models refuse it, none takes it with thinking, and another choice than that of
     the answer would keep the messages of a vote out of the cache. Thinking counts towards max_tokens.
     """
-    form = form or RequestForm()
-    thinking = form.thinking(request, backend)
+    thinking = _choose_thinking(request, backend, refusals)
     max_tokens = request.max_tokens or backend.max_tokens or DEFAULT_MAX_TOKENS
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": max_tokens + (_budget(backend) if thinking else 0),
-        "messages": _conversation([m for m in request.messages if m.role != "system"], form.thoughts),
+        "messages": _conversation([m for m in request.messages if m.role != "system"]),
         "stream": True,
     }
     if system := "\n\n".join(clean_text(m.content) for m in request.messages if m.role == "system" and m.content):
@@ -175,12 +146,36 @@ def request_body(
             {"name": t.name, "description": t.description, "input_schema": dict(t.parameters)} for t in request.tools
         ]
         body["tool_choice"] = {"type": "none" if request.tool_choice == "none" else "auto"}
-    if output := form.output(request, backend):
+    if output := _write_output(request, backend, refusals):
         body["output_config"] = output
-    if "cache_control" not in form.refusals:
+    if "cache_control" not in refusals:
         heads = (clean_text(m.content[: m.head]) for m in reversed(request.messages) if m.head)
         _mark_for_cache(body, next(heads, ""))
     return body
+
+
+def _choose_thinking(
+    request: ChatRequest, backend: BackendConfig, refusals: Collection[Refusal]
+) -> dict[str, Any] | None:
+    """Return how the model is to think: as it sees fit, or, when it is too old for that, with a budget."""
+    if backend.usual_effort in (None, "none"):
+        return None
+    if "adaptive_thinking" not in refusals:
+        return {"type": "adaptive", "display": "summarized"}
+    # With a budget, thinking must go back with the calls that it led to.
+    missing = any(m.tool_calls and not m.tool_calls[0].state for m in request.messages)
+    return None if missing else {"type": "enabled", "budget_tokens": _budget(backend)}
+
+
+def _write_output(request: ChatRequest, backend: BackendConfig, refusals: Collection[Refusal]) -> dict[str, Any]:
+    """Return the form of the output: the effort that goes into it, and its schema."""
+    output: dict[str, Any] = {}
+    effort = backend.usual_effort
+    if effort is not None and not {"adaptive_thinking", "effort"} & set(refusals):
+        output["effort"] = "low" if effort in ("none", "minimal") else effort
+    if request.schema is not None and not request.tools and "schema" not in refusals:
+        output["format"] = {"type": "json_schema", "schema": portable_schema(request.schema)}
+    return output
 
 
 def _budget(backend: BackendConfig) -> int:
@@ -202,7 +197,7 @@ def _mark_for_cache(body: dict[str, Any], question: str) -> None:
         block["cache_control"] = {"type": "ephemeral"}
 
 
-def _conversation(messages: Sequence[ChatMessage], thoughts: Thoughts) -> list[dict[str, Any]]:
+def _conversation(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """Return the messages as the API wants them.
 
     The user begins and ends, consecutive messages of one role are joined, and empty texts are left out.
@@ -210,7 +205,7 @@ def _conversation(messages: Sequence[ChatMessage], thoughts: Thoughts) -> list[d
     out: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = [*map(dict, thoughts.find(message.tool_calls)), *_blocks(message)]
+        blocks = _blocks(message)
         if blocks and out and out[-1]["role"] == role:
             out[-1]["content"] += blocks
         elif blocks:
@@ -229,17 +224,19 @@ def _go_on() -> dict[str, Any]:
 def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
     text = clean_text(message.content)
     if message.tool_call_id is not None:
-        return [{"type": "tool_result", "tool_use_id": _call_id(message.tool_call_id), "content": text}]
+        return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": text}]
     head, rest = text[: message.head], text[message.head :].lstrip("\n")
     texts = (head, rest) if head.strip() and rest else (text,)
     blocks = [
         *map(_file_block, message.attachments),
         *({"type": "text", "text": part} for part in texts if part.strip()),
     ]
-    for call in message.tool_calls:
-        use = {"type": "tool_use", "id": _call_id(call.id), "name": call.name, "input": _call_input(call.arguments)}
-        blocks.append(use)
-    return blocks
+    thoughts = [block for call in message.tool_calls for block in read_state(call).get("blocks", ())]
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
+        for call in message.tool_calls
+    ]
+    return [*thoughts, *blocks, *calls]
 
 
 def _file_block(attachment: Attachment) -> dict[str, Any]:
@@ -250,29 +247,13 @@ def _file_block(attachment: Attachment) -> dict[str, Any]:
     return {"type": "image", "source": source}
 
 
-def _call_id(id_: str) -> str:
-    """Return the id without characters that other providers use and this one refuses."""
-    return _REFUSED_IN_IDS.sub("_", id_) or "_"
-
-
-def _call_input(arguments: str) -> dict[str, Any]:
-    """Return the arguments as the object that the API wants, even when a model wrote something else."""
-    try:
-        value = json.loads(clean_text(arguments))
-    except (ValueError, RecursionError):
-        value = None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"arguments": clean_text(arguments)}
-
-
 class MessageReader(ReplyReader):
     """Reads the events of a message, or one whole message."""
 
     marks: ClassVar[Collection[str]] = ("type",)
 
-    def __init__(self, request: ChatRequest, context: ErrorContext, thoughts: Thoughts) -> None:
+    def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
         super().__init__(request, context)
-        self._all_thoughts = thoughts
-        self._thoughts: list[dict[str, Any]] = []
         self._blocks = 0
 
     def _read(self, event: Json) -> Iterator[Chunk]:
@@ -301,7 +282,7 @@ class MessageReader(ReplyReader):
                 place = self._find_place(index, f"block {self._blocks}")
                 self._add_call(place, block.get("id"), block.get("name"), block.get("input") or None)
             case "thinking" | "redacted_thinking":
-                self._thoughts.append(dict(block))
+                self._state.setdefault("blocks", []).append(dict(block))
                 yield from self._write(self._text(block.get("thinking"), "thinking"), is_thought=True)
             case "text":
                 yield from self._write(self._text(block.get("text")))
@@ -324,12 +305,9 @@ class MessageReader(ReplyReader):
                 pass
 
     def _extend_thought(self, name: str, text: str) -> None:
-        if self._thoughts:
-            self._thoughts[-1][name] = self._text(self._thoughts[-1].get(name), name) + text
+        if thoughts := self._state.get("blocks"):
+            thoughts[-1][name] = self._text(thoughts[-1].get(name), name) + text
 
     def _read_end(self, fields: Json) -> None:
         self._end(fields.get("stop_reason"))
         self._why = self._text(self._object(fields.get("stop_details"), "details").get("explanation")) or self._why
-
-    def _keep_thoughts(self, calls: Sequence[ToolCall]) -> None:
-        self._all_thoughts.add(calls, self._thoughts)

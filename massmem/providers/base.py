@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from massmem.config.models import BackendConfig
 from massmem.core.attachments import Attachment
-from massmem.core.messages import WRAPPER, ActivityChunk, ChatMessage, ChatRequest, Chunk, Reply, ToolCall, Usage
+from massmem.core.messages import WRAPPER, ActivityChunk, ChatMessage, ChatRequest, Chunk, Reply, Usage
 from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
 
@@ -86,29 +86,6 @@ class ProviderFactory(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Close all connections and unload all models."""
-
-
-class Thoughts:
-    """What a model thought before its tool calls, in the form in which its provider wants it back with them.
-
-    Only this process knows it: a step that another one goes on with does without.
-    """
-
-    _MOST = 64
-
-    def __init__(self) -> None:
-        self._items: dict[tuple[str, str], tuple[Mapping[str, Any], ...]] = {}
-
-    def add(self, calls: Sequence[ToolCall], items: Sequence[Mapping[str, Any]]) -> None:
-        """Keep the thoughts of a reply that calls tools."""
-        if calls and items:
-            self._items[calls[0].name, calls[0].arguments] = tuple(items)
-            while len(self._items) > self._MOST:
-                del self._items[next(iter(self._items))]
-
-    def find(self, calls: Sequence[ToolCall]) -> Sequence[Mapping[str, Any]]:
-        """Return the thoughts before these calls. Their ids are massmem's own by now, so name and arguments count."""
-        return self._items.get((calls[0].name, calls[0].arguments), ()) if calls else ()
 
 
 def encode_data(attachment: Attachment) -> str:

@@ -154,7 +154,7 @@ _REPLY_TOO_LARGE = re.compile(r"max_\w*tokens\W{1,3}(?:is|are) too large: (\d+)"
 Refusal = Literal[
     "chat", "responses", "tools", "forced_tools", "schema", "adaptive_thinking", "effort", "reasoning", "temperature",
     "stream_options", "max_tokens", "max_completion_tokens", "prompt_cache_key",
-    "cache_control", "pictures",
+    "cache_control", "pictures", "state", "this_state", "calls_without_state",
 ]  # fmt: skip
 """What a request held that was refused: an API, a form of actions, or an option."""
 
@@ -170,7 +170,16 @@ _REFUSAL_WORDS: Mapping[Refusal, str] = {
     "cache_control": "marks for its cache",
     "pictures": "pictures",
     "reasoning": "these reasoning options",
+    "state": "what it gave with earlier calls of tools",
+    "this_state": "what it gave with these calls of tools",
+    "calls_without_state": "calls of tools without what it gave with them",
 }
+
+_STATES = (
+    r"reasoning_?(?:content|details|opaque)|thought_?signature|extra_content|thinking_?blocks?|\breasoning\b.{0,3} item"
+    r"|`?(?:redacted_)?thinking`? (?:block|or)|property 'reasoning'"
+)
+"""Names of what providers give with calls and want back."""
 
 # Each has a test. The first that speaks of something that the request held counts.
 _REFUSAL_TEXTS: tuple[tuple[Refusal, str], ...] = (
@@ -210,6 +219,15 @@ _REFUSAL_TEXTS: tuple[tuple[Refusal, str], ...] = (
     ("pictures", r"unknown variant `image_url`"),
     # OpenAI: models that do not reason, and organisations that are not verified
     ("reasoning", r"encrypted content is not supported|verified to generate reasoning summaries"),
+    # Anthropic, OpenAI, Gemini: a state that is damaged, or of another key
+    ("this_state", r"(?:invalid|corrupted).{0,20}signature|signature.{0,30}(?:not valid|invalid)|cannot be modified"),
+    ("this_state", r"encrypted.content.{0,200}could not be|item .{0,80}(?:not found|required following item)"),
+    # DeepSeek, Kimi, Gemini, Anthropic, OpenAI
+    ("calls_without_state", rf"(?:missing|without|lack|expected|required|must).{{0,60}}(?:{_STATES})"),
+    ("calls_without_state", rf"(?:{_STATES}).{{0,60}}(?:missing|required|must|expected|not provided|passed back)"),
+    # Mistral, Groq, Cerebras, Fireworks, Gemini
+    ("state", rf"(?:extra|unknown|unexpected|unrecogni[sz]ed|not support|unsupported).{{0,60}}(?:{_STATES})"),
+    ("state", rf"(?:{_STATES}).{{0,60}}(?:extra|unknown|unexpected|unrecogni[sz]ed|not |unsupported)"),
 )
 
 _FIELDS: Mapping[Refusal, tuple[str, ...]] = {

@@ -6,7 +6,15 @@ import os
 import ssl
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -29,8 +37,9 @@ from massmem.core.errors import (
     ToolsRefused,
     WrongAddress,
 )
-from massmem.core.messages import ChatRequest, Chunk, RetryChunk
-from massmem.providers.base import AlwaysReady, ChatProvider, ProviderFactory, Thoughts
+from massmem.core.messages import ChatRequest, Chunk, NoticeChunk, RetryChunk, ToolCallChunk
+from massmem.providers.base import AlwaysReady, ChatProvider, ProviderFactory
+from massmem.providers.dialects import ToolDialect, settle_calls, sign_call
 from massmem.providers.failures import (
     ErrorContext,
     ErrorReply,
@@ -54,6 +63,12 @@ LONGEST_REPLY = 50_000_000
 
 _USAGE_PATIENCE = 5.0
 """Seconds for the usage of a reply that is whole."""
+OPENAI_TOOLS = 128
+"""Tools of one request, at most, of OpenAI and Azure."""
+
+_REFUSED = (400, 422, 500, 501)
+"""Statuses with which servers refuse a tool; some fail over its schema."""
+
 _LIST_PATIENCE = 3.0
 """Seconds for the list of models, when the one that was asked does not exist."""
 _CONNECT_TIMEOUT = 10.0
@@ -157,7 +172,10 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         self._endpoint = endpoint
         self._context = ErrorContext(backend.type, endpoint.model, endpoint.key)
         self._learnt = learnt
-        self._thoughts = Thoughts()
+        address = urlsplit(endpoint.base_url)
+        self._owner = f"{address.hostname}:{address.port or ''} {endpoint.model}"
+        is_gemini = backend.type == "gemini" or "gemini" in endpoint.model.lower()
+        self._tools = ToolDialect(endpoint.model, is_gemini, OPENAI_TOOLS if endpoint.own else None)
         self._is_unmarked = False
         """The model marks only the end of its thoughts."""
         self._pause = pause
@@ -177,8 +195,12 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         listed = self._learnt.find_abilities(self._endpoint).get("vision", usual)
         return False if self._refuses("pictures") else listed
 
-    def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        return self._retrier.stream(lambda: self._attempt(request), request.deadline)
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
+        async with aclosing(self._retrier.stream(lambda: self._attempt(request), request.deadline)) as chunks:
+            async for chunk in chunks:
+                for text in self._tools.take_notices():
+                    yield NoticeChunk(text)
+                yield ToolCallChunk(sign_call(chunk.call, self._owner)) if isinstance(chunk, ToolCallChunk) else chunk
 
     @abstractmethod
     async def count_prompt(self, request: ChatRequest) -> int | None: ...
@@ -198,8 +220,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         return error_reply_of(error) if isinstance(error, self.status_error) else None
 
     @abstractmethod
-    def _list_refusable(self, body: Mapping[str, Any]) -> Sequence[Refusal]:
-        """Return what the body holds that a model may refuse, and that `_body` can leave out or replace."""
+    def _list_refusable(self, body: Mapping[str, Any]) -> Mapping[Refusal, bool]:
+        """Return what a model may refuse and `_body` can leave out or replace, and whether the body holds it."""
 
     def _refuses(self, refusal: Refusal) -> bool:
         """Whether the model has refused this before, or its server's list says that it cannot."""
@@ -207,23 +229,41 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         is_listed = is_configured or self._learnt.find_abilities(self._endpoint).get(refusal, True)
         return not is_listed or refusal in self._learnt.find_refusals(self._endpoint)
 
-    def _learn(self, error: Exception, body: Mapping[str, Any], before: set[Refusal]) -> str:
+    def _adapt(self, request: ChatRequest, refused: Collection[Refusal] = ()) -> ChatRequest:
+        """Return the request with its calls and tools as this server takes them. refused: by this request alone."""
+        owner = "" if "this_state" in refused or self._refuses("state") else self._owner
+        messages = tuple(settle_calls(request.messages, owner))
+        return replace(request, messages=messages, tools=self._tools.write(request.tools))
+
+    def _learn(self, error: Exception, request: ChatRequest, body: Mapping[str, Any], before: set[Refusal]) -> str:
         """Remember what the server refused of this body, so that later ones do without.
 
-        before: what it refused of earlier bodies of this request; this one is added. Return the reason for another
-        body, "" when another would not help.
+        request: as the body has it. before: what was refused of earlier bodies of this request; this one is added.
+        Return the reason for another body, "" when another would not help.
 
         Raises:
             ToolsRefused: the request must be made without tools.
             RequestRejected: the model does not see pictures; without them it would answer another question.
         """
         reply = self._error_reply(error)
-        refusal = reply and find_refusal(reply, self._list_refusable(body))
-        if reply is None or refusal is None or refusal in before:
+        if reply is None:
             return ""
+        text = f"{reply.param} {reply.text}" if reply.status in _REFUSED and request.tools else ""
+        if text and (reason := self._tools.learn(text, request.tools, named=True)):
+            return reason
+        states = [any(call.state for call in m.tool_calls) for m in request.messages if m.tool_calls]
+        forms: Mapping[Refusal, bool] = {
+            **self._list_refusable(body),
+            **dict.fromkeys(("this_state", "state"), any(states)),
+            "calls_without_state": not all(states),
+        }
+        refusal = find_refusal(reply, [name for name, is_sent in forms.items() if is_sent])
+        if refusal is None or refusal in before:
+            return self._tools.learn(text, request.tools, named=False) if text else ""
         before.add(refusal)
-        self._learnt.remember_refusal(self._endpoint, refusal)
-        if refusal == "tools":
+        if refusal not in ("this_state", "calls_without_state"):  # which other calls may have
+            self._learnt.remember_refusal(self._endpoint, refusal)
+        if refusal in ("tools", "calls_without_state"):
             raise self._context.error(ToolsRefused, reply.text) from error
         if refusal == "pictures":
             raise self._context.error(RequestRejected, f"it does not see pictures: {reply.text}") from error
@@ -233,13 +273,14 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         sdk_errors = tuple(self.sdk_errors)
         refused: set[Refusal] = set()
         while True:
-            body = self._body(request)
+            sent = self._adapt(request, refused)
+            body = self._body(sent)
             try:
                 async with asyncio.timeout(self._backend.timeout):
                     stream = await self._send(body)
                 break
             except sdk_errors as e:
-                reason = self._learn(e, body, refused)
+                reason = self._learn(e, sent, body, refused)
                 if not reason:
                     raise await self._suggest_models(self._translate(e)) from e
                 yield RetryChunk(reason, 0.0, 0)

@@ -12,7 +12,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar, cast
 
@@ -33,6 +33,7 @@ from massmem.core.messages import (
 )
 from massmem.core.text import one_line
 from massmem.providers.base import read_count, read_usage
+from massmem.providers.dialects import GIVEN_WITH_CALLS, find_state, join_state, write_state
 from massmem.providers.failures import ErrorContext, clean_message, find_failure, parse_error_body
 
 log = logging.getLogger(__name__)
@@ -300,6 +301,7 @@ class _Call:
     id: str = ""
     name: str = ""
     arguments: str = ""
+    state: dict[str, Json] = field(default_factory=dict[str, Json])
 
 
 class Calls:
@@ -312,8 +314,8 @@ class Calls:
         self.length = 0
         """Characters of arguments."""
 
-    def add(self, key: object, id_: str, name: str, arguments: str, *, whole: bool = False) -> None:
-        """Add a piece, or the whole of what may have come in pieces.
+    def add(self, key: object, id_: str, name: str, arguments: str, *, whole: bool = False) -> dict[str, Json]:
+        """Add a piece, or the whole of what may have come in pieces. Return what goes back with the call, by place.
 
         key: where the server says that it belongs; None: it does not say, so that a piece belongs to the last call.
         """
@@ -326,7 +328,7 @@ class Calls:
         if call is not None and (id_ != call.id if whole and id_ and call.id else self._begins_other(call, id_, name)):
             call = None
         if call is None and not (id_ or name):
-            return
+            return {}
         if call is None:
             call = _Call()
             self._calls.append(call)
@@ -335,6 +337,7 @@ class Calls:
         # A name comes at once, in pieces, or again with every piece.
         call.name = name if name.startswith(call.name) else call.name + name
         call.arguments = arguments if whole and arguments else call.arguments + arguments
+        return call.state
 
     def _begins_other(self, call: _Call, id_: str, name: str) -> bool:
         """Whether a piece with this id and name begins another call in the place of this one."""
@@ -349,10 +352,11 @@ class Calls:
         is_whole = call.arguments.rstrip().endswith(("}", '"', "`")) and any(read_arguments(call.arguments))
         return is_whole or bool(id_ and call.id and name != call.name)
 
-    def build(self) -> list[ToolCall]:
+    def build(self, first_state: Json) -> list[ToolCall]:
         """Return the calls, under the names of the tools that the request offers, with ids that differ.
 
-        Arguments are JSON of an object; those that cannot be read are as the model wrote them.
+        Arguments are JSON of an object; those that cannot be read are as the model wrote them. first_state: what
+        goes back with the first.
         """
         calls: dict[str, ToolCall] = {}
         for call in self._calls:
@@ -366,7 +370,8 @@ class Calls:
             is_plain = not objects or (len(objects) == 1 and parse_object(text) == objects[0])
             for arguments in [text] if is_plain else texts:
                 id_ = call.id if call.id and call.id not in calls else f"call_{len(calls)}"
-                calls[id_] = ToolCall(id_, name, arguments)
+                state = write_state(call.state if calls else {**first_state, **call.state})
+                calls[id_] = ToolCall(id_, name, arguments, state)
         return list(calls.values())
 
 
@@ -400,6 +405,8 @@ class ReplyReader(ABC):
         """The first element that is nothing of the protocol."""
         self._counts: dict[str, int] = {}
         """Tokens, by the names that the server gives them."""
+        self._state: dict[str, Any] = {}
+        """What the server wants back with the first call."""
 
     @property
     def length(self) -> int:
@@ -447,10 +454,9 @@ class ReplyReader(ABC):
             raise self._context.error(kind, f"the server ended the reply early ({self._finish}){why}")
         if self._refusal:
             raise self._context.error(ContentRefused, f"the model refused: {self._refusal}")
-        calls = self._calls.build()
+        calls = self._calls.build(self._state)
         if self._odd and not (self._length or calls):
             raise self._explain_missing_end()
-        self._keep_thoughts(calls)
         yield from map(ToolCallChunk, calls)
         yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, self._usage())
 
@@ -465,9 +471,6 @@ class ReplyReader(ABC):
     @abstractmethod
     def _read(self, event: Json) -> Iterator[Chunk]:
         """Yield the chunks of one event and note its finish reason and usage."""
-
-    def _keep_thoughts(self, calls: Sequence[ToolCall]) -> None:  # noqa: B027 - not all protocols have them
-        """Keep what the server wants back with these calls."""
 
     def _add_counts(self, usage: object) -> None:
         """Note the token counts of an event. They are running totals, and each event may have some of them."""
@@ -516,10 +519,12 @@ class ReplyReader(ABC):
             yield from self._write_parts(fields.get("thinking"), is_thought=True)
             yield from self._write_parts(fields.get("text"), is_thought=is_thought)
 
-    def _add_call(self, key: object, id_: object, name: object, arguments: object, *, whole: bool = False) -> None:
-        """Add a piece of a tool call. arguments: text, or what it stands for."""
+    def _add_call(
+        self, key: object, id_: object, name: object, arguments: object, *, whole: bool = False
+    ) -> dict[str, Json]:
+        """See `Calls.add`. arguments: text, or what it stands for."""
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
-        self._calls.add(key, self._text(id_, "id"), self._text(name, "name"), text, whole=whole)
+        return self._calls.add(key, self._text(id_, "id"), self._text(name, "name"), text, whole=whole)
 
     def _find_place(self, *values: object) -> object:
         """Return the first value that says where something belongs; None: nothing is there."""
@@ -592,9 +597,12 @@ class ChatReader(ReplyReader):
         yield from self._write_parts(delta.get("reasoning_content") or delta.get("reasoning"), is_thought=True)
         yield from self._write_parts(delta.get("content"))
         self._refusal += self._text(delta.get("refusal"), "refusal")
+        join_state(self._state.setdefault("message", {}), {name: delta.get(name) for name in GIVEN_WITH_CALLS})
         legacy = self._objects(delta.get("function_call"), "function call")
         calls = [*self._objects(delta.get("tool_calls"), "tool call"), *legacy]
         for number, call in enumerate(calls):
             function = self._object(call.get("function"), "function") or call
             place = self._find_place(call.get("index"), number if len(calls) > 1 else None)
-            self._add_call(place, call.get("id"), function.get("name"), function.get("arguments"))
+            state = self._add_call(place, call.get("id"), function.get("name"), function.get("arguments"))
+            for part, fields in (("call", call), ("function", function)):
+                state[part] = {**state.get(part, {}), **find_state(fields)}

@@ -24,9 +24,10 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RequestRejected,
 )
-from massmem.core.messages import ChatMessage, ChatRequest, clean_text
+from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, clean_text
 from massmem.providers import responses
 from massmem.providers.base import data_url, end_with_user, fits_strict, portable_schema
+from massmem.providers.dialects import read_state
 from massmem.providers.failures import Refusal
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
 from massmem.providers.normaliser import ChatReader, ReplyReader
@@ -102,7 +103,7 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         if self._api == "responses":
-            body = responses.request_body(request, self._backend, self._endpoint, self._thoughts)
+            body = responses.request_body(request, self._backend, self._endpoint)
         else:
             body = request_body(request, self._backend, self._endpoint)
         refused = [(option, other) for option, other in _OPTIONS.items() if option in body and self._refuses(option)]
@@ -115,9 +116,9 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
                 body = {name: value for name, value in body.items() if name not in fields}
         return body
 
-    def _list_refusable(self, body: Json) -> Sequence[Refusal]:
+    def _list_refusable(self, body: Json) -> Mapping[Refusal, bool]:
         has_choice = self._backend.api is None
-        forms: Mapping[Refusal, bool] = {
+        return {
             "chat": has_choice and "messages" in body and not self._refuses("responses"),
             "responses": has_choice and "input" in body,
             "tools": "tools" in body,
@@ -126,7 +127,6 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
             **{refusal: not body.keys().isdisjoint(fields) for refusal, fields in _LEFT_OUT.items()},
             **{option: option in body for option in _OPTIONS},
         }
-        return [name for name, is_sent in forms.items() if is_sent]
 
     async def _send(self, body: Json) -> AsyncStream[object]:
         # The SDK's typed call copies every message and builds a model of every chunk: with 32 agents streaming, that
@@ -142,7 +142,7 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
 
     def _reader(self, request: ChatRequest, body: Json) -> ReplyReader:
         if "input" in body:
-            return responses.ResponseReader(request, self._context, self._thoughts)
+            return responses.ResponseReader(request, self._context)
         return ChatReader(request, self._context)
 
     async def _list_models(self) -> AsyncIterator[str]:
@@ -194,11 +194,16 @@ def _message(message: ChatMessage) -> dict[str, Any]:
         out["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         out["content"] = out["content"] or None
-        out["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": clean_text(c.arguments)}}
-            for c in message.tool_calls
-        ]
+        out["tool_calls"] = list(map(_write_call, message.tool_calls))
+        for call in message.tool_calls:
+            out = {**read_state(call).get("message", {}), **out}
     return out
+
+
+def _write_call(call: ToolCall) -> Json:
+    state = read_state(call)
+    function = {**state.get("function", {}), "name": call.name, "arguments": clean_text(call.arguments)}
+    return {**state.get("call", {}), "id": call.id, "type": "function", "function": function}
 
 
 def _content_part(attachment: Attachment) -> dict[str, Any]:

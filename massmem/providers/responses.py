@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
 from massmem.config.models import BackendConfig
 from massmem.core.attachments import PDF, Attachment
-from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, clean_text
-from massmem.providers.base import Thoughts, data_url, fits_strict, portable_schema, read_detail
+from massmem.core.messages import ChatMessage, ChatRequest, Chunk, clean_text
+from massmem.providers.base import data_url, fits_strict, portable_schema, read_detail
+from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, parse_error_body
 from massmem.providers.normaliser import ReplyReader
 from massmem.providers.presets import Endpoint
@@ -16,17 +17,12 @@ from massmem.providers.presets import Endpoint
 Json = Mapping[str, Any]
 
 
-def request_body(
-    request: ChatRequest, backend: BackendConfig, endpoint: Endpoint, thoughts: Thoughts
-) -> dict[str, Any]:
-    """Return the JSON of a request. The server stores nothing of it.
-
-    thoughts: of earlier replies of this step.
-    """
+def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:
+    """Return the JSON of a request. The server stores nothing of it."""
     temperature = request.temperature if request.temperature is not None else backend.temperature
     body: dict[str, Any] = {
         "model": endpoint.model,
-        "input": [item for message in request.messages for item in _items(message, thoughts)],
+        "input": [item for message in request.messages for item in _items(message)],
         "stream": True,
         "store": False,
     }
@@ -74,12 +70,13 @@ def cache_key(request: ChatRequest) -> str:
     return hashlib.sha256(f"{request.agent_id}\n{clean_text(line)}".encode()).hexdigest()[:32]
 
 
-def _items(message: ChatMessage, thoughts: Thoughts) -> Iterator[Json]:
+def _items(message: ChatMessage) -> Iterator[Json]:
     text = clean_text(message.content)
     if message.tool_call_id is not None:
         yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": text}
         return
-    yield from thoughts.find(message.tool_calls)
+    for call in message.tool_calls:
+        yield from read_state(call).get("items", ())
     if text or not message.tool_calls:
         kind = "output_text" if message.role == "assistant" else "input_text"
         content = [*map(_content_part, message.attachments), {"type": kind, "text": text}]
@@ -103,10 +100,8 @@ class ResponseReader(ReplyReader):
 
     marks: ClassVar[Collection[str]] = ("type", "object")
 
-    def __init__(self, request: ChatRequest, context: ErrorContext, thoughts: Thoughts) -> None:
+    def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
         super().__init__(request, context)
-        self._all_thoughts = thoughts
-        self._thoughts: list[Json] = []
         self._has_thought = False
         self._ids: set[str] = set()
         """Of the items that have been read whole."""
@@ -163,8 +158,9 @@ class ResponseReader(ReplyReader):
                 place = self._find_place(id_, index)
                 self._add_call(place, item.get("call_id"), item.get("name"), item.get("arguments"), whole=whole)
             case "reasoning" if whole:
-                if item.get("encrypted_content"):
-                    self._thoughts.append({key: value for key, value in item.items() if key != "status"})
+                if item.get("encrypted_content") or item.get("content"):
+                    thoughts = self._state.setdefault("items", [])
+                    thoughts.append({key: value for key, value in item.items() if key != "status"})
                 if not self._has_thought:
                     yield from self._write_parts(item.get("summary") or item.get("content"), is_thought=True)
             case "message" if whole:
@@ -197,6 +193,3 @@ class ResponseReader(ReplyReader):
             raise parse_error_body(200, response.get("error"), "the response failed").error(self._context)
         reason = read_detail(response, "incomplete_details", "reason") or "max_output_tokens"
         self._end(reason if status == "incomplete" else status)
-
-    def _keep_thoughts(self, calls: Sequence[ToolCall]) -> None:
-        self._all_thoughts.add(calls, self._thoughts)

@@ -172,9 +172,13 @@ class LogRedactor:
     """Hashes of files in whose description something was taken out."""
     _streams: dict[tuple[Any, ...], list[LogEntry]] = field(default_factory=dict[tuple[Any, ...], list[LogEntry]])
     """Pieces of output that goes on."""
+    _without_state: list[LogEntry] = field(default_factory=list[LogEntry])
+    """Calls of tools as they are without what only their provider can read, which may say anything."""
 
     def add(self, entry: LogEntry) -> None:
         event = json.loads(entry.payload)
+        if event.pop("state", ""):
+            self._without_state.append(_replace_payload(entry, event))
         if event["type"] == "agent_delta":
             self._streams.setdefault((event["agent_id"], event["round"], event["channel"]), []).append(entry)
             return
@@ -187,8 +191,13 @@ class LogRedactor:
             self.files.update(file["hash"] for file in event["attachments"])
 
     def close(self) -> None:
-        """Redact what has come so far and may have gone on."""
+        """Redact what has come so far and may have gone on.
+
+        Once something is taken out, what only providers can read goes too: nobody knows whether it is in there.
+        """
         self._end_streams(lambda _: True)
+        changed = {entry.seq for entry in self.changed}
+        self.changed += [entry for entry in self._without_state if changed and entry.seq not in changed]
 
     def _redact_event(self, event: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
         new = {name: value if name in STRUCTURE else redactor.redact_value(value) for name, value in event.items()}
@@ -211,8 +220,12 @@ class LogRedactor:
 
     def _change(self, entry: LogEntry, event: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         if new != event:
-            payload = json.dumps(new, ensure_ascii=False, separators=(",", ":"))
-            self.changed.append(entry.model_copy(update={"payload": payload}))
+            self.changed.append(_replace_payload(entry, new))
+
+
+def _replace_payload(entry: LogEntry, event: Mapping[str, Any]) -> LogEntry:
+    payload = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    return entry.model_copy(update={"payload": payload})
 
 
 def has_only_marks(text: str) -> bool:

@@ -34,7 +34,7 @@ from massmem.core.events import (
     TurnStarted,
     WinnerDecided,
     WorkCut,
-    hide_reply_text,
+    hide_private_fields,
 )
 from massmem.core.messages import Usage
 from massmem.core.redact import redact_line
@@ -269,7 +269,7 @@ class JsonlRenderer(Renderer):
         self._write = write
 
     def feed(self, event: Event) -> None:
-        self._write(EVENT.dump_json(hide_reply_text(event)).decode() + "\n")
+        self._write(EVENT.dump_json(hide_private_fields(event)).decode() + "\n")
 
 
 def describe_event(event: Event, view: TurnView) -> str | None:

@@ -23,7 +23,7 @@ from massmem.core.events import (
     TurnInterrupted,
     TurnResumed,
     TurnStarted,
-    hide_reply_text,
+    hide_private_fields,
     now,
 )
 from massmem.core.outcome import TurnOutcome
@@ -176,7 +176,7 @@ async def encode_events(events: AsyncGenerator[NumberedEvent, None], *, is_local
     async with aclosing(events):
         try:
             async for number, event in events:
-                public = hide_reply_text(event) if is_local else hide_internals(event)
+                public = hide_private_fields(event) if is_local else hide_internals(event)
                 if public is not None:
                     yield ServerSentEvent(public.model_dump_json(), event=public.type, id=str(number), sep="\n")
         except RetryLater as e:
@@ -216,13 +216,13 @@ def hide_internals(event: Event) -> Event | None:
         case TurnFailed():
             changes = {"message": "no agent could answer", "hint": ""}
         case ToolCalled():
-            changes = {"arguments": ""}
+            changes = {"arguments": "", "state": ""}
         case ToolReturned():
             changes = {"content": ""}
         case AgentRetrying():
             changes = {"error": "the request is sent again"}
         case _:
-            return hide_reply_text(event)
+            return hide_private_fields(event)
     return event.model_copy(update=changes)
 
 

@@ -8,8 +8,8 @@ a server that has died fails at once. What a server writes to stderr is kept for
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
@@ -23,13 +23,13 @@ from massmem.core.errors import ToolServerError
 from massmem.core.messages import ToolSpec
 from massmem.core.redact import redact
 from massmem.core.text import one_line
-from massmem.tools.results import ToolResult, blocks_to_text, clean_result
+from massmem.tools.results import ToolResult, clean_reply, clean_result
 
 if TYPE_CHECKING:
     from mcp.client import Transport
 
-MAX_TOOLS = 500
-"""Tools of one server."""
+MAX_TOOLS, _MAX_PAGES = 500, 100
+"""Tools of one server; pages of its list of them."""
 
 CLOSE_SECONDS = 8.0
 """Seconds for a server to end. Servers that run here are killed before; this is for those that cannot be killed."""
@@ -61,6 +61,8 @@ class McpServer:
         self._starting = asyncio.Lock()
         self._started_at = 0.0
         self._restarted = False
+        self.notices: list[str] = []
+        """What of its tools cannot be used, for the user."""
 
     async def start(self) -> tuple[ToolSpec, ...]:
         """Connect, and return the tools under their own names.
@@ -70,6 +72,7 @@ class McpServer:
         """
         link = self._link = _Link(self.config)
         tools = await link.open(self.config.start_timeout)
+        self.notices = [f"the tool server {self.config.name}: {note}" for note in link.notes]
         self._started_at = asyncio.get_running_loop().time()
         return tools
 
@@ -93,7 +96,7 @@ class McpServer:
                 message = f"the tool server {self.config.name} ended during the call, which may have done its work"
                 return ToolResult(message, failed=True)
             return ToolResult(clean_result(f"{e}") or type(e).__name__, failed=True)
-        return ToolResult(blocks_to_text(result.content, result.structured_content), failed=result.is_error)
+        return ToolResult(getattr(result.content[0], "text", ""), failed=result.is_error)
 
     async def close(self) -> None:
         """End the connection, and a server that runs here with it."""
@@ -125,6 +128,8 @@ class _Link:
     def __init__(self, config: McpServerConfig) -> None:
         self.broken = False
         self.client: Client
+        self.notes: list[str] = []
+        """What of the server's tools cannot be used."""
         self._config = config
         self._tools: tuple[ToolSpec, ...] = ()
         self._opened, self._closing = asyncio.Event(), asyncio.Event()
@@ -159,10 +164,10 @@ class _Link:
     async def _hold(self) -> None:
         async with AsyncExitStack() as stack:
             stack.callback(self._stderr.close)
-            transport = await self._create_transport(stack)
+            transport = _clean_replies(await self._create_transport(stack), self.notes)
             about = Implementation(name="massmem", version="1")
             client = await stack.enter_async_context(Client(transport, client_info=about, cache=None))
-            self._tools = await _list_tools(client)
+            self._tools = await self._list_tools(client)
             self.client = client
             self._opened.set()
             await self._closing.wait()
@@ -178,6 +183,32 @@ class _Link:
             command = [shell, "-c", _GUARD, "massmem", *command]
         server = StdioServerParameters(command=command[0], args=command[1:], env=_reveal(config.env))
         return stdio_client(server, errlog=self._stderr.open())
+
+    async def _list_tools(self, client: Client) -> tuple[ToolSpec, ...]:
+        """Return the tools as far as the server lists them: a page that fails costs itself, unless it is the first."""
+        specs: dict[str, ToolSpec] = {}
+        cursors, cursor = set[str | None](), None
+        deadline = asyncio.get_running_loop().time() + self._config.start_timeout / 2
+        while cursor not in cursors and len(cursors) < _MAX_PAGES and len(specs) < MAX_TOOLS:
+            try:
+                async with asyncio.timeout_at(None if cursor is None else deadline):
+                    page = await client.list_tools(cursor=cursor)
+            except (TimeoutError, *_FAILURES) as e:
+                if cursor is None:
+                    raise
+                self.notes.append(f"a page of its tools cannot be read: {redact(one_line(_describe_error(e)))}")
+                break
+            new = [tool for tool in page.tools if tool.name not in specs]
+            for tool in new:
+                description = clean_result(tool.description or tool.title or "")[:_MAX_DESCRIPTION]
+                specs.setdefault(tool.name, ToolSpec(tool.name, description, tool.input_schema))
+            cursors.add(cursor)
+            cursor = page.next_cursor if new or not page.tools else None
+            if not cursor:
+                break
+        else:
+            self.notes.append(f"its list of tools does not end; the first {min(len(specs), MAX_TOOLS)} are used")
+        return tuple(specs.values())[:MAX_TOOLS]
 
     def _explain_end(self) -> str:
         """Return the last line that the server wrote to stderr, or what went wrong here."""
@@ -228,20 +259,44 @@ def _describe_error(error: BaseException | None) -> str:
     return str(error) or type(error).__name__
 
 
-async def _list_tools(client: Client) -> tuple[ToolSpec, ...]:
-    specs: list[ToolSpec] = []
-    cursor: str | None = None
-    while len(specs) < MAX_TOOLS:
-        page = await client.list_tools(cursor=cursor)
-        for tool in page.tools:
-            schema: dict[str, Any] = {"type": "object", "properties": {}, **tool.input_schema}
-            schema.pop("$schema", None)  # some providers take no key that they do not know
-            description = clean_result(tool.description or tool.title or "")[:_MAX_DESCRIPTION]
-            specs.append(ToolSpec(tool.name, description, schema))
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return tuple(specs[:MAX_TOOLS])
+@asynccontextmanager
+async def _clean_replies(transport: "Transport", notes: list[str]) -> AsyncGenerator[Any]:
+    """Yield the streams of a transport; what comes has the form that the SDK wants, which else refuses the whole.
+
+    notes: takes up what of the server's tools cannot be used.
+    """
+    async with transport as (incoming, outgoing):
+        yield _CleanStream(incoming, notes), outgoing
+
+
+class _CleanStream:
+    """Messages of a server, with what is odd in lists of tools and in results left out or as text."""
+
+    def __init__(self, stream: Any, notes: list[str]) -> None:
+        self._stream = stream
+        self._notes = notes
+
+    def __aiter__(self) -> "_CleanStream":
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._clean(await anext(self._stream))
+
+    async def __aenter__(self) -> "_CleanStream":
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._stream.__aexit__(*error)
+
+    def _clean(self, item: Any) -> Any:
+        response = getattr(item, "message", None)
+        result: object = getattr(response, "result", None)
+        if isinstance(result, dict) and response is not None:
+            cleaned, notes = clean_reply(cast("dict[str, Any]", result))
+            self._notes += notes
+            response.result = cleaned
+        return item
 
 
 def _reveal(secrets: Mapping[str, SecretStr]) -> dict[str, str]:

@@ -1,15 +1,13 @@
-"""Results of tools as text: without what a terminal, a provider or a database rejects, and of limited length."""
+"""What tool servers reply: in the form that the protocol has, and as text that no terminal or database rejects."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from massmem.core.messages import clean_text
-from massmem.core.text import make_printable
-
-if TYPE_CHECKING:
-    from mcp.types import ContentBlock
+from massmem.core.text import make_printable, one_line
+from massmem.providers.dialects import UnusableSchema, tidy_schema
 
 MAX_CHARACTERS = 1_000_000
 """Characters of one result that the log keeps."""
@@ -36,11 +34,50 @@ def clean_result(text: str) -> str:
     return cleaned if left_out <= 0 else f"{cleaned}\n[{left_out:,} more characters were not kept]"
 
 
-def blocks_to_text(blocks: "Sequence[ContentBlock]", structured: Any) -> str:
-    """Return all content blocks as one text. structured: the same as JSON, used when there is no block."""
-    if not blocks and structured is not None:
-        return clean_result(json.dumps(structured, ensure_ascii=False))
-    return clean_result("\n".join(map(_block_to_text, blocks)) or "(nothing)")
+def clean_reply(reply: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return a reply of a server with the form of the protocol, and what cannot be used of it, a line each.
+
+    Of a list of tools those are left out that cannot be called; what a result has in no known form becomes text.
+    """
+    cleaned: dict[str, Any] = {
+        name: value for name, value in reply.items() if name != "_meta" or isinstance(value, dict)
+    }
+    if "tools" in reply:
+        tools, left_out = _clean_tools(reply["tools"])
+        cursor = reply.get("nextCursor")
+        cleaned.pop("nextCursor", None)
+        return cleaned | {"tools": tools} | ({"nextCursor": cursor} if isinstance(cursor, str) else {}), left_out
+    if reply.keys() & {"content", "structuredContent", "isError", "toolResult"}:
+        content = reply.get("content", cleaned.pop("toolResult", None))
+        structured = cleaned.pop("structuredContent", None)
+        blocks = cast("list[object]", content) if isinstance(content, list) else [content]
+        texts = [_block_to_text(cast("Mapping[str, Any] | str", block)) for block in blocks if block is not None]
+        if not texts and structured is not None:
+            texts = [json.dumps(structured, ensure_ascii=False)]
+        text = {"type": "text", "text": clean_result("\n".join(texts) or "(nothing)")}
+        return cleaned | {"content": [text], "isError": str(reply.get("isError")).lower() in ("true", "1")}, []
+    return cleaned, []
+
+
+def _clean_tools(tools: object) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return those tools of a list that can be called, and why others cannot."""
+    items = list(cast("Mapping[str, object]", tools).values()) if isinstance(tools, Mapping) else tools
+    usable: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    for number, item in enumerate(cast("list[object]", items) if isinstance(items, list) else [], 1):
+        tool: Mapping[str, Any] = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+        name = tool.get("name")
+        if not isinstance(name, str) or not name.strip():
+            left_out.append(f"its tool number {number} has no name, and is left out")
+            continue
+        try:
+            schema = tidy_schema(tool.get("inputSchema") or {})
+        except UnusableSchema as e:
+            left_out.append(f"its tool {one_line(make_printable(name))} is left out: {e}")
+            continue
+        texts = {key: text for key in ("title", "description") if isinstance(text := tool.get(key), str)}
+        usable.append({"name": name, "inputSchema": schema, **texts})
+    return usable, left_out
 
 
 def excerpt(text: str, max_tokens: int, count: Callable[[str], int], gap: Callable[[int, int], str]) -> str:
@@ -60,21 +97,20 @@ def excerpt(text: str, max_tokens: int, count: Callable[[str], int], gap: Callab
     return f"{text[:head]}\n{gap(head, end)}\n{text[end:]}"
 
 
-def _block_to_text(block: "ContentBlock") -> str:
-    match block.type:
-        case "text":
-            return block.text
-        case "image" | "audio":
-            return f"[{block.type}, {block.mime_type}, {_format_size(block.data)}: not shown]"
-        case "resource_link":
-            return f"[resource {block.name}: {block.uri}]"
-        case "resource":
-            inner = block.resource
-            text = getattr(inner, "text", None)
-            if isinstance(text, str):
-                return f"[resource {inner.uri}]\n{text}"
-            size = _format_size(getattr(inner, "blob", ""))
-            return f"[resource {inner.uri}, {inner.mime_type or 'binary'}, {size}: not shown]"
+def _block_to_text(block: Mapping[str, Any] | str) -> str:
+    match block:
+        case {"type": "image" | "audio" as kind, "data": str(data), **rest}:
+            return f"[{kind}, {rest.get('mimeType') or 'binary'}, {_format_size(data)}: not shown]"
+        case {"type": "resource_link", **rest}:
+            return f"[resource {rest.get('name')}: {rest.get('uri')}]"
+        case {"type": "resource", "resource": {"text": str(text), **rest}}:
+            return f"[resource {rest.get('uri')}]\n{text}"
+        case {"type": "resource", "resource": {"blob": str(data), **rest}}:
+            return f"[resource {rest.get('uri')}, {rest.get('mimeType') or 'binary'}, {_format_size(data)}: not shown]"
+        case str(text) | {"text": str(text)}:
+            return text
+        case _:
+            return json.dumps(block, ensure_ascii=False)
 
 
 def _format_size(encoded: str) -> str:

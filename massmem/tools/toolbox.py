@@ -45,6 +45,17 @@ class Toolbox:
     def specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self.tools.values())
 
+    def put_first(self) -> None:
+        """Put those first that matter most where a server takes only so many: those that the configuration names, then
+        those that are described like none before them."""
+        known: set[str] = set()
+        ranks: dict[str, tuple[bool, bool]] = {}
+        for name, tool in self.tools.items():
+            description = f"{tool.spec.description} {tool.spec.parameters}"
+            ranks[name] = (tool.server.config.allow is None, description in known)
+            known.add(description)
+        self.tools = {name: self.tools[name] for name in sorted(self.tools, key=ranks.__getitem__)}
+
     def max_tokens(self, name: str) -> int:
         """Return the most tokens of this tool's result that the model is shown."""
         return self.tools[name].server.config.max_result_tokens if name in self.tools else 1_000
@@ -118,6 +129,7 @@ class Toolboxes:
         self._servers = [server for _, server in pairs]
         results = await asyncio.gather(*(server.start() for server in self._servers), return_exceptions=True)
         required: ToolServerError | None = None
+        self._notices += dict.fromkeys(note for _, server in pairs for note in server.notices)
         for (agent, server), tools in zip(pairs, results, strict=True):
             if isinstance(tools, ToolServerError):
                 self._notices.append(f"{tools.message}; {agent.name or agent.id} goes on without its tools")
@@ -126,6 +138,8 @@ class Toolboxes:
                 raise tools
             else:
                 _add_tools(self._boxes.setdefault(agent.id, Toolbox()), server, tools)
+        for box in self._boxes.values():
+            box.put_first()
         if required is not None:
             raise required
 

@@ -24,6 +24,7 @@ from massmem.core.messages import (
     ChatRequest,
     Chunk,
     FinishChunk,
+    NoticeChunk,
     ReasoningChunk,
     RetryChunk,
     TextChunk,
@@ -93,7 +94,7 @@ class _OpenRequest:
                 self.text.clear()
             case ThoughtsEndChunk():
                 self.text.clear()
-            case ActivityChunk() | FinishChunk():
+            case ActivityChunk() | NoticeChunk() | FinishChunk():
                 pass
 
 

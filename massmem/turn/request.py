@@ -17,11 +17,13 @@ from massmem.core.events import (
     Channel,
     ContextCompressed,
     ContextMeasured,
+    Notice,
     WorkCut,
 )
 from massmem.core.messages import (
     ActivityChunk,
     ChatRequest,
+    NoticeChunk,
     ReasoningChunk,
     Reply,
     RetryChunk,
@@ -39,7 +41,7 @@ from massmem.turn.stream import Checkpoint
 
 log = logging.getLogger(__name__)
 
-Progress = AgentBusy | AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured | Checkpoint
+Progress = AgentBusy | AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured | Notice | Checkpoint
 
 _NEARLY_FULL = 0.93
 """Part of the window from which a reply is wrapped up."""
@@ -103,7 +105,7 @@ class RequestSender:
         # Before the prompt is counted: that needs the model, and what is not shown looks like a standstill.
         async with aclosing(self._provider.prepare()) as chunks:
             async for chunk in chunks:
-                yield self._busy(step.round, chunk)
+                yield self._report(step.round, chunk)
         if compression := await self._compressor.compress_if_due(step.prompt, step.round):
             step.prompt = compression.prompt
             step.cost.usage += compression.event.usage
@@ -240,8 +242,8 @@ class RequestSender:
                             yield AgentRetrying(
                                 agent_id=self._id, round=step.round, error=error, delay=delay, attempt=attempt
                             )
-                        case ActivityChunk():
-                            yield self._busy(step.round, chunk)
+                        case ActivityChunk() | NoticeChunk():
+                            yield self._report(step.round, chunk)
                         case _:
                             pass
         except (ProviderError, LimitReached, asyncio.CancelledError) as e:
@@ -275,7 +277,9 @@ class RequestSender:
     def _delta(self, round_: int, channel: Channel, text: str) -> AgentDelta:
         return AgentDelta(agent_id=self._id, round=round_, channel=channel, text=clean_text(text))
 
-    def _busy(self, round_: int, chunk: ActivityChunk) -> AgentBusy:
+    def _report(self, round_: int, chunk: ActivityChunk | NoticeChunk) -> AgentBusy | Notice:
+        if isinstance(chunk, NoticeChunk):
+            return Notice(message=f"{self._config.name or self._id}: {chunk.text}")
         return AgentBusy(agent_id=self._id, round=round_, activity=chunk.activity, share=chunk.share)
 
     def _estimate_cut_off(self, request: ChatRequest, error: BaseException, reply: Reply, requests: int) -> Usage:

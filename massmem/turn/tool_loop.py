@@ -41,8 +41,8 @@ MAX_CALLS = 16
 _MAX_UNUSABLE, _MAX_IDLE = 2, 8
 """Replies in a row after which the work stands still: without a usable call; without a new call and new text."""
 
-_MAX_ARGUMENTS, _MAX_BAD_ARGUMENTS = 200_000, 500
-"""Characters of arguments that the log keeps, and of unusable ones that the model is shown again."""
+_MAX_ARGUMENTS = 200_000
+"""Characters of arguments that the log keeps."""
 
 _MAX_NAME = 200
 """Characters of a tool's name that the log keeps."""
@@ -257,6 +257,7 @@ class ToolLoop:
             text=reply.text if is_first and self._native else "",
             reasoning=reply.reasoning if is_first else "",
             usage=self._step.cost.usage,
+            state=call.state,
         )
 
     async def _call(self, call: ToolCalled) -> ToolResult:
@@ -298,7 +299,7 @@ class ToolLoop:
 
     def _messages(self, batch: _Batch, room: int) -> list[ChatMessage]:
         """room: tokens of all results of the batch."""
-        calls = [ToolCall(call.call_id, call.name, _sendable_arguments(call.arguments)) for call in batch.calls]
+        calls = [ToolCall(call.call_id, call.name, call.arguments, call.state) for call in batch.calls]
         done = [call for call in batch.calls if call.call_id in batch.results]
         shares = self._allot(batch, room)
         results = [self._show_result(batch, call, shares[call.call_id]) for call in done]
@@ -417,13 +418,6 @@ def _read_batches(agent_id: str, round_: int, events: Iterable[Event]) -> list[_
             case _:
                 pass
     return [batches[number] for number in sorted(batches)]
-
-
-def _sendable_arguments(arguments: str) -> str:
-    """Servers read the arguments of earlier calls again, and refuse the whole request over a bad one."""
-    if parse_object(arguments or "{}") is None:
-        return json.dumps({"unusable": arguments[:_MAX_BAD_ARGUMENTS]})
-    return arguments
 
 
 _MAX_SHOWN_ARGUMENTS = 300

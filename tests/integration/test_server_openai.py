@@ -362,6 +362,31 @@ def test_limit_of_questions_is_a_rate_limit_error(start_service: StartService, c
     assert int(refused.value.response.headers["retry-after"]) > 0
 
 
+def test_a_history_is_read_part_by_part(service: Service, connect: Connect) -> None:
+    client: Any = connect(service, "vic")
+    parts = [
+        {"type": "thinking", "thinking": "private", "signature": "x"},
+        {"type": "refusal", "refusal": "I will not."},
+        {"type": "sonata", "notes": [1]},
+    ]
+    question = {"role": "user", "content": [{"type": "input_text", "text": "Why?"}]}
+    history = [{"role": "user", "content": ["Hm?"]}, {"role": "assistant", "content": parts}]
+    called = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    completion = client.chat.completions.with_raw_response.create(model="massmem", messages=[*history, question])
+    response = client.responses.create(model="massmem", input=[*history, {"type": "reasoning"}, called, question])
+    for session_id in (completion.headers["x-session-id"], response.metadata["session_id"]):
+        texts = [text for _, text in service.client("vic").read_history(session_id)]
+        assert texts[:2] == ["Hm?", "I will not.\n\n[sonata: not read]"]
+    for part in ({"type": "input_audio", "input_audio": {}}, {"type": "image_url", "image_url": 5}):
+        odd = {"role": "user", "content": [{"type": "text", "text": "Why?"}, part]}
+        for create in (
+            lambda odd=odd: client.chat.completions.create(model="massmem", messages=[odd]),
+            lambda odd=odd: client.responses.create(model="massmem", input=[odd]),
+        ):
+            with pytest.raises(openai.BadRequestError, match=part["type"]):
+                create()
+
+
 def test_responses_go_on_from_one_another(service: Service, connect: Connect) -> None:
     client = connect(service, "uma")
     first = client.responses.create(model="massmem", input="Why?", instructions="Be brief.")

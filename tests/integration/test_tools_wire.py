@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.core.events import BallotCast, Event, ToolCalled, ToolReturned, TurnCompleted
-from tests.support.provider_stub import KEY, AnthropicWire, OpenAIWire, Recorded, Say, Stub, Wire, running_stub
+from massmem.core.events import BallotCast, Event, Notice, ToolCalled, ToolReturned, TurnCompleted
+from tests.support.provider_stub import KEY, AnthropicWire, Http, OpenAIWire, Recorded, Say, Stub, Wire, running_stub
 from tests.support.sessions import ask
 from tests.support.tools import calls, list_servers_left, server
 from tests.support.turns import check_order, only
@@ -155,3 +155,39 @@ async def test_thinking_before_a_call_is_given_back_with_it(stub: Stub, tmp_path
     assert [part["type"] for part in calling["content"]] == ["thinking", "tool_use"]
     assert calling["content"][0]["thinking"] == "I need the hall."
     assert only(events, TurnCompleted)[0].answer == "hall H-412"
+
+
+SEALED = "c2VhbGVkIHRob3VnaHQ="
+
+
+async def test_state_of_a_call_goes_back_in_another_process(stub: Stub, tmp_path: Path, home: Path):
+    wire = OpenAIWire()
+    called = {"index": 0, "id": "c1", "function": {"name": HALL[0], "arguments": HALL[1]}}
+    deltas = [
+        {"reasoning_content": "I need "},
+        {"reasoning_content": "the hall."},
+        {"tool_calls": [{**called, "extra_content": {"google": {"thought_signature": SEALED}}}]},
+    ]
+    parts = [wire.event(wire.chunk(delta)) for delta in deltas]
+    stub.replies = [Http(parts=[*parts, wire.event(wire.chunk({}, "tool_calls"))]), Http(500)]
+    config = team(wire, stub, tmp_path / "calls")
+    session_id, events = await ask(config, home, "Where is the pump?")
+    assert not only(events, TurnCompleted)
+    stub.replies = [wire.stream(Say(["hall H-412"]))]
+    _, events = await ask(config, home, "Where is the pump?", session_id)
+    assert only(events, TurnCompleted)[0].answer == "hall H-412"
+    for request in stub.requests[1:]:
+        (calling,) = [message for message in request.body["messages"] if message["role"] == "assistant"]
+        assert calling["reasoning_content"] == "I need the hall."
+        assert calling["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": SEALED}}
+
+
+async def test_a_tool_that_the_server_refuses_costs_itself(wire: Wire, stub: Stub, tmp_path: Path, home: Path):
+    refused = wire.error(400, "Invalid schema for function 'mcp__t__slow': In context=(), it is odd.")
+    stub.replies = [refused, refused, wire.stream(Say(calls=[HALL])), wire.stream(Say(["hall H-412"]))]
+    events = await turn(team(wire, stub, tmp_path / "calls"), home)
+    assert only(events, TurnCompleted)[0].answer == "hall H-412"
+    first, *_, last = [list_offered_tools(wire, request) for request in stub.requests]
+    assert sorted(set(first) - set(last)) == ["mcp__t__slow"]
+    (notice,) = [event.message for event in only(events, Notice) if "mcp__t__slow" in event.message]
+    assert "ann: m does not take" in notice

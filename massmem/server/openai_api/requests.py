@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from massmem.core.errors import InputError
 from massmem.core.records import Owner, SessionFilter
@@ -31,6 +31,9 @@ from massmem.session.owners import to_stored_id
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
 
+_Sent = str | Sequence[Mapping[str, Any] | str]
+"""The content of a message as a client sends it."""
+
 Exchanged = tuple[Literal["user", "agent"], str]
 """Who spoke, and the text."""
 
@@ -42,8 +45,12 @@ _TASK_STARTS = ("### Task:",)
 _TASK_MARKS = ("<chat_history>", "### Chat History:")
 """What prompts of Open WebUI for titles, tags, follow-ups, search queries and completions have, and its others lack."""
 
+_SILENT_PARTS = ("thinking", "redacted_thinking", "reasoning", "tool_", "function_call", "server_tool_")
+"""How types of parts begin that nobody has read, or that are for tools of the client."""
+
 _String = Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH)]
 _Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
+_Content = _String | Annotated[list[dict[str, Any] | _String], Field(max_length=MAX_MESSAGES)]
 _Count = Annotated[int, Field(ge=1, le=2**31)]
 
 
@@ -52,7 +59,8 @@ class InputMessage(Body):
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     """Who speaks. What tools returned is left out: the council cannot call the client's tools."""
-    content: _String | Annotated[list[ContentPart], Field(max_length=MAX_MESSAGES)] | None = None
+    content: _Content | None = None
+    """A text, or parts: texts, pictures and files. Thoughts are left out."""
 
 
 class StreamOptions(Body):
@@ -95,7 +103,7 @@ class InputItem(Body):
     type: str | None = None
     """`message`, or left out."""
     role: str | None = None
-    content: _String | Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)] | None = None
+    content: _Content | None = None
 
 
 class TextSettings(Body):
@@ -167,13 +175,9 @@ def read_chat(body: ChatCompletionRequest) -> tuple[Conversation, AnswerForm]:
 def read_response_request(body: ResponseRequest) -> tuple[Conversation, AnswerForm]:
     """Return the conversation of a request, and the form of the answer. Raise InvalidField."""
     _check_tool_choice(body.tool_choice)
-    messages: list[tuple[str, str | Sequence[ContentPart]]] = [("system", body.instructions or "")]
-    if isinstance(body.input, str):
-        messages.append(("user", body.input))
-    else:
-        for number, item in enumerate(body.input):
-            if item.type in (None, "message"):
-                messages.append((item.role or "user", _read_parts(item.content, f"input.{number}.content")))
+    items = [InputItem(content=body.input)] if isinstance(body.input, str) else body.input
+    messages = [(item.role or ("user" if item.type in (None, "message") else ""), item.content or "") for item in items]
+    messages.insert(0, ("system", body.instructions or ""))
     schema = _read_format(None if body.text is None else body.text.format, "text.format", nested=False)
     return _read_messages(messages, "input"), AnswerForm(schema, body.temperature, body.max_output_tokens)
 
@@ -187,15 +191,18 @@ def is_side_task(conversation: Conversation, metadata: dict[str, Any] | None) ->
     return is_task and not conversation.history
 
 
-def _read_messages(messages: Sequence[tuple[str, str | Sequence[ContentPart]]], param: str) -> Conversation:
+def _read_messages(messages: Sequence[tuple[str, _Sent]], param: str) -> Conversation:
     instructions: list[str] = []
     exchanged: list[Exchanged] = []
     content: str | Sequence[ContentPart] = ""
-    for role, parts in messages:
+    for number, (role, sent) in enumerate(messages):
+        if role not in ("system", "developer", "user", "assistant"):
+            continue
+        parts = _read_parts(sent, param, is_question=number == len(messages) - 1)
         text = _to_text(parts)
         if role in ("system", "developer"):
             instructions.append(text)
-        elif text.strip() and role in ("user", "assistant"):
+        elif text.strip():
             exchanged.append(("user" if role == "user" else "agent", text))
             content = parts
     if not exchanged or exchanged[-1][0] != "user":
@@ -220,22 +227,41 @@ def _to_text(content: str | Sequence[ContentPart]) -> str:
     return "\n\n".join(lines)
 
 
-def _read_parts(content: str | Sequence[Mapping[str, Any]] | None, param: str) -> str | list[ContentPart]:
-    if content is None or isinstance(content, str):
-        return content or ""
+def _read_parts(content: _Sent, param: str, *, is_question: bool) -> str | list[ContentPart]:
+    """Return the parts of a message that the council reads.
+
+    Thoughts, and calls of the client's tools, are left out. A line stands for an unknown part of an earlier message; in
+    the question it raises InvalidField, since the answer would be to something else.
+    """
+    if isinstance(content, str):
+        return content
     parts: list[ContentPart] = []
-    for number, part in enumerate(content):
-        match part:
-            case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
-                parts.append(TextPart(type="text", text=text))
-            case {"type": "input_image", "image_url": str(url)}:
-                parts.append(ImagePart(type="image_url", image_url=ImageUrl(url=url)))
-            case {"type": "input_file", "filename": str(name), "file_data": str(data)}:
-                parts.append(FilePart(type="file", file=FileData(filename=name or "file", file_data=data)))
-            case _:
-                raise InvalidField("this part is neither input_text nor input_image or input_file with its data",
-                                   f"{param}.{number}")  # fmt: skip
+    for sent in content:
+        part: Mapping[str, Any] = {"type": "text", "text": sent} if isinstance(sent, str) else sent
+        kind = str(part.get("type"))
+        if kind.startswith(_SILENT_PARTS):
+            continue
+        try:
+            read = _read_part(part)
+        except ValidationError as e:
+            raise InvalidField(f"the part {kind}: {e.errors()[0]['msg']}", param) from e
+        if read is None and is_question:
+            raise InvalidField(f"the part {kind} is neither a text nor a picture or file with its data", param)
+        parts.append(read or TextPart(type="text", text=f"[{kind[:100]}: not read]"))
     return parts
+
+
+def _read_part(part: Mapping[str, Any]) -> ContentPart | None:
+    """Return a part as chat completions write it, None for one of an unknown form."""
+    match part:
+        case {"text": str(text)} | {"refusal": str(text)}:
+            return TextPart(type="text", text=text)
+        case {"image_url": str(url) | {"url": str(url)}}:
+            return ImagePart(type="image_url", image_url=ImageUrl(url=url))
+        case {"file": {"file_data": str(data), **rest}} | {"file_data": str(data), **rest}:
+            return FilePart(type="file", file=FileData(filename=str(rest.get("filename") or "file"), file_data=data))
+        case _:
+            return None
 
 
 def _read_format(form: Mapping[str, Any] | None, param: str, *, nested: bool) -> Mapping[str, Any] | None:

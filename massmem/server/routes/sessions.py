@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from massmem.config.models import AgentConfig
 from massmem.core.attachments import clean_name, read_attached_files, split_question
 from massmem.core.errors import InputError
-from massmem.core.events import hide_reply_text
+from massmem.core.events import hide_private_fields
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.records import ListedSession, MessageRecord, SessionFilter, SessionRecord, TurnRecord
 from massmem.core.text import cut_excerpt, match_any
@@ -377,7 +377,7 @@ async def turn(
         raise HTTPException(404, "There is no such turn") from e
     events: list[dict[str, Any]] = []
     for event in await store.read_turn_events(record.session_id, turn):
-        public = hide_reply_text(event) if caller.is_local else hide_internals(event)
+        public = hide_private_fields(event) if caller.is_local else hide_internals(event)
         if public is not None:
             events.append(public.model_dump(mode="json"))
     return TurnDetails(turn=_show_turn(turn_record, record), events=events)

@@ -36,8 +36,8 @@ SHOWN = (
 )
 TOOL_TURN = (
     ChatMessage("user", "Vote."),
-    ChatMessage("assistant", "", (ToolCall("c1", "vote", '{"choice": "Z"}'),)),
-    ChatMessage("tool", "no such answer", tool_call_id="c1"),
+    ChatMessage("assistant", "", (ToolCall("call00001", "vote", '{"choice": "Z"}'),)),
+    ChatMessage("tool", "no such answer", tool_call_id="call00001"),
 )
 BASE = {
     "model": "m",
@@ -135,13 +135,13 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
                     "content": None,
                     "tool_calls": [
                         {
-                            "id": "c1",
+                            "id": "call00001",
                             "type": "function",
                             "function": {"name": "vote", "arguments": '{"choice": "Z"}'},
                         }
                     ],
                 },
-                {"role": "tool", "content": "no such answer", "tool_call_id": "c1"},
+                {"role": "tool", "content": "no such answer", "tool_call_id": "call00001"},
             ],
         },
     ),

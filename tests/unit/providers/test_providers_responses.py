@@ -1,5 +1,6 @@
 """What goes over the wire to the Responses API, what comes back, and when it is used."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,6 @@ from massmem.config.models import BackendConfig
 from massmem.core import errors
 from massmem.core.attachments import make_attachment
 from massmem.core.messages import ChatMessage, ChatRequest, RetryChunk, ToolCall, ToolSpec
-from massmem.providers.base import Thoughts
 from massmem.providers.openai import OpenAIFactory
 from massmem.providers.presets import resolve
 from massmem.providers.responses import request_body
@@ -33,8 +33,8 @@ BASE = {
 }
 CALLED = (
     ChatMessage("user", "Vote."),
-    ChatMessage("assistant", "I vote.", (ToolCall("c1", "vote", '{"choice": "Z"}'),)),
-    ChatMessage("tool", "no such answer", tool_call_id="c1"),
+    ChatMessage("assistant", "I vote.", (ToolCall("call00001", "vote", '{"choice": "Z"}'),)),
+    ChatMessage("tool", "no such answer", tool_call_id="call00001"),
 )
 
 
@@ -119,8 +119,8 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
             "input": [
                 {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Vote."}]},
                 {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I vote."}]},
-                {"type": "function_call", "call_id": "c1", "name": "vote", "arguments": '{"choice": "Z"}'},
-                {"type": "function_call_output", "call_id": "c1", "output": "no such answer"},
+                {"type": "function_call", "call_id": "call00001", "name": "vote", "arguments": '{"choice": "Z"}'},
+                {"type": "function_call_output", "call_id": "call00001", "output": "no such answer"},
             ],
         },
     ),
@@ -139,12 +139,12 @@ async def test_the_request_body_is_exactly_this(clients: OpenAIFactory, stub: St
 def test_openai_itself_is_asked_for_what_it_thought_and_to_read_its_cache() -> None:
     backend = BackendConfig(type="openai", model="m", effort="low")
     endpoint = resolve(backend, {"OPENAI_API_KEY": "k"})
-    first = request_body(ChatRequest(ASK, "answer", "ann"), backend, endpoint, Thoughts())
+    first = request_body(ChatRequest(ASK, "answer", "ann"), backend, endpoint)
     assert first["reasoning"] == {"effort": "low", "summary": "auto"}
     assert first["include"] == ["reasoning.encrypted_content"]
     question = (ASK[0], ChatMessage("user", "Capital?\n\nSeveral assistants answered this."))
-    vote = request_body(ChatRequest(question, "vote", "ann"), backend, endpoint, Thoughts())
-    other = request_body(ChatRequest(ASK, "answer", "bob"), backend, endpoint, Thoughts())
+    vote = request_body(ChatRequest(question, "vote", "ann"), backend, endpoint)
+    other = request_body(ChatRequest(ASK, "answer", "bob"), backend, endpoint)
     assert first["prompt_cache_key"] == vote["prompt_cache_key"] != other["prompt_cache_key"]
 
 
@@ -212,7 +212,7 @@ async def test_thoughts_before_a_call_go_back_with_its_result(clients: OpenAIFac
     stub.replies = [WIRE.stream(Say(reasoning=["hm"], calls=[("vote", '{"choice": "Z"}')])), WIRE.stream(Say(["x"]))]
     provider = open_openai(clients, stub, api="responses")
     reply = await ask(provider, ChatRequest(ASK, "vote", tools=(VOTE,)))
-    renamed = ToolCall("call_r2b1n1", reply.tool_calls[0].name, reply.tool_calls[0].arguments)
+    renamed = replace(reply.tool_calls[0], id="call_r2b1n1")
     result = ChatMessage("tool", "no such answer", tool_call_id="call_r2b1n1")
     messages = (*ASK, ChatMessage("assistant", "", (renamed,)), result)
     await ask(provider, ChatRequest(messages, "vote", tools=(VOTE,)))

@@ -113,6 +113,13 @@ def delta(text: str, agent: str = "ann") -> Event:
     return event(1, "agent_delta", agent_id=agent, round=1, channel="text", text=text)
 
 
+def test_state_of_a_call_goes_with_any_sentence():
+    called = tool_call(1).model_copy(update={"state": "api.example m\n{}"})
+    changed = [EVENT.validate_json(entry.payload) for entry in redact(entries(called, begin("a", question=STATEMENT)))]
+    assert [(e.type, getattr(e, "state", None)) for e in changed] == [("turn_started", None), ("tool_called", "")]
+    assert redact(entries(called, begin("a"))) == []
+
+
 def test_sentence_in_pieces_is_found():
     log = entries(
         delta("Tea. My daugh"), delta("tea", "bob"), delta("ter's name is X"), delta("enia. More"), begin("a")

@@ -165,3 +165,59 @@ async def reachable(port: int) -> None:
             writer.close()
             return
     raise AssertionError("the server did not start")
+
+
+PAGES = """
+import itertools, json, sys, time
+mode, numbers = sys.argv[1], itertools.count()
+for line in sys.stdin:
+    request = json.loads(line)
+    cursor = (request.get("params") or {}).get("cursor")
+    match request["method"], cursor:
+        case "initialize", _:
+            info = {"name": "pages", "version": "1"}
+            result = {"protocolVersion": request["params"]["protocolVersion"], "capabilities": {}, "serverInfo": info}
+        case "tools/list", None:
+            result = {"tools": [{"name": "first", "outputSchema": 5}, None], "nextCursor": "2"}
+        case "tools/list", _ if mode == "fresh":
+            result = {"tools": [{"name": f"tool{next(numbers)}"}], "nextCursor": str(next(numbers))}
+        case "tools/list", _ if mode == "empty":
+            result = {"tools": [], "nextCursor": str(next(numbers))}
+        case "tools/list", _ if mode == "silent":
+            time.sleep(60)
+        case "tools/list", _ if mode == "malformed":
+            result = {"tool": 5}
+        case "tools/list", _:
+            result = {"tools": [{"name": "first"}], "nextCursor": "2"}
+        case "tools/call", _:
+            result = {"content": [{"type": "hologram", "n": 1}], "isError": "no"}
+        case _:
+            result = None
+    reply = {"result": result} if result else {"error": {"code": -32601, "message": "unknown"}}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "count", "why"),
+    [
+        ("repeated", 1, ""),
+        ("empty", 1, "does not end"),
+        ("fresh", 100, "does not end"),
+        ("silent", 1, "cannot be read"),
+        ("malformed", 1, "cannot be read"),
+    ],
+)
+async def test_a_list_of_tools_counts_as_far_as_it_can_be_read(mode: str, count: int, why: str):
+    config = {"name": "t", "command": sys.executable, "args": ["-c", PAGES, mode], "start_timeout": 6, "timeout": 1}
+    server = McpServer(McpServerConfig.model_validate(config))
+    tools = await server.start()
+    assert len(tools) == count
+    assert tools[0].name == "first"
+    assert server.notices[0] == "the tool server t: its tool number 2 has no name, and is left out"
+    assert [why in notice for notice in server.notices[1:]] == [True] * bool(why)
+    result = await server.call("first", {})
+    late = mode == "silent"
+    assert (result.failed, "hologram" in result.text) == (late, not late)
+    await server.close()
