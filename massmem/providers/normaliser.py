@@ -293,7 +293,8 @@ def _unwrap(data: Json, properties: Collection[str]) -> Json:
 
 def pair_halves(text: str) -> str:
     """Return the text with characters whole that two pieces had one half each of; other halves become U+FFFD."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    whole = text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return whole.replace("\0", "\ufffd")  # no database takes it
 
 
 @dataclass(slots=True)

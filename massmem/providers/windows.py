@@ -92,19 +92,28 @@ def is_short_count(estimated: int, usage: Usage) -> bool:
     return 0 < reported < estimated * _TRUNCATED_SHARE and estimated - reported >= _MIN_MISSING and not usage.cached
 
 
-async def find_cut(
-    backend: BackendConfig, environ: Mapping[str, str], counts: Sequence[tuple[int, int]]
-) -> PromptTruncated | None:
+async def ask_served_window(type_: BackendType, endpoint: Endpoint) -> int | None:
+    """Return the tokens that a server gives its model now, None when it does not say."""
+
+    def load() -> Callable[[BackendType, Endpoint], Awaitable[int | None]]:
+        from massmem.providers.discovery import ask_window  # it has an HTTP client, which most teams need late or never
+
+        return ask_window
+
+    ask_window = await asyncio.to_thread(load)
+    return await ask_window(type_, endpoint)
+
+
+def find_cut(backend: BackendConfig, window: int | None, counts: Sequence[tuple[int, int]]) -> PromptTruncated | None:
     """Return the error for a prompt that its server has surely cut, None when a short count is all there is.
 
-    The server says that its window is smaller than the prompt; or, when it names none, prompts of different lengths
-    count alike. The hint names the setting to raise.
+    The server's window is smaller than the prompt; or, when it names none, prompts of different lengths count alike.
+    The hint names the setting to raise.
 
-    counts: of the prompts with short counts so far, our tokens and the server's; the last is the prompt in question.
+    window: of `ask_served_window`. counts: of the last prompts with short counts, our tokens and the server's; the last
+    is the prompt in question.
     """
     estimated, reported = counts[-1]
-    ask_window = await asyncio.to_thread(_load_ask_window)
-    window = await ask_window(backend.type, resolve(backend, environ))
     ours, theirs = zip(*counts[-_ALIKE:], strict=True)
     is_alike = len(theirs) == _ALIKE and max(theirs) <= 1.02 * min(theirs) and max(ours) >= 1.1 * min(ours)
     is_cut = is_alike if window is None else reported <= window < estimated * _TRUNCATED_SHARE
@@ -119,18 +128,10 @@ async def find_cut(
 
 
 async def _find_served_window(backend: BackendConfig, endpoint: Endpoint) -> ContextWindow:
-    ask_window = await asyncio.to_thread(_load_ask_window)
-    if tokens := await ask_window(backend.type, endpoint):
+    if tokens := await ask_served_window(backend.type, endpoint):
         return ContextWindow(tokens, "server")
     if backend.type in ("ollama", "lmstudio"):
         return ContextWindow(_UNLOADED_WINDOW, "assumed")
     if tokens := await asyncio.to_thread(find_listed_window, endpoint.model, endpoint.base_url):
         return ContextWindow(tokens, "table")
     return ContextWindow(ASSUMED_WINDOW, "assumed")
-
-
-def _load_ask_window() -> Callable[[BackendType, Endpoint], Awaitable[int | None]]:
-    """Import the HTTP client, which teams of local and scripted models do not need."""
-    from massmem.providers.discovery import ask_window
-
-    return ask_window

@@ -92,7 +92,9 @@ class TokenMeter:
     remember: Callable[[int], None] | None = None
     """Takes a window that the server named when it refused a prompt, for later processes."""
     short_counts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Of prompts of which the server counted much less than we did: our tokens, and the server's."""
+    """Of the last prompts of which the server counted much less than we did: our tokens, and the server's."""
+    served_window: int | None = None
+    """What the server said of its window when it first did so."""
 
     @property
     def is_small(self) -> bool:

@@ -33,8 +33,9 @@ from massmem.core.messages import (
 )
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.base import ChatProvider
+from massmem.providers.presets import resolve
 from massmem.providers.pricing import Price
-from massmem.providers.windows import find_cut, is_short_count
+from massmem.providers.windows import ask_served_window, find_cut, is_short_count
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, continue_reply, keep_end, room_to_wrap_up, wrap_up
 from massmem.turn.stream import Checkpoint
@@ -265,8 +266,11 @@ class RequestSender:
         is_remote = self._config.backend.type not in _IN_PROCESS
         is_short = usage.reported and is_remote and is_short_count(estimated, usage)
         if is_short:
-            self._meter.short_counts.append((estimated, usage.prompt))
-            if cut := await find_cut(self._config.backend, os.environ, self._meter.short_counts):
+            meter, backend = self._meter, self._config.backend
+            if not meter.short_counts:
+                meter.served_window = await ask_served_window(backend.type, resolve(backend, os.environ))
+            meter.short_counts = [*meter.short_counts[-2:], (estimated, usage.prompt)]
+            if cut := find_cut(backend, meter.served_window, meter.short_counts):
                 raise cut
         return is_short
 

@@ -14,15 +14,7 @@ from sse_starlette import EventSourceResponse
 
 from massmem.config.models import AgentConfig
 from massmem.core.errors import ContextOverflow, UnknownSessionError
-from massmem.core.messages import (
-    ChatMessage,
-    ChatRequest,
-    FinishChunk,
-    ReasoningChunk,
-    RetryChunk,
-    TextChunk,
-    clean_text,
-)
+from massmem.core.messages import ChatMessage, ChatRequest, FinishChunk, ReasoningChunk, RetryChunk, TextChunk
 from massmem.core.prompts import build_system_prompt
 from massmem.providers.base import ChatProvider
 from massmem.server.dependencies import Authorized, Caller
@@ -297,7 +289,7 @@ async def _read_reply(provider: ChatProvider, request: ChatRequest) -> Pieces:
             match chunk:
                 case TextChunk(text=words):
                     sent = True
-                    yield Words(clean_text(words))
+                    yield Words(words)
                 case ReasoningChunk(text=thought) if not sent:
                     yield Progress(thought)
                 case RetryChunk() if sent:  # what was sent cannot be taken back

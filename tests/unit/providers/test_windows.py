@@ -18,6 +18,7 @@ from massmem.providers.presets import resolve
 from massmem.providers.windows import (
     ASSUMED_WINDOW,
     ContextWindow,
+    ask_served_window,
     find_cut,
     find_window,
     is_short_count,
@@ -237,7 +238,7 @@ async def test_short_count_is_a_cut_when_the_window_or_other_prompts_say_so(
 ):
     stub.routes = {"/api/ps": running(window)} if window else {}
     backend = BackendConfig.model_validate({"type": "ollama", "model": "m", "base_url": f"{stub.url}/v1"})
-    assert (await find_cut(backend, {}, counts) is not None) is is_cut
+    assert (find_cut(backend, await ask_served_window("ollama", resolve(backend, {})), counts) is not None) is is_cut
 
 
 @pytest.mark.parametrize(
@@ -250,9 +251,9 @@ async def test_short_count_is_a_cut_when_the_window_or_other_prompts_say_so(
         ("openai", "num_ctx or OLLAMA_CONTEXT_LENGTH"),
     ],
 )
-async def test_the_error_of_a_cut_prompt_names_the_setting(type_: str, setting: str):
+def test_the_error_of_a_cut_prompt_names_the_setting(type_: str, setting: str):
     backend = BackendConfig.model_validate({"type": type_, "model": "m", "base_url": NOBODY, "api_key": KEY})
-    error = await find_cut(backend, {}, [(6_900, 2_050), (7_500, 2_050), (7_900, 2_050)])
+    error = find_cut(backend, None, [(6_900, 2_050), (7_500, 2_050), (7_900, 2_050)])
     assert error is not None
     assert error.exit_code == 2
     assert "read 2,050 of about 7,900 tokens" in error.message
