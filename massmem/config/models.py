@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
@@ -411,6 +413,38 @@ def clean_store_url(url: str) -> str:
     if kind is None:
         return url
     return ("sqlite" if kind[0].lower().startswith("sqlite") else "postgresql") + url[kind.end() :]
+
+
+def complete_address(address: str) -> str:
+    """Return the address of a server; with http:// where it is of this network and people leave that out."""
+    address = trim_value(address)
+    if "://" in address or not is_address(f"http://{address}"):
+        return address
+    try:
+        is_near = ip_address(urlsplit(f"http://{address}").hostname or "").is_private
+    except ValueError:
+        is_near = is_loopback(f"http://{address}")
+    return f"http://{address}" if is_near else address
+
+
+def is_address(url: str) -> bool:
+    """Return whether a server can be reached at this address, by its form."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and " " not in url
+    except ValueError:
+        return False
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether the address is of this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        ip = ip_address(host)
+    except ValueError:
+        return f".{host.rstrip('.')}".endswith(".localhost")
+    ip = (ip.ipv4_mapped if isinstance(ip, IPv6Address) else None) or ip
+    return ip.is_loopback or ip.is_unspecified
 
 
 class StoreConfig(Section):

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
@@ -26,8 +26,9 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, Usage, clean_text
 from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema, read_count, read_detail, read_usage
+from massmem.providers.clients import HTTP_ERRORS, timeouts
 from massmem.providers.failures import ErrorContext, Refusal
-from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
+from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.normaliser import Json, ReplyReader
 from massmem.providers.pauses import Pause
 from massmem.providers.presets import Endpoint
@@ -66,6 +67,9 @@ class AnthropicFactory(ApiFactory[AsyncAnthropic]):
             max_retries=0,
             open_telemetry=False,
         )
+        if not endpoint.takes_environment:
+            # The SDK reads them from ANTHROPIC_CUSTOM_HEADERS; they are for Anthropic only.
+            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
         _ = client.messages  # the SDK imports it on first use, which must not happen on the event loop
         return client
 
@@ -116,10 +120,6 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
 
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
         return MessageReader(request, self._context, self._thoughts)
-
-    async def _list_models(self) -> AsyncIterator[str]:
-        async for model in self._client.models.list(timeout=timeouts(self._backend.timeout)):
-            yield model.id
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,12 @@ def fetch_prices(home: Path, url: str = "") -> int:
     import httpx2
     from genai_prices.update_prices import DEFAULT_UPDATE_URL
 
+    from massmem.providers.clients import open_blocking_client
+
     address = url or DEFAULT_UPDATE_URL
     try:
-        reply = httpx2.get(address, timeout=_PATIENCE)
-        reply.raise_for_status()
+        with open_blocking_client(address, timeout=_PATIENCE) as client:
+            reply = client.get(address).raise_for_status()
     except httpx2.HTTPError as e:
         raise ProviderConnectionError(f"the list of prices at {address} cannot be fetched: {e}") from e
     try:

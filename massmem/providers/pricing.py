@@ -14,11 +14,11 @@ from statistics import median_low
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from massmem.config.models import BackendConfig, BackendType, PriceConfig
+from massmem.config.models import BackendConfig, BackendType, PriceConfig, is_loopback
 from massmem.core.errors import ConfigError
 from massmem.core.messages import Usage
 from massmem.providers.catalogue import get_snapshot
-from massmem.providers.presets import PRESETS, find_base_url, is_loopback
+from massmem.providers.presets import PRESETS, find_base_url
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
