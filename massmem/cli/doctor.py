@@ -30,10 +30,9 @@ from massmem import __version__
 from massmem.cli.access import SECRET, SECRET_FILE, add_secret, needs_secret
 from massmem.cli.init import probe_model
 from massmem.cli.options import AsJson, Config
-from massmem.cli.setup import choose_config, read_environment, require_extra
+from massmem.cli.setup import choose_config, load_checked, read_environment, require_extra
 from massmem.cli.streams import MB, write_json, write_out
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
-from massmem.config.load import load_named
 from massmem.config.models import BackendConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
 from massmem.core.errors import ConfigError, MalformedResponse, MassmemError, ModelNotFound, StoreError, ToolServerError
 from massmem.core.events import now
@@ -435,7 +434,7 @@ async def check_embedding(context: DoctorContext) -> Sequence[CheckResult]:
     config = context.memory.embedding
     if config.provider not in _LOCAL_EMBEDDERS:
         context.require_network(config.provider)
-    embedder = await asyncio.to_thread(open_embedder, config, context.environ, context.home)
+    embedder = await asyncio.to_thread(open_embedder, config, context.environ)
     if embedder is None:
         raise Skip("not configured: memories are found by words alone")
     vector = (await asyncio.to_thread(embedder.embed, [SAMPLE]))[0]
@@ -630,7 +629,7 @@ async def doctor_command(
     read_environment()
     context = DoctorContext(massmem_home(), os.environ, offline=offline)
     try:
-        loaded = load_named(chosen, os.environ, context.home)
+        loaded = load_checked(chosen, context.home)
         context = replace(context, config=loaded.team, warnings=tuple(loaded.warnings))
     except ConfigError as e:
         context = replace(context, config_error=e)

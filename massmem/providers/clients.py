@@ -1,7 +1,7 @@
 """The one place that makes HTTP clients: for models, embeddings, downloads, tool servers and Qdrant.
 
-The libraries read nothing of the environment themselves. What it sets for an address is checked here, and a setting that
-cannot be used is named; one that this address does not need does not matter. Nothing goes through a proxy to this
+The libraries read nothing of the environment themselves. What it sets for an address is checked here, and a setting
+that cannot be used is named; one that this address does not need does not matter. Nothing goes through a proxy to this
 machine.
 """
 

@@ -110,9 +110,10 @@ async def read_models(type_: BackendType, endpoint: Endpoint, patience: float) -
     except tuple(HTTP_ERRORS) as e:
         raise context.error(kind_of(e, HTTP_ERRORS), str(e) or type(e).__name__) from e
     entries = _find_entries(reply)
-    if entries is None:
+    models = [model for entry in entries or () if (model := _parse_model(entry))]
+    if entries is None or (entries and not models):
         raise context.error(MalformedResponse, "no list of models")
-    return [model for entry in entries if (model := _parse_model(entry))][:_MAX_MODELS]
+    return models[:_MAX_MODELS]
 
 
 async def ask_window(type_: BackendType, endpoint: Endpoint) -> int | None:

@@ -16,6 +16,7 @@ import httpx2
 from massmem.config.home import open_private
 from massmem.core.events import now
 from massmem.core.redact import REDACTED, SECRET_KEYS, mask, mask_values, redact, redact_values
+from massmem.providers.failures import SHORTEST_KEY
 
 VARIABLE = "MASSMEM_RECORD"
 """Names the file that gets the record."""
@@ -96,11 +97,7 @@ class Exchange:
     def _secrets(self) -> dict[str, str]:
         """What the headers of the request may hold: a server may repeat it."""
         words = {name: value.rpartition(" ")[2] for name, value in self.request.headers.items()}
-        return {name: word for name, word in words.items() if name not in _OPEN_HEADERS and len(word) >= _SHORTEST_KEY}
-
-
-_SHORTEST_KEY = 8
-"""Characters; a shorter one stands in ordinary words."""
+        return {name: word for name, word in words.items() if name not in _OPEN_HEADERS and len(word) >= SHORTEST_KEY}
 
 
 class _RecordedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.memory.embedders.test_embedders import KEY, Api, api  # noqa: F401 - a fixture
 
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
@@ -13,7 +14,6 @@ from massmem.memory.opening import folder_name
 from massmem.memory.persistent import RecallOptions, Selection
 from tests.support.memories import asks, fact, make_episode
 from tests.support.qdrant_stub import QdrantStub
-from tests.unit.memory.embedders.test_embedders import KEY, Api, api  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.slow
 

@@ -377,7 +377,7 @@ def test_rules_outside_the_backend(tmp_path: Path, text: str, expected: str) -> 
             "thinking_tokens: must be less than max_tokens, which counts thinking too",
         ),
         ("type: groq", "model: is missing: type groq needs the name of a model"),
-        ("type: openai, base_url: 'localhost:11434'", f"base_url: 'localhost:11434' {ADDRESS}"),
+        ("type: openai, base_url: 'models.lan:11434'", f"base_url: 'models.lan:11434' {ADDRESS}"),
         ("type: openai, base_url: 'http://[::1'", f"base_url: 'http://[::1' {ADDRESS}"),
     ],
 )

@@ -95,7 +95,7 @@ def test_azure_without_an_endpoint_says_what_to_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x", "localhost:11434", "http://", "https://u:p4ssword@ho st/", "http://x:99999999/"]
+    "url", ["ftp://x", "models.lan:11434", "http://", "https://u:p4ssword@ho st/", "http://x:99999999/"]
 )
 def test_an_address_that_is_none_is_a_config_error_without_its_secrets(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
