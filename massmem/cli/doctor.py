@@ -5,6 +5,7 @@ A check is a function that takes a DoctorContext and returns results, and a line
 
 import asyncio
 import hashlib
+import json
 import os
 import platform
 import re
@@ -15,12 +16,12 @@ import stat
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import aclosing, asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from filelock import FileLock, Timeout
@@ -28,23 +29,33 @@ from pydantic import SecretStr
 
 from massmem import __version__
 from massmem.cli.access import SECRET, SECRET_FILE, add_secret, needs_secret
-from massmem.cli.init import probe_model
-from massmem.cli.options import AsJson, Config
+from massmem.cli.options import AsJson, Config, Record
 from massmem.cli.setup import choose_config, load_checked, read_environment, require_extra
 from massmem.cli.streams import MB, write_json, write_out
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.models import BackendConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
-from massmem.core.errors import ConfigError, MalformedResponse, MassmemError, ModelNotFound, StoreError, ToolServerError
+from massmem.core.errors import (
+    ConfigError,
+    MalformedResponse,
+    MassmemError,
+    ModelNotFound,
+    StoreError,
+    ToolServerError,
+    ToolsRefused,
+)
 from massmem.core.events import now
+from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.core.redact import redact, show_start
-from massmem.core.text import make_printable, one_line
+from massmem.core.text import format_dollars, make_printable, one_line
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.languages import is_english
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import USER, Episode, PersistentMemory, RecallOptions, Scope, Selection
+from massmem.providers import Providers
+from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
 from massmem.providers.presets import NO_KEY, PRESETS, Endpoint, resolve
 from massmem.providers.weights import DEFAULT, models_folder, require_weights
@@ -305,7 +316,7 @@ async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorCont
 
 
 async def _try_endpoint(backend: BackendConfig, endpoint: Endpoint) -> str:
-    """Check the model and the key by the server's list of models, else by a tiny request. Raises ProviderError."""
+    """Check the model and the key by the server's list of models. Raises ProviderError."""
     from massmem.providers.discovery import list_models
 
     names: list[str] = []
@@ -315,7 +326,7 @@ async def _try_endpoint(backend: BackendConfig, endpoint: Endpoint) -> str:
         return "the server has the model" if endpoint.key == NO_KEY else "key accepted, model available"
     if backend.type in _COMPLETE_LISTS:
         raise _missing_model(backend, endpoint, names)
-    return f"answered in {await probe_model(backend):.1f} s"
+    return "the server does not list its models" if not names else "the model is not in the server's list"
 
 
 def _missing_model(backend: BackendConfig, endpoint: Endpoint, names: Sequence[str]) -> ModelNotFound:
@@ -323,6 +334,78 @@ def _missing_model(backend: BackendConfig, endpoint: Endpoint, names: Sequence[s
     load = f"ollama pull {endpoint.model}" if backend.type == "ollama" else "load it there"
     fix = f"{load}, or set backend.model to one of: {', '.join(near)}" if near else load
     return ModelNotFound(f"{endpoint.base_url} has no model {endpoint.model!r}", fix)
+
+
+_COUNT = {"type": "object", "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}},
+          "required": ["numbers"], "additionalProperties": False}  # fmt: skip
+_EXCHANGE = (
+    ChatRequest(
+        (ChatMessage("user", "Call the tool `count` with the whole numbers from 1 to 9."),),
+        purpose="answer",
+        tools=(ToolSpec("count", "Take the numbers.", _COUNT),),
+    ),
+    ChatRequest((ChatMessage("user", "Give the whole numbers from 1 to 9 as JSON."),), purpose="answer", schema=_COUNT),
+)
+"""A request with a tool, and one with a schema."""
+_EXCHANGE_TOKENS = 2_000
+"""Of each reply: the newest models think before the shortest."""
+
+
+async def check_exchange(context: DoctorContext) -> Sequence[CheckResult]:
+    """Ask every distinct model for a tool call and for JSON; say what it can do."""
+    backends = [row for row in _group_backends(context.team) if PRESETS[row[0].type].kind in ("openai", "anthropic")]
+    if not backends:
+        raise Skip("no agent has a model on a server")
+    context.require_network(pluralize(2 * len(backends), "request"))
+    return await asyncio.gather(*(_try_exchange(backend, agents, context) for backend, agents in backends))
+
+
+async def _try_exchange(backend: BackendConfig, agents: str, context: DoctorContext) -> CheckResult:
+    name, started = f"{agents}: {backend.label}", time.monotonic()
+    limits = {"max_tokens": _EXCHANGE_TOKENS, "max_retries": 0, "thinking_tokens": None}
+    learnt = LearntModels(context.home)
+    providers = Providers(learnt)
+    try:
+        provider = await providers.open(backend.model_copy(update=limits))
+        called, called_in = await _ask_in_pieces(provider, _EXCHANGE[0])
+        written, written_in = await _ask_in_pieces(provider, _EXCHANGE[1])
+    except MassmemError as e:
+        return fail(f"{name}: {e.message}", e.hint)
+    finally:
+        await providers.close()
+    usage, seconds = called.usage + written.usage, time.monotonic() - started
+    abilities = {
+        "streams": max(called_in, written_in) > 1,
+        "calls a tool": any(call.name == "count" and _fits(call.arguments) for call in called.tool_calls),
+        "follows a schema": _fits(written.text),
+        "reports its tokens": usage.reported,
+        "sees pictures": provider.abilities.vision,
+    }
+    can = ["answers", *(ability for ability, is_there in abilities.items() if is_there)]
+    cannot = ", ".join(ability for ability, is_there in abilities.items() if is_there is False)
+    cost = f"{usage.prompt + usage.completion:,} tokens, {format_dollars(usage.cost)}, {seconds:.1f} s"
+    lacks = [f"not in this exchange: {cannot}"] if cannot else []
+    refusals = learnt.describe_refusals(resolve(backend, context.environ))
+    return ok(f"{name}: {', '.join(can)}", cost, *lacks, *refusals)
+
+
+async def _ask_in_pieces(provider: ChatProvider, request: ChatRequest) -> tuple[Reply, int]:
+    """Return the reply, and in how many pieces it came; an empty one when the model takes no tools."""
+    reply, pieces = Reply(), 0
+    with suppress(ToolsRefused):
+        async with aclosing(provider.stream(request)) as chunks:
+            async for chunk in chunks:
+                reply.feed(chunk)
+                pieces += isinstance(chunk, TextChunk | ReasoningChunk)
+    return reply, pieces
+
+
+def _fits(text: str) -> bool:
+    try:
+        numbers: Any = json.loads(text)["numbers"]
+    except (ValueError, TypeError, LookupError):
+        return False
+    return isinstance(numbers, list) and bool(numbers)
 
 
 async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
@@ -597,6 +680,7 @@ CHECKS: dict[str, Check] = {
     "permissions": check_permissions,
     "config": check_config,
     "models": check_models,
+    "exchange": check_exchange,
     "tools": check_tools,
     "memory keys": check_keys,
     "embedding": check_embedding,
@@ -619,11 +703,13 @@ async def doctor_command(
     offline: Annotated[
         bool, typer.Option("--offline", help="Contact no server: keys are found, but not tried.")
     ] = False,
+    record: Record = None,
     as_json: AsJson = False,
 ) -> int:
     """Check everything that a question needs, and say what to fix.
 
-    Keys are tried, with a list of models or a request of a few tokens. Exit code 1 when a check failed.
+    Keys are tried with the list of models, and each model with two small requests, whose cost is shown. Exit code 1
+    when a check failed.
     """
     chosen = choose_config(file, config)
     read_environment()

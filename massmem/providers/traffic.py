@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -13,14 +14,14 @@ from typing import Any, TypeVar, cast
 
 import httpx2
 
-from massmem.config.home import open_private
+from massmem.config.home import RECORD_VARIABLE, open_private
 from massmem.core.events import now
 from massmem.core.redact import REDACTED, SECRET_KEYS, mask, mask_values, redact, redact_values
 from massmem.providers.failures import SHORTEST_KEY
 
-VARIABLE = "MASSMEM_RECORD"
-"""Names the file that gets the record."""
-_OPEN_HEADERS = {"accept", "anthropic-beta", "anthropic-version", "content-type", "host", "user-agent"}
+_OPEN_HEADERS = re.compile(
+    r"accept(-encoding)?|anthropic-(beta|version)|connection|content-(length|type)|host|user-agent|x-stainless-.*"
+)
 """What is shown of a request; any other header may hold a key."""
 _SECRETS_OF_REPLIES = (*SECRET_KEYS, "cookie", "organization", "project")
 
@@ -41,7 +42,7 @@ class Exchange:
 
     @classmethod
     def begin(cls, request: httpx2.Request) -> "Exchange":
-        file = os.environ.get(VARIABLE, "")
+        file = os.environ.get(RECORD_VARIABLE, "")
         if file:
             request.headers["accept-encoding"] = "identity"  # what is compressed cannot be redacted
         return cls(request, file)
@@ -77,7 +78,8 @@ class Exchange:
 
     def _describe_request(self) -> dict[str, Any]:
         request = self.request
-        headers = {name: value if name in _OPEN_HEADERS else REDACTED for name, value in request.headers.items()}
+        headers = dict.fromkeys(request.headers, REDACTED)
+        headers |= {name: value for name, value in request.headers.items() if _OPEN_HEADERS.fullmatch(name)}
         try:
             body = mask_values(redact_values(json.loads(request.content)), self._secrets)
         except (ValueError, RecursionError, httpx2.RequestNotRead):
@@ -96,8 +98,9 @@ class Exchange:
     @property
     def _secrets(self) -> dict[str, str]:
         """What the headers of the request may hold: a server may repeat it."""
-        words = {name: value.rpartition(" ")[2] for name, value in self.request.headers.items()}
-        return {name: word for name, word in words.items() if name not in _OPEN_HEADERS and len(word) >= SHORTEST_KEY}
+        hidden = {name: value for name, value in self.request.headers.items() if not _OPEN_HEADERS.fullmatch(name)}
+        words = {name: value.rpartition(" ")[2] for name, value in hidden.items()}
+        return {name: word for name, word in words.items() if len(word) >= SHORTEST_KEY}
 
 
 class _RecordedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
