@@ -225,11 +225,12 @@ class _AsyncRouter(httpx2.AsyncBaseTransport):
         self._ways = _Ways(httpx2.AsyncHTTPTransport, url)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange = Exchange.begin(request)
+        exchange = Exchange(request)
         try:
             return exchange.wrap(await self._ways.find(str(request.url)).handle_async_request(request))
         except httpx2.TransportError as e:
-            failure = exchange.fail(e)
+            exchange.write(e)
+            failure = e
         raise _name_proxy(failure, request)
 
     async def aclose(self) -> None:
@@ -242,11 +243,12 @@ class _Router(httpx2.BaseTransport):
         self._ways = _Ways(httpx2.HTTPTransport, url)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange = Exchange.begin(request)
+        exchange = Exchange(request)
         try:
             return exchange.wrap(self._ways.find(str(request.url)).handle_request(request))
         except httpx2.TransportError as e:
-            failure = exchange.fail(e)
+            exchange.write(e)
+            failure = e
         raise _name_proxy(failure, request)
 
     def close(self) -> None:
