@@ -2,20 +2,26 @@
 
 import json
 import stat
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from requests import certs
 
 from massmem.config.models import BackendConfig
 from massmem.core.errors import InputError, MassmemError
-from massmem.core.messages import ChatMessage, ChatRequest
+from massmem.core.messages import ChatMessage, ChatRequest, ToolSpec
 from massmem.providers.anthropic import AnthropicFactory
 from massmem.providers.clients import choose_way, find_proxy, open_blocking_client, open_client
 from massmem.providers.openai import OpenAIFactory
-from tests.support.provider_stub import KEY, AnthropicWire, Http, OpenAIWire, Say, running_stub
+from tests.support.provider_stub import KEY, AnthropicWire, Http, OpenAIWire, ResponsesWire, Say, running_stub
 from tests.support.replies import ask
+from tests.support.wires import Wire
 
 FAR = "http://models.example/v1"
 ASK = ChatRequest((ChatMessage("user", "Why?"),), "answer")
@@ -183,3 +189,32 @@ async def test_a_record_has_what_never_came(record: Path) -> None:
     row = json.loads(record.read_text().splitlines()[0])
     assert row["error"].startswith("ConnectError: ")
     assert "reply" not in row
+
+
+async def test_a_record_becomes_a_row_of_the_table_of_wires(record: Path, caplog: pytest.LogCaptureFixture) -> None:
+    call = Say(["Look: "], calls=[("lookup", '{"word": "pier"}')])
+    odd = OpenAIWire().stream(call)
+    odd = Http(200, {"content-type": "text/plain"}, [b": ping\n\nretry: 3\n\n", *odd.parts])
+    for wire, factory, reply in (
+        (OpenAIWire(), OpenAIFactory(), odd),
+        (ResponsesWire(), OpenAIFactory(), ResponsesWire().stream(call)),
+        (AnthropicWire(), AnthropicFactory(), AnthropicWire().stream(call)),
+        (OpenAIWire(), OpenAIFactory(), OpenAIWire().error(400, "no such option")),
+    ):
+        async with running_stub() as stub:
+            stub.replies = [reply]
+            backend = backend_of(wire.type, stub.url if wire.type == "anthropic" else f"{stub.url}/v1")
+            provider = factory.open(backend.model_copy(update=wire.options))
+            with suppress(MassmemError):
+                await ask(provider, replace(ASK, tools=(ToolSpec("lookup", "", {"properties": {"word": {}}}),)))
+            await factory.close()
+    case = Path(__file__).parents[3] / "scripts" / "case"
+    printed = subprocess.run([sys.executable, case, record], capture_output=True, text=True, check=True).stdout
+    rows = yaml.safe_load(printed)
+    assert [row["api"] for row in rows] == ["chat", "responses", "anthropic", "chat"]
+    assert [row["tools"] for row in rows] == [{"lookup": ["word"]}] * 4
+    assert rows[0]["frames"][:3] == [": ping", "", "retry: 3"]
+    outcome = {"text": "Look: ", "calls": [["lookup", {"word": "pier"}]]}
+    for row in rows[:3]:
+        await Wire("recorded", row["api"], row | outcome).check(caplog)
+    await Wire("recorded", "chat", rows[3] | {"error": "RequestRejected", "says": "no such option"}).check(caplog)
