@@ -171,7 +171,7 @@ def test_the_environment_is_for_the_providers_own_hosts(url: str, is_own: bool, 
         *[(k, "'Bearer'") for k in ("Bearer sk-abc", "bearer sk-abc")],
     ],
 )  # fmt: skip
-def test_what_is_no_key_is_named_with_its_place_and_not_shown(key: str, problem: str) -> None:
+def test_a_key_that_is_none_is_named_with_its_place_and_not_shown(key: str, problem: str) -> None:
     far = "https://gw.example/v1"
     for fields, environ, place in (
         ({"api_key": key}, {}, "backend.api_key"),
