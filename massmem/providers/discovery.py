@@ -7,7 +7,7 @@ the usual ports of this machine.
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
@@ -190,32 +190,24 @@ def _dialects_of(type_: BackendType, endpoint: Endpoint) -> tuple[Dialect, ...]:
 
 
 async def _ask_in(dialect: Dialect, server: _Server) -> int | None:
-    ask: Mapping[Dialect, Callable[[_Server], Awaitable[int | None]]] = {
-        "models": _ask_models,
-        "anthropic": _ask_anthropic,
-        "llamacpp": _ask_llamacpp,
-        "ollama": _ask_ollama,
-        "lmstudio": _ask_lmstudio,
-    }
     try:
-        return await ask[dialect](server)
+        match dialect:
+            case "models":
+                entries = _find_entries(await server.get_models()) or ()
+                return next((_window_field(entry) for entry in entries if _name_of(entry) == server.model), None)
+            case "anthropic":
+                return _to_window(_object(await server.get_models(f"/models/{server.model}")).get("max_input_tokens"))
+            case "llamacpp":  # the window of one slot: llama-server divides its context among them
+                settings = _object((await server.get("/props")).get("default_generation_settings"))
+                return _to_window(settings.get("n_ctx"))
+            case "ollama":
+                return await _ask_ollama(server)
+            case "lmstudio":
+                entries = _find_entries(await server.get("/api/v0/models")) or ()
+                loaded = (entry.get("loaded_context_length") for entry in entries if entry.get("id") == server.model)
+                return _to_window(next(loaded, None))
     except ProviderError:
         return None
-
-
-async def _ask_models(server: _Server) -> int | None:
-    entries = _find_entries(await server.get_models()) or ()
-    return next((_window_field(entry) for entry in entries if _name_of(entry) == server.model), None)
-
-
-async def _ask_anthropic(server: _Server) -> int | None:
-    return _to_window(_object(await server.get_models(f"/models/{server.model}")).get("max_input_tokens"))
-
-
-async def _ask_llamacpp(server: _Server) -> int | None:
-    """Return the window of one slot: llama-server divides its context among them."""
-    settings = _object((await server.get("/props")).get("default_generation_settings"))
-    return _to_window(settings.get("n_ctx"))
 
 
 async def _ask_ollama(server: _Server) -> int | None:
@@ -234,13 +226,6 @@ async def _ask_ollama(server: _Server) -> int | None:
     parameters = details.get("parameters")
     num_ctx = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
     return _to_window(int(num_ctx[1])) if num_ctx else None
-
-
-async def _ask_lmstudio(server: _Server) -> int | None:
-    entries = _find_entries(await server.get("/api/v0/models")) or ()
-    return next(
-        (_to_window(entry.get("loaded_context_length")) for entry in entries if entry.get("id") == server.model), None
-    )
 
 
 async def _ask_windows(type_: BackendType, endpoint: Endpoint, models: list[ListedModel]) -> tuple[ListedModel, ...]:
@@ -396,8 +381,6 @@ async def find_local_servers(
 
 
 async def _find_server(type_: BackendType, url: str, environ: Mapping[str, str]) -> LocalServer | None:
-    if not await _is_open(url):
-        return None
     try:
         # By its own type: no key but that of this kind of server is ever sent there.
         endpoint = resolve(BackendConfig(type=type_, model="any", base_url=url), environ)
@@ -407,19 +390,6 @@ async def _find_server(type_: BackendType, url: str, environ: Mapping[str, str])
     # Another server may have taken the usual port; some name themselves as owners of their models.
     owner = next((model.owner for model in models if model.owner in _TYPE_BY_OWNER), "")
     return LocalServer(_TYPE_BY_OWNER.get(owner, type_), url, models)
-
-
-async def _is_open(url: str) -> bool:
-    parts = urlsplit(url)
-    try:
-        async with asyncio.timeout(LOCAL_PATIENCE):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
-    except (OSError, ValueError):  # nobody listens, or the variable names no possible port
-        return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True
 
 
 def _ollama_address(host: str) -> str | None:

@@ -155,7 +155,8 @@ def fetch_weights(
     """
     target = folder / weights.file
     try:
-        _make_private_folder(folder)
+        for missing in [path for path in (*reversed(folder.parents), folder) if not path.exists()]:
+            missing.mkdir(mode=0o700, exist_ok=True)
         with _lock(target, notify):
             if not _is_present(target, weights, notify):
                 _fetch_from_any(weights, sources, target, progress, notify)
@@ -432,11 +433,6 @@ def _lock(target: Path, notify: Notify) -> Generator[None]:
         yield
     finally:
         lock.release()
-
-
-def _make_private_folder(folder: Path) -> None:
-    for missing in [p for p in (*reversed(folder.parents), folder) if not p.exists()]:
-        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def _sha256(path: Path) -> str:
