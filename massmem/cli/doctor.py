@@ -19,7 +19,7 @@ from contextlib import aclosing, asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from filelock import FileLock, Timeout
@@ -342,10 +342,9 @@ async def _ask_in_pieces(provider: ChatProvider, request: ChatRequest) -> tuple[
 
 def _fits(text: str) -> bool:
     try:
-        numbers: Any = json.loads(text)["numbers"]
+        return bool([*json.loads(text)["numbers"]])
     except (ValueError, TypeError, LookupError):
         return False
-    return isinstance(numbers, list) and bool(numbers)
 
 
 async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from massmem.config.models import EmbeddingConfig
@@ -208,25 +208,23 @@ class _RemoteModel:
 
     def _ask(self, texts: Sequence[str]) -> Sequence[Any]:
         body = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
-        for attempt in range(RETRIES + 1):
-            wait: float | None = None
+        retries = RETRIES
+        while True:
+            wait = _PAUSE
             try:
                 reply = self._client.post(f"{self._endpoint.base_url}/embeddings", json=body)
                 if reply.status_code == 200:
                     return _read_vectors(reply.json())
                 error = parse_error_body(reply.status_code, _read_json(reply.content), headers=reply.headers)
-                reason, is_final, wait = (
-                    f"HTTP {error.status}: {error.text}",
-                    not error.kind.retryable,
-                    error.retry_after,
-                )
+                reason, may_retry = f"HTTP {error.status}: {error.text}", error.kind.retryable
+                wait = error.retry_after or wait
             except self._errors as e:
-                reason, is_final = str(e) or type(e).__name__, isinstance(e, ValueError)
-            if attempt == RETRIES or is_final:
-                break
-            time.sleep(min(_PAUSE if wait is None else wait, TIMEOUT))
-        reason = clean_message(reason, self._endpoint.key)
-        raise EmbeddingError(f"the embedder {self._name} failed: {reason}", f"check {_SETTING}")
+                reason, may_retry = str(e) or type(e).__name__, not isinstance(e, ValueError)
+            if not (may_retry and retries):
+                reason = clean_message(reason, self._endpoint.key)
+                raise EmbeddingError(f"the embedder {self._name} failed: {reason}", f"check {_SETTING}")
+            retries -= 1
+            time.sleep(min(wait, TIMEOUT))
 
 
 def _read_json(content: bytes) -> object:
@@ -238,8 +236,10 @@ def _read_json(content: bytes) -> object:
 
 def _read_vectors(reply: Any) -> list[Any]:
     """Return the vectors of a reply in their order; None for one that is missing."""
-    listed: Any = reply.get("data") or reply.get("embeddings") if isinstance(reply, dict) else reply
-    rows: list[Any] = [row if isinstance(row, dict) else {"embedding": row} for row in listed or ()]
+    fields = cast("dict[str, Any]", reply if isinstance(reply, dict) else {"data": reply})
+    listed = fields.get("data") or fields.get("embeddings")
+    elements = cast("list[Any]", listed if isinstance(listed, list) else [])
+    rows: list[Any] = [row if isinstance(row, dict) else {"embedding": row} for row in elements]
     if all(type(row.get("index")) is int for row in rows):
         rows.sort(key=lambda row: row["index"])
     return [row.get("embedding") for row in rows]

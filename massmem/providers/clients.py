@@ -189,8 +189,7 @@ def _load_tls(variable: str, place: str, key_log: str) -> ssl.SSLContext:
         if place:
             context.keylog_filename = place
     except (OSError, ValueError) as e:
-        is_missing = isinstance(e, OSError) and not isinstance(e, ssl.SSLError)
-        reason = e.strerror if is_missing else "it has no certificates"
+        reason = "it has no certificates" if isinstance(e, ssl.SSLError | ValueError) else e.strerror
         raise InputError(f"{variable}: {place} cannot be used: {reason}", f"correct it, or: unset {variable}") from e
     return context
 
@@ -319,7 +318,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
         return lambda block: (block,)
 
 
-def _decompress(decompressor: "zlib._Decompress", block: bytes) -> Iterator[bytes]:
+def _decompress(decompressor: Any, block: bytes) -> Iterator[bytes]:
     try:
         while block:
             yield decompressor.decompress(block, _PIECE)

@@ -299,8 +299,8 @@ def _find_entries(reply: object) -> list[Json] | None:
     What is no model in it is empty.
     """
     named = [value for name, value in _object(reply).items() if name in _LISTS]
-    listed = next(filter(None, named), None) if named else reply
-    if named and not listed:
+    listed: object = next((value for value in named if value), ()) if named else reply
+    if listed == ():
         return []
     if isinstance(listed, list):
         entries = cast("list[object]", listed)

@@ -25,6 +25,8 @@ class Api:
     def __init__(self) -> None:
         self.vector: Any = [0.5, 0.25]
         self.error = 0
+        self.reply: Any = ...
+        """Instead of the vectors."""
         self.received: list[tuple[str, str, dict[str, Any]]] = []
         self.delay = 0.0
         self._released = threading.Event()
@@ -39,6 +41,7 @@ class Api:
                 api._released.wait(api.delay)
                 data = [{"index": i, "embedding": api.vector} for i in range(len(body["input"]))]
                 answer = {"error": {"message": f"no: {KEY}"}} if api.error else {"data": data, "model": "m"}
+                answer = answer if api.reply is ... else api.reply
                 try:
                     self.send_response(api.error or 200)
                     self.send_header("content-type", "application/json")
@@ -247,6 +250,31 @@ def test_a_provider_that_gives_nonsense(api: Api, home: Path, vector: Any) -> No
     api.vector = vector
     with pytest.raises(EmbeddingError):
         embedder.embed(["a"])
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"data": [{"index": 1, "embedding": [0.0, 1.0]}, {"index": 0, "embedding": [1.0, 0.0]}]},
+        {"data": [{"embedding": [1.0, 0.0]}, {"embedding": [0.0, 1.0]}]},
+        {"embeddings": [[1.0, 0.0], [0.0, 1.0]]},
+        [[1.0, 0.0], [0.0, 1.0]],
+    ],
+)
+def test_vectors_in_any_form(api: Api, reply: Any) -> None:
+    embedder = open_embedder(config(provider="openai", model="m", base_url=api.url, api_key=KEY), {})
+    assert embedder
+    api.reply = reply
+    assert embedder.embed(["a", "b"]) == [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("reply", [7, "no", None, {}, {"data": 7}, {"data": [None, 7]}, {"data": {"a": 1}}])
+def test_a_reply_without_vectors(api: Api, reply: Any) -> None:
+    embedder = open_embedder(config(provider="openai", model="m", base_url=api.url, api_key=KEY), {})
+    assert embedder
+    api.reply = reply
+    with pytest.raises(EmbeddingError):
+        embedder.embed(["a", "b"])
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500])
