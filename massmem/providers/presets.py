@@ -153,12 +153,12 @@ def check_key(backend: BackendConfig, environ: Mapping[str, str]) -> None:
 def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
     """Return the endpoint of a backend that is reached over HTTP. Raises as check_key does."""
     preset = PRESETS[backend.type]
-    base_url, _, query = _find_address(backend, environ).partition("?")
+    base_url, _, query = find_base_url(backend, environ).partition("?")
     loopback = is_loopback(base_url)
     key = _find_key(backend, preset, environ, required=preset.needs_key and not loopback)
     host = urlsplit(base_url).hostname or ""
     is_provider = f".{host}".endswith(f".{urlsplit(preset.base_url).hostname}")
-    if is_provider:
+    if is_provider and not loopback:
         _check_owner(key, backend.type)
     model = backend.model or preset.default_model
     if not model:
@@ -175,7 +175,8 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
         completion_limit=preset.completion_limit if is_own else "max_tokens",
         own=own,
         query=query,
-        takes_environment=is_provider or not backend.base_url,
+        # The SDKs read variables of OpenAI and Anthropic, also for servers that only speak their protocols.
+        takes_environment=backend.type in ("openai", "anthropic") and (is_provider or not backend.base_url),
     )
 
 
@@ -195,16 +196,11 @@ _PATH_OF_REQUESTS = re.compile(r"(?:/chat)?/(?:completions|messages|responses|em
 
 
 def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
-    """Return the address of a backend that is reached over HTTP; no key is needed.
+    """Return the address of a backend that is reached over HTTP, with its query; no key is needed.
 
     Raises:
         ConfigError: the address is missing or wrong.
     """
-    return _find_address(backend, environ).partition("?")[0]
-
-
-def _find_address(backend: BackendConfig, environ: Mapping[str, str]) -> str:
-    """Return the address with its query."""
     preset = PRESETS[backend.type]
     configured = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)
     address = trim_value(configured or "") or preset.base_url

@@ -142,16 +142,22 @@ def test_the_query_of_an_address_goes_with_every_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "is_own", "takes_environment"),
+    ("type_", "url", "is_own", "takes_environment"),
     [
-        ("", True, True),
-        ("https://eu.api.openai.com/v1", True, True),
-        ("https://api.openai.com.evil.example/v1", False, False),
-        ("https://gw.example/v1", False, False),
+        ("openai", "", True, True),
+        ("openai", "https://eu.api.openai.com/v1", True, True),
+        ("openai", "https://api.openai.com.evil.example/v1", False, False),
+        ("openai", "https://gw.example/v1", False, False),
+        ("anthropic", "", False, True),
+        ("anthropic", "https://gw.example", False, False),
+        ("groq", "", False, False),
+        ("azure_openai", "https://me.openai.azure.com", True, False),
     ],
 )
-def test_the_environment_is_for_the_providers_own_hosts(url: str, is_own: bool, takes_environment: bool) -> None:
-    endpoint = resolve(backend(type="openai", base_url=url or None, api_key="k"), {})
+def test_the_environment_is_for_the_hosts_of_openai_and_anthropic(
+    type_: str, url: str, is_own: bool, takes_environment: bool
+) -> None:
+    endpoint = resolve(backend(type=type_, base_url=url or None, api_key="k"), {})
     assert (endpoint.own, endpoint.takes_environment) == (is_own, takes_environment)
 
 
