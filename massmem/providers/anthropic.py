@@ -26,7 +26,7 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, Usage, clean_text
 from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema, read_count, read_detail, read_usage
-from massmem.providers.clients import HTTP_ERRORS, timeouts
+from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.failures import ErrorContext, Refusal
 from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.normaliser import Json, ReplyReader
@@ -67,8 +67,9 @@ class AnthropicFactory(ApiFactory[AsyncAnthropic]):
             max_retries=0,
             open_telemetry=False,
         )
-        if not endpoint.takes_environment:
-            # The SDK reads them from ANTHROPIC_CUSTOM_HEADERS; they are for Anthropic only.
+        if endpoint.takes_environment:
+            check_headers("ANTHROPIC_CUSTOM_HEADERS")
+        else:  # the SDK has read this variable, which is for Anthropic only
             client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
         _ = client.messages  # the SDK imports it on first use, which must not happen on the event loop
         return client

@@ -117,6 +117,15 @@ def choose_way(url: str) -> dict[str, Any]:
     return {"proxy": proxy or None, "verify": _open_tls() if tls else False, "trust_env": False}
 
 
+def check_headers(*variables: str) -> None:
+    """Check what SDKs make headers of. Raises InputError, which names the variable that holds anything else."""
+    for name in variables:
+        value = os.environ.get(name, "")
+        lines = map(str.strip, value.split("\n")) if name.endswith("HEADERS") else [value]
+        if not all(line.isascii() and line.isprintable() for line in lines):
+            raise InputError(f"{name} holds characters that no header may have", f"correct it, or: unset {name}")
+
+
 def find_proxy(url: str) -> tuple[str, str]:
     """Return the proxy for an address and the variable that names it, "" and "" when there is none.
 

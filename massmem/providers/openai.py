@@ -27,7 +27,7 @@ from massmem.core.errors import (
 from massmem.core.messages import ChatMessage, ChatRequest, clean_text
 from massmem.providers import responses
 from massmem.providers.base import data_url, end_with_user, fits_strict, portable_schema
-from massmem.providers.clients import HTTP_ERRORS, timeouts
+from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.failures import Refusal
 from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.normaliser import ChatReader, ReplyReader
@@ -73,8 +73,9 @@ class OpenAIFactory(ApiFactory[AsyncOpenAI]):
 
     def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncOpenAI:
         client = AsyncOpenAI(api_key=endpoint.key, base_url=endpoint.base_url, http_client=connections, max_retries=0)
-        if not endpoint.takes_environment:
-            # The SDK reads them from OPENAI_ORG_ID, OPENAI_PROJECT_ID, OPENAI_CUSTOM_HEADERS; they are for OpenAI only.
+        if endpoint.takes_environment:
+            check_headers("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
+        else:  # the SDK has read these variables, which are for OpenAI only
             client.organization = client.project = None
             client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
         return client

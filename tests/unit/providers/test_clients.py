@@ -146,6 +146,21 @@ async def test_headers_of_the_environment_are_for_their_own_providers(monkeypatc
         await factory.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OPENAI_ORG_ID", "org\n"), ("OPENAI_CUSTOM_HEADERS", "x: é"), ("ANTHROPIC_CUSTOM_HEADERS", "x: 1\ny: a\tb")],
+)
+def test_headers_that_cannot_be_sent_are_named_where_they_would_be(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    type_ = name.partition("_")[0].lower()
+    factory = OpenAIFactory() if type_ == "openai" else AnthropicFactory()
+    factory.open(backend_of(type_, FAR))
+    with pytest.raises(InputError, match=f"^{name} holds characters"):
+        factory.open(backend_of(type_, ""))
+
+
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MASSMEM_RECORD", str(tmp_path / "record.jsonl"))
