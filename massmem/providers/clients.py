@@ -11,6 +11,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
+from importlib.util import find_spec
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -152,6 +153,9 @@ def find_proxy(url: str) -> tuple[str, str]:
             f"{variable}: {redact(value)} is no proxy that can be used for {host}",
             f"write http://HOST:PORT, https://, socks5:// or socks5h://; or add {host} to NO_PROXY",
         )
+    if proxy.startswith("socks") and find_spec("socksio") is None:
+        message = f"{variable}: a SOCKS proxy needs the package socksio, which is not installed"
+        raise InputError(message, f"pip install socksio; or add {host} to NO_PROXY")
     return proxy, variable
 
 

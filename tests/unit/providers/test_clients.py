@@ -90,6 +90,13 @@ def test_a_proxy_that_cannot_be_used_is_named(name: str, value: str, monkeypatch
     assert "NO_PROXY" in caught.value.hint
 
 
+def test_a_socks_proxy_names_the_package_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://p:1")
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    with pytest.raises(InputError, match="ALL_PROXY: a SOCKS proxy needs the package socksio"):
+        open_client(FAR)
+
+
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "SSLKEYLOGFILE"])
 @pytest.mark.parametrize("content", [None, "", "garbage"])
 def test_certificates_that_cannot_be_used_are_named_where_they_matter(
