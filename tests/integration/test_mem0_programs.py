@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.memory.embedders.test_embedders import KEY, Api, api  # noqa: F401 - a fixture
 
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
@@ -14,6 +13,7 @@ from massmem.memory.opening import folder_name
 from massmem.memory.persistent import RecallOptions, Selection
 from tests.support.memories import asks, fact, make_episode
 from tests.support.qdrant_stub import QdrantStub
+from tests.unit.memory.test_embedders import KEY, Api, api  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.slow
 
