@@ -41,7 +41,7 @@ LONGEST_REPLY = 50_000_000
 CONNECT_TIMEOUT = 10.0
 """Seconds."""
 _UNKNOWN_ENCODINGS = ("br", "zstd", "compress", "x-compress", "dcb", "dcz")
-_GZIP = b"\x1f\x8b"
+_GZIP, _GZIP_BITS = b"\x1f\x8b", zlib.MAX_WBITS | 16
 _PIECE = 65_536
 """Bytes that are decompressed at a time."""
 _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
@@ -323,7 +323,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
     def _choose(self, head: bytes) -> Callable[[bytes], Iterable[bytes]]:
         """Return what decompresses a reply that begins with these bytes."""
         if head.startswith(_GZIP):
-            return partial(_decompress, zlib.decompressobj(zlib.MAX_WBITS | 16))
+            return partial(_decompress, zlib.decompressobj(_GZIP_BITS))
         for bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS) if self._deflated else ():
             with suppress(zlib.error):  # with a header, or without; or not at all
                 zlib.decompressobj(bits).decompress(head, _PIECE)
