@@ -21,6 +21,7 @@ from massmem.config.models import (
     TeamConfig,
     clean_store_url,
     complete_address,
+    find_key_problem,
     is_address,
 )
 from massmem.config.yaml import (
@@ -120,6 +121,8 @@ def _clean_values(data: dict[str, Any], report: Report, path: KeyPath = ()) -> N
             data[key] = trim_value(value) if is_secret or key == "host" else complete_address(value)
             if is_secret and _BREAK.search(data[key]):
                 report.add(key_path, "has a line break in it: give one line")
+            elif key == "api_key" and (problem := find_key_problem(data[key], required=False)):
+                report.add(key_path, problem)
     if path == ("store",) and isinstance(data.get("url"), str):
         data["url"] = clean_store_url(data["url"])
 

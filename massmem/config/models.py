@@ -447,6 +447,28 @@ def is_loopback(url: str) -> bool:
     return ip.is_loopback or ip.is_unspecified
 
 
+_PLACEHOLDER = re.compile(
+    r"<.*>|\[.*\]|\{.*\}|(?:[a-z\d]{1,6}[-_])*[a-z\d]{0,6}?(?:x{3,}|\*{3,}|\.{3,})(?:[-_]x+)*"
+    r"|(?:[a-z\d]{1,12}[-_])*(?:your|insert|enter|paste|put|replace|add|change)[-_ ]?(?:[a-z\d]+[-_ ])*"
+    r"(?:key|token|secret|me|this|here|it)(?:[-_ ]?here)?|(?:[a-z\d]+_)*api[-_]?key|todo|placeholder",
+    re.IGNORECASE,
+)
+"""What guides and examples have in place of a key. What servers without keys ask for, such as EMPTY, is none of it."""
+
+
+def find_key_problem(key: str, *, required: bool = True) -> str:
+    """Return why this is no key, "" when it may be one. required: a server that wants no key takes any word."""
+    if re.match(r"\$|%\w+%$", key):
+        return "is the name of a variable, not its value"
+    if re.match(r"bearer\s", key, re.IGNORECASE):
+        return "begins with 'Bearer', which is no part of it"
+    if required and _PLACEHOLDER.fullmatch(key):
+        return "is a placeholder from an example"
+    if not all("!" <= char <= "~" and char not in "\"'`" for char in key):
+        return "has characters that no key has (spaces, line breaks, quotes, letters beyond ASCII)"
+    return ""
+
+
 class StoreConfig(Section):
     url: str = "sqlite:///~/.massmem/massmem.db"
     """Where sessions live: sqlite:///PATH, postgresql://..., redis://... (rediss:// with TLS, unix:///SOCKET; redis://

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from massmem.config.models import is_loopback
+from massmem.config.models import find_key_problem, is_loopback
 from massmem.core.errors import MemoryUnavailable
 from massmem.core.redact import redact, redact_line
 from massmem.memory.index import (
@@ -35,7 +35,6 @@ from massmem.memory.index import (
 from massmem.memory.persistent import Selection
 from massmem.memory.points import add_keys
 from massmem.providers.clients import choose_way
-from massmem.providers.presets import find_key_problem
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
-from massmem.config.models import BackendConfig, BackendType, complete_address, is_address, is_loopback
+from massmem.config.models import (
+    BackendConfig,
+    BackendType,
+    complete_address,
+    find_key_problem,
+    is_address,
+    is_loopback,
+)
 from massmem.core.errors import ConfigError, MissingKeyError
 from massmem.core.messages import ToolChoice
 from massmem.core.text import trim_value
@@ -242,28 +249,6 @@ def _find_key(backend: BackendConfig, preset: Preset, environ: Mapping[str, str]
         hint = f"Copy the key again into {preset.key_variables[0]}."
         raise MissingKeyError(f"The API key for {backend.type!r} in {name} {problem}.", hint)
     return key or NO_KEY
-
-
-_PLACEHOLDER = re.compile(
-    r"<.*>|\[.*\]|\{.*\}|(?:[a-z\d]{1,6}[-_])*[a-z\d]{0,6}?(?:x{3,}|\*{3,}|\.{3,})(?:[-_]x+)*"
-    r"|(?:[a-z\d]{1,12}[-_])*(?:your|insert|enter|paste|put|replace|add|change)[-_ ]?(?:[a-z\d]+[-_ ])*"
-    r"(?:key|token|secret|me|this|here|it)(?:[-_ ]?here)?|(?:[a-z\d]+_)*api[-_]?key|todo|placeholder",
-    re.IGNORECASE,
-)
-"""What guides and examples have in place of a key. What servers without keys ask for, such as EMPTY, is none of it."""
-
-
-def find_key_problem(key: str, *, required: bool = True) -> str:
-    """Return why this is no key, "" when it may be one. required: a server that wants no key takes any word."""
-    if re.match(r"\$|%\w+%$", key):
-        return "is the name of a variable, not its value"
-    if re.match(r"bearer\s", key, re.IGNORECASE):
-        return "begins with 'Bearer', which is no part of it"
-    if required and _PLACEHOLDER.fullmatch(key):
-        return "is a placeholder from an example"
-    if not all("!" <= char <= "~" and char not in "\"'`" for char in key):
-        return "has characters that no key has (spaces, line breaks, quotes, letters beyond ASCII)"
-    return ""
 
 
 def _check_owner(key: str, type_: BackendType) -> None:

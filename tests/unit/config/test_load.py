@@ -430,6 +430,25 @@ def test_key_of_two_lines_is_refused_and_not_shown(tmp_path: Path) -> None:
     assert "sk-" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("$OPENAI_API_KEY", "is the name of a variable, not its value"),
+        ("Bearer sk-0123", "begins with 'Bearer', which is no part of it"),
+        ("sk-schlüssel", "has characters that no key has (spaces, line breaks, quotes, letters beyond ASCII)"),
+    ],
+)
+def test_keys_that_are_none_are_refused_in_every_section(tmp_path: Path, value: str, problem: str) -> None:
+    text = (
+        "agent: {id: a, backend: {type: openai, api_key: '${KEY}'}}\n"
+        "memory: {persistent_memory: {embedding: {provider: openai, api_key: '${KEY}'}}}\n"
+    )
+    assert problems(tmp_path, text, {"KEY": value}) == [
+        f"team.yaml:1: agent.backend.api_key: {problem}",
+        f"team.yaml:2: memory.persistent_memory.embedding.api_key: {problem}",
+    ]
+
+
 def test_host_of_qdrant_is_no_address(tmp_path: Path) -> None:
     text = AGENT + "memory: {persistent_memory: {qdrant: {host: 'http://h'}}}\n"
     (problem,) = problems(tmp_path, text)
