@@ -14,7 +14,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from urllib.request import getproxies
 
@@ -99,12 +99,12 @@ def open_client(url: str, **settings: Any) -> httpx2.AsyncClient:
     Raises:
         InputError: the environment names a proxy or certificates for this address that cannot be used.
     """
-    return httpx2.AsyncClient(transport=_AsyncRouter(url), trust_env=False, **settings)
+    return httpx2.AsyncClient(transport=_Router(httpx2.AsyncHTTPTransport, url), trust_env=False, **settings)
 
 
 def open_blocking_client(url: str, **settings: Any) -> httpx2.Client:
     """Return a client for programs without an event loop. Otherwise as `open_client`."""
-    return httpx2.Client(transport=_Router(url), trust_env=False, **settings)
+    return httpx2.Client(transport=_Router(httpx2.HTTPTransport, url), trust_env=False, **settings)
 
 
 def choose_way(url: str) -> dict[str, Any]:
@@ -139,7 +139,10 @@ def find_proxy(url: str) -> tuple[str, str]:
     host = parts.hostname or ""
     if not value or is_loopback(url) or _is_exempt(host, parts.port, proxies.get("no", "")):
         return "", ""
-    variable = next((name for name in os.environ if name.lower() == f"{scheme}_proxy"), "the proxy of this system")
+    twins = (
+        name for name, text in os.environ.items() if name.lower() == f"{scheme}_proxy" and trim_value(text) == value
+    )
+    variable = next(twins, "the proxy of this system")
     # curl takes an address without a scheme; desktops write socks:// for version 5.
     proxy = (value if "://" in value else f"http://{value}").replace("socks://", "socks5://", 1)
     try:
@@ -207,18 +210,15 @@ def _load_tls(variable: str, place: str, key_log: str) -> ssl.SSLContext:
     return context
 
 
-Transport = TypeVar("Transport", httpx2.AsyncHTTPTransport, httpx2.HTTPTransport)
+class _Router(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
+    """Sends each request on its way: the address decides on proxy and certificates, also after a redirect."""
 
-
-class _Ways(Generic[Transport]):
-    """The connections of one client. The address decides on proxy and certificates, also after a redirect."""
-
-    def __init__(self, transport: type[Transport], url: str) -> None:
+    def __init__(self, transport: type[httpx2.AsyncHTTPTransport | httpx2.HTTPTransport], url: str) -> None:
         self._transport = transport
-        self._transports: dict[tuple[str | None, object], Transport] = {}
-        self.find(url)  # what cannot be used is said before the first request
+        self._transports: dict[tuple[str | None, object], Any] = {}
+        self._find(url)  # what cannot be used is said before the first request
 
-    def find(self, url: str) -> Transport:
+    def _find(self, url: str) -> Any:
         way = choose_way(url)
         key = way["proxy"], way["verify"]
         if key not in self._transports:
@@ -228,43 +228,30 @@ class _Ways(Generic[Transport]):
             self._transports[key] = self._transport(limits=_LIMITS, **way)
         return self._transports[key]
 
-    def list(self) -> list[Transport]:
-        return [*self._transports.values()]
-
-
-class _AsyncRouter(httpx2.AsyncBaseTransport):
-    def __init__(self, url: str) -> None:
-        self._ways = _Ways(httpx2.AsyncHTTPTransport, url)
-
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         exchange = Exchange(request)
         try:
-            return exchange.wrap(await self._ways.find(str(request.url)).handle_async_request(request))
+            return exchange.wrap(await self._find(str(request.url)).handle_async_request(request))
+        except httpx2.TransportError as e:
+            exchange.write(e)
+            failure = e
+        raise _name_proxy(failure, request)
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        exchange = Exchange(request)
+        try:
+            return exchange.wrap(self._find(str(request.url)).handle_request(request))
         except httpx2.TransportError as e:
             exchange.write(e)
             failure = e
         raise _name_proxy(failure, request)
 
     async def aclose(self) -> None:
-        for transport in self._ways.list():
+        for transport in self._transports.values():
             await transport.aclose()
 
-
-class _Router(httpx2.BaseTransport):
-    def __init__(self, url: str) -> None:
-        self._ways = _Ways(httpx2.HTTPTransport, url)
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange = Exchange(request)
-        try:
-            return exchange.wrap(self._ways.find(str(request.url)).handle_request(request))
-        except httpx2.TransportError as e:
-            exchange.write(e)
-            failure = e
-        raise _name_proxy(failure, request)
-
     def close(self) -> None:
-        for transport in self._ways.list():
+        for transport in self._transports.values():
             transport.close()
 
 

@@ -90,6 +90,13 @@ def test_a_proxy_that_cannot_be_used_is_named(name: str, value: str, monkeypatch
     assert "NO_PROXY" in caught.value.hint
 
 
+def test_of_two_twins_the_one_that_counts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://good:1")
+    monkeypatch.setenv("http_proxy", "ftp://bad:1")
+    with pytest.raises(InputError, match="^http_proxy: "):
+        open_client(FAR)
+
+
 def test_a_socks_proxy_names_the_package_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://p:1")
     monkeypatch.setitem(sys.modules, "socksio", None)
