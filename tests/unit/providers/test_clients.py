@@ -93,7 +93,7 @@ def test_a_proxy_that_cannot_be_used_is_named(name: str, value: str, monkeypatch
 def test_of_two_twins_the_one_that_counts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://good:1")
     monkeypatch.setenv("http_proxy", "ftp://bad:1")
-    with pytest.raises(InputError, match="^http_proxy: "):
+    with pytest.raises(InputError, match=r"^http_proxy: "):
         open_client(FAR)
 
 
