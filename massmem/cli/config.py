@@ -12,10 +12,10 @@ import typer
 
 from massmem.cli.errors import DEBUG_LOGS
 from massmem.cli.options import AsJson, Config
-from massmem.cli.setup import Setup, choose_config, load_setup, read_environment
+from massmem.cli.setup import Setup, choose_config, load_checked, load_setup, read_environment
 from massmem.cli.streams import notify, write_json, write_out
 from massmem.config.home import expand_home, massmem_home
-from massmem.config.load import LoadedConfig, load_named
+from massmem.config.load import LoadedConfig
 from massmem.config.show import Setting, list_settings
 from massmem.config.yaml import format_path
 from massmem.core.text import make_printable
@@ -82,7 +82,7 @@ def schema_command() -> None:
 
 def _load(file: str | None) -> LoadedConfig:
     read_environment()
-    return load_named(file, os.environ, massmem_home())
+    return load_checked(file, massmem_home())
 
 
 def _format_yaml(rows: Sequence[Setting]) -> Iterator[tuple[str, str]]:

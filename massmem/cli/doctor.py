@@ -5,49 +5,54 @@ A check is a function that takes a DoctorContext and returns results, and a line
 
 import asyncio
 import hashlib
+import json
 import os
 import platform
 import re
 import secrets
 import shutil
 import sqlite3
-import stat
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import aclosing, asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from filelock import FileLock, Timeout
-from pydantic import SecretStr
 
 from massmem import __version__
 from massmem.cli.access import SECRET, SECRET_FILE, add_secret, needs_secret
-from massmem.cli.init import probe_model
-from massmem.cli.options import AsJson, Config
-from massmem.cli.setup import choose_config, read_environment, require_extra
+from massmem.cli.options import AsJson, Config, Record
+from massmem.cli.setup import choose_config, load_checked, read_environment, require_extra
 from massmem.cli.streams import MB, write_json, write_out
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
-from massmem.config.load import load_named
 from massmem.config.models import BackendConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
-from massmem.core.errors import ConfigError, MalformedResponse, MassmemError, ModelNotFound, StoreError, ToolServerError
+from massmem.core.errors import (
+    ConfigError,
+    MassmemError,
+    StoreError,
+    ToolServerError,
+    ToolsRefused,
+)
 from massmem.core.events import now
+from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.core.redact import redact, show_start
-from massmem.core.text import make_printable, one_line
+from massmem.core.text import format_dollars, make_printable, one_line
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.languages import is_english
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import USER, Episode, PersistentMemory, RecallOptions, Scope, Selection
+from massmem.providers import Providers
+from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
-from massmem.providers.presets import NO_KEY, PRESETS, Endpoint, resolve
+from massmem.providers.presets import NO_KEY, PRESETS, resolve
 from massmem.providers.weights import DEFAULT, models_folder, require_weights
 from massmem.providers.windows import find_window
 from massmem.render.text import pluralize
@@ -71,21 +76,19 @@ class Skip(Exception):
 class DoctorContext:
     home: Path
     environ: Mapping[str, str]
-    config: TeamConfig | None = None
-    """None when it cannot be read."""
+    config: TeamConfig | ConfigError | None = None
+    """The error when it cannot be read."""
     warnings: tuple[str, ...] = ()
     """Of the configuration."""
-    config_error: ConfigError | None = None
-    """Why the configuration cannot be read."""
     offline: bool = False
     """Contact no server."""
 
     @property
     def team(self) -> TeamConfig:
         """The configuration. Raises Skip: it is invalid."""
-        if self.config is None:
-            raise Skip("needs a valid configuration")
-        return self.config
+        if isinstance(self.config, TeamConfig):
+            return self.config
+        raise Skip("needs a valid configuration")
 
     @property
     def memory(self) -> PersistentMemoryConfig:
@@ -219,54 +222,38 @@ async def check_permissions(context: DoctorContext) -> Sequence[CheckResult]:
         return [fail(f"{home} is not writable", f"become its owner: sudo chown -R $(id -un) '{home}'")]
     # A private folder protects what is inside of it.
     private = [home, *(path for path in home.iterdir() if not path.is_symlink() and path.name not in _PUBLIC)]
-    readable = [path for path in private if _is_open_to_others(path)]
+    readable = [path for path in private if path.stat().st_mode & 0o077]
     if readable:
         fix = f"chmod go-rwx '{home}' '{home}'/*"
         return [fail(f"{home}: other users have access", fix, *(str(path) for path in readable[:_MAX_PATHS]))]
     return [ok(f"{home}: private")]
 
 
-def _is_open_to_others(path: Path) -> bool:
-    with suppress(OSError):
-        return bool(stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO))
-    return False
-
-
-_COMPLETE_LISTS = ("ollama", "lmstudio", "vllm")
-"""Servers that list all their models; the others also accept names that they do not list."""
 _MAX_TOOLS = 10
 
 
 async def check_config(context: DoctorContext) -> Sequence[CheckResult]:
     """Check that the configuration is valid."""
-    if context.config is None:
-        problems = context.config_error.problems if context.config_error else []
-        hint = context.config_error.hint if context.config_error else ""
-        text = f"{pluralize(len(problems), 'problem')} in the configuration"
-        fix = hint or "correct these lines; massmem config validate reports what is left"
-        return [fail(text, fix, *problems)]
-    agents = ", ".join(agent.id for agent in context.config.agents)
-    return [ok(f"{context.config.source}: {agents}", *context.warnings)]
+    if isinstance(error := context.config, ConfigError):
+        fix = error.hint or "correct these lines; massmem config validate reports what is left"
+        return [fail(f"{pluralize(len(error.problems), 'problem')} in the configuration", fix, *error.problems)]
+    agents = ", ".join(agent.id for agent in context.team.agents)
+    return [ok(f"{context.team.source}: {agents}", *context.warnings)]
 
 
 async def check_models(context: DoctorContext) -> Sequence[CheckResult]:
-    """Check the key and the model of every distinct backend, all at the same time."""
-    backends = _group_backends(context.team)
-    return await asyncio.gather(*(_check_backend(backend, agents, context) for backend, agents in backends))
+    """Check every distinct backend, all at the same time: its key, its model, and what its server can do."""
+    agents: dict[tuple[object, ...], list[str]] = {}
+    backends: dict[tuple[object, ...], BackendConfig] = {}
+    for agent in context.team.agents:
+        key = agent.backend.type, agent.backend.model, agent.backend.base_url, agent.backend.api_key
+        backends.setdefault(key, agent.backend)
+        agents.setdefault(key, []).append(agent.id)
+    rows = ((backend, f"{', '.join(agents[key])}: {backend.label}") for key, backend in backends.items())
+    return await asyncio.gather(*(_check_backend(backend, name, context) for backend, name in rows))
 
 
-def _group_backends(team: TeamConfig) -> list[tuple[BackendConfig, str]]:
-    """Return the distinct backends with the agents that use them."""
-    groups: dict[tuple[object, ...], tuple[BackendConfig, list[str]]] = {}
-    for agent in team.agents:
-        backend = agent.backend
-        key = backend.type, backend.model, backend.base_url, backend.api_key
-        groups.setdefault(key, (backend, []))[1].append(agent.id)
-    return [(backend, ", ".join(agents)) for backend, agents in groups.values()]
-
-
-async def _check_backend(backend: BackendConfig, agents: str, context: DoctorContext) -> CheckResult:
-    name = f"{agents}: {backend.label}"
+async def _check_backend(backend: BackendConfig, name: str, context: DoctorContext) -> CheckResult:
     try:
         match PRESETS[backend.type].kind:
             case "scripted":
@@ -293,37 +280,71 @@ def _check_weights(backend: BackendConfig, name: str) -> CheckResult:
     return ok(f"{name}: {path}", f"SHA-256 {digest}, read in {time.monotonic() - started:.1f} s")
 
 
+_COUNT = {"type": "object", "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}},
+          "required": ["numbers"], "additionalProperties": False}  # fmt: skip
+_EXCHANGE = (
+    ChatRequest(
+        (ChatMessage("user", "Call the tool `count` with the whole numbers from 1 to 9."),),
+        purpose="answer",
+        tools=(ToolSpec("count", "Take the numbers.", _COUNT),),
+    ),
+    ChatRequest((ChatMessage("user", "Give the whole numbers from 1 to 9 as JSON."),), purpose="answer", schema=_COUNT),
+)
+"""A request with a tool, and one with a schema."""
+_EXCHANGE_TOKENS = 2_000
+"""Of each reply: the newest models think before the shortest."""
+
+
 async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorContext) -> CheckResult:
-    endpoint = resolve(backend, context.environ)
+    """Ask for a tool call and for JSON; say what came."""
+    endpoint, learnt = resolve(backend, context.environ), LearntModels(context.home)
     key = "no key needed" if endpoint.key == NO_KEY else f"key {show_start(endpoint.key)}"
     if context.offline:
         return CheckResult("", "skipped", f"{name}: {key}, not tried (--offline)")
-    answer = await _try_endpoint(backend, endpoint)
-    learnt = LearntModels(context.home)
+    limits = {"max_tokens": _EXCHANGE_TOKENS, "max_retries": 0, "thinking_tokens": None}
+    providers, started = Providers(learnt), time.monotonic()
+    try:
+        provider = await providers.open(backend.model_copy(update=limits))
+        called, called_in = await _ask_in_pieces(provider, _EXCHANGE[0])
+        written, written_in = await _ask_in_pieces(provider, _EXCHANGE[1])
+    finally:
+        await providers.close()
+    usage, seconds = called.usage + written.usage, time.monotonic() - started
+    abilities = {
+        "streams": max(called_in, written_in) > 1,
+        "calls a tool": any(call.name == "count" and _fits(call.arguments) for call in called.tool_calls),
+        "follows a schema": _fits(written.text),
+        "reports its tokens": usage.reported,
+        "sees pictures": provider.abilities.vision,
+    }
+    can = ["answers", *(ability for ability, is_there in abilities.items() if is_there)]
+    cannot = ", ".join(ability for ability, is_there in abilities.items() if is_there is False)
     window = await find_window(backend, context.environ, learnt)
-    text = f"{endpoint.base_url}, {key}, window {window.tokens:,} tokens ({window.source})"
-    return ok(f"{name}: {answer}", text, *learnt.describe_refusals(endpoint))
+    return ok(
+        f"{name}: {', '.join(can)}",
+        f"{endpoint.base_url}, {key}, window {window.tokens:,} tokens ({window.source})",
+        f"two requests: {usage.prompt + usage.completion:,} tokens, {format_dollars(usage.cost)}, {seconds:.1f} s",
+        *([f"not in this exchange: {cannot}"] if cannot else []),
+        *learnt.describe_refusals(endpoint),
+    )
 
 
-async def _try_endpoint(backend: BackendConfig, endpoint: Endpoint) -> str:
-    """Check the model and the key by the server's list of models, else by a tiny request. Raises ProviderError."""
-    from massmem.providers.discovery import list_models
-
-    names: list[str] = []
-    with suppress(ModelNotFound, MalformedResponse):  # the server has no list
-        names = [model.name for model in await list_models(backend.type, endpoint)]
-    if {endpoint.model, f"{endpoint.model}:latest"} & set(names) or (names and backend.type == "llamacpp"):
-        return "the server has the model" if endpoint.key == NO_KEY else "key accepted, model available"
-    if backend.type in _COMPLETE_LISTS:
-        raise _missing_model(backend, endpoint, names)
-    return f"answered in {await probe_model(backend):.1f} s"
+async def _ask_in_pieces(provider: ChatProvider, request: ChatRequest) -> tuple[Reply, int]:
+    """Return the reply, and in how many pieces it came; an empty one when the model takes no tools."""
+    reply, pieces = Reply(), 0
+    with suppress(ToolsRefused):
+        async with aclosing(provider.stream(request)) as chunks:
+            async for chunk in chunks:
+                reply.feed(chunk)
+                pieces += isinstance(chunk, TextChunk | ReasoningChunk)
+    return reply, pieces
 
 
-def _missing_model(backend: BackendConfig, endpoint: Endpoint, names: Sequence[str]) -> ModelNotFound:
-    near = get_close_matches(endpoint.model, names, 3, 0.4) or list(names[:5])
-    load = f"ollama pull {endpoint.model}" if backend.type == "ollama" else "load it there"
-    fix = f"{load}, or set backend.model to one of: {', '.join(near)}" if near else load
-    return ModelNotFound(f"{endpoint.base_url} has no model {endpoint.model!r}", fix)
+def _fits(text: str) -> bool:
+    try:
+        return bool([*json.loads(text)["numbers"]])
+    except (ValueError, TypeError, LookupError):
+        return False
 
 
 async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
@@ -332,8 +353,7 @@ async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
     if not servers:
         raise Skip("no agent has tool servers")
     Toolboxes(context.team.agents).check()
-    if context.offline:
-        raise Skip(f"{pluralize(len(servers), 'tool server')}: not started (--offline)")
+    context.require_network(pluralize(len(servers), "tool server"))
     server_class = await asyncio.to_thread(load_server_class)
     return await asyncio.gather(*(_check_tool_server(agent, server_class(server)) for agent, server in servers))
 
@@ -406,26 +426,21 @@ async def check_keys(context: DoctorContext) -> Sequence[CheckResult]:
     """Check that each provider has the key that it needs."""
     from massmem.memory.mem0 import list_key_variables
 
-    settings = context.memory
-    sections = {"embedding": settings.embedding} | ({"llm": settings.llm} if settings.llm is not None else {})
-    results = [
-        _check_key(name, section.api_key, list_key_variables(section.provider, name), context.environ)
-        for name, section in sections.items()
-    ]
+    settings, results = context.memory, list[CheckResult]()
+    for name, section in (("embedding", settings.embedding), ("llm", settings.llm)):
+        variables = list_key_variables(section.provider, name) if section else ()
+        variable = next((variable for variable in variables if context.environ.get(variable)), None)
+        if section is not None and section.api_key is not None:
+            start = show_start(section.api_key.get_secret_value())
+            results.append(ok(f"{name}.api_key is configured (starts with: {start})"))
+        elif section is not None and not variables:
+            results.append(ok(f"{name}: no key needed"))
+        elif variable is not None:
+            results.append(ok(f"{variable} found (starts with: {show_start(context.environ[variable])})"))
+        elif variables:
+            text = f"{' or '.join(variables)} is not set, and {name} needs it"
+            results.append(fail(text, f"run `export {variables[0]}=...`"))
     return list(dict.fromkeys(results))  # both may use the same key
-
-
-def _check_key(
-    section: str, key: SecretStr | None, variables: Sequence[str], environ: Mapping[str, str]
-) -> CheckResult:
-    if key is not None:
-        return ok(f"{section}.api_key is configured (starts with: {show_start(key.get_secret_value())})")
-    if not variables:
-        return ok(f"{section}: no key needed")
-    variable = next((name for name in variables if environ.get(name)), None)
-    if variable is None:
-        return fail(f"{' or '.join(variables)} is not set, and {section} needs it", f"run `export {variables[0]}=...`")
-    return ok(f"{variable} found (starts with: {show_start(environ[variable])})")
 
 
 async def check_embedding(context: DoctorContext) -> Sequence[CheckResult]:
@@ -435,7 +450,7 @@ async def check_embedding(context: DoctorContext) -> Sequence[CheckResult]:
     config = context.memory.embedding
     if config.provider not in _LOCAL_EMBEDDERS:
         context.require_network(config.provider)
-    embedder = await asyncio.to_thread(open_embedder, config, context.environ, context.home)
+    embedder = await asyncio.to_thread(open_embedder, config, context.environ)
     if embedder is None:
         raise Skip("not configured: memories are found by words alone")
     vector = (await asyncio.to_thread(embedder.embed, [SAMPLE]))[0]
@@ -620,20 +635,22 @@ async def doctor_command(
     offline: Annotated[
         bool, typer.Option("--offline", help="Contact no server: keys are found, but not tried.")
     ] = False,
+    record: Record = None,
     as_json: AsJson = False,
 ) -> int:
     """Check everything that a question needs, and say what to fix.
 
-    Keys are tried, with a list of models or a request of a few tokens. Exit code 1 when a check failed.
+    Keys are tried with the list of models, and each model with two small requests, whose cost is shown. Exit code 1
+    when a check failed.
     """
     chosen = choose_config(file, config)
     read_environment()
     context = DoctorContext(massmem_home(), os.environ, offline=offline)
     try:
-        loaded = load_named(chosen, os.environ, context.home)
+        loaded = load_checked(chosen, context.home)
         context = replace(context, config=loaded.team, warnings=tuple(loaded.warnings))
     except ConfigError as e:
-        context = replace(context, config_error=e)
+        context = replace(context, config=e)
     results: list[CheckResult] = []
     for name, check in CHECKS.items():  # one after the other: two of them may need the same lock
         results += (new := await run_check(name, check, context))

@@ -16,13 +16,12 @@ from massmem.config.home import make_home, massmem_home
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
 from massmem.core.errors import ConfigError, DownloadError, InputError, MassmemError, ProviderError
 from massmem.core.text import make_printable
-from massmem.providers.catalogue import fetch_prices, read_date
 from massmem.providers.discovery import find_local_servers
 from massmem.providers.downloads import ask_hub_for_hash, fetch_weights, list_sources
 from massmem.providers.learnt import LearntModels
 from massmem.providers.local import CONTEXT_WINDOW
 from massmem.providers.presets import PRESETS, Endpoint, resolve
-from massmem.providers.pricing import find_token_prices, list_name_of
+from massmem.providers.pricing import fetch_prices, find_token_prices, list_name_of, read_date
 from massmem.providers.weights import (
     DEFAULT,
     FETCH_COMMAND,

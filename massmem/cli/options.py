@@ -17,7 +17,7 @@ import typer
 from massmem import __version__
 from massmem.cli.commands import ASK, COMMANDS, format_overview, load_command, load_program
 from massmem.cli.streams import notify
-from massmem.config.home import massmem_home
+from massmem.config.home import RECORD_VARIABLE, make_file, massmem_home
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.text import one_line
 from massmem.session.registry import Registry
@@ -324,6 +324,25 @@ NewHome = Annotated[
     bool,
     typer.Option("--new-home", help="Begin anew when the database of the sessions is lost; sessions.json is moved."),
 ]
+
+
+def start_recording(file: str | None) -> str | None:
+    """Have what goes over the wire written to a file; return its name. Raises HomeError: it cannot be written."""
+    if file is not None:
+        path = Path(file).absolute()
+        make_file(path)
+        os.environ[RECORD_VARIABLE] = str(path)
+    return file
+
+
+Record = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write all requests to models and their replies to this file, without keys.",
+        callback=start_recording,
+    ),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process runs a turn of the session.")]
 
 
@@ -362,6 +381,7 @@ def ask(
     wait: Wait = False,
     is_single: IsSingle = False,
     debug: Annotated[bool, typer.Option("--debug", help="Write a log to .massmem/massmem_logs/.")] = False,
+    record: Record = None,
     new_home: NewHome = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:

@@ -23,6 +23,7 @@ from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.tools.answer_schema import check_schema
 from massmem.tools.documents import Document, add_document, read_document, read_picture
+from massmem.tools.encodings import decode_text
 
 MAX_CHARACTERS = 1_000_000
 """Of a question, with the texts that are added to it."""
@@ -53,8 +54,8 @@ class Question:
 def read_question(argument: str | None, *, has_files: bool, quiet: bool = False) -> Question | None:
     """Return the question: the argument, then what is piped in.
 
-    Bytes of standard input that are not UTF-8 become U+FFFD. Blocks until standard input ends; a terminal is read only
-    for the argument "-". has_files: files will be added to it.
+    Standard input may have any encoding that a file may have; what is no text in it becomes U+FFFD. Blocks until it
+    ends; a terminal is read only for the argument "-". has_files: files will be added to it.
 
     Returns:
         None when there is no argument and nothing on standard input.
@@ -169,7 +170,13 @@ def _read_stdin() -> str:
         data = sys.stdin.buffer.read(MAX_CHARACTERS * 4 + 1)
     except OSError as e:
         raise InputError(f"standard input cannot be read: {e.strerror or e}", HOW_TO_ASK) from e
-    return clean_text(data.decode(errors="replace"))
+    try:
+        text, note = decode_text("standard input", data)
+    except InputError:
+        return clean_text(data.decode(errors="replace"))
+    if note:
+        notify(note)
+    return text
 
 
 def _has_input() -> bool:

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -18,7 +18,15 @@ from dotenv.parser import parse_stream
 from massmem.cli.keys import read_keys
 from massmem.cli.streams import notify
 from massmem.config.home import massmem_home
-from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_named
+from massmem.config.load import (
+    EXAMPLES,
+    PROVIDERS_BY_KEY,
+    LoadedConfig,
+    default_config_path,
+    find_config,
+    load_named,
+    resolve_agents,
+)
 from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
 from massmem.config.yaml import decode_settings
 from massmem.core.errors import InputError, MassmemError, UnknownSessionError
@@ -158,13 +166,23 @@ def load_team(
     Raises:
         ConfigError, InputError
     """
-    loaded = load_named(config, os.environ, home)
+    loaded = load_checked(config, home)
     team = loaded.team
     for warning in loaded.warnings if warn else ():
         notify(warning)
     if limits:
         team = team.model_copy(update={"coordination": team.coordination.model_copy(update=dict(limits))})
     return team if store else team.model_copy(update={"store": StoreConfig(url=NO_STORE), "session_id": None})
+
+
+def load_checked(config: str | None, home: Path) -> LoadedConfig:
+    """Load a configuration as `load_named`; its warnings also name the packages that its memory lacks."""
+    from massmem.memory.mem0 import list_missing_packages
+
+    loaded = load_named(config, os.environ, home)
+    memories = [resolved.memory for resolved in resolve_agents(loaded.team, os.environ)]
+    missing = dict.fromkeys(line for memory in memories for line in list_missing_packages(memory))
+    return replace(loaded, warnings=[*loaded.warnings, *missing])
 
 
 def load_server_teams(config: TeamConfig, home: Path) -> dict[str, TeamConfig]:

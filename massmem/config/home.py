@@ -70,6 +70,10 @@ def make_folder(folder: Path) -> None:
         raise _no_permission(folder, "no permission to write, or a read-only file system")
 
 
+RECORD_VARIABLE = "MASSMEM_RECORD"
+"""Names the file to which every exchange with a server is written."""
+
+
 def make_file(path: Path) -> None:
     """Create the file if it is missing, and give it mode 0600.
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -21,6 +20,9 @@ from massmem.config.models import (
     Section,
     TeamConfig,
     clean_store_url,
+    complete_address,
+    find_key_problem,
+    is_address,
 )
 from massmem.config.yaml import (
     MAX_SHOWN,
@@ -116,9 +118,11 @@ def _clean_values(data: dict[str, Any], report: Report, path: KeyPath = ()) -> N
             _clean_values(inner, report, key_path if inner is value else inner_path)
         is_secret = is_secret_key(key) or path[-1:] == ("headers",)
         if isinstance(value, str) and (key in _ADDRESSES or is_secret):
-            data[key] = trim_value(value)
+            data[key] = trim_value(value) if is_secret or key == "host" else complete_address(value)
             if is_secret and _BREAK.search(data[key]):
                 report.add(key_path, "has a line break in it: give one line")
+            elif key == "api_key" and (problem := find_key_problem(data[key], required=False)):
+                report.add(key_path, problem)
     if path == ("store",) and isinstance(data.get("url"), str):
         data["url"] = clean_store_url(data["url"])
 
@@ -453,14 +457,7 @@ def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
 
 
 def _check_address(url: Any, path: KeyPath, report: Report) -> None:
-    if not isinstance(url, str):
-        return
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good:
+    if isinstance(url, str) and not is_address(url):
         report.add(path, f"{report.describe_value(path, url)} must be an address such as http://localhost:8080")
 
 

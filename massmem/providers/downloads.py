@@ -31,6 +31,7 @@ from filelock import FileLock, Timeout
 
 from massmem.config.home import expand_home, open_private
 from massmem.core.errors import DownloadError, HomeError, MachineError
+from massmem.providers.clients import open_blocking_client
 from massmem.providers.failures import find_wrong_address
 from massmem.providers.weights import (
     MAGIC,
@@ -124,8 +125,8 @@ def ask_hub_for_hash(weights: Weights) -> Weights:
     """
     url = f"{_hub()}/api/models/{weights.repository}/tree/main"
     try:
-        reply = httpx2.get(url, timeout=_HUB_SECONDS, follow_redirects=True, headers={"User-Agent": "massmem"})
-        reply.raise_for_status()
+        with open_blocking_client(url, timeout=_HUB_SECONDS, follow_redirects=True) as client:
+            reply = client.get(url, headers={"User-Agent": "massmem"}).raise_for_status()
         (entry,) = [entry for entry in reply.json() if entry["path"] == weights.file]
         return replace(weights, sha256=str(entry["lfs"]["oid"]).removeprefix("sha256:"), size=int(entry["size"]))
     except (httpx2.HTTPError, httpx2.InvalidURL) as e:
@@ -154,7 +155,8 @@ def fetch_weights(
     """
     target = folder / weights.file
     try:
-        _make_private_folder(folder)
+        for missing in [path for path in (*reversed(folder.parents), folder) if not path.exists()]:
+            missing.mkdir(mode=0o700, exist_ok=True)
         with _lock(target, notify):
             if not _is_present(target, weights, notify):
                 _fetch_from_any(weights, sources, target, progress, notify)
@@ -263,7 +265,7 @@ def _copy_file(path: Path, partial: Path, progress: Progress) -> None:
 def _download(source: FromUrl, partial: Path, size: int | None, progress: Progress) -> None:
     """Download the rest. A connection that is cut is opened again, as long as each brings something."""
     # Redirects lead to the hub's storage; httpx2 sends a password in the URL to the first host only.
-    with httpx2.Client(follow_redirects=True, timeout=source.timeout) as client:
+    with open_blocking_client(source.url, follow_redirects=True, timeout=source.timeout) as client:
         for attempt in range(_MAX_CUTS):
             before = _length(partial)
             try:
@@ -431,11 +433,6 @@ def _lock(target: Path, notify: Notify) -> Generator[None]:
         yield
     finally:
         lock.release()
-
-
-def _make_private_folder(folder: Path) -> None:
-    for missing in [p for p in (*reversed(folder.parents), folder) if not p.exists()]:
-        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def _sha256(path: Path) -> str:

@@ -636,9 +636,13 @@ def _read_numbers(text: str) -> tuple[int | None, int | None]:
     return next(larger, None), window
 
 
+SHORTEST_KEY = 8
+"""Characters; a shorter word is no secret, and would be taken out of others."""
+
+
 def clean_message(text: str, key: str = "") -> str:
     """Return the text as one line of at most 300 characters, without secrets and control characters."""
-    if key:
+    if len(key) >= SHORTEST_KEY:
         text = text.replace(key, REDACTED)
     text = redact(text[: 20 * _MAX_MESSAGE])
     text = " ".join(_CONTROL.sub(" ", text).split())

@@ -3,31 +3,22 @@
 import asyncio
 import logging
 import os
-import ssl
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
-    Callable,
     Collection,
-    Iterable,
-    Iterator,
     Mapping,
 )
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit
 
-import anyio
 import httpx2
 
 from massmem.config.models import BackendConfig
 from massmem.core.errors import (
-    MalformedResponse,
     ModelNotFound,
     ProviderConnectionError,
     ProviderError,
@@ -39,7 +30,9 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import ChatRequest, Chunk, NoticeChunk, RetryChunk, ToolCallChunk
 from massmem.providers.base import AlwaysReady, ChatProvider, ProviderFactory
+from massmem.providers.clients import CONNECT_TIMEOUT, http_client, kind_of
 from massmem.providers.dialects import ToolDialect, settle_calls, sign_call
+from massmem.providers.discovery import read_models
 from massmem.providers.failures import (
     ErrorContext,
     ErrorReply,
@@ -58,9 +51,6 @@ from massmem.providers.retry import LocalPauses, Pause, Pauses, Retrier, RetryBu
 
 log = logging.getLogger(__name__)
 
-LONGEST_REPLY = 50_000_000
-"""Bytes, decompressed; the longest replies of today's models, an event per token, have 30 million."""
-
 _USAGE_PATIENCE = 5.0
 """Seconds for the usage of a reply that is whole."""
 OPENAI_TOOLS = 128
@@ -71,33 +61,6 @@ _REFUSED = (400, 422, 500, 501)
 
 _LIST_PATIENCE = 3.0
 """Seconds for the list of models, when the one that was asked does not exist."""
-_CONNECT_TIMEOUT = 10.0
-"""Seconds."""
-_UNKNOWN_ENCODINGS = ("br", "zstd", "compress", "x-compress", "dcb", "dcz")
-_GZIP, _GZIP_BITS = b"\x1f\x8b", zlib.MAX_WBITS | 16
-_PIECE = 65_536
-"""Bytes that are decompressed at a time."""
-
-# SDKs let these through while a reply is being read.
-HTTP_ERRORS: Mapping[type[Exception], type[ProviderError]] = {
-    httpx2.TimeoutException: ProviderTimeout,
-    httpx2.TransportError: ProviderConnectionError,
-    httpx2.UnsupportedProtocol: RequestRejected,
-    httpx2.LocalProtocolError: RequestRejected,
-    httpx2.SSEError: MalformedResponse,
-    httpx2.DecodingError: MalformedResponse,
-    httpx2.HTTPError: RequestRejected,
-    httpx2.InvalidURL: RequestRejected,
-    httpx2.CookieConflict: RequestRejected,
-    httpx2.StreamError: ProviderConnectionError,
-    ssl.SSLError: ProviderConnectionError,
-    TimeoutError: ProviderTimeout,
-    anyio.EndOfStream: ProviderConnectionError,
-    OSError: ProviderConnectionError,
-    # A chunk that is no JSON, no text, or nested without end.
-    ValueError: MalformedResponse,
-    RecursionError: MalformedResponse,
-}
 
 Client = TypeVar("Client")
 SdkStream = Any
@@ -114,7 +77,7 @@ class ApiFactory(ProviderFactory, Generic[Client]):
         """
         self._learnt = learnt or LearntModels()
         self._pauses = pauses or LocalPauses()
-        self._clients: dict[tuple[str, str], Client] = {}
+        self._clients: dict[tuple[str, str, str], Client] = {}
         self._connections: list[httpx2.AsyncClient] = []
         self._budgets: dict[str, RetryBudget] = {}
 
@@ -125,13 +88,12 @@ class ApiFactory(ProviderFactory, Generic[Client]):
             MissingKeyError, ConfigError: see presets.resolve.
         """
         endpoint = resolve(backend, os.environ)
-        client = self._clients.get((endpoint.base_url, endpoint.key))
-        if client is None:
-            connections = http_client(endpoint)
-            self._connections.append(connections)
-            client = self._clients[endpoint.base_url, endpoint.key] = self._make_client(endpoint, connections)
+        same = endpoint.base_url, endpoint.query, endpoint.key
+        if same not in self._clients:
+            self._connections.append(http_client(endpoint))
+            self._clients[same] = self._make_client(endpoint, self._connections[-1])
         budget = self._budgets.setdefault(endpoint.base_url, RetryBudget())
-        return self._make_provider(client, backend, endpoint, budget, Pause.of(endpoint, self._pauses))
+        return self._make_provider(self._clients[same], backend, endpoint, budget, Pause.of(endpoint, self._pauses))
 
     async def close(self) -> None:
         connections = self._connections.copy()
@@ -307,22 +269,11 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
             return failure
         names: list[str] = []
         try:
-            async with asyncio.timeout(_LIST_PATIENCE):
-                async for model in self._list_models():
-                    names.append(model)
-        except (
-            AttributeError,
-            TypeError,
-            LookupError,
-            *self.sdk_errors,
-        ) as e:  # a list of another form fails in the SDK
+            names = [model.name for model in await read_models(self._backend.type, self._endpoint, _LIST_PATIENCE)]
+        except ProviderError as e:
             log.info("the models of %s could not be listed: %s", self._endpoint.base_url, type(e).__name__)
         near = get_close_matches(self._endpoint.model, names, 3, 0.5)
         return ModelNotFound(failure.message, f"Did you mean {' or '.join(near)}? {failure.hint}") if near else failure
-
-    @abstractmethod
-    def _list_models(self) -> AsyncIterator[str]:
-        """Yield the names of the models that the server offers."""
 
     async def _receive(self, response: httpx2.Response, reader: ReplyReader) -> AsyncGenerator[Any, None]:
         """Yield the elements of a reply, whatever its content type. The SDKs' decoders end it at one odd element.
@@ -350,7 +301,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         if in_stream and issubclass(kind, ProviderConnectionError):
             kind = StreamInterrupted
         if kind is ProviderTimeout:
-            patience = f"nothing for {self._backend.timeout:g} s, or no connection in {_CONNECT_TIMEOUT:g} s"
+            patience = f"nothing for {self._backend.timeout:g} s, or no connection in {CONNECT_TIMEOUT:g} s"
             return self._context.error(kind, f"no answer: {patience}")
         cause = error.__cause__ or error  # the SDK itself says only "Connection error"
         text = str(cause) or type(cause).__name__
@@ -360,90 +311,3 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         reason = find_wrong_address(error)
         return self._context.error(WrongAddress if reason else kind, f"{host}: {reason or text}")
-
-
-def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
-    """Return a client for one endpoint. Blocks for a moment."""
-    # A redirect would carry the prompt to an address that nobody configured. A proxy is for the world outside.
-    # Plain http has no certificates to verify, and loading them takes 30 to 80 ms.
-    return httpx2.AsyncClient(
-        verify=endpoint.base_url.startswith("https:"),
-        follow_redirects=False,
-        trust_env=not endpoint.loopback,
-        limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
-        event_hooks={"response": [_limit_reply]},
-    )
-
-
-async def _limit_reply(response: httpx2.Response) -> None:
-    """Bound what a reply may take of the memory, compressed or not."""
-    encoding = response.headers.pop("content-encoding", "").lower()
-    if encoding in _UNKNOWN_ENCODINGS:
-        raise httpx2.DecodingError(f"the server compresses its replies with {encoding!r}, which nobody asked for")
-    assert isinstance(response.stream, httpx2.AsyncByteStream)  # the client is asynchronous
-    response.stream = _BoundedStream(response.stream, deflated="deflate" in encoding)
-
-
-class _BoundedStream(httpx2.AsyncByteStream):
-    """The bytes of a reply, decompressed in small pieces: a few kilobytes can stand for gigabytes.
-
-    What they are is read from the first of them. Servers call a reply compressed that is not, and put other words
-    (none, utf-8) in the place of an encoding.
-    """
-
-    def __init__(self, stream: httpx2.AsyncByteStream, *, deflated: bool) -> None:
-        self._stream = stream
-        self._deflated = deflated
-        self._length = 0
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Raise httpx2.DecodingError for more bytes than any reply has, and for what cannot be decompressed."""
-        head, decompress = b"", None
-        async for block in self._stream:
-            if decompress is None and len(head := head + block) < 2:
-                continue
-            block, head = (block, b"") if decompress else (head, b"")
-            decompress = decompress or self._choose(block)
-            for piece in decompress(block):
-                self._count(piece)
-                yield piece
-        self._count(head)
-        yield head
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def _count(self, piece: bytes) -> None:
-        self._length += len(piece)
-        if self._length > LONGEST_REPLY:
-            raise httpx2.DecodingError(f"the reply has more than {LONGEST_REPLY:,} bytes")
-
-    def _choose(self, head: bytes) -> Callable[[bytes], Iterable[bytes]]:
-        """Return what decompresses a reply that begins with these bytes."""
-        if head.startswith(_GZIP):
-            return partial(_decompress, zlib.decompressobj(_GZIP_BITS))
-        for bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS) if self._deflated else ():
-            with suppress(zlib.error):  # with a header, or without; or not at all
-                zlib.decompressobj(bits).decompress(head, _PIECE)
-                return partial(_decompress, zlib.decompressobj(bits))
-        return lambda block: (block,)
-
-
-def _decompress(decompressor: Any, block: bytes) -> Iterator[bytes]:
-    try:
-        while block:
-            yield decompressor.decompress(block, _PIECE)
-            block = decompressor.unconsumed_tail
-    except zlib.error as e:
-        raise httpx2.DecodingError(f"the compressed reply is damaged: {e}") from e
-
-
-def timeouts(seconds: float) -> httpx2.Timeout:
-    """Return the limits of a request: seconds without any byte, and 10 seconds at most for the connection."""
-    return httpx2.Timeout(seconds, connect=min(seconds, _CONNECT_TIMEOUT))
-
-
-def kind_of(error: Exception, table: Mapping[type[Exception], type[ProviderError]]) -> type[ProviderError]:
-    """Return the table's entry for the most derived class of `error`, or of the HTTP error that it wraps."""
-    cause = error.__cause__ if isinstance(error.__cause__, tuple(HTTP_ERRORS)) else error
-    return next(table[cls] for cls in type(cause).__mro__ if cls in table)

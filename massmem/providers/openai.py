@@ -4,7 +4,7 @@ OpenAI's newest models take tools on the Responses API only (massmem.providers.r
 chat completions.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, cast
@@ -27,9 +27,10 @@ from massmem.core.errors import (
 from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, clean_text
 from massmem.providers import responses
 from massmem.providers.base import data_url, end_with_user, fits_strict, portable_schema
+from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import Refusal
-from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, timeouts
+from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.normaliser import ChatReader, ReplyReader
 from massmem.providers.presets import PRESETS, Endpoint
 from massmem.providers.retry import Pause, RetryBudget
@@ -72,9 +73,11 @@ class OpenAIFactory(ApiFactory[AsyncOpenAI]):
 
     def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncOpenAI:
         client = AsyncOpenAI(api_key=endpoint.key, base_url=endpoint.base_url, http_client=connections, max_retries=0)
-        if endpoint.base_url != PRESETS["openai"].base_url:
-            # The SDK reads them from OPENAI_ORG_ID and OPENAI_PROJECT_ID; they are for OpenAI only.
+        if endpoint.takes_environment:
+            check_headers("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
+        else:  # the SDK has read these variables, which are for OpenAI only
             client.organization = client.project = None
+            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
         return client
 
     def _make_provider(
@@ -144,10 +147,6 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         if "input" in body:
             return responses.ResponseReader(request, self._context)
         return ChatReader(request, self._context)
-
-    async def _list_models(self) -> AsyncIterator[str]:
-        async for model in self._client.models.list(timeout=timeouts(self._backend.timeout)):
-            yield model.id
 
 
 def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:

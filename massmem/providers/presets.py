@@ -1,12 +1,19 @@
 """What is known about each backend type, in one table, and how a backend finds its endpoint and key."""
 
-import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
-from massmem.config.models import BackendConfig, BackendType
+from massmem.config.models import (
+    BackendConfig,
+    BackendType,
+    complete_address,
+    find_key_problem,
+    is_address,
+    is_loopback,
+)
 from massmem.core.errors import ConfigError, MissingKeyError
 from massmem.core.messages import ToolChoice
 from massmem.core.text import trim_value
@@ -133,6 +140,10 @@ class Endpoint:
     completion_limit: CompletionLimit
     own: bool = False
     """These are OpenAI's servers, at OpenAI or Azure: they have all options of their API."""
+    query: str = ""
+    """Goes with every request: what the address has behind a question mark."""
+    takes_environment: bool = False
+    """It is the provider's own, or the environment names it: the headers that the environment sets are meant for it."""
 
 
 def check_key(backend: BackendConfig, environ: Mapping[str, str]) -> None:
@@ -149,16 +160,18 @@ def check_key(backend: BackendConfig, environ: Mapping[str, str]) -> None:
 def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
     """Return the endpoint of a backend that is reached over HTTP. Raises as check_key does."""
     preset = PRESETS[backend.type]
-    base_url = find_base_url(backend, environ)
+    base_url, _, query = find_base_url(backend, environ).partition("?")
     loopback = is_loopback(base_url)
     key = _find_key(backend, preset, environ, required=preset.needs_key and not loopback)
-    if base_url == preset.base_url:
+    host = urlsplit(base_url).hostname or ""
+    is_provider = f".{host}".endswith(f".{urlsplit(preset.base_url).hostname}")
+    if is_provider and not loopback:
         _check_owner(key, backend.type)
     model = backend.model or preset.default_model
     if not model:
         raise ConfigError([f"backend.model: name the model to use with {backend.type!r}"])
     # Compatible servers know max_tokens; only OpenAI's own newer models insist on the other name.
-    is_own = base_url == preset.base_url or backend.type == "azure_openai"
+    is_own = is_provider or backend.type == "azure_openai"
     own = is_own and preset.completion_limit == "max_completion_tokens"
     return Endpoint(
         base_url=base_url,
@@ -168,6 +181,9 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
         abilities=_abilities_of(backend, preset, own=own),
         completion_limit=preset.completion_limit if is_own else "max_tokens",
         own=own,
+        query=query,
+        # The SDKs read variables of OpenAI and Anthropic, also for servers that only speak their protocols.
+        takes_environment=backend.type in ("openai", "anthropic") and (is_provider or not backend.base_url),
     )
 
 
@@ -182,54 +198,56 @@ def _abilities_of(backend: BackendConfig, preset: Preset, *, own: bool) -> Abili
     )
 
 
+_PATH_OF_REQUESTS = re.compile(r"(?:/chat)?/(?:completions|messages|responses|embeddings)$|(?<=/v1)/models$")
+"""People copy the address of a request."""
+
+
 def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
-    """Return the address of a backend that is reached over HTTP; no key is needed.
+    """Return the address of a backend that is reached over HTTP, with its query; no key is needed.
 
     Raises:
         ConfigError: the address is missing or wrong.
     """
     preset = PRESETS[backend.type]
     configured = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)
-    url = (trim_value(configured or "") or preset.base_url).rstrip("/")
-    if not url:
+    address = trim_value(configured or "") or preset.base_url
+    if not address:
         raise ConfigError(
             [f"backend.base_url: {backend.type!r} needs the address of your endpoint"],
             f"Set backend.base_url or {preset.url_variable}, e.g. https://NAME.openai.azure.com",
         )
-    if not _is_http_url(url):
+    name = "backend.base_url" if backend.base_url else preset.url_variable
+    url, _, query = complete_address(address).partition("#")[0].partition("?")
+    own = urlsplit(preset.base_url)
+    if own.hostname and url.rstrip("/") in (own.hostname, f"https://{own.hostname}"):
+        url = preset.base_url
+    if not is_address(url):
         without_password = url[:200].rsplit("@", 1)[-1]
-        raise ConfigError([f"backend.base_url: {without_password!r} is not an http:// or https:// address"])
-    if backend.type == "azure_openai" and not url.endswith("/openai/v1"):
-        url = f"{url.removesuffix('/openai')}/openai/v1"
+        raise ConfigError([f"{name}: {without_password!r} is not an http:// or https:// address"])
+    url = _PATH_OF_REQUESTS.sub("", url.rstrip("/"))
+    if preset.kind == "anthropic":
+        url = url.removesuffix("/v1")  # the SDK adds it
+    if backend.type == "azure_openai":
+        # Addresses of before its version 1 name a deployment and a version, too.
+        return re.sub(r"/openai(?:/.*)?$", "", url) + "/openai/v1"
     if backend.type == "ollama" and url.count("/") == 2:
         url = f"{url}/v1"  # its own tools want the address of the server alone
-    return url
-
-
-def is_loopback(url: str) -> bool:
-    """Whether the address is of this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    return f"{url}?{query}" if query else url
 
 
 def _find_key(backend: BackendConfig, preset: Preset, environ: Mapping[str, str], *, required: bool) -> str:
-    configured = trim_value(backend.api_key.get_secret_value()) if backend.api_key else ""
-    from_environ = (value for name in preset.key_variables if (value := trim_value(environ.get(name, ""))))
-    key = configured or next(from_environ, "")
-    variable = preset.key_variables[0]
+    candidates = {"backend.api_key": backend.api_key.get_secret_value() if backend.api_key else ""}
+    candidates |= {name: environ.get(name, "") for name in preset.key_variables}
+    name, key = next(((name, key) for name, value in candidates.items() if (key := trim_value(value))), ("", ""))
     if not key and required:
         raise MissingKeyError(
             f"No API key for {backend.type!r}: {' or '.join(preset.key_variables)} is not set.",
-            f"Run `export {variable}=...` first, or use the model on this machine with `backend: {{type: local}}`.",
+            f"Run `export {preset.key_variables[0]}=...` first, or use the model on this machine with "
+            "`backend: {type: local}`.",
         )
-    if not all("!" <= c <= "~" for c in key):
-        raise MissingKeyError(
-            f"The API key for {backend.type!r} has characters that no key has (spaces, quotes, letters beyond ASCII).",
-            f"Copy it again into {variable}.",
-        )
+    if problem := find_key_problem(key, required=required):
+        hint = f"Copy the key again into {preset.key_variables[0]}."
+        raise MissingKeyError(f"The API key for {backend.type!r} in {name} {problem}.", hint)
     return key or NO_KEY
 
 
@@ -244,12 +262,3 @@ def _check_owner(key: str, type_: BackendType) -> None:
             f"The API key for {type_!r} is one of {other!r}: it begins with {start!r}.",
             f"Set `type: {other}`, or put the key of {type_!r} into {own.key_variables[0]}.",
         )
-
-
-def _is_http_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in url

@@ -1,27 +1,34 @@
 """What models cost and how much they read.
 
 The price is the configured one, or the list price in US dollars without discounts and taxes. The list is that of
-`genai-prices` (https://github.com/pydantic/genai-prices), see massmem.providers.catalogue. Loading it takes 0.3 s: make
-the first call in a thread.
+`genai-prices` (https://github.com/pydantic/genai-prices). Loading it takes 0.3 s: make the first call in a thread.
 """
 
+import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from statistics import median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from massmem.config.models import BackendConfig, BackendType, PriceConfig
-from massmem.core.errors import ConfigError
+from massmem.config.home import massmem_home, replace_file
+from massmem.config.models import BackendConfig, BackendType, PriceConfig, is_loopback
+from massmem.core.errors import ConfigError, HomeError, MalformedResponse, ProviderConnectionError
+from massmem.core.events import now
 from massmem.core.messages import Usage
-from massmem.providers.catalogue import get_snapshot
-from massmem.providers.presets import PRESETS, find_base_url, is_loopback
+from massmem.providers.presets import PRESETS, find_base_url
 
 if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, Provider
+
+log = logging.getLogger(__name__)
 
 _PRECISION = Decimal("1e-10")
 """Dollars; a token of the cheapest models costs more."""
@@ -189,3 +196,84 @@ def _usual_windows() -> Mapping[str, int]:
             if model.context_window:
                 windows.setdefault(model.id.rsplit("/", 1)[-1].lower(), []).append(model.context_window)
     return {name: median_low(values) for name, values in windows.items()}
+
+
+# The list itself: the installed one, or one that `massmem models refresh` has fetched since. An update of the package
+# is newer than what was fetched before.
+
+FILE = "prices.json"
+_PACKAGE = "genai-prices"
+_PATIENCE = 30.0
+"""Seconds for the list, which has about a megabyte."""
+
+
+def fetch_prices(home: Path, url: str = "") -> int:
+    """Fetch the newest list into `home`; return how many models it has. Blocks. url: "" for the usual address.
+
+    Raises:
+        ProviderConnectionError: it cannot be fetched.
+        MalformedResponse: it is no list of prices.
+        StoreError, HomeError: it cannot be written.
+    """
+    import httpx2
+    from genai_prices.update_prices import DEFAULT_UPDATE_URL
+
+    from massmem.providers.clients import open_blocking_client
+
+    address = url or DEFAULT_UPDATE_URL
+    try:
+        with open_blocking_client(address, timeout=_PATIENCE) as client:
+            reply = client.get(address).raise_for_status()
+    except httpx2.HTTPError as e:
+        raise ProviderConnectionError(f"the list of prices at {address} cannot be fetched: {e}") from e
+    try:
+        prices: Any = reply.json()
+        snapshot = _to_snapshot(prices)
+    except (ValueError, TypeError, LookupError) as e:
+        raise MalformedResponse(f"what {address} sent is no list of prices: {type(e).__name__}") from e
+    stored = {"date": now().date().isoformat(), "release": version(_PACKAGE), "prices": prices}
+    replace_file(home / FILE, json.dumps(stored))
+    get_snapshot.cache_clear()
+    return sum(len(provider.models) for provider in snapshot.providers)
+
+
+@cache
+def get_snapshot() -> "DataSnapshot":
+    """Return the list that counts. The first call takes 0.3 s: make it in a thread."""
+    from genai_prices.data_snapshot import get_snapshot as get_installed
+
+    stored = _read_stored()
+    try:
+        return _to_snapshot(stored["prices"]) if stored else get_installed()
+    except (ValueError, TypeError, LookupError) as e:
+        log.warning("the fetched list of prices is damaged, so the installed one counts: %s", type(e).__name__)
+        return get_installed()
+
+
+def read_date() -> str | None:
+    """Return the day (ISO) on which the list that counts was fetched, None when it is the installed one."""
+    stored = _read_stored()
+    return str(stored["date"]) if stored else None
+
+
+def _read_stored() -> dict[str, Any] | None:
+    """Return what was fetched since the package was installed, None when there is nothing."""
+    try:
+        stored: object = json.loads((massmem_home() / FILE).read_text("utf-8"))
+    except (OSError, ValueError, HomeError):
+        return None
+    match stored:
+        case {"date": str(), "release": str(release), "prices": list()} if release == version(_PACKAGE):
+            return cast("dict[str, Any]", stored)
+        case _:
+            return None
+
+
+def _to_snapshot(prices: list[Any]) -> "DataSnapshot":
+    """Return a list as it was fetched. Raises ValueError, TypeError or LookupError for anything else."""
+    from genai_prices import types
+    from genai_prices.data_snapshot import DataSnapshot
+
+    # The package has no public way to read a list that somebody else fetched.
+    read = cast("Any", types)._providers_from_raw
+    return DataSnapshot(read(prices), from_auto_update=True)

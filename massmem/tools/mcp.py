@@ -23,6 +23,7 @@ from massmem.core.errors import ToolServerError
 from massmem.core.messages import ToolSpec
 from massmem.core.redact import redact
 from massmem.core.text import one_line
+from massmem.providers.clients import open_client
 from massmem.tools.results import ToolResult, clean_reply, clean_result
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class _Link:
         config = self._config
         if config.url is not None:
             timeout = httpx2.Timeout(_CONNECT_SECONDS, read=config.timeout + _CONNECT_SECONDS)
-            http = httpx2.AsyncClient(headers=_reveal(config.headers), timeout=timeout)
+            http = await asyncio.to_thread(open_client, config.url, headers=_reveal(config.headers), timeout=timeout)
             return streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
         command = [config.command or "", *config.args]
         if shell := shutil.which("sh"):

@@ -30,7 +30,7 @@ BATCH = 128
 SINGLE = 100
 SEARCHES = 200
 BUDGET = RecallOptions(1000)
-LIBRARIES = ("massmem.memory.indexed", "massmem.memory.index_edge", "massmem.memory.embedders.local")
+LIBRARIES = ("massmem.memory.indexed", "massmem.memory.index_edge", "massmem.memory.local_embedders")
 """Loaded once in a process, whatever it opens."""
 
 AGENTS = (USER, "agent_a", "agent_b", "agent_c")

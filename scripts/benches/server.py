@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 
 import psutil
-import yaml
 from pydantic import TypeAdapter
 
 from massmem.config.models import JwtConfig
@@ -181,8 +180,8 @@ def _start_massmem(home: Path) -> Generator[_Server]:
     script = {"latency": 0, "chunk_delay": 0, "answer": [_ANSWER]}
     limits = {"requests": 10_000_000, "turns": 1_000, "streams_per_user": 1_000}
     server = {"port": port, "jwt": {"secret": SECRET}, "limits": limits, "teams": {"slow": str(home / "slow.yaml")}}
-    (home / "team.yaml").write_text(yaml.safe_dump({"agents": [_make_agent(script)], "server": server}))
-    (home / "slow.yaml").write_text(yaml.safe_dump({"agents": [_make_agent(script | {"latency": 2.0})]}))
+    (home / "team.yaml").write_text(json.dumps({"agents": [_make_agent(script)], "server": server}))
+    (home / "slow.yaml").write_text(json.dumps({"agents": [_make_agent(script | {"latency": 2.0})]}))
     command = [sys.executable, "-m", "massmem", "serve", "--config", str(home / "team.yaml")]
     with _start(command, port, home) as process:
         yield process

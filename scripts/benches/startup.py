@@ -90,7 +90,8 @@ def _measure_small(argv: tuple[str, ...], samples: list[Sample]) -> Row:
 def _measure_question() -> list[Row]:
     """Ask three agents, whose server answers at once, in a home with memories of the same question."""
     with workspace() as home, stub(0) as server:
-        team = over_http(3, home, server) | {"memory": {}}
+        team = over_http(3, home, server)
+        del team["memory"]  # with memories, as users have it
         argv = (MASSMEM, "--config", str(write(team, home)), "How do I keep two clocks in step?")
         env = environment(home)
         question, bare = in_turn([Command(argv, env, home), Command(IMPORT, env, home)], SMALL_RUNS)

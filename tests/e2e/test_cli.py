@@ -417,6 +417,13 @@ def test_invalid_utf8_is_replaced(team: str):
     assert re.fullmatch(r"Why �+ �\?", result["question"])
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "cp1252"])
+def test_piped_text_has_any_encoding_that_a_file_may_have(team: str, encoding: str):
+    ran = call_massmem("--config", team, "--json", stdin="Où est le café à Graz?\n".encode(encoding))
+    assert json.loads(ran.stdout)["question"] == "Où est le café à Graz?"
+    assert (b"Windows-1252" in ran.stderr) == (encoding == "cp1252")
+
+
 def test_lone_surrogate_in_an_argument_is_replaced(team: str):
     ran = subprocess.run(
         [sys.executable, "-m", "massmem", "--config", team, "--json", b"Why \xff?"], capture_output=True, check=False

@@ -13,7 +13,7 @@ from massmem.memory.opening import folder_name
 from massmem.memory.persistent import RecallOptions, Selection
 from tests.support.memories import asks, fact, make_episode
 from tests.support.qdrant_stub import QdrantStub
-from tests.unit.memory.embedders.test_embedders import KEY, Api, api  # noqa: F401 - a fixture
+from tests.unit.memory.test_embedders import KEY, Api, api  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.slow
 

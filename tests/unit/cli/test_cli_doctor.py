@@ -169,18 +169,52 @@ async def server() -> Any:
         yield stub
 
 
-async def test_accepted_key_is_tried_once_for_all_agents(server: Stub, tmp_path: Path):
-    server.routes = {"/v1/models": reply({"data": [{"id": "m", "context_length": 99_000}]})}
+def write_remote(folder: Path, server: Stub, agents: int = 1) -> str:
     backend = {"type": "openai", "model": "m", "base_url": f"{server.url}/v1", "api_key": KEY}
-    code, results = await report_in_thread("--config", write_backends(tmp_path, backend, backend))
+    return write_backends(folder, *[backend] * agents)
+
+
+async def test_accepted_key_is_tried_once_for_all_agents(server: Stub, tmp_path: Path):
+    models = reply({"data": [{"id": "m", "context_length": 99_000}]})
+    server.routes = {"/v1/models": models, "/v1/chat/completions": OpenAIWire().stream(Say(["no", "numbers"]))}
+    code, results = await report_in_thread("--config", write_remote(tmp_path, server, 2))
     (row,) = results["models"]
-    assert (code, row["text"]) == (0, "a0, a1: openai m: key accepted, model available")
-    assert row["details"] == [f"{server.url}/v1, key sk-stu..., window 99,000 tokens (server)"]
+    assert (code, row["text"]) == (0, "a0, a1: openai m: answers, streams, reports its tokens")
+    assert row["details"][0] == f"{server.url}/v1, key sk-stu..., window 99,000 tokens (server)"
     assert KEY not in json.dumps(results)
 
 
+NUMBERS = json.dumps({"numbers": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("called", "written", "text", "lacks"),
+    [
+        (
+            Say(calls=[("count", NUMBERS)]),
+            Say([NUMBERS[:6], NUMBERS[6:]]),
+            "streams, calls a tool, follows a schema",
+            "",
+        ),
+        (Say(["1, 2, 3"]), Say([NUMBERS]), "follows a schema", "streams, calls a tool"),
+        (Say(calls=[("count", "{}")]), Say(["1, ", "2"]), "streams", "calls a tool, follows a schema"),
+    ],
+)
+async def test_an_exchange_says_what_a_server_can_do(
+    server: Stub, tmp_path: Path, called: Say, written: Say, text: str, lacks: str
+):
+    server.routes = dict.fromkeys(("/v1/models", "/props", "/api/ps", "/api/v0/models"), Http(404))
+    server.replies = [OpenAIWire().stream(say) for say in (called, written)]
+    code, results = await report_in_thread("--config", write_remote(tmp_path, server))
+    (row,) = results["models"]
+    assert (code, row["text"]) == (0, f"a0: openai m: answers, {text}, reports its tokens")
+    assert row["details"][2:] == ([f"not in this exchange: {lacks}"] if lacks else [])
+    assert " tokens, $0, " in row["details"][1]
+    assert [bool(request.body.get("tools")) for request in server.requests if request.body] == [True, False]
+
+
 async def test_refused_key_fails(server: Stub, tmp_path: Path):
-    server.routes = {"/v1/models": reply({"error": {"message": f"Incorrect API key: {KEY}"}}, 401)}
+    server.replies = [reply({"error": {"message": f"Incorrect API key: {KEY}"}}, 401)]
     backend = {"type": "openai", "model": "m", "base_url": f"{server.url}/v1", "api_key": KEY}
     code, results = await report_in_thread("--config", write_backends(tmp_path, backend))
     (row,) = results["models"]
@@ -190,24 +224,14 @@ async def test_refused_key_fails(server: Stub, tmp_path: Path):
     assert KEY not in json.dumps(results)
 
 
-async def test_server_without_a_list_gets_a_tiny_request(server: Stub, tmp_path: Path):
-    wire = OpenAIWire()
-    server.routes = {"/v1/models": Http(404), "/v1/chat/completions": wire.stream(Say(["ready"]))}
-    backend = {"type": "openai", "model": "m", "base_url": f"{server.url}/v1", "api_key": KEY}
-    code, results = await report_in_thread("--config", write_backends(tmp_path, backend))
-    assert code == 0
-    assert results["models"][0]["text"].startswith("a0: openai m: answered in ")
-    (asked,) = (request for request in server.requests if request.path == "/v1/chat/completions")
-    assert asked.body["max_tokens"] <= 64
-
-
 async def test_missing_model_of_a_local_server_fails(server: Stub, tmp_path: Path):
-    server.routes = {"/v1/models": reply({"data": [{"id": "llama3.1:8b"}, {"id": "other"}]}), "/api/ps": reply({})}
+    server.routes = {"/v1/models": reply({"data": [{"id": "llama3.1:8b"}, {"id": "other"}]})}
+    server.replies = [reply({"error": {"message": "model 'llama3.2:8b' not found", "type": "not_found_error"}}, 404)]
     backend = {"type": "ollama", "model": "llama3.2:8b", "base_url": f"{server.url}/v1"}
     code, results = await report_in_thread("--config", write_backends(tmp_path, backend))
     assert code == 1
-    assert "has no model 'llama3.2:8b'" in results["models"][0]["text"]
-    assert results["models"][0]["fix"] == "ollama pull llama3.2:8b, or set backend.model to one of: llama3.1:8b"
+    assert "model 'llama3.2:8b' not found" in results["models"][0]["text"]
+    assert results["models"][0]["fix"].startswith("Did you mean llama3.1:8b? ")
 
 
 async def test_offline_contacts_no_server(server: Stub, tmp_path: Path):

@@ -119,7 +119,7 @@ async def test_missing_program_of_a_tool_server_fails(tmp_path: Path):
 async def test_tools_are_skipped_without_servers_and_offline(tmp_path: Path):
     with pytest.raises(Skip, match="no agent has tool servers"):
         await check_tools(tools_context(tmp_path))
-    with pytest.raises(Skip, match="not started"):
+    with pytest.raises(Skip, match="not tried"):
         await check_tools(tools_context(tmp_path, server_config(tmp_path / "log"), offline=True))
     assert not (tmp_path / "log").exists()
 

@@ -377,7 +377,7 @@ def test_rules_outside_the_backend(tmp_path: Path, text: str, expected: str) -> 
             "thinking_tokens: must be less than max_tokens, which counts thinking too",
         ),
         ("type: groq", "model: is missing: type groq needs the name of a model"),
-        ("type: openai, base_url: 'localhost:11434'", f"base_url: 'localhost:11434' {ADDRESS}"),
+        ("type: openai, base_url: 'models.lan:11434'", f"base_url: 'models.lan:11434' {ADDRESS}"),
         ("type: openai, base_url: 'http://[::1'", f"base_url: 'http://[::1' {ADDRESS}"),
     ],
 )
@@ -428,6 +428,25 @@ def test_key_of_two_lines_is_refused_and_not_shown(tmp_path: Path) -> None:
         load(tmp_path, text, {"KEY": "sk-one\nsk-two"})
     assert "agent.backend.api_key: has a line break in it" in str(caught.value)
     assert "sk-" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("$OPENAI_API_KEY", "is the name of a variable, not its value"),
+        ("Bearer sk-0123", "begins with 'Bearer', which is no part of it"),
+        ("sk-schlüssel", "has characters that no key has (spaces, line breaks, quotes, letters beyond ASCII)"),
+    ],
+)
+def test_keys_that_are_none_are_refused_in_every_section(tmp_path: Path, value: str, problem: str) -> None:
+    text = (
+        "agent: {id: a, backend: {type: openai, api_key: '${KEY}'}}\n"
+        "memory: {persistent_memory: {embedding: {provider: openai, api_key: '${KEY}'}}}\n"
+    )
+    assert problems(tmp_path, text, {"KEY": value}) == [
+        f"team.yaml:1: agent.backend.api_key: {problem}",
+        f"team.yaml:2: memory.persistent_memory.embedding.api_key: {problem}",
+    ]
 
 
 def test_host_of_qdrant_is_no_address(tmp_path: Path) -> None:

@@ -127,6 +127,32 @@ async def test_a_server_without_models_gives_an_empty_list(stub: Stub):
     assert await models_of("ollama", f"{stub.url}/v1") == ()
 
 
+A, B = {"id": "a"}, {"id": "b"}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"data": [A, B]},
+        [A, B],
+        {"models": [A, B]},
+        {"data": [], "models": [A, B]},
+        {"data": None, "models": [A, B]},
+        {"result": [A, B]},
+        {"data": ["a", "b"]},
+        ["a", "b"],
+        {"data": [None, A, 7, {}, {"id": None}, {"id": ""}, [A], B]},
+        {"models": [{"name": "a", "model": "a"}, {"name": "models/b"}]},
+        {"data": [{"model_name": "a"}, {"id": "b", "name": "The B"}]},
+        {"data": {"a": {"max": 1}, "b": {}}},
+        {"a": {"owned_by": "x"}, "b": {"owned_by": "x"}},
+    ],
+)
+async def test_a_list_is_read_element_by_element_in_any_form(stub: Stub, reply: object):
+    stub.routes = {"/v1/models": says(reply)}
+    assert [model.name for model in await models_of("openai", f"{stub.url}/v1")] == ["a", "b"]
+
+
 async def test_a_refused_key_is_an_authentication_error_without_the_key(stub: Stub):
     stub.routes = {"/v1/models": says({"error": {"message": f"Incorrect API key provided: {KEY}"}}, 401)}
     with pytest.raises(AuthenticationError) as raised:

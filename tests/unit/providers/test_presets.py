@@ -95,12 +95,113 @@ def test_azure_without_an_endpoint_says_what_to_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x", "localhost:11434", "http://", "https://u:p4ssword@ho st/", "http://x:99999999/"]
+    "url", ["ftp://x", "models.lan:11434", "http://", "https://u:p4ssword@ho st/", "http://x:99999999/"]
 )
 def test_an_address_that_is_none_is_a_config_error_without_its_secrets(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_key(backend(type="vllm", base_url=url), {})
     assert "p4ssword" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("type_", "address", "url"),
+    [
+        ("openai", "https://gw.example/v1/chat/completions", "https://gw.example/v1"),
+        ("openai", "https://gw.example/v1/responses/", "https://gw.example/v1"),
+        ("openai", "https://gw.example/v1/models", "https://gw.example/v1"),
+        ("openai", "https://gw.example/models", "https://gw.example/models"),
+        ("openai", "https://gw.example/api/paas/v4/chat/completions", "https://gw.example/api/paas/v4"),
+        ("openai", " 'https://gw.example/v1/' ", "https://gw.example/v1"),
+        ("openai", "https://gw.example/v1#section", "https://gw.example/v1"),
+        ("openai", "https://api.openai.com", "https://api.openai.com/v1"),
+        ("mistral", "https://api.mistral.ai/", "https://api.mistral.ai/v1"),
+        ("anthropic", "https://gw.example/anthropic/v1", "https://gw.example/anthropic"),
+        ("anthropic", "https://gw.example/v1/messages", "https://gw.example"),
+        ("openai", "localhost:11434/v1", "http://localhost:11434/v1"),
+        ("ollama", "192.168.1.5:11434", "http://192.168.1.5:11434/v1"),
+        ("openai", "[::1]:8080/v1", "http://[::1]:8080/v1"),
+        ("openai", "HTTP://GPU:8000/v1", "HTTP://GPU:8000/v1"),
+        ("openai", "https://user:pass@gw.example/v1", "https://user:pass@gw.example/v1"),
+        (
+            "azure_openai",
+            "https://me.openai.azure.com/openai/deployments/gpt/chat/completions?api-version=2024-10-21",
+            "https://me.openai.azure.com/openai/v1",
+        ),
+    ],
+)
+def test_addresses_as_people_write_them(type_: str, address: str, url: str) -> None:
+    endpoint = resolve(backend(type=type_, base_url=address, api_key="k"), {})
+    assert (endpoint.base_url, endpoint.query) == (url, "")
+
+
+def test_the_query_of_an_address_goes_with_every_request() -> None:
+    endpoint = resolve(
+        backend(type="openai", base_url="https://gw.example/v1/chat/completions?v=1&w=", api_key="k"), {}
+    )
+    assert (endpoint.base_url, endpoint.query) == ("https://gw.example/v1", "v=1&w=")
+
+
+@pytest.mark.parametrize(
+    ("type_", "url", "is_own", "takes_environment"),
+    [
+        ("openai", "", True, True),
+        ("openai", "https://eu.api.openai.com/v1", True, True),
+        ("openai", "https://api.openai.com.evil.example/v1", False, False),
+        ("openai", "https://gw.example/v1", False, False),
+        ("anthropic", "", False, True),
+        ("anthropic", "https://gw.example", False, False),
+        ("groq", "", False, False),
+        ("azure_openai", "https://me.openai.azure.com", True, False),
+    ],
+)
+def test_the_environment_is_for_the_hosts_of_openai_and_anthropic(
+    type_: str, url: str, is_own: bool, takes_environment: bool
+) -> None:
+    endpoint = resolve(backend(type=type_, base_url=url or None, api_key="k"), {})
+    assert (endpoint.own, endpoint.takes_environment) == (is_own, takes_environment)
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        *[(k, "the name of a variable") for k in ("$OPENAI_API_KEY", "${A_KEY}", "${{ a.KEY }}", "$(pass x)", "%KEY%")],
+        *[
+            (k, "a placeholder")
+            for k in (
+                "<your key>", "your-api-key-here", "YOUR_API_KEY", "sk-your-key-here", "sk-...", "sk-xxxxxxxx", "xxx",
+                "sk-proj-xxxx-xxxx", "sk-ant-****", "AIza...", "{api_key}", "[KEY]", "insert your key here",
+                "REPLACE_WITH_YOUR_KEY", "changeme", "OPENAI_API_KEY", "api-key", "put-key-here",
+            )
+        ],
+        *[(k, "no key has") for k in ("sk-a b", "sk-a\nb", "sk-schlüssel", '"sk-a', "sk-…")],
+        *[(k, "'Bearer'") for k in ("Bearer sk-abc", "bearer sk-abc")],
+    ],
+)  # fmt: skip
+def test_a_key_that_is_none_is_named_with_its_place_and_not_shown(key: str, problem: str) -> None:
+    far = "https://gw.example/v1"
+    for fields, environ, place in (
+        ({"api_key": key}, {}, "backend.api_key"),
+        ({}, {"OPENAI_API_KEY": key}, "OPENAI_API_KEY"),
+    ):
+        with pytest.raises(MissingKeyError, match=problem) as caught:
+            check_key(backend(type="openai", base_url=far, **fields), environ)
+        assert f"in {place} " in caught.value.message
+        assert key == place or key not in caught.value.message
+        assert "OPENAI_API_KEY" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["sk-1234", "EMPTY", "none", "not-needed", "my-own-secret", "k", "sk-proj-Ab3dEf-xx_Y", "a" * 5_000, "_" * 5_000],
+)
+def test_keys_that_people_choose_themselves(key: str) -> None:
+    assert resolve(backend(type="openai", base_url="https://gw.example/v1", api_key=key), {}).key == key
+
+
+def test_a_server_on_this_machine_takes_any_word_for_a_key() -> None:
+    for key in ("xxx", "sk-...", "your-api-key"):
+        check_key(backend(type="ollama", api_key=key), {})
+        check_key(backend(type="openai", base_url="http://127.0.0.1:9/v1", api_key=key), {})
 
 
 def test_a_model_must_be_named_where_none_is_usual() -> None:

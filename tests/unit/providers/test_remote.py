@@ -22,7 +22,7 @@ from massmem.core.messages import (
 )
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from massmem.providers.http import LONGEST_REPLY
+from massmem.providers.clients import LONGEST_REPLY
 from tests.support.provider_stub import (
     KEY,
     AnthropicWire,

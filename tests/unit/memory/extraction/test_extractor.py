@@ -552,7 +552,7 @@ async def test_another_providers_key_in_the_environment_is_not_sent(
     [
         ({"provider": "opnai"}, "there is no 'opnai'; did you mean 'openai'?"),
         ({"provider": "langchain"}, "there is no 'langchain'"),
-        ({"provider": "openai", "api_key": "k", "base_url": "localhost:8000"}, "not an http:// or https:// address"),
+        ({"provider": "openai", "api_key": "k", "base_url": "models.lan:8000"}, "not an http:// or https:// address"),
         ({"provider": "openai"}, "OPENAI_API_KEY is not set"),
         ({"provider": "together", "api_key": "k"}, "name the model to use with 'together'"),
         ({"provider": "openai", "api_key": "a key"}, "characters that no key has"),

@@ -1,27 +1,26 @@
 """Texts to vectors, by a local model or by a provider. Every vector is checked before it is used, whoever made it.
 
-Providers are reached through mem0's OpenAI embedder at their own address, with time-outs and one endpoint only. mem0 is
-loaded with the first of them. No package of a provider is needed, and no model is ever pulled.
+Providers are reached over the API of OpenAI at their own address. No package of a provider is needed, and no model is
+ever pulled.
 """
 
+import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from math import isfinite
-from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, cast
+from urllib.parse import parse_qsl
 
 from massmem.config.models import EmbeddingConfig
-from massmem.core.errors import EmbeddingError, InputError, MassmemError
+from massmem.core.errors import EmbeddingError, InputError
 from massmem.memory.mem0 import (
     as_backend,
     explain_unknown_provider,
     find_backend_type,
-    import_mem0,
     list_key_variables,
     name_section,
 )
-from massmem.providers.failures import clean_message
+from massmem.providers.failures import clean_message, parse_error_body
 from massmem.providers.presets import PRESETS, Endpoint, resolve
 
 NONE = "none"
@@ -114,10 +113,8 @@ class Embedder:
         return EmbeddingError(f"the embedder {self.name} gave {what}", "check memory.persistent_memory.embedding")
 
 
-def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -> Embedder | None:
+def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str]) -> Embedder | None:
     """Return the embedder that is configured, None for `none`. Loads its model: call it in a thread.
-
-    home: folder for massmem's own files.
 
     Raises:
         InputError: no such provider or model, or a package that is not installed.
@@ -128,7 +125,7 @@ def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Pat
         return None
     if config.provider == "local":
         return _open_local(config.model or "wordllama")
-    return _open_mem0_embedder(config, environ, home)
+    return _open_remote(config, environ)
 
 
 def _open_local(model: str) -> Embedder:
@@ -138,22 +135,27 @@ def _open_local(model: str) -> Embedder:
             f"one of: wordllama, {MULTILINGUAL}, none",
         )
     if model == MULTILINGUAL:
-        from massmem.memory.embedders.multilingual import DIMS, MultilingualE5
+        from massmem.memory.local_embedders import E5_DIMS, MultilingualE5
 
         e5 = MultilingualE5()
-        return Embedder(model, DIMS, e5.embed_passages, e5.embed_query, is_multilingual=True)
+        return Embedder(model, E5_DIMS, e5.embed_passages, e5.embed_query, is_multilingual=True)
     try:
-        from massmem.memory.embedders import local
+        from massmem.memory.local_embedders import WORDLLAMA_DIMS, load_word_vectors
+
+        return Embedder(model, WORDLLAMA_DIMS, load_word_vectors(), averages_words=True)
     except ImportError as e:
         raise InputError(
             f"the embedder {model} cannot be loaded: {e}",
             "pip install 'massmem[memory]', or set memory.persistent_memory.embedding.model: none",
         ) from e
-    return Embedder(model, local.WORDLLAMA_DIMS, local.load_word_vectors(), averages_words=True)
 
 
 TIMEOUT, RETRIES = 30.0, 1
 """Seconds for one request, and how often it is repeated."""
+_PAUSE = 0.5
+"""Seconds before that."""
+_BATCH = 100
+"""Texts of one request: some servers take no more."""
 
 _SETTING = "memory.persistent_memory.embedding"
 
@@ -168,26 +170,17 @@ DIMS = {
 """Of models with the usual name at their own provider; the others are asked."""
 
 
-def _open_mem0_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -> Embedder:
+def _open_remote(config: EmbeddingConfig, environ: Mapping[str, str]) -> Embedder:
     backend = find_backend_type(config.provider)
-    own_url = PRESETS[backend].base_url if backend else ""
-    if backend and PRESETS[backend].kind == "openai":
-        with name_section(
-            _SETTING, list_key_variables(config.provider, "embedding"), "then the embedder on this machine is used"
-        ):
-            settings = as_backend(config, "embedding", PRESETS[backend].embedding_model, environ)
-            endpoint = resolve(settings, environ)
-        model, key, url = _open_endpoint(endpoint, config.provider, home), endpoint.key, endpoint.base_url
-        name = f"{config.provider}/{endpoint.model}"
-    else:
+    if backend is None or PRESETS[backend].kind != "openai":
         compatible = (name for name, preset in PRESETS.items() if preset.kind == "openai")
         raise explain_unknown_provider(_SETTING, config.provider, {"local", "none", *compatible})
-
-    def encode(texts: Sequence[str]) -> Sequence[Any]:
-        with _TranslateErrors(name, key):
-            return model.embed_batch(list(texts), "add")
-
-    dims = DIMS.get(name.partition("/")[2], 0) if url == own_url else 0
+    variables = list_key_variables(config.provider, "embedding")
+    with name_section(_SETTING, variables, "then the embedder on this machine is used"):
+        endpoint = resolve(as_backend(config, "embedding", PRESETS[backend].embedding_model, environ), environ)
+    name = f"{config.provider}/{endpoint.model}"
+    encode = _RemoteModel(name, endpoint).encode
+    dims = DIMS.get(endpoint.model, 0) if endpoint.base_url == PRESETS[backend].base_url else 0
     if not dims:
         first = encode(["size"])
         dims = len(first[0]) if first and first[0] is not None else 0
@@ -196,28 +189,57 @@ def _open_mem0_embedder(config: EmbeddingConfig, environ: Mapping[str, str], hom
     return Embedder(name, dims, encode)
 
 
-def _open_endpoint(endpoint: Endpoint, provider: str, home: Path) -> Any:
-    settings = {"model": endpoint.model, "api_key": endpoint.key, "openai_base_url": endpoint.base_url}
-    factory = import_mem0("utils.factory", home).EmbedderFactory
-    with _TranslateErrors(provider, endpoint.key):
-        model = factory.create("openai", settings, None)
-    # Once more what was configured: nothing in the environment may send texts or the key elsewhere.
-    model.client = model.client.with_options(
-        timeout=TIMEOUT, max_retries=RETRIES, base_url=endpoint.base_url, api_key=endpoint.key
-    )
-    return model
+class _RemoteModel:
+    """A model behind the API of OpenAI. Safe to use from several threads."""
 
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
+        from massmem.providers.clients import HTTP_ERRORS, open_blocking_client
 
-class _TranslateErrors(AbstractContextManager[None, None]):
-    """Each provider's library has errors of its own: whatever it raises becomes an EmbeddingError without the key."""
-
-    def __init__(self, name: str, key: str) -> None:
         self._name = name
-        self._key = key
+        self._endpoint = endpoint
+        self._errors = tuple(HTTP_ERRORS)
+        headers = {"authorization": f"Bearer {endpoint.key}"}
+        query = parse_qsl(endpoint.query, keep_blank_values=True)
+        self._client = open_blocking_client(endpoint.base_url, timeout=TIMEOUT, headers=headers, params=query)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, MassmemError | ImportError):
-            reason = clean_message(str(error), self._key) or type(error).__name__
-            raise EmbeddingError(f"the embedder {self._name} failed: {reason}", f"check {_SETTING}") from error
+    def encode(self, texts: Sequence[str]) -> Sequence[Any]:
+        lines = [text.replace("\n", " ") for text in texts]
+        return [vector for i in range(0, len(lines), _BATCH) for vector in self._ask(lines[i : i + _BATCH])]
+
+    def _ask(self, texts: Sequence[str]) -> Sequence[Any]:
+        body = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
+        retries = RETRIES
+        while True:
+            wait = _PAUSE
+            try:
+                reply = self._client.post(f"{self._endpoint.base_url}/embeddings", json=body)
+                if reply.status_code == 200:
+                    return _read_vectors(reply.json())
+                error = parse_error_body(reply.status_code, _read_json(reply.content), headers=reply.headers)
+                reason, may_retry = f"HTTP {error.status}: {error.text}", error.kind.retryable
+                wait = error.retry_after or wait
+            except self._errors as e:
+                reason, may_retry = str(e) or type(e).__name__, not isinstance(e, ValueError)
+            if not (may_retry and retries):
+                reason = clean_message(reason, self._endpoint.key)
+                raise EmbeddingError(f"the embedder {self._name} failed: {reason}", f"check {_SETTING}")
+            retries -= 1
+            time.sleep(min(wait, TIMEOUT))
+
+
+def _read_json(content: bytes) -> object:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return content[:1_000].decode("utf-8", "replace")
+
+
+def _read_vectors(reply: Any) -> list[Any]:
+    """Return the vectors of a reply in their order; None for one that is missing."""
+    fields = cast("dict[str, Any]", reply if isinstance(reply, dict) else {"data": reply})
+    listed = fields.get("data") or fields.get("embeddings")
+    elements = cast("list[Any]", listed if isinstance(listed, list) else [])
+    rows: list[Any] = [row if isinstance(row, dict) else {"embedding": row} for row in elements]
+    if all(type(row.get("index")) is int for row in rows):
+        rows.sort(key=lambda row: row["index"])
+    return [row.get("embedding") for row in rows]
