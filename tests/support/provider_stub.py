@@ -64,8 +64,8 @@ class Stub:
             writer.close()
 
     def _reply_to(self, path: str) -> Http:
-        if path in self.routes:
-            return self.routes[path]
+        if route := self.routes.get(path.partition("?")[0]):
+            return route
         if not self.replies:
             return Http(404)
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
