@@ -143,8 +143,7 @@ def start_logging(
     Returns:
         A function that stops logging to the file.
 
-    Raises:
-        HomeError, StoreError: the file cannot be created.
+    Raises HomeError, StoreError: the file cannot be created.
     """
     path = debug_log or home / "logs" / "massmem.log"
     make_folder(path.parent)

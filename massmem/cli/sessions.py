@@ -492,8 +492,7 @@ def find_named_or_newest(setup: Setup, name: str | None) -> SessionRecord:
 def choose_session(setup: Setup) -> SessionRecord:
     """Let the user choose one of the sessions used last, at the terminal.
 
-    Raises:
-        InputError: there is no terminal, or no session.
+    Raises InputError: there is no terminal, or no session.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("there is no terminal to choose a session at", "name it: massmem --session-id ID")

@@ -80,8 +80,7 @@ class TurnEvents:
     async def stream(self) -> AsyncGenerator[Event, None]:
         """Yield the events. With `wait`, a turn that another process runs in the session comes first.
 
-        Raises:
-            MassmemError: as `Session.ask`; SessionBusyError only without `wait`.
+        Raises MassmemError, as `Session.ask`; SessionBusyError only without `wait`.
         """
         try:
             while True:

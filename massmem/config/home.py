@@ -18,8 +18,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def massmem_home() -> Path:
     """Return `~/.massmem`, which may not exist yet.
 
-    Raises:
-        HomeError: there is no home directory, or HOME is not an absolute path.
+    Raises HomeError: there is no home directory, or HOME is not an absolute path.
     """
     try:
         home = Path("~").expanduser()

@@ -68,8 +68,7 @@ def list_settings(loaded: LoadedConfig, environ: Mapping[str, str]) -> Iterator[
 
     Of an agent's `memory`, which overrides the team's, only the given keys are listed. environ: as for `load_config`.
 
-    Raises:
-        ConfigError: a CONVERSATION_HISTORY_* variable is wrong.
+    Raises ConfigError: a CONVERSATION_HISTORY_* variable is wrong.
     """
     return _SettingLister(loaded, environ).list_section(loaded.team, (), only_given=False)
 

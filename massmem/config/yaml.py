@@ -181,8 +181,7 @@ class _YamlError(Exception):
 def read_yaml(path: Path) -> Source:
     """Read one YAML document whose top level is a mapping.
 
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, or is more than a configuration can be.
+    Raises ConfigError: the file cannot be read, is not YAML, or is more than a configuration can be.
     """
     try:
         reader, node = _Reader(), _compose(_decode(_read_file(path)))
@@ -233,8 +232,7 @@ def _decode(content: bytes) -> str:
 def decode_settings(content: bytes) -> str:
     """Return the text of a file of settings: UTF-8, or UTF-16 with its mark, as PowerShell writes it.
 
-    Raises:
-        UnicodeDecodeError: it is neither.
+    Raises UnicodeDecodeError: it is neither.
     """
     is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return content.decode("utf-16" if is_utf_16 else "utf-8-sig")

@@ -96,8 +96,7 @@ def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
 def open_client(url: str, **settings: Any) -> httpx2.AsyncClient:
     """Return a client for an address. Blocks for a moment. settings: of the client of httpx2.
 
-    Raises:
-        InputError: the environment names a proxy or certificates for this address that cannot be used.
+    Raises InputError: the environment names a proxy or certificates for this address that cannot be used.
     """
     return httpx2.AsyncClient(transport=_Router(httpx2.AsyncHTTPTransport, url), trust_env=False, **settings)
 
@@ -130,8 +129,7 @@ def check_headers(*variables: str) -> None:
 def find_proxy(url: str) -> tuple[str, str]:
     """Return the proxy for an address and the variable that names it, "" and "" when there is none.
 
-    Raises:
-        InputError: it cannot be used.
+    Raises InputError: it cannot be used.
     """
     parts, proxies = urlsplit(url), getproxies()
     scheme = parts.scheme if proxies.get(parts.scheme) else "all"

