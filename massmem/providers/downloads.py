@@ -33,16 +33,7 @@ from massmem.config.home import expand_home, open_private
 from massmem.core.errors import DownloadError, HomeError, MachineError
 from massmem.providers.clients import open_blocking_client
 from massmem.providers.failures import find_wrong_address
-from massmem.providers.weights import (
-    MAGIC,
-    Parts,
-    Weights,
-    beside,
-    is_url,
-    read_state,
-    record_verified,
-    strip_secrets,
-)
+from massmem.providers.weights import MAGIC, Parts, Weights, beside, is_url, read_state, record_verified, strip_secrets
 
 HUB = "https://huggingface.co"
 
