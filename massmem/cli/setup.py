@@ -46,18 +46,14 @@ if TYPE_CHECKING:
 
 SINGLE_AGENT = "assistant"
 """The id of the agent that -m makes."""
-_TYPES_BY_NAME: tuple[tuple[str, BackendType], ...] = (
-    ("gpt-", "openai"),
-    ("chatgpt-", "openai"),
-    ("o1", "openai"),
-    ("o3", "openai"),
-    ("o4", "openai"),
-    ("claude-", "anthropic"),
-    ("gemini-", "gemini"),
-    ("grok-", "grok"),
-    ("mistral-", "mistral"),
-    ("deepseek-", "deepseek"),
-)
+_NAME_STARTS: Mapping[BackendType, tuple[str, ...]] = {
+    "openai": ("gpt-", "chatgpt-", "o1", "o3", "o4"),
+    "anthropic": ("claude-",),
+    "gemini": ("gemini-",),
+    "grok": ("grok-",),
+    "mistral": ("mistral-",),
+    "deepseek": ("deepseek-",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +265,8 @@ def _guess_type(model: str) -> BackendType:
         return "local"
     if ":" in model:  # such as qwen3:8b
         return "ollama"
-    for start, type_ in _TYPES_BY_NAME:
-        if model.startswith(start):
+    for type_, starts in _NAME_STARTS.items():
+        if model.startswith(starts):
             return type_
     raise InputError(
         f"the provider of the model {model[:80]!r} is not known", f"write it as TYPE/MODEL, such as groq/{model[:80]}"

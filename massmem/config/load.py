@@ -14,7 +14,6 @@ from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS
 from massmem.config.models import (
     NO_STORE,
     AgentConfig,
-    AgentSpec,
     BackendType,
     MemoryConfig,
     Section,
@@ -250,19 +249,11 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     if target_ratio is not None:
         memory = _override({"compression": {"target_ratio": target_ratio}}, memory)
     overrides = {"conversation_memory": history} if history else {}
-    return tuple(_resolve_agent(spec, memory, overrides) for spec in team.agents)
-
-
-def _resolve_agent(spec: AgentSpec, team_memory: dict[str, Any], overrides: dict[str, Any]) -> AgentConfig:
-    memory = _override(_override(team_memory, spec.memory.model_dump(exclude_unset=True)), overrides)
-    return AgentConfig(
-        id=spec.id,
-        name=spec.name,
-        backend=spec.backend,
-        system_message=spec.system_message,
-        memory=MemoryConfig.model_validate(memory),
-        mcp_servers=spec.mcp_servers,
-    )
+    agents: list[AgentConfig] = []
+    for spec in team.agents:
+        own = _override(_override(memory, spec.memory.model_dump(exclude_unset=True)), overrides)
+        agents.append(AgentConfig(**{**dict(spec), "memory": MemoryConfig.model_validate(own)}))
+    return tuple(agents)
 
 
 def _override(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -284,7 +275,7 @@ def _override(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 STORE_SCHEMES = ("sqlite", "postgresql", "redis", "rediss", "unix")
 MIN_JWT_SECRET = 32
-"""Bytes."""
+"""Bytes: as many as the hash has (RFC 7518, section 3.2)."""
 RESERVED_ID = "user"
 """As massmem.memory.persistent.USER: an agent of that name would pass for the person who asks."""
 

@@ -325,11 +325,9 @@ async def _send_whole(
 ) -> Response:
     """Return the answer in one piece, once it is there."""
     answer = await _run_while_connected(request, replies.collect(call.answer, call.pieces))
-    return _NOBODY_READS if answer is None else _reply(encode_answer(answer), answer)
-
-
-def _reply(body: replies.ChatCompletion | replies.Response, answer: replies.Answer) -> JSONResponse:
-    response = JSONResponse(body.model_dump())
+    if answer is None:
+        return _NOBODY_READS
+    response = JSONResponse(encode_answer(answer).model_dump())
     _name_session(response, answer)
     return response
 
