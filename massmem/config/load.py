@@ -252,7 +252,7 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     agents: list[AgentConfig] = []
     for spec in team.agents:
         own = _override(_override(memory, spec.memory.model_dump(exclude_unset=True)), overrides)
-        agents.append(AgentConfig(**{**dict(spec), "memory": MemoryConfig.model_validate(own)}))
+        agents.append(AgentConfig.model_validate(dict(spec) | {"memory": MemoryConfig.model_validate(own)}))
     return tuple(agents)
 
 

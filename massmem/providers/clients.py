@@ -113,8 +113,11 @@ def choose_way(url: str) -> dict[str, Any]:
     """
     proxy = find_proxy(url)[0]
     # Plain http has no certificates to verify, and loading them takes 30 to 80 ms.
-    tls = url.lower().startswith("https:") or proxy.startswith("https:")
-    return {"proxy": proxy or None, "verify": _open_tls() if tls else False, "trust_env": False}
+    tls: ssl.SSLContext | bool = False
+    if url.lower().startswith("https:") or proxy.startswith("https:"):
+        variable = next((name for name in _CERTIFICATES if os.environ.get(name)), "")
+        tls = _load_tls(variable, os.environ.get(variable, ""), os.environ.get("SSLKEYLOGFILE", ""))
+    return {"proxy": proxy or None, "verify": tls, "trust_env": False}
 
 
 def check_headers(*variables: str) -> None:
@@ -175,11 +178,6 @@ def _is_exempt(host: str, port: int | None, exceptions: str) -> bool:
             if not name or host == name or host.endswith(f".{name}"):
                 return True
     return False
-
-
-def _open_tls() -> ssl.SSLContext:
-    variable = next((name for name in _CERTIFICATES if os.environ.get(name)), "")
-    return _load_tls(variable, os.environ.get(variable, ""), os.environ.get("SSLKEYLOGFILE", ""))
 
 
 @cache

@@ -14,7 +14,7 @@ async def yield_pieces(texts: Sequence[str]) -> AsyncGenerator[Piece, None]:
     yield Progress("round 1\n")
     for text in texts:
         yield Words(text)
-    yield Finish("stop", Usage(1, 2), 3)
+    yield Finish("stop", Usage(1, 2))
 
 
 async def cut(texts: Sequence[str], stops: Sequence[str], most: int | None = None) -> tuple[str, str]:
