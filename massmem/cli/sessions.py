@@ -518,10 +518,7 @@ async def rename_named_session(setup: Setup, name: str, title: str) -> SessionRe
 async def fork_named_session(
     setup: Setup, name: str, turn: int | None = None, event: int | None = None
 ) -> SessionRecord:
-    """Fork the session that a user means, and enter the new one in the registry.
-
-    Raises: as `fork_session`.
-    """
+    """Fork the session that a user means, and enter the new one in the registry. Raises as `fork_session`."""
     async with setup.open_store() as store:
         source = await setup.find_session(store, name)
         session = await fork_session(store, source.session_id, turn, event=event)

@@ -13,7 +13,7 @@ from massmem.config import models
 from massmem.config.load import LoadedConfig
 from massmem.config.massgen import BACKEND_WORDS
 from massmem.config.models import Section, TeamConfig
-from massmem.config.yaml import KeyPath, get_history_variables, read_history_overrides
+from massmem.config.yaml import HISTORY_VARIABLES, KeyPath, read_history_overrides
 from massmem.core.redact import redact_values
 
 MASKED = "[secret]"
@@ -79,7 +79,7 @@ class _SettingLister:
         self._overrides: dict[KeyPath, Any] = {
             (*_HISTORY, key): value for key, value in read_history_overrides(environ)[0].items()
         }
-        self._variables: dict[KeyPath, str] = {(*_HISTORY, key): name for key, name in get_history_variables().items()}
+        self._variables: dict[KeyPath, str] = {(*_HISTORY, key): name for name, key, _ in HISTORY_VARIABLES}
 
     def list_section(self, section: Section, path: KeyPath, *, only_given: bool) -> Iterator[Setting]:
         for name in type(section).model_fields:

@@ -388,7 +388,7 @@ MAX_EXPANDED = 1_000_000
 
 _REFERENCE = re.compile(r"(\$?)\$\{([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
-_HISTORY: tuple[tuple[str, str, type], ...] = (
+HISTORY_VARIABLES: tuple[tuple[str, str, type], ...] = (
     ("CONVERSATION_HISTORY_ENABLED", "enabled", bool),
     ("CONVERSATION_HISTORY_MAX_MESSAGES", "max_messages", int),
     ("CONVERSATION_HISTORY_MAX_TOKENS", "max_tokens", int),
@@ -472,7 +472,7 @@ def read_history_overrides(environ: Mapping[str, str]) -> tuple[dict[str, bool |
     """
     values: dict[str, bool | int | None] = {}
     problems: list[str] = []
-    for name, key, kind in _HISTORY:
+    for name, key, kind in HISTORY_VARIABLES:
         text = environ.get(name, "").strip()
         if not text:
             continue
@@ -490,8 +490,3 @@ def complete_redis_url(store: StoreConfig, environ: Mapping[str, str]) -> StoreC
     if store.url != "redis://":
         return store
     return store.model_copy(update={"url": trim_value(environ.get("REDIS_URL", "")) or "redis://localhost:6379"})
-
-
-def get_history_variables() -> dict[str, str]:
-    """Return the variable of each key of memory.conversation_memory that has one."""
-    return {key: name for name, key, _ in _HISTORY}
