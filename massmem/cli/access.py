@@ -135,8 +135,7 @@ def create_token_command(
 def add_secret(config: TeamConfig, environ: Mapping[str, str], home: Path) -> TeamConfig:
     """Return the configuration with a secret: its own, that of the environment, or that of massmem's folder, if any.
 
-    Raises:
-        HomeError: the file of the secret cannot be read.
+    Raises HomeError: the file of the secret cannot be read.
     """
     jwt = config.server.jwt
     if not needs_secret(jwt):
@@ -151,8 +150,7 @@ def add_secret(config: TeamConfig, environ: Mapping[str, str], home: Path) -> Te
 def ensure_secret(config: TeamConfig, environ: Mapping[str, str], home: Path) -> tuple[TeamConfig, str]:
     """As `add_secret`, but make a secret when there is none. Return also what to tell the user then, else "".
 
-    Raises:
-        HomeError, StoreError: the secret cannot be read or written.
+    Raises HomeError, StoreError: the secret cannot be read or written.
     """
     team = add_secret(config, environ, home)
     if not needs_secret(team.server.jwt):

@@ -82,8 +82,7 @@ def format_overview() -> str:
 def translate_everyday_word(arguments: Sequence[str]) -> list[str]:
     """Return the command line that is meant by `help`, `help COMMAND`, `version` or `chat`; other ones unchanged.
 
-    Raises:
-        InputError: for a word such as `login`, of which massmem has nothing.
+    Raises InputError for a word such as `login`, of which massmem has nothing.
     """
     match arguments:
         case ["help"]:
@@ -112,8 +111,7 @@ def translate_everyday_word(arguments: Sequence[str]) -> list[str]:
 def refuse_mistyped_command(arguments: Sequence[str]) -> None:
     """Refuse a first word that is nearly a command: it is more likely a typo than a question worth its cost.
 
-    Raises:
-        InputError: with the command lines of both meanings.
+    Raises InputError with the command lines of both meanings.
     """
     word = arguments[0]
     near = [] if word.startswith("-") else difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.8)

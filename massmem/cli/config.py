@@ -107,11 +107,10 @@ def _nest(rows: Sequence[Setting]) -> Any:
         for part in setting.path[:-1]:
             parent = parent[part]
         value: Any = ([] if setting.opens == "list" else {}) if setting.opens else setting.value
-        match parent:
-            case list():
-                cast("list[Any]", parent).append(value)
-            case _:
-                parent[setting.path[-1]] = value
+        if isinstance(parent, list):
+            cast("list[Any]", parent).append(value)
+        else:
+            parent[setting.path[-1]] = value
     return root
 
 

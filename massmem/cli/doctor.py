@@ -31,13 +31,7 @@ from massmem.cli.setup import choose_config, load_checked, read_environment, req
 from massmem.cli.streams import MB, write_json, write_out
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.models import BackendConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
-from massmem.core.errors import (
-    ConfigError,
-    MassmemError,
-    StoreError,
-    ToolServerError,
-    ToolsRefused,
-)
+from massmem.core.errors import ConfigError, MassmemError, StoreError, ToolServerError, ToolsRefused
 from massmem.core.events import now
 from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
 from massmem.core.records import EVERYBODY, SessionFilter

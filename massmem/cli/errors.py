@@ -38,7 +38,7 @@ _SCHEMA_VERSION = 1
 def report_error(error: MassmemError, arguments: Sequence[str]) -> int:
     """Write the error for the user, and for a program when the arguments ask for JSON; return the exit code."""
     show_error(error)
-    _write_json_error(error.message, error.hint, error.exit_code, arguments)
+    _write_json_error(error, error.exit_code, arguments)
     return error.exit_code
 
 
@@ -56,7 +56,11 @@ def to_machine_error(error: Exception) -> MachineError | None:
 
 def show_error(error: MassmemError) -> None:
     """Write the error and its hint to stderr."""
-    _write_text(error.message, error.hint)
+    hint = make_printable(redact(error.hint)).splitlines()
+    lines = [f"massmem: {make_printable(redact(error.message))}", *(f"  {line}" for line in hint)]
+    with contextlib.suppress(OSError):  # the exit code reports the error when stderr is closed
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
 
 
 def report_bug(error: Exception, arguments: Sequence[str]) -> int:
@@ -67,8 +71,9 @@ def report_bug(error: Exception, arguments: Sequence[str]) -> int:
     if "--no-store" not in arguments:
         with contextlib.suppress(OSError, MassmemError):
             hint = f"please report it with this file: {_write_crash_log(text)}"
-    _write_text(message, hint)
-    _write_json_error(message, hint, EXIT_BUG, arguments)
+    bug = MassmemError(message, hint)
+    show_error(bug)
+    _write_json_error(bug, EXIT_BUG, arguments)
     return EXIT_BUG
 
 
@@ -85,24 +90,14 @@ def find_json_format(arguments: Sequence[str]) -> str | None:
     return next((name for name in formats if name in ("json", "jsonl")), None)
 
 
-def _write_text(message: str, hint: str) -> None:
-    lines = [
-        f"massmem: {make_printable(redact(message))}",
-        *(f"  {line}" for line in make_printable(redact(hint)).splitlines()),
-    ]
-    with contextlib.suppress(OSError):  # the exit code reports the error when stderr is closed
-        sys.stderr.write("\n".join(lines) + "\n")
-        sys.stderr.flush()
-
-
-def _write_json_error(message: str, hint: str, exit_code: int, arguments: Sequence[str]) -> None:
+def _write_json_error(error: MassmemError, exit_code: int, arguments: Sequence[str]) -> None:
     output = find_json_format(arguments)
     if output is None:
         return
-    error = {"status": "error", "error": redact(message), "fix": redact(hint), "exit_code": exit_code}
+    fields = {"status": "error", "error": redact(error.message), "fix": redact(error.hint), "exit_code": exit_code}
     first = {"type": "error"} if output == "jsonl" else {"schema_version": _SCHEMA_VERSION}
     with contextlib.suppress(OSError):
-        sys.stdout.write(json.dumps({**first, **error}) + "\n")
+        sys.stdout.write(json.dumps({**first, **fields}) + "\n")
         sys.stdout.flush()
 
 
@@ -143,8 +138,7 @@ def start_logging(
     Returns:
         A function that stops logging to the file.
 
-    Raises:
-        HomeError, StoreError: the file cannot be created.
+    Raises HomeError, StoreError: the file cannot be created.
     """
     path = debug_log or home / "logs" / "massmem.log"
     make_folder(path.parent)

@@ -80,7 +80,7 @@ def eval_command(
     read_environment()
     home, items = massmem_home(), _select(load_items(data, scorer), limit, sample, seed)
     entrants = _load_entrants(configs or [None], home)
-    referee = None if judge is None else _load_judge(judge, home)
+    referee = None if judge is None else Entrant("judge", load_team(judge, home, store=False).select_agent())
     with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
         evaluator = Evaluator(runner, partial(show_progress, quiet=quiet), referee)
@@ -140,11 +140,6 @@ def _load_entrants(configs: Sequence[str | None], home: Path) -> list[Entrant]:
         unique = name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})"
         entrants.append(Entrant(unique, load_team(config, home, store=False)))
     return entrants
-
-
-def _load_judge(config: str, home: Path) -> Entrant:
-    team = load_team(config, home, store=False)
-    return Entrant("judge", team.model_copy(update={"agents": team.agents[:1]}))
 
 
 def _select(items: list[Item], limit: int | None, sample: int | None, seed: int) -> list[Item]:

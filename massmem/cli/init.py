@@ -328,8 +328,7 @@ async def _try_model(backend: BackendConfig) -> float | MassmemError:
 async def probe_model(backend: BackendConfig) -> float:
     """Ask the model for one word; return the seconds that it took.
 
-    Raises:
-        MassmemError: it does not answer, see Providers.open and ChatProvider.stream.
+    Raises MassmemError: it does not answer, see Providers.open and ChatProvider.stream.
     """
     limits = {
         "max_tokens": _PROBE_TOKENS,

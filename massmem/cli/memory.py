@@ -508,8 +508,7 @@ def _hit_to_dict(memory: Memory) -> dict[str, Any]:
 async def read_history(setup: Setup, query: str, view: View) -> Sequence[Chain]:
     """Return the values of what the query names, by topic, the best topic first. view: as in `search_memories`.
 
-    Raises:
-        MemoryUnavailable: the index is in use by another process: claims are in the index alone.
+    Raises MemoryUnavailable: the index is in use by another process: claims are in the index alone.
     """
     async with setup.open_memories() as memories:
         return await memories.read_history(query, await _resolve_view(setup, memories, view))
@@ -518,8 +517,7 @@ async def read_history(setup: Setup, query: str, view: View) -> Sequence[Chain]:
 def parse_as_of(text: str | None) -> datetime | None:
     """Return the moment that is meant, in UTC: the end of a day, or a time; without a zone this machine's.
 
-    Raises:
-        InputError: it is neither.
+    Raises InputError: it is neither.
     """
     if text is None:
         return None
@@ -593,8 +591,7 @@ async def _resolve_view(setup: Setup, memories: Memories, view: View) -> View:
 async def _resolve_session(setup: Setup, memories: Memories, selection: Selection) -> Selection:
     """Return the selection with the id of its session, which its memories may have outlived.
 
-    Raises:
-        UnknownSessionError, InputError
+    Raises UnknownSessionError, InputError.
     """
     name = selection.session_id
     try:

@@ -148,8 +148,7 @@ def parse_duration(text: str) -> timedelta:
 def parse_since(text: str | None, now: datetime) -> datetime | None:
     """Parse a duration before `now`, or a date or time in ISO 8601 such as `2026-11-21`, in local time; None is None.
 
-    Raises:
-        InputError
+    Raises InputError.
     """
     if text is None:
         return None

@@ -60,8 +60,7 @@ def read_question(argument: str | None, *, has_files: bool, quiet: bool = False)
     Returns:
         None when there is no argument and nothing on standard input.
 
-    Raises:
-        InputError: the question is empty or too long.
+    Raises InputError: the question is empty or too long.
     """
     if argument is not None and argument != "-":
         question = check_question(clean_text(argument))
@@ -80,8 +79,7 @@ def attach_files(question: Question, files: Sequence[str], pictures: Sequence[st
 
     files, pictures: as the user named them.
 
-    Raises:
-        InputError: a file cannot be read or is none of its kind, or they are too large together.
+    Raises InputError: a file cannot be read or is none of its kind, or they are too large together.
     """
     for name in files:
         question = _add_document(question, name, read_document(name, read_file(name, settings.max_size)))
@@ -106,8 +104,7 @@ def _add_document(question: Question, name: str, document: Document) -> Question
 def attach_mentioned_files(text: str, settings: FilesConfig) -> Question:
     """Return the question with the files that it names as `@FILE` or `@"FILE"`.
 
-    Raises:
-        InputError: as `attach_files`; also for what looks like a file or an address, or is a folder.
+    Raises InputError, as `attach_files`; also for what looks like a file or an address, or is a folder.
     """
     mentions = [quoted or name.rstrip(".,;:?!)") for quoted, name in _MENTION.findall(text)]
     names = [n for n in dict.fromkeys(mentions) if _FILE_NAME.fullmatch(n) or _ADDRESS.match(n) or _exists(n)]
@@ -195,8 +192,7 @@ _PIECE = 1_000_000
 def read_file(name: str | Path, most: int, seconds: float = PIPE_SECONDS) -> bytes:
     """Return what a file holds, or a pipe that ends within so many seconds. most: bytes.
 
-    Raises:
-        InputError: it is an address, a folder or a device, is not there, cannot be read, is larger, or does not end.
+    Raises InputError: it is an address, a folder or a device, is not there, cannot be read, is larger, or does not end.
     """
     _check_name(str(name))
     path = expand_home(name)

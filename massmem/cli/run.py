@@ -101,11 +101,7 @@ def _name_program() -> str:
 
 
 def prepare_run(options: RunOptions) -> Invocation:
-    """Load the configuration and read the question.
-
-    Raises:
-        ConfigError, InputError, HomeError
-    """
+    """Load the configuration and read the question. Raises ConfigError, InputError, HomeError."""
     home = massmem_home()
     if options.session_id is not None:
         check_session_name(options.session_id)
@@ -126,8 +122,7 @@ def prepare_run(options: RunOptions) -> Invocation:
 def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     """Return the team that the options name, else that of the session, else the default one.
 
-    Raises:
-        ConfigError, InputError
+    Raises ConfigError, InputError.
     """
     config = load_team(options.config or options.session_config, home, options.limits, store=not options.no_store)
     if options.describe:
@@ -137,11 +132,7 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
 
 
 def run(invocation: Invocation) -> int:
-    """Run the turn and return the exit code.
-
-    Raises:
-        MassmemError: the run ended before its turn did.
-    """
+    """Run the turn and return the exit code. Raises MassmemError: the run ended before its turn did."""
     options = invocation.options
     names_session = options.session_id is not None or invocation.config.session_id is not None
     if invocation.question is None and not names_session:

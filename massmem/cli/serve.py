@@ -68,8 +68,7 @@ def load_service(command: str, config: str | None, **options: object) -> "tuple[
 
     options: of the section `server`; those that are not None replace what the configuration says.
 
-    Raises:
-        ConfigError, InputError, HomeError: see load_setup, ensure_secret, require_extra.
+    Raises ConfigError, InputError, HomeError: see load_setup, ensure_secret, require_extra.
     """
     setup = load_setup(config)
     team, notice = ensure_secret(setup.config, os.environ, setup.home)

@@ -492,8 +492,7 @@ def find_named_or_newest(setup: Setup, name: str | None) -> SessionRecord:
 def choose_session(setup: Setup) -> SessionRecord:
     """Let the user choose one of the sessions used last, at the terminal.
 
-    Raises:
-        InputError: there is no terminal, or no session.
+    Raises InputError: there is no terminal, or no session.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("there is no terminal to choose a session at", "name it: massmem --session-id ID")
@@ -519,10 +518,7 @@ async def rename_named_session(setup: Setup, name: str, title: str) -> SessionRe
 async def fork_named_session(
     setup: Setup, name: str, turn: int | None = None, event: int | None = None
 ) -> SessionRecord:
-    """Fork the session that a user means, and enter the new one in the registry.
-
-    Raises: as `fork_session`.
-    """
+    """Fork the session that a user means, and enter the new one in the registry. Raises as `fork_session`."""
     async with setup.open_store() as store:
         source = await setup.find_session(store, name)
         session = await fork_session(store, source.session_id, turn, event=event)

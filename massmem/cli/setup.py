@@ -46,18 +46,14 @@ if TYPE_CHECKING:
 
 SINGLE_AGENT = "assistant"
 """The id of the agent that -m makes."""
-_TYPES_BY_NAME: tuple[tuple[str, BackendType], ...] = (
-    ("gpt-", "openai"),
-    ("chatgpt-", "openai"),
-    ("o1", "openai"),
-    ("o3", "openai"),
-    ("o4", "openai"),
-    ("claude-", "anthropic"),
-    ("gemini-", "gemini"),
-    ("grok-", "grok"),
-    ("mistral-", "mistral"),
-    ("deepseek-", "deepseek"),
-)
+_NAME_STARTS: Mapping[BackendType, tuple[str, ...]] = {
+    "openai": ("gpt-", "chatgpt-", "o1", "o3", "o4"),
+    "anthropic": ("claude-",),
+    "gemini": ("gemini-",),
+    "grok": ("grok-",),
+    "mistral": ("mistral-",),
+    "deepseek": ("deepseek-",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +75,7 @@ class Setup:
         Args:
             fallback: use a store in memory when Redis is down and the configuration allows that.
 
-        Raises:
-            StoreError, InputError: see massmem.store.open_configured.
+        Raises StoreError, InputError: see massmem.store.open_configured.
         """
         if self.team is not None:
             yield self.team.store
@@ -138,8 +133,7 @@ def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool
         all_owners: the command sees the sessions of all of them.
         warn: write the warnings of the configuration to stderr.
 
-    Raises:
-        ConfigError, InputError, HomeError
+    Raises ConfigError, InputError, HomeError.
     """
     if owner is not None and all_owners:
         raise InputError("--owner and --all-owners exclude each other", "leave one of them out")
@@ -163,8 +157,7 @@ def load_team(
         store: False to keep everything in memory and start a new session.
         warn: write the warnings of the configuration to stderr.
 
-    Raises:
-        ConfigError, InputError
+    Raises ConfigError, InputError.
     """
     loaded = load_checked(config, home)
     team = loaded.team
@@ -238,8 +231,7 @@ def replace_agents(team: TeamConfig, model: str | None, system: str | None) -> T
         model: [TYPE/]MODEL of a single agent that replaces the agents of the team; None to keep them.
         system: instructions for all agents, before their own; None for none.
 
-    Raises:
-        InputError: the provider of the model is not known.
+    Raises InputError: the provider of the model is not known.
     """
     agents = team.agents
     if model is not None:
@@ -273,8 +265,8 @@ def _guess_type(model: str) -> BackendType:
         return "local"
     if ":" in model:  # such as qwen3:8b
         return "ollama"
-    for start, type_ in _TYPES_BY_NAME:
-        if model.startswith(start):
+    for type_, starts in _NAME_STARTS.items():
+        if model.startswith(starts):
             return type_
     raise InputError(
         f"the provider of the model {model[:80]!r} is not known", f"write it as TYPE/MODEL, such as groq/{model[:80]}"
@@ -304,8 +296,7 @@ def choose_config(file: str | None, config: str | None) -> str | None:
 def read_environment() -> None:
     """Add the variables of ./.env, then the keys of `massmem keys`, to the environment; what is set already stays.
 
-    Raises:
-        InputError: a file cannot be read.
+    Raises InputError: a file cannot be read.
     """
     read_dotenv(Path(".env"))
     for variable, key in read_keys(massmem_home()).items():
@@ -315,8 +306,7 @@ def read_environment() -> None:
 def read_dotenv(path: Path) -> None:
     """Add the variables of a .env file to the environment, except those that are set already.
 
-    Raises:
-        InputError: the file cannot be read or is not UTF-8 text.
+    Raises InputError: the file cannot be read or is not UTF-8 text.
     """
     if not path.is_file():
         return
@@ -340,8 +330,7 @@ def _report_line(path: Path, line: int) -> None:
 def check_first_run(config: str | None, question: str | None) -> None:
     """Fail at once when there is no configuration, no key and no model, before heavy packages are imported.
 
-    Raises:
-        InputError: nothing is set up; the hint lists every way to change that.
+    Raises InputError: nothing is set up; the hint lists every way to change that.
     """
     if config is not None:
         return

@@ -59,11 +59,7 @@ def prepare_streams() -> None:
 
 
 def write_out(text: str) -> None:
-    """Write to standard output and flush.
-
-    Raises:
-        OutputError, BrokenPipeError
-    """
+    """Write to standard output and flush. Raises OutputError, BrokenPipeError."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -120,8 +116,7 @@ def open_output(path: Path | None) -> Generator[Callable[[str], object]]:
 
     The file is readable by its owner alone, and replaces an older one only when the block has succeeded.
 
-    Raises:
-        InputError: the file cannot be written.
+    Raises InputError: the file cannot be written.
     """
     if path is None:
         yield write_out

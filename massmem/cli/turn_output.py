@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from massmem.cli.options import Output, Show
@@ -50,38 +51,28 @@ ANSWER_NOW_KEY = b"\x0e"
 """Ctrl-N; SIGQUIT does the same where there is no live view."""
 
 
+@dataclass(slots=True)
 class TurnEvents:
     """The events of one turn: of a question, or of the unfinished turn when `question` is None."""
 
-    def __init__(
-        self,
-        session: Session,
-        question: Question | None,
-        *,
-        wait: bool,
-        wait_hint: str = "",
-        schema: Mapping[str, Any] | None = None,
-        now: bool = False,
-    ) -> None:
-        """now: finish the unfinished turn with the answers that it has."""
-        self.started = False
-        """The first event has arrived."""
-        self._session = session
-        self._question = question
-        self._wait = wait
-        self._wait_hint = wait_hint
-        self._schema = schema
-        self._now = now
+    session: Session
+    question: Question | None
+    wait: bool
+    wait_hint: str = ""
+    schema: Mapping[str, Any] | None = None
+    now: bool = False
+    """Finish the unfinished turn with the answers that it has."""
+    started: bool = field(default=False, init=False)
+    """The first event has arrived."""
 
     def answer_now(self) -> None:
         """Let the turn end with the answers that it has."""
-        self._session.answer_now()
+        self.session.answer_now()
 
     async def stream(self) -> AsyncGenerator[Event, None]:
         """Yield the events. With `wait`, a turn that another process runs in the session comes first.
 
-        Raises:
-            MassmemError: as `Session.ask`; SessionBusyError only without `wait`.
+        Raises MassmemError, as `Session.ask`; SessionBusyError only without `wait`.
         """
         try:
             while True:
@@ -92,18 +83,18 @@ class TurnEvents:
                             yield event
                     return
                 except SessionBusyError as e:
-                    if self.started or not self._wait or self._session.wait:
+                    if self.started or not self.wait or self.session.wait:
                         raise
-                    write_err(f"{e.message}; waiting for it to end{self._wait_hint}")
-                    self._session.wait = math.inf
+                    write_err(f"{e.message}; waiting for it to end{self.wait_hint}")
+                    self.session.wait = math.inf
         finally:
-            self._session.wait = 0.0
+            self.session.wait = 0.0
 
     def _run(self) -> AsyncGenerator[Event, None]:
-        if self._question is None:
-            return self._session.finish_turn(now=self._now)
-        question = self._question
-        return self._session.ask(question.text, answer_schema=self._schema, attachments=question.attachments)
+        if self.question is None:
+            return self.session.finish_turn(now=self.now)
+        question = self.question
+        return self.session.ask(question.text, answer_schema=self.schema, attachments=question.attachments)
 
 
 class AnswerWriter(Renderer):

@@ -18,8 +18,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def massmem_home() -> Path:
     """Return `~/.massmem`, which may not exist yet.
 
-    Raises:
-        HomeError: there is no home directory, or HOME is not an absolute path.
+    Raises HomeError: there is no home directory, or HOME is not an absolute path.
     """
     try:
         home = Path("~").expanduser()
@@ -75,10 +74,7 @@ RECORD_VARIABLE = "MASSMEM_RECORD"
 
 
 def make_file(path: Path) -> None:
-    """Create the file if it is missing, and give it mode 0600.
-
-    Raises: as `make_home`.
-    """
+    """Create the file if it is missing, and give it mode 0600. Raises as `make_home`."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -14,7 +14,6 @@ from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS
 from massmem.config.models import (
     NO_STORE,
     AgentConfig,
-    AgentSpec,
     BackendType,
     MemoryConfig,
     Section,
@@ -80,8 +79,7 @@ def load_config(path: Path | str, environ: Mapping[str, str] | None = None) -> t
     path: also `@examples/NAME`. environ: the variables for `${VAR}` and the CONVERSATION_HISTORY_* overrides; None: the
     environment of this process.
 
-    Raises:
-        ConfigError: all problems of the file, `file:line: dotted.key: message`; no message holds a secret.
+    Raises ConfigError: all problems of the file, `file:line: dotted.key: message`; no message holds a secret.
     """
     file = find_config(str(path)) if str(path).startswith(EXAMPLES) else Path(path)
     loaded = load_file(file, os.environ if environ is None else environ)
@@ -140,8 +138,7 @@ def _explain_budgets(team: TeamConfig) -> str:
 def load_named(name: str | None, environ: Mapping[str, str], home: Path) -> LoadedConfig:
     """Load the configuration that `--config` names; None: the default one (see `load_default`).
 
-    Raises:
-        ConfigError: as `load_config`.
+    Raises ConfigError, as `load_config`.
     """
     return load_default(environ, home) if name is None else load_file(find_config(name), environ)
 
@@ -152,8 +149,7 @@ def load_default(environ: Mapping[str, str], home: Path) -> LoadedConfig:
     It is `config.yaml` in massmem's folder `home`, else three agents of the provider whose key is in `environ`, else
     the embedded local model. The team that massmem chooses remembers across conversations, as people expect.
 
-    Raises:
-        ConfigError: as `load_config`.
+    Raises ConfigError, as `load_config`.
     """
     path = default_config_path(home)
     if _may_exist(path):
@@ -185,8 +181,7 @@ def _search_all_sessions(team: TeamConfig) -> TeamConfig:
 def find_config(name: str) -> Path:
     """Return the file that `--config` names: a path, or `@examples/NAME` for one of the shipped configurations.
 
-    Raises:
-        ConfigError: there is no such file; the hint suggests files with similar names.
+    Raises ConfigError: there is no such file; the hint suggests files with similar names.
     """
     folder, stem = _examples_folder(), name.removeprefix(EXAMPLES).removesuffix(".yaml")
     shipped = sorted(path.stem for path in folder.glob("*.yaml"))
@@ -244,8 +239,7 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     Only keys that were given override. A key that nobody gave stays unset (`model_fields_set`), so that a missing
     session_name differs from an explicit null. Both names of `compression.target_ratio` count.
 
-    Raises:
-        ConfigError: a CONVERSATION_HISTORY_* variable is wrong (`load_config` raises for that, too).
+    Raises ConfigError: a CONVERSATION_HISTORY_* variable is wrong (`load_config` raises for that, too).
     """
     history, problems = read_history_overrides(environ)
     if problems:
@@ -255,19 +249,11 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     if target_ratio is not None:
         memory = _override({"compression": {"target_ratio": target_ratio}}, memory)
     overrides = {"conversation_memory": history} if history else {}
-    return tuple(_resolve_agent(spec, memory, overrides) for spec in team.agents)
-
-
-def _resolve_agent(spec: AgentSpec, team_memory: dict[str, Any], overrides: dict[str, Any]) -> AgentConfig:
-    memory = _override(_override(team_memory, spec.memory.model_dump(exclude_unset=True)), overrides)
-    return AgentConfig(
-        id=spec.id,
-        name=spec.name,
-        backend=spec.backend,
-        system_message=spec.system_message,
-        memory=MemoryConfig.model_validate(memory),
-        mcp_servers=spec.mcp_servers,
-    )
+    agents: list[AgentConfig] = []
+    for spec in team.agents:
+        own = _override(_override(memory, spec.memory.model_dump(exclude_unset=True)), overrides)
+        agents.append(AgentConfig.model_validate(dict(spec) | {"memory": MemoryConfig.model_validate(own)}))
+    return tuple(agents)
 
 
 def _override(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +275,7 @@ def _override(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 STORE_SCHEMES = ("sqlite", "postgresql", "redis", "rediss", "unix")
 MIN_JWT_SECRET = 32
-"""Bytes."""
+"""Bytes: as many as the hash has (RFC 7518, section 3.2)."""
 RESERVED_ID = "user"
 """As massmem.memory.persistent.USER: an agent of that name would pass for the person who asks."""
 

@@ -387,10 +387,6 @@ class ParamConfig(Section):
             raise ValueError(f"{wrong[:60]!r} does not match the pattern")
         return self
 
-    def to_spec(self) -> ParamSpec:
-        """Return the param as the rules of core use it."""
-        return ParamSpec(**{name: getattr(self, name) for name in type(self).model_fields})
-
 
 class FilesConfig(Section):
     max_size: int = Field(default=10_000_000, ge=1_000, le=100_000_000)
@@ -601,7 +597,7 @@ class TeamConfig(Section):
     @property
     def param_specs(self) -> dict[str, ParamSpec]:
         """The params as the rules of core use them."""
-        return {name: param.to_spec() for name, param in self.params.items()}
+        return {name: ParamSpec(**dict(param)) for name, param in self.params.items()}
 
     @property
     def may_ask_user(self) -> bool:

@@ -13,7 +13,7 @@ from massmem.config import models
 from massmem.config.load import LoadedConfig
 from massmem.config.massgen import BACKEND_WORDS
 from massmem.config.models import Section, TeamConfig
-from massmem.config.yaml import KeyPath, get_history_variables, read_history_overrides
+from massmem.config.yaml import HISTORY_VARIABLES, KeyPath, read_history_overrides
 from massmem.core.redact import redact_values
 
 MASKED = "[secret]"
@@ -68,8 +68,7 @@ def list_settings(loaded: LoadedConfig, environ: Mapping[str, str]) -> Iterator[
 
     Of an agent's `memory`, which overrides the team's, only the given keys are listed. environ: as for `load_config`.
 
-    Raises:
-        ConfigError: a CONVERSATION_HISTORY_* variable is wrong.
+    Raises ConfigError: a CONVERSATION_HISTORY_* variable is wrong.
     """
     return _SettingLister(loaded, environ).list_section(loaded.team, (), only_given=False)
 
@@ -80,7 +79,7 @@ class _SettingLister:
         self._overrides: dict[KeyPath, Any] = {
             (*_HISTORY, key): value for key, value in read_history_overrides(environ)[0].items()
         }
-        self._variables: dict[KeyPath, str] = {(*_HISTORY, key): name for key, name in get_history_variables().items()}
+        self._variables: dict[KeyPath, str] = {(*_HISTORY, key): name for name, key, _ in HISTORY_VARIABLES}
 
     def list_section(self, section: Section, path: KeyPath, *, only_given: bool) -> Iterator[Setting]:
         for name in type(section).model_fields:

@@ -181,8 +181,7 @@ class _YamlError(Exception):
 def read_yaml(path: Path) -> Source:
     """Read one YAML document whose top level is a mapping.
 
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, or is more than a configuration can be.
+    Raises ConfigError: the file cannot be read, is not YAML, or is more than a configuration can be.
     """
     try:
         reader, node = _Reader(), _compose(_decode(_read_file(path)))
@@ -233,8 +232,7 @@ def _decode(content: bytes) -> str:
 def decode_settings(content: bytes) -> str:
     """Return the text of a file of settings: UTF-8, or UTF-16 with its mark, as PowerShell writes it.
 
-    Raises:
-        UnicodeDecodeError: it is neither.
+    Raises UnicodeDecodeError: it is neither.
     """
     is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return content.decode("utf-16" if is_utf_16 else "utf-8-sig")
@@ -390,7 +388,7 @@ MAX_EXPANDED = 1_000_000
 
 _REFERENCE = re.compile(r"(\$?)\$\{([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
-_HISTORY: tuple[tuple[str, str, type], ...] = (
+HISTORY_VARIABLES: tuple[tuple[str, str, type], ...] = (
     ("CONVERSATION_HISTORY_ENABLED", "enabled", bool),
     ("CONVERSATION_HISTORY_MAX_MESSAGES", "max_messages", int),
     ("CONVERSATION_HISTORY_MAX_TOKENS", "max_tokens", int),
@@ -474,7 +472,7 @@ def read_history_overrides(environ: Mapping[str, str]) -> tuple[dict[str, bool |
     """
     values: dict[str, bool | int | None] = {}
     problems: list[str] = []
-    for name, key, kind in _HISTORY:
+    for name, key, kind in HISTORY_VARIABLES:
         text = environ.get(name, "").strip()
         if not text:
             continue
@@ -492,8 +490,3 @@ def complete_redis_url(store: StoreConfig, environ: Mapping[str, str]) -> StoreC
     if store.url != "redis://":
         return store
     return store.model_copy(update={"url": trim_value(environ.get("REDIS_URL", "")) or "redis://localhost:6379"})
-
-
-def get_history_variables() -> dict[str, str]:
-    """Return the variable of each key of memory.conversation_memory that has one."""
-    return {key: name for name, key, _ in _HISTORY}

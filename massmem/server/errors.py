@@ -126,7 +126,7 @@ class RetryLater(Refused):
     """The request is refused for now; the client may send it again."""
 
     def __init__(self, status: int, message: str, retry_after: int = RETRY_SOON) -> None:
-        """status: 429 when the user sends too much, else 503. retry_after: in seconds."""
+        """status: 429 when the user sends too much, 409 for a busy session, else 503. retry_after: in seconds."""
         super().__init__(status, message, {"Retry-After": str(retry_after)})
         self.retry_after = retry_after
 
@@ -146,24 +146,14 @@ def make_openai_problem(status: int, message: str, param: str | None = None, cod
     return OpenAIProblem(error=OpenAIError(message=message, type=kind, param=param, code=code or usual))
 
 
-def _respond(
-    request: Request,
-    status: int,
-    message: str,
-    headers: Mapping[str, str] | None = None,
-    param: str | None = None,
-    code: str | None = None,
-) -> JSONResponse:
-    if not request.url.path.startswith(OPENAI_PATH):
-        return JSONResponse(Problem(error=message).model_dump(), status, headers)
-    # The official clients send a request again after 502: the council would be paid for once more.
-    headers = {**(headers or {}), **({"x-should-retry": "false"} if status == HTTP_502_BAD_GATEWAY else {})}
-    return JSONResponse(make_openai_problem(status, message, param, code).model_dump(), status, headers)
-
-
 async def _handle_refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Refused)
-    return _respond(request, error.status, error.message, error.headers, error.param, error.code)
+    if not request.url.path.startswith(OPENAI_PATH):
+        return JSONResponse(Problem(error=error.message).model_dump(), error.status, error.headers)
+    # The official clients send a request again after 502: the council would be paid for once more.
+    more = {"x-should-retry": "false"} if error.status == HTTP_502_BAD_GATEWAY else {}
+    problem = make_openai_problem(error.status, error.message, error.param, error.code)
+    return JSONResponse(problem.model_dump(), error.status, {**(error.headers or {}), **more})
 
 
 async def _handle_invalid_request(request: Request, error: Exception) -> JSONResponse:
@@ -172,44 +162,43 @@ async def _handle_invalid_request(request: Request, error: Exception) -> JSONRes
     problems = [f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()[:5]]
     text = "; ".join(problems)[:1000]
     if not request.url.path.startswith(OPENAI_PATH):
-        return _respond(request, 422, text)
+        return await _handle_refused(request, Refused(422, text))
     param = ".".join(str(part) for part in error.errors()[0]["loc"][1:])
-    return _respond(request, 400, text, param=param[:200] or None)
+    return await _handle_refused(request, Refused(400, text, param=param[:200] or None))
 
 
 async def _handle_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code != HTTP_405_METHOD_NOT_ALLOWED:
-        return _respond(request, error.status_code, error.detail, error.headers)
+        return await _handle_refused(request, Refused(error.status_code, error.detail, error.headers))
     # Of all routes of the path; Starlette names the methods of the first route alone.
     scopes = [{**request.scope, "method": method} for method in _METHODS]
     known = {s["method"] for s in scopes for route in request.app.routes if route.matches(s)[0] is Match.FULL}
     methods = sorted({*known, "HEAD"} if "GET" in known else known)
-    return _respond(request, 405, "this path has no such method", {"Allow": ", ".join(methods)})
+    refusal = Refused(405, "this path has no such method", {"Allow": ", ".join(methods)})
+    return await _handle_refused(request, refusal)
 
 
 async def _handle_massmem_error(request: Request, error: Exception) -> JSONResponse:
     """Use messages of our own: those of the errors name hosts, files and the ids of the store."""
     match error:
         case errors.UnknownSessionError():
-            return _respond(request, 404, "Session not found")
+            refusal = Refused(404, "Session not found")
         case errors.UnknownMemoryError():
-            return _respond(request, 404, "There is no such memory")
+            refusal = Refused(404, "There is no such memory")
         case errors.SessionBusyError():
-            return _respond(
-                request, 409, "another question to this session is under way", {"Retry-After": str(RETRY_SOON)}
-            )
+            refusal = RetryLater(409, "another question to this session is under way")
         case errors.InputError() if type(error) is errors.InputError:
-            is_openai = request.url.path.startswith(OPENAI_PATH)
-            return _respond(request, 400 if is_openai else 422, error.message)
+            refusal = Refused(400 if request.url.path.startswith(OPENAI_PATH) else 422, error.message)
         case errors.StoreError() | errors.MemoryUnavailable() | errors.ProviderError() | errors.ToolServerError():
             log.error("%s: %s", type(error).__name__, error.message)
-            return _respond(request, 503, "the service cannot answer now", {"Retry-After": str(RETRY_LATER)})
+            refusal = RetryLater(503, "the service cannot answer now", RETRY_LATER)
         case _:
             return await _handle_bug(request, error)
+    return await _handle_refused(request, refusal)
 
 
 async def _handle_bug(request: Request, error: Exception) -> JSONResponse:
     """Log where the bug is, and tell the client nothing of it."""
     log.error("a request failed", exc_info=error)
-    return _respond(request, 500, "internal error")
+    return await _handle_refused(request, Refused(500, "internal error"))

@@ -5,7 +5,7 @@ cancels it.
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.requests import Request
@@ -71,10 +71,8 @@ class McpRoute:
         )
         self._manager = server.session_manager
 
-    @asynccontextmanager
-    async def run(self) -> AsyncGenerator[None]:
-        async with self._manager.run():
-            yield
+    def run(self) -> AbstractAsyncContextManager[None]:
+        return self._manager.run()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raise Unauthorized, RetryLater."""

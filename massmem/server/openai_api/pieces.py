@@ -46,8 +46,6 @@ class Finish:
 
     reason: Literal["stop", "length"]
     usage: Usage
-    turn: int = 0
-    """Its number in the session; 0: it is in none."""
 
 
 Piece = Progress | Words | Finish
@@ -94,7 +92,7 @@ async def limit_words(pieces: Pieces, stops: Sequence[str], max_tokens: int | No
             if cuts:
                 reason, held = reason or "stop", ""
             if is_last:
-                yield Finish(reason or piece.reason, piece.usage, piece.turn)
+                yield Finish(reason or piece.reason, piece.usage)
 
 
 class _TurnReader:
@@ -127,7 +125,7 @@ class _TurnReader:
         require_answer(self._outcome)
         end, answer = self._outcome.end, get_text(self._outcome)
         assert isinstance(end, TurnCompleted | TurnWaiting | TurnAbandoned)  # else there is no answer
-        finish = Finish("length" if self._outcome.is_truncated else "stop", end.usage, self._outcome.turn)
+        finish = Finish("length" if self._outcome.is_truncated else "stop", end.usage)
         sent = self._sent.rstrip()
         if answer.startswith(self._sent):
             rest = answer[len(self._sent) :]

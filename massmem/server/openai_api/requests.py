@@ -70,18 +70,25 @@ class StreamOptions(Body):
     """The last chunk has the usage."""
 
 
-class ChatCompletionRequest(Body):
-    """A conversation to go on with."""
-
+class _CouncilRequest(Body):
     model: Annotated[str, Field(max_length=300, examples=["massmem"])]
     """`massmem/TEAM`, or `massmem/TEAM/AGENT` for one agent's model alone; see `/v1/models`."""
-    messages: Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
-    """The conversation; the last message is the user's."""
     stream: bool | None = None
     """Send the answer in chunks, as server-sent events."""
-    stream_options: StreamOptions | None = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     """For one agent alone; those of a council have their own."""
+    tool_choice: Any = None
+    """The council calls no tools of the client: it cannot be forced to."""
+    metadata: dict[str, Any] | None = None
+    """`session_id`: the conversation to go on with."""
+
+
+class ChatCompletionRequest(_CouncilRequest):
+    """A conversation to go on with."""
+
+    messages: Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    """The conversation; the last message is the user's."""
+    stream_options: StreamOptions | None = None
     max_tokens: _Count | None = None
     """Length of the answer, at most."""
     max_completion_tokens: _Count | None = None
@@ -91,10 +98,6 @@ class ChatCompletionRequest(Body):
     """How many answers; 1 alone is possible."""
     response_format: dict[str, Any] | None = None
     """`json_schema` or `json_object`: the answer is a JSON value."""
-    tool_choice: Any = None
-    """The council calls no tools of the client: it cannot be forced to."""
-    metadata: dict[str, Any] | None = None
-    """`session_id`: the conversation to go on with."""
 
 
 class InputItem(Body):
@@ -113,27 +116,18 @@ class TextSettings(Body):
     """`json_schema` or `json_object`: the answer is a JSON value."""
 
 
-class ResponseRequest(Body):
+class ResponseRequest(_CouncilRequest):
     """A conversation to go on with."""
 
-    model: Annotated[str, Field(max_length=300, examples=["massmem"])]
-    """`massmem/TEAM`, or `massmem/TEAM/AGENT` for one agent's model alone; see `/v1/models`."""
     input: _String | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES)]
     """The question, or the conversation with it at its end."""
     instructions: _String | None = None
     """For all agents, in this turn."""
     previous_response_id: Annotated[str | None, Field(max_length=300)] = None
     """Go on with the conversation of this response."""
-    stream: bool | None = None
-    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    """For one agent alone; those of a council have their own."""
     max_output_tokens: _Count | None = None
     """Length of the answer, at most."""
     text: TextSettings | None = None
-    tool_choice: Any = None
-    """The council calls no tools of the client: it cannot be forced to."""
-    metadata: dict[str, Any] | None = None
-    """`session_id`: the conversation to go on with."""
 
 
 @dataclass(frozen=True, slots=True)

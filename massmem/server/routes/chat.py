@@ -204,12 +204,12 @@ async def clear(session_id: SessionPath, caller: Authorized) -> Cleared:
 async def stats(caller: Authorized) -> StatsAnswer:
     """How much the user has; with the scope admin, how much all users have."""
     service = caller.service
-    totals = await service.conversations.count(EVERYBODY if caller.user.is_admin else caller.owner)
-    average = round(totals.messages / totals.conversations) if totals.conversations else 0
+    number, messages = await service.conversations.count(EVERYBODY if caller.user.is_admin else caller.owner)
+    average = round(messages / number) if number else 0
     store = service.team.store.info
     data = Stats(
-        activeConversations=totals.conversations,
-        totalMessages=totals.messages,
+        activeConversations=number,
+        totalMessages=messages,
         averageMessagesPerConversation=average,
         usingRedis=store.kind == "redis",
         durable=store.durable,

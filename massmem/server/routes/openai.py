@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, TypeVar
 from uuid import uuid4
 
@@ -113,14 +114,6 @@ class _Target:
     """The answer is sent while it is written."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A request, its pieces, and what is to be said of the session."""
-
-    pieces: Pieces
-    answer: replies.Answer
-
-
 @router.get("/models")
 async def models(caller: Authorized) -> replies.ModelList:
     """The teams and their agents, as models."""
@@ -146,11 +139,11 @@ async def chat_completions(
     """Go on with a conversation. A client that closes the connection stops the council."""
     conversation, form = read_chat(body)
     target = _Target(body.model, naming, body.metadata, bool(body.stream))
-    call = await _begin(caller, target, conversation, form, "chatcmpl-")
+    answer, pieces = await _begin(caller, target, conversation, form, "chatcmpl-")
     if body.stream:
         usage = body.stream_options is not None and body.stream_options.include_usage
-        return await _stream(caller, call, lambda p: replies.stream_completion(call.answer, p, usage=usage))
-    return await _send_whole(request, call, replies.make_completion)
+        return await _stream(caller, answer, pieces, partial(replies.stream_completion, usage=usage))
+    return await _send_whole(request, answer, pieces, replies.make_completion)
 
 
 @router.post("/responses", responses=_ANSWER, response_model=replies.Response)
@@ -165,11 +158,11 @@ async def responses(
     if body.previous_response_id is not None:
         naming = replace(naming, session_id=await _find_previous(caller, body.previous_response_id))
     target = _Target(body.model, naming, body.metadata, bool(body.stream))
-    call = await _begin(caller, target, conversation, form, _RESPONSE_PREFIX)
-    call.answer.previous = body.previous_response_id
+    answer, pieces = await _begin(caller, target, conversation, form, _RESPONSE_PREFIX)
+    answer.previous = body.previous_response_id
     if body.stream:
-        return await _stream(caller, call, lambda p: replies.stream_response_events(call.answer, p))
-    return await _send_whole(request, call, replies.make_response)
+        return await _stream(caller, answer, pieces, replies.stream_response_events)
+    return await _send_whole(request, answer, pieces, replies.make_response)
 
 
 def _list_models(teams: Mapping[str, Team]) -> dict[str, _CouncilModel]:
@@ -193,12 +186,14 @@ def _find_model(teams: Mapping[str, Team], name: str) -> _CouncilModel:
     return model
 
 
-async def _begin(caller: Caller, target: _Target, conversation: Conversation, form: AnswerForm, prefix: str) -> _Call:
-    """Return the pieces of the answer, which begin with the first one that is asked for. prefix: of the answer's id."""
+async def _begin(
+    caller: Caller, target: _Target, conversation: Conversation, form: AnswerForm, prefix: str
+) -> tuple[replies.Answer, Pieces]:
+    """Return an empty answer and its pieces, which begin with the first one that is asked for. prefix: of its id."""
     model, metadata = _find_model(caller.service.teams.named, target.model), target.metadata
     if model.agent_id is not None or target.naming.solo not in (None, "", "0") or is_side_task(conversation, metadata):
         pieces = limit_words(_ask_alone(caller, model, conversation, form), form.stops, None)
-        return _Call(pieces, replies.Answer(f"{prefix}{uuid4().hex}", target.model))
+        return replies.Answer(f"{prefix}{uuid4().hex}", target.model), pieces
     service, named = caller.service, _read_session_id(target)
     # Other names are those of chats that the client does not keep: "local:...".
     chat = target.naming.chat if is_session_id(target.naming.chat or "") else None
@@ -214,7 +209,7 @@ async def _begin(caller: Caller, target: _Target, conversation: Conversation, fo
     if target_session.is_resent:
         pieces = _store_history(caller, question, conversation, pieces)
     answer_id = f"{prefix}{uuid4().hex}" if prefix != _RESPONSE_PREFIX else await _make_response_id(caller, question)
-    return _Call(pieces, replies.Answer(answer_id, target.model, public_id))
+    return replies.Answer(answer_id, target.model, public_id), pieces
 
 
 async def _ask_council(caller: Caller, model: _CouncilModel, question: Question, target: _Target) -> Pieces:
@@ -314,22 +309,24 @@ async def _store_history(caller: Caller, question: Question, conversation: Conve
             yield piece
 
 
-async def _stream(caller: Caller, call: _Call, encode_pieces: Callable[[Pieces], Stream]) -> EventSourceResponse:
-    response = await stream_response(caller, call.pieces, encode_pieces)
-    _name_session(response, call.answer)
+async def _stream(
+    caller: Caller, answer: replies.Answer, pieces: Pieces, encode: Callable[[replies.Answer, Pieces], Stream]
+) -> EventSourceResponse:
+    response = await stream_response(caller, pieces, partial(encode, answer))
+    _name_session(response, answer)
     return response
 
 
 async def _send_whole(
-    request: Request, call: _Call, encode_answer: Callable[[replies.Answer], replies.ChatCompletion | replies.Response]
+    request: Request,
+    answer: replies.Answer,
+    pieces: Pieces,
+    encode: Callable[[replies.Answer], replies.ChatCompletion | replies.Response],
 ) -> Response:
     """Return the answer in one piece, once it is there."""
-    answer = await _run_while_connected(request, replies.collect(call.answer, call.pieces))
-    return _NOBODY_READS if answer is None else _reply(encode_answer(answer), answer)
-
-
-def _reply(body: replies.ChatCompletion | replies.Response, answer: replies.Answer) -> JSONResponse:
-    response = JSONResponse(body.model_dump())
+    if await _run_while_connected(request, replies.collect(answer, pieces)) is None:
+        return _NOBODY_READS
+    response = JSONResponse(encode(answer).model_dump())
     _name_session(response, answer)
     return response
 

@@ -574,10 +574,4 @@ def _show_message(message: MessageRecord) -> SessionMessage:
 
 
 def _show_turn(turn: TurnRecord, session: SessionRecord) -> TurnEntry:
-    return TurnEntry(
-        turn=turn.turn,
-        status=mark_cut_off(turn, session).status,
-        winner=turn.winner,
-        started_at=turn.started_at,
-        ended_at=turn.ended_at,
-    )
+    return TurnEntry.model_validate(mark_cut_off(turn, session), from_attributes=True)

@@ -14,14 +14,14 @@ async def yield_pieces(texts: Sequence[str]) -> AsyncGenerator[Piece, None]:
     yield Progress("round 1\n")
     for text in texts:
         yield Words(text)
-    yield Finish("stop", Usage(1, 2), 3)
+    yield Finish("stop", Usage(1, 2))
 
 
 async def cut(texts: Sequence[str], stops: Sequence[str], most: int | None = None) -> tuple[str, str]:
     pieces = [piece async for piece in limit_words(yield_pieces(texts), stops, most)]
     finish = pieces[-1]
     assert isinstance(finish, Finish)
-    assert (finish.usage, finish.turn) == (Usage(1, 2), 3)
+    assert finish.usage == Usage(1, 2)
     assert pieces[0] == Progress("round 1\n")
     return "".join(piece.text for piece in pieces if isinstance(piece, Words)), finish.reason
 
