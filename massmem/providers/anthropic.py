@@ -23,14 +23,13 @@ from massmem.core.errors import (
     RequestRejected,
 )
 from massmem.core.messages import ChatMessage, ChatRequest, Chunk, clean_text
-from massmem.providers.base import GO_ON, encode_data, portable_schema, read_count
+from massmem.providers.base import GO_ON, ChatProvider, encode_data, portable_schema, read_count
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, Refusal
 from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.normaliser import Json, ReplyReader
 from massmem.providers.presets import Endpoint
-from massmem.providers.retry import Pause, RetryBudget
 
 log = logging.getLogger(__name__)
 
@@ -52,32 +51,6 @@ _COUNT_TIMEOUT = 5.0
 """Seconds."""
 
 
-class AnthropicFactory(ApiFactory[AsyncAnthropic]):
-    """Opens providers of Anthropic's API."""
-
-    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncAnthropic:
-        client = AsyncAnthropic(
-            api_key=endpoint.key,
-            base_url=endpoint.base_url,
-            http_client=connections,
-            max_retries=0,
-            open_telemetry=False,
-        )
-        if endpoint.takes_environment:
-            check_headers("ANTHROPIC_CUSTOM_HEADERS")
-        else:  # the SDK has read this variable, which is for Anthropic only
-            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
-        _ = client.messages  # the SDK imports it on first use, which must not happen on the event loop
-        return client
-
-    def _make_provider(
-        self, client: AsyncAnthropic, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, pause: Pause
-    ) -> "AnthropicProvider":
-        if backend.temperature is not None:
-            log.warning("backend.temperature is not used: Anthropic's API no longer has it")
-        return AnthropicProvider(client, backend, endpoint, budget, pause, self._learnt)
-
-
 class AnthropicProvider(ApiProvider[AsyncAnthropic]):
     """One backend's model."""
 
@@ -86,11 +59,8 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         """Ask the count endpoint, which is free of charge."""
-        body = {
-            name: value
-            for name, value in self._body(self._adapt(request)).items()
-            if name not in ("max_tokens", "stream")
-        }
+        body = self._body(self._adapt(request))
+        del body["max_tokens"], body["stream"]
         count = cast("Any", self._client.messages.count_tokens)
         try:
             async with asyncio.timeout(min(self._backend.timeout, _COUNT_TIMEOUT)):
@@ -120,6 +90,32 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
 
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
         return MessageReader(request, self._context)
+
+
+class AnthropicFactory(ApiFactory[AsyncAnthropic]):
+    """Opens providers of Anthropic's API."""
+
+    provider = AnthropicProvider
+
+    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncAnthropic:
+        client = AsyncAnthropic(
+            api_key=endpoint.key,
+            base_url=endpoint.base_url,
+            http_client=connections,
+            max_retries=0,
+            open_telemetry=False,
+        )
+        if endpoint.takes_environment:
+            check_headers("ANTHROPIC_CUSTOM_HEADERS")
+        else:  # the SDK has read this variable, which is for Anthropic only
+            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
+        _ = client.messages  # the SDK imports it on first use, which must not happen on the event loop
+        return client
+
+    def open(self, backend: BackendConfig) -> ChatProvider:
+        if backend.temperature is not None:
+            log.warning("backend.temperature is not used: Anthropic's API no longer has it")
+        return super().open(backend)
 
 
 def request_body(
@@ -212,14 +208,10 @@ def _conversation(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
         elif blocks:
             out.append({"role": role, "content": blocks})
     if not out or out[0]["role"] == "assistant":
-        out.insert(0, _go_on())
+        out.insert(0, {"role": "user", "content": _blocks(GO_ON)})
     if out[-1]["role"] == "assistant":
-        out.append(_go_on())
+        out.append({"role": "user", "content": _blocks(GO_ON)})
     return out
-
-
-def _go_on() -> dict[str, Any]:
-    return {"role": "user", "content": _blocks(GO_ON)}
 
 
 def _blocks(message: ChatMessage) -> list[dict[str, Any]]:

@@ -31,9 +31,8 @@ from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import Refusal
 from massmem.providers.http import ApiFactory, ApiProvider
-from massmem.providers.normaliser import ChatReader, ReplyReader
+from massmem.providers.normaliser import ChatReader, Json, ReplyReader
 from massmem.providers.presets import PRESETS, Endpoint
-from massmem.providers.retry import Pause, RetryBudget
 
 # With every request the SDK looks for httpx in sys.modules, and fails on one that is half loaded. Qdrant's client and
 # mem0 load it in a thread, beside the first answers: load it whole before that.
@@ -50,13 +49,8 @@ ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     openai.OpenAIError: RequestRejected,
 }
 
-Json = Mapping[str, Any]
-
 # Options that some servers or models refuse, and the option that takes their value instead.
-_OPTIONS: Mapping[Refusal, str] = {
-    "max_tokens": "max_completion_tokens",
-    "max_completion_tokens": "max_tokens",
-}
+_OPTIONS: Mapping[Refusal, str] = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _LEFT_OUT: Mapping[Refusal, tuple[str, ...]] = {
     "schema": ("response_format", "text"),
     "effort": ("reasoning_effort",),
@@ -66,24 +60,6 @@ _LEFT_OUT: Mapping[Refusal, tuple[str, ...]] = {
     "prompt_cache_key": ("prompt_cache_key",),
 }
 """What requests to a model that refuses them go without."""
-
-
-class OpenAIFactory(ApiFactory[AsyncOpenAI]):
-    """Opens providers of OpenAI's protocol."""
-
-    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncOpenAI:
-        client = AsyncOpenAI(api_key=endpoint.key, base_url=endpoint.base_url, http_client=connections, max_retries=0)
-        if endpoint.takes_environment:
-            check_headers("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
-        else:  # the SDK has read these variables, which are for OpenAI only
-            client.organization = client.project = None
-            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
-        return client
-
-    def _make_provider(
-        self, client: AsyncOpenAI, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, pause: Pause
-    ) -> "OpenAIProvider":
-        return OpenAIProvider(client, backend, endpoint, budget, pause, self._learnt)
 
 
 class OpenAIProvider(ApiProvider[AsyncOpenAI]):
@@ -100,9 +76,6 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         if self._refuses("responses"):
             return "chat"
         return "responses" if self._endpoint.own or self._refuses("chat") else "chat"
-
-    async def count_prompt(self, request: ChatRequest) -> int | None:
-        """Return None: the protocol has no such request. massmem.memory.tokens knows OpenAI's vocabulary."""
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         if self._api == "responses":
@@ -149,6 +122,21 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         return ChatReader(request, self._context)
 
 
+class OpenAIFactory(ApiFactory[AsyncOpenAI]):
+    """Opens providers of OpenAI's protocol."""
+
+    provider = OpenAIProvider
+
+    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncOpenAI:
+        client = AsyncOpenAI(api_key=endpoint.key, base_url=endpoint.base_url, http_client=connections, max_retries=0)
+        if endpoint.takes_environment:
+            check_headers("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
+        else:  # the SDK has read these variables, which are for OpenAI only
+            client.organization = client.project = None
+            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
+        return client
+
+
 def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:
     """Return the JSON of a request."""
     temperature = request.temperature if request.temperature is not None else backend.temperature
@@ -169,13 +157,7 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
     if endpoint.own:
         body["prompt_cache_key"] = responses.cache_key(request)
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": t.name, "description": t.description, "parameters": dict(t.parameters)},
-            }
-            for t in request.tools
-        ]
+        body["tools"] = [{"type": "function", "function": responses.write_tool(tool)} for tool in request.tools]
         body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
         taken = portable_schema(request.schema) if endpoint.own else dict(request.schema)
