@@ -450,19 +450,16 @@ def find_failure(event: Mapping[str, Any]) -> ErrorReply | None:
     Gateways send errors beside `choices`, in `base_resp`, with a code, or with `success: false`.
     """
     error, status = event.get("error") or event.get("errors"), event.get("base_resp")
+    body = _Body(error)
     is_failure = (
-        (bool(error) and _says_something(error))
+        error is True
+        or bool(error and (body.text or any(map(_is_bad_code, body.codes))))
         or "error" in (event.get("type"), event.get("object"))
         or event.get("success") is False
         or (isinstance(status, Mapping) and _is_bad_code(cast("Mapping[str, Any]", status).get("status_code")))
+        or (event.keys().isdisjoint(_OF_REPLIES) and _is_bad_code(event.get("code")))
     )
-    is_failure = is_failure or (event.keys().isdisjoint(_OF_REPLIES) and _is_bad_code(event.get("code")))
     return parse_error_body(200, event) if is_failure else None
-
-
-def _says_something(error: object) -> bool:
-    body = _Body(error)
-    return error is True or bool(body.text or any(map(_is_bad_code, body.codes)))
 
 
 def _is_bad_code(code: object) -> bool:
@@ -596,7 +593,12 @@ def _read_wait(value: object, now: datetime) -> float | None:
     text = value.strip() if isinstance(value, str) else ""
     if re.fullmatch(_DURATION, text, re.IGNORECASE):
         return sum(float(part) * _UNITS[unit] for part, unit in _TIME_PART.findall(text.lower()))
-    return _seconds_until(text, now)
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        with suppress(ValueError):
+            when = parse(text)
+            when = when if when.tzinfo else when.replace(tzinfo=UTC)
+            return max(0.0, (when - now).total_seconds())
+    return None
 
 
 def read_overflow(text: str, *, may_be_short: bool = False) -> tuple[int | None, int | None] | None:
@@ -655,15 +657,6 @@ def _number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) and number >= 0 else None
-
-
-def _seconds_until(text: str, now: datetime) -> float | None:
-    for parse in (parsedate_to_datetime, datetime.fromisoformat):
-        with suppress(ValueError):
-            when = parse(text)
-            when = when if when.tzinfo else when.replace(tzinfo=UTC)
-            return max(0.0, (when - now).total_seconds())
-    return None
 
 
 def _find_boto_status(response: object) -> object:

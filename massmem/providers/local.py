@@ -24,7 +24,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import replace
@@ -43,10 +43,10 @@ from massmem.core.errors import (
     ProviderTimeout,
     RequestRejected,
 )
-from massmem.core.messages import ActivityChunk, ChatMessage, ChatRequest, Chunk, clean_text
+from massmem.core.messages import ActivityChunk, ChatRequest, Chunk, clean_text
 from massmem.providers.base import Abilities, ProviderFactory, end_with_user
 from massmem.providers.failures import ErrorContext
-from massmem.providers.normaliser import ChatReader
+from massmem.providers.normaliser import ChatReader, Json
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 from massmem.providers.weights import require_weights
@@ -68,8 +68,6 @@ _VOTE_TEMPERATURE = 0.0
 _MAX_TOKENS = 512
 # What the C++ exceptions of the library become in Python.
 _NATIVE_ERRORS = (RuntimeError, ValueError, MemoryError, LookupError, ArithmeticError, OSError)
-
-Json = Mapping[str, Any]
 
 
 class LocalFactory(ProviderFactory):
@@ -129,33 +127,25 @@ class LocalProvider:
         except (ProviderConnectionError, MalformedResponse):
             return None
 
-    async def count_tokens(self, text: str) -> int:
-        """Return the tokens of text by the model's own tokenizer, without its chat template."""
-        return await self._model.count_tokens(clean_text(text))
-
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         if request.tools:
             raise RequestRejected("local models take no tools", "ask for JSON with a schema instead")
         reader, shown_at = ChatReader(request, ErrorContext("local", self._model.name, "")), 0.0
-        async with self._model.votes if request.purpose == "vote" else nullcontext():
-            events = self._model.chat(_body(request, self._backend), self._backend.timeout)
-            async with aclosing(events):
-                async for event in events:
-                    for chunk in reader.feed(event):
-                        yield chunk
-                    if (share := _read_share(event)) is not None and time.monotonic() >= shown_at + _SHOW_SECONDS:
-                        shown_at = time.monotonic()
-                        yield ActivityChunk("reading", share)
+        turn = self._model.votes if request.purpose == "vote" else nullcontext()
+        events = self._model.chat(_body(request, self._backend), self._backend.timeout)
+        async with turn, aclosing(events):
+            async for event in events:
+                for chunk in reader.feed(event):
+                    yield chunk
+                match event.get("prompt_progress"):
+                    case {"total": int(total), "processed": int(read)} if total:
+                        if time.monotonic() >= shown_at + _SHOW_SECONDS:
+                            shown_at = time.monotonic()
+                            yield ActivityChunk("reading", read / total)
+                    case _:
+                        pass
         for chunk in reader.close():
             yield chunk
-
-
-def _read_share(event: Json) -> float | None:
-    match event.get("prompt_progress"):
-        case {"total": int(total), "processed": int(read)} if total:
-            return read / total
-        case _:
-            return None
 
 
 class _Model:
@@ -220,10 +210,6 @@ class _Model:
             stopped.set()
             call.cancel()
 
-    async def count_tokens(self, text: str) -> int:
-        engine = await self._load()
-        return await asyncio.to_thread(engine.count_tokens, text)
-
     async def count_prompt(self, messages: Sequence[Json]) -> int:
         engine = await self._load()
         return await asyncio.to_thread(engine.count_prompt, messages)
@@ -238,8 +224,7 @@ class _Model:
 
     async def _load(self) -> "_Engine":
         if self._engine is None:
-            loop = asyncio.get_running_loop()
-            self._engine = loop.run_in_executor(self._threads, self._open)
+            self._engine = asyncio.get_running_loop().run_in_executor(self._threads, self._open)
         # One waiter may be cancelled; the others still want the model.
         return await asyncio.shield(self._engine)
 
@@ -292,9 +277,6 @@ class _Engine:
         except _NATIVE_ERRORS as e:
             raise ProviderError(f"llama.cpp failed: {e or type(e).__name__}") from e
 
-    def count_tokens(self, text: str) -> int:
-        return len(self._post("/tokenize", {"content": text}, "tokens"))
-
     def count_prompt(self, messages: Sequence[Json]) -> int:
         prompt = self._post("/apply-template", {"messages": messages}, "prompt")
         return len(self._post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True}, "tokens"))
@@ -341,11 +323,9 @@ def _parameters(library: Any, path: Path, window: int, key: str) -> Any:
 
 def _body(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
     temperature = next((t for t in (request.temperature, backend.temperature) if t is not None), _TEMPERATURE)
-    if request.purpose == "vote":
-        temperature = _VOTE_TEMPERATURE
     body: dict[str, Any] = {
         "messages": _messages(request),
-        "temperature": temperature,
+        "temperature": _VOTE_TEMPERATURE if request.purpose == "vote" else temperature,
         # Always bounded: a small model that loops would otherwise fill its window.
         "max_tokens": request.max_tokens or backend.max_tokens or _MAX_TOKENS,
         "stream": True,
@@ -359,14 +339,13 @@ def _body(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
 
 
 def _messages(request: ChatRequest) -> list[dict[str, str]]:
-    return [_message(message) for message in end_with_user(request.messages)]
-
-
-def _message(message: ChatMessage) -> dict[str, str]:
     """Tool calls and results of other models become plain text: a local template may not know them."""
-    calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
-    role = "user" if message.role == "tool" else message.role
-    return {"role": role, "content": clean_text("\n".join(filter(None, (message.content, *calls))))}
+    messages: list[dict[str, str]] = []
+    for message in end_with_user(request.messages):
+        calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+        role = "user" if message.role == "tool" else message.role
+        messages.append({"role": role, "content": clean_text("\n".join(filter(None, (message.content, *calls))))})
+    return messages
 
 
 def _not_installed() -> InputError:

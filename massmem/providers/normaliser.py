@@ -459,7 +459,10 @@ class ReplyReader(ABC):
         if self._odd and not (self._length or calls):
             raise self._explain_missing_end()
         yield from map(ToolCallChunk, calls)
-        yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, self._usage())
+        prompt = sum(len(message.content) for message in self._request.messages)
+        estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
+        usage = read_usage(self._counts, estimate)
+        yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, usage)
 
     def _explain_missing_end(self) -> ProviderError:
         if self._unknown and (error := parse_error_body(200, self._unknown)).text:
@@ -480,12 +483,6 @@ class ReplyReader(ABC):
         for group in (*(cast("Json", part) for part in parts if isinstance(part, dict)), fields):
             counts = {name: count for name, value in group.items() if (count := read_count(value)) is not None}
             self._counts |= {name: count for name, count in counts.items() if count or name not in self._counts}
-
-    def _usage(self) -> Usage:
-        """Return the usage; our own count stands for what the server does not report."""
-        prompt = sum(len(message.content) for message in self._request.messages)
-        estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
-        return read_usage(self._counts, estimate)
 
     def _write(self, text: str, *, is_thought: bool = False, final: bool = False) -> Iterator[Chunk]:
         """Yield a piece of the text, or of what the model thought."""
