@@ -28,7 +28,6 @@ class ToolCall:
     """A call of a tool, as the model wrote it."""
 
     id: str
-    """Given by the provider."""
     name: str
     arguments: str
     """JSON of an object; what cannot be read as one is as the model wrote it."""
@@ -261,7 +260,6 @@ class Reply:
         return self.finish == "length"
 
     def feed(self, chunk: Chunk) -> None:
-        """Add one chunk."""
         match chunk:
             case TextChunk(text):
                 self.text += text

@@ -52,8 +52,6 @@ _COUNT_TIMEOUT = 5.0
 
 
 class AnthropicProvider(ApiProvider[AsyncAnthropic]):
-    """One backend's model."""
-
     sdk_errors = ERRORS
     status_error = anthropic.APIStatusError
 
@@ -93,8 +91,6 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
 
 
 class AnthropicFactory(ApiFactory[AsyncAnthropic]):
-    """Opens providers of Anthropic's API."""
-
     provider = AnthropicProvider
 
     def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncAnthropic:

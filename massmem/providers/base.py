@@ -89,12 +89,10 @@ class ProviderFactory(ABC):
 
 
 def encode_data(attachment: Attachment) -> str:
-    """Return the bytes of a file as base64."""
     return b64encode(attachment.data).decode()
 
 
 def data_url(attachment: Attachment) -> str:
-    """Return a file as a data: URL."""
     return f"data:{attachment.file.media_type};base64,{encode_data(attachment)}"
 
 

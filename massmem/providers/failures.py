@@ -191,23 +191,20 @@ _REFUSAL_TEXTS: tuple[tuple[Refusal, str], ...] = (
     ("tools", r"function tools .*?not supported"),
     # Ollama, Bedrock, Groq, OpenRouter, Gemini, vLLM, llama.cpp
     ("tools", r"(?:does not|doesn't) support (?:tools|tool use|tool call|function call)"),
-    ("tools", r"\b(?:tool|function) (?:calling|calls|use)`? (?:is|are) not (?:supported|enabled|available)"),
+    ("tools", r"\b(?:tools|(?:tool|function) (?:calling|calls|use)`?) (?:is|are) not (?:supported|enabled|available)"),
     ("tools", r"no endpoints found that support tool use"),
     ("tools", r"--enable-auto-tool-choice"),
     ("tools", r"tools param requires --jinja"),
-    ("tools", r"\btools (?:is|are) not (?:supported|enabled|available)"),
     ("tools", r"unsupported parameter: .?tools\b"),
     # Anthropic, DeepSeek, Qwen, Moonshot, OpenRouter
     ("forced_tools", r"tool_choice.{0,60}(?:not support|incompatible|not compatible|forces tool use)"),
-    ("forced_tools", r"(?:not support|when) (?:this |the provided )?.?tool_choice"),
-    ("forced_tools", r"no endpoints found that support the provided .?tool_choice"),
+    ("forced_tools", r"(?:not support|endpoints found that support|when) (?:this |the provided )?.?tool_choice"),
     # DeepSeek, Groq, Gemini, OpenAI, Anthropic
     ("schema", r"response_format type is unavailable"),
     ("schema", r"not support (?:response format|structured output|output format|json_schema)"),
     ("schema", r"(?:json mode|structured outputs?|output format) (?:is|are) not (?:enabled|supported)"),
     ("schema", r"invalid schema for (?:response_format|text\.format)|output_config\.format\.schema"),
-    ("adaptive_thinking", r"adaptive thinking is not supported"),
-    ("adaptive_thinking", r"'adaptive' is not supported|should be 'enabled' or 'disabled'"),
+    ("adaptive_thinking", r"(?:adaptive thinking|'adaptive') is not supported|should be 'enabled' or 'disabled'"),
     ("effort", r"not support the effort parameter|output_config\.effort"),
     ("cache_control", r"cache_control.{0,60}(?:not (?:supported|permitted|allowed)|unsupported|unknown)"),
     # OpenAI, OpenRouter, Azure; llama.cpp; Ollama; vLLM; Mistral; DeepSeek
@@ -508,7 +505,6 @@ def find_refusal(reply: ErrorReply, sent: Collection[Refusal]) -> Refusal | None
 
 
 def describe_refusal(refusal: Refusal) -> str:
-    """Return what was refused, in words for people."""
     return _REFUSAL_WORDS.get(refusal, refusal)
 
 

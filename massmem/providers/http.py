@@ -131,7 +131,6 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         is_gemini = backend.type == "gemini" or "gemini" in endpoint.model.lower()
         self._tools = ToolDialect(endpoint.model, is_gemini, OPENAI_TOOLS if endpoint.own else None)
         self._is_unmarked = False
-        """The model marks only the end of its thoughts."""
         self._pause = pause
         self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price, pause)
 
@@ -204,6 +203,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         states = [any(call.state for call in m.tool_calls) for m in request.messages if m.tool_calls]
         forms: Mapping[Refusal, bool] = {
             **self._list_refusable(body),
+            "pictures": any(message.attachments for message in request.messages),
             **dict.fromkeys(("this_state", "state"), any(states)),
             "calls_without_state": not all(states),
         }

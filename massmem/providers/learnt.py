@@ -53,11 +53,9 @@ class LearntModels:
         return [f"takes no {describe_refusal(refusal)} (refused {day})" for refusal, day in refusals]
 
     def remember_window(self, endpoint: Endpoint, tokens: int) -> None:
-        """Store the window that a server named."""
         self._store({_key_of(endpoint): {"window": {"tokens": tokens, "date": _today()}}})
 
     def remember_refusal(self, endpoint: Endpoint, refusal: Refusal) -> None:
-        """Store that the model does not take something."""
         key = _key_of(endpoint)
         stored = self._read().get(key, {}).get("refuses", {})
         self._store({key: {"refuses": {**stored, **self.find_refusals(endpoint), refusal: _today()}}})
@@ -78,10 +76,10 @@ class LearntModels:
             self._entries = self._read()
         return self._entries.get(_key_of(endpoint), {})
 
-    def _store(self, news: Mapping[str, Entry]) -> None:
+    def _store(self, added: Mapping[str, Entry]) -> None:
         """Add to what this and other processes know. A file that cannot be written costs another refusal, no more."""
         entries = (self._entries or {}) | self._read()
-        entries |= {key: {**entries.get(key, {}), **entry} for key, entry in news.items()}
+        entries |= {key: {**entries.get(key, {}), **entry} for key, entry in added.items()}
         self._entries = entries
         try:
             if self._path is not None:

@@ -5,11 +5,10 @@ interpreter lock, with one exception: while a model is being loaded (once, 1 to 
 thread of this process runs. The library also opens an HTTP port on loopback, behind a key that only this process
 knows; massmem uses it only to count tokens, which has no call of its own.
 
-Measured with the 1.5B model and three agents on one thread of a busy two-core machine: one slot needed 39 s for three
-answers and 38 s for three votes, three slots 31 s and 34 s, and the gap grows with the cores. A slot keeps its agent's
-prompt, so that the vote read only 162 of 340 tokens again; with more agents than slots, a cache in RAM keeps them.
-Without any cache the votes took 55 s. Prompts are read 128 tokens at a time, which costs a tenth of the speed and lets
-a request be cancelled within a second or two instead of at its first word.
+Three slots need a fifth less time than one on a busy two-core machine, and the gap grows with the cores. A slot keeps
+its agent's prompt, so that a vote reads only what is new; with more agents than slots, a cache in RAM keeps them.
+Prompts are read 128 tokens at a time, which costs a tenth of the speed and lets a request be cancelled within a second
+or two instead of at its first word.
 
 Votes go one after another: their prompts are long, the same for agents with the same system message but for the last
 line, and a slot reads only what differs from the prompt before. In parallel each slot would read the whole of it.
@@ -252,9 +251,8 @@ class _Engine:
             MissingModelError: the library does not run here, or cannot read the file.
         """
         # Threads that wait for one another spin for milliseconds by default, which takes the core from whoever they
-        # wait for when another program is busy. Two cores, seconds for 100 tokens read and 50 written, by default, so,
-        # asleep at once, with one thread: quiet 3.8, 4.0, 4.9, 6.4; beside two busy programs 17.9, 9.8, 8.3, 10.5.
-        # OpenMP reads this once, when it is loaded.
+        # wait for when another program is busy: so a request takes half the time beside two of them. OpenMP reads this
+        # once, when it is loaded.
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         try:
             library = cast(Any, importlib.import_module(LIBRARY))

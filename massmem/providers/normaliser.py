@@ -328,9 +328,9 @@ class Calls:
             call = next((other for other in self._calls if id_ and other.id == id_), call)
         if call is not None and (id_ != call.id if whole and id_ and call.id else self._begins_other(call, id_, name)):
             call = None
-        if call is None and not (id_ or name):
-            return {}
         if call is None:
+            if not (id_ or name):
+                return {}
             call = _Call()
             self._calls.append(call)
         self._open[key] = self._open[None] = call
@@ -387,7 +387,6 @@ class ReplyReader(ABC):
         self._context = context
         self._calls = Calls(request.tools)
         self._length = 0
-        """Characters of text and reasoning so far."""
         self._thinking = Thinking()
         self.is_unmarked = False
         """The model marks only the end of its thoughts. Where earlier replies have shown it, no text is sent before."""
@@ -448,11 +447,10 @@ class ReplyReader(ABC):
             log.warning("%s (%s): left out of a reply: %s", self._context.provider, self._context.model, what)
         if not self._finish:
             raise self._explain_missing_end()
-        finish = find_finish(self._finish)
+        finish = find_finish(self._finish) or StreamInterrupted
         if not isinstance(finish, str):
             why = f": {self._why}" if self._why else ""
-            kind = finish or StreamInterrupted
-            raise self._context.error(kind, f"the server ended the reply early ({self._finish}){why}")
+            raise self._context.error(finish, f"the server ended the reply early ({self._finish}){why}")
         if self._refusal:
             raise self._context.error(ContentRefused, f"the model refused: {self._refusal}")
         calls = self._calls.build(self._state)

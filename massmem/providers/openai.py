@@ -4,10 +4,10 @@ OpenAI's newest models take tools on the Responses API only (massmem.providers.r
 chat completions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import openai
@@ -63,8 +63,6 @@ _LEFT_OUT: Mapping[Refusal, tuple[str, ...]] = {
 
 
 class OpenAIProvider(ApiProvider[AsyncOpenAI]):
-    """One backend's model."""
-
     sdk_errors = ERRORS
     status_error = openai.APIStatusError
 
@@ -78,10 +76,8 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         return "responses" if self._endpoint.own or self._refuses("chat") else "chat"
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
-        if self._api == "responses":
-            body = responses.request_body(request, self._backend, self._endpoint)
-        else:
-            body = request_body(request, self._backend, self._endpoint)
+        write = responses.request_body if self._api == "responses" else request_body
+        body = write(request, self._backend, self._endpoint)
         refused = [(option, other) for option, other in _OPTIONS.items() if option in body and self._refuses(option)]
         for option, other in refused:
             body[other] = body.pop(option)
@@ -99,7 +95,6 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
             "responses": has_choice and "input" in body,
             "tools": "tools" in body,
             "forced_tools": body.get("tool_choice") == "required",
-            "pictures": _shows_pictures(body),
             **{refusal: not body.keys().isdisjoint(fields) for refusal, fields in _LEFT_OUT.items()},
             **{option: option in body for option in _OPTIONS},
         }
@@ -123,8 +118,6 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
 
 
 class OpenAIFactory(ApiFactory[AsyncOpenAI]):
-    """Opens providers of OpenAI's protocol."""
-
     provider = OpenAIProvider
 
     def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncOpenAI:
@@ -138,7 +131,6 @@ class OpenAIFactory(ApiFactory[AsyncOpenAI]):
 
 
 def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:
-    """Return the JSON of a request."""
     temperature = request.temperature if request.temperature is not None else backend.temperature
     max_tokens = request.max_tokens or backend.max_tokens
     messages = end_with_user(request.messages) if PRESETS[backend.type].ends_with_user else request.messages
@@ -191,10 +183,3 @@ def _content_part(attachment: Attachment) -> dict[str, Any]:
     if attachment.file.media_type == PDF:
         return {"type": "file", "file": {"filename": attachment.file.name, "file_data": data_url(attachment)}}
     return {"type": "image_url", "image_url": {"url": data_url(attachment)}}
-
-
-def _shows_pictures(body: Json) -> bool:
-    messages: Sequence[Json] = body.get("messages") or body.get("input") or ()
-    contents = (message.get("content") for message in messages)
-    parts = (part for content in contents if isinstance(content, list) for part in cast("list[Json]", content))
-    return any(part.get("type") in ("image_url", "file", "input_image", "input_file") for part in parts)

@@ -50,7 +50,6 @@ def write_tool(tool: ToolSpec) -> Json:
 
 
 def effort_name(effort: str) -> str:
-    """Return an effort in the words of OpenAI."""
     return "xhigh" if effort == "max" else effort
 
 
@@ -100,7 +99,6 @@ class ResponseReader(ReplyReader):
         self._ids: set[str] = set()
         """Of the items that have been read whole."""
         self._written = ""
-        """The text so far."""
         self._parts: dict[str, str] = {}
         """The text so far of each of its parts."""
 
