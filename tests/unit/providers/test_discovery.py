@@ -105,8 +105,9 @@ async def test_windows_come_from_the_list_of_the_server_or_else_from_the_price_l
 
 
 async def test_anthropic_is_asked_in_its_own_protocol(stub: Stub):
-    stub.routes = {"/v1/models?limit=1000": listing({"id": "claude-x", "max_input_tokens": 200_000})}
+    stub.routes = {"/v1/models": listing({"id": "claude-x", "max_input_tokens": 200_000})}
     assert await models_of("anthropic", stub.url) == (ListedModel("claude-x", 200_000),)
+    assert stub.requests[0].path == "/v1/models?limit=1000"
     assert stub.requests[0].headers["x-api-key"] == KEY
     assert "authorization" not in stub.requests[0].headers
 
