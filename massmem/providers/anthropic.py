@@ -75,7 +75,6 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
     def _list_refusable(self, body: Mapping[str, Any]) -> Mapping[Refusal, bool]:
         output = body.get("output_config", {})
         return {
-            "tools": "tools" in body,
             "adaptive_thinking": body.get("thinking", {}).get("type") == "adaptive",
             "effort": "effort" in output,
             "schema": "format" in output,
@@ -216,16 +215,13 @@ def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
         return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": text}]
     head, rest = text[: message.head], text[message.head :].lstrip("\n")
     texts = (head, rest) if head.strip() and rest else (text,)
-    blocks = [
-        *map(_file_block, message.attachments),
-        *({"type": "text", "text": part} for part in texts if part.strip()),
-    ]
+    text_blocks = [{"type": "text", "text": part} for part in texts if part.strip()]
     thoughts = [block for call in message.tool_calls for block in read_state(call).get("blocks", ())]
     calls = [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
         for call in message.tool_calls
     ]
-    return [*thoughts, *blocks, *calls]
+    return [*thoughts, *map(_file_block, message.attachments), *text_blocks, *calls]
 
 
 def _file_block(attachment: Attachment) -> dict[str, Any]:

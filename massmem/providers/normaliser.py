@@ -344,9 +344,8 @@ class Calls:
         """Whether a piece with this id and name begins another call in the place of this one."""
         if not name or not call.name:
             return False
-        if name != call.name and all(
-            find_tool_name(n, self._properties) in self._properties for n in (name, call.name)
-        ):
+        meant = {find_tool_name(written, self._properties) for written in (name, call.name)}
+        if name != call.name and meant <= self._properties.keys():
             return True
         if id_ and id_ == call.id:
             return False
@@ -365,9 +364,8 @@ class Calls:
             text = "{}" if text.strip() in ("", "null") else text
             objects = read_arguments(text, self._properties.get(name, ()))
             # A first piece may be {}, and a last one the whole again.
-            texts = dict.fromkeys(
-                json.dumps(data, ensure_ascii=False) for data in [*filter(None, objects)] or objects[:1]
-            )
+            filled = [*filter(None, objects)] or objects[:1]
+            texts = dict.fromkeys(json.dumps(data, ensure_ascii=False) for data in filled)
             is_plain = not objects or (len(objects) == 1 and parse_object(text) == objects[0])
             for arguments in [text] if is_plain else texts:
                 id_ = call.id if call.id and call.id not in calls else f"call_{len(calls)}"

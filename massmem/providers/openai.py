@@ -93,7 +93,6 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         return {
             "chat": has_choice and "messages" in body and not self._refuses("responses"),
             "responses": has_choice and "input" in body,
-            "tools": "tools" in body,
             "forced_tools": body.get("tool_choice") == "required",
             **{refusal: not body.keys().isdisjoint(fields) for refusal, fields in _LEFT_OUT.items()},
             **{option: option in body for option in _OPTIONS},
