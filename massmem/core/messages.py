@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from massmem.core.attachments import Attachment
@@ -28,7 +28,6 @@ class ToolCall:
     """A call of a tool, as the model wrote it."""
 
     id: str
-    """Given by the provider."""
     name: str
     arguments: str
     """JSON of an object; what cannot be read as one is as the model wrote it."""
@@ -109,39 +108,32 @@ class Usage:
     """US dollars less than the tokens cost without a cache; below zero where filling it cost more than it gave."""
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            self.prompt + other.prompt,
-            self.completion + other.completion,
-            self.cached + other.cached,
-            self.requests + other.requests,
-            self.reported and other.reported,
-            self._add_cost(other) if self.prompt or self.completion else other.cost,
-            self.reasoning + other.reasoning,
-            self.cache_written + other.cache_written,
-            round(self.saved + other.saved, 10),
-        )
+        total = self._join(other, 1)
+        cost = total.cost if self.prompt or self.completion else other.cost
+        return replace(total, reported=self.reported and other.reported, cost=cost)
 
     def __sub__(self, part: "Usage") -> "Usage":
         """Return what is left of a sum without one part of it.
 
         Estimated when the sum is; without a cost when the sum or the part has tokens and no known price.
         """
-        return Usage(
-            self.prompt - part.prompt,
-            self.completion - part.completion,
-            self.cached - part.cached,
-            self.requests - part.requests,
-            self.reported,
-            self._add_cost(part, -1),
-            self.reasoning - part.reasoning,
-            self.cache_written - part.cache_written,
-            round(self.saved - part.saved, 10),
-        )
+        return self._join(part, -1)
 
-    def _add_cost(self, other: "Usage", sign: int = 1) -> float | None:
-        if not (other.prompt or other.completion):
-            return self.cost
-        return None if self.cost is None or other.cost is None else round(self.cost + sign * other.cost, 10)
+    def _join(self, other: "Usage", sign: int) -> "Usage":
+        cost = self.cost
+        if other.prompt or other.completion:
+            cost = None if cost is None or other.cost is None else round(cost + sign * other.cost, 10)
+        return Usage(
+            self.prompt + sign * other.prompt,
+            self.completion + sign * other.completion,
+            self.cached + sign * other.cached,
+            self.requests + sign * other.requests,
+            self.reported,
+            cost,
+            self.reasoning + sign * other.reasoning,
+            self.cache_written + sign * other.cache_written,
+            round(self.saved + sign * other.saved, 10),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +260,6 @@ class Reply:
         return self.finish == "length"
 
     def feed(self, chunk: Chunk) -> None:
-        """Add one chunk."""
         match chunk:
             case TextChunk(text):
                 self.text += text

@@ -23,14 +23,13 @@ from massmem.core.errors import (
     RequestRejected,
 )
 from massmem.core.messages import ChatMessage, ChatRequest, Chunk, clean_text
-from massmem.providers.base import GO_ON, encode_data, portable_schema, read_count
+from massmem.providers.base import GO_ON, ChatProvider, encode_data, portable_schema, read_count
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, Refusal
 from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.normaliser import Json, ReplyReader
 from massmem.providers.presets import Endpoint
-from massmem.providers.retry import Pause, RetryBudget
 
 log = logging.getLogger(__name__)
 
@@ -52,45 +51,14 @@ _COUNT_TIMEOUT = 5.0
 """Seconds."""
 
 
-class AnthropicFactory(ApiFactory[AsyncAnthropic]):
-    """Opens providers of Anthropic's API."""
-
-    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncAnthropic:
-        client = AsyncAnthropic(
-            api_key=endpoint.key,
-            base_url=endpoint.base_url,
-            http_client=connections,
-            max_retries=0,
-            open_telemetry=False,
-        )
-        if endpoint.takes_environment:
-            check_headers("ANTHROPIC_CUSTOM_HEADERS")
-        else:  # the SDK has read this variable, which is for Anthropic only
-            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
-        _ = client.messages  # the SDK imports it on first use, which must not happen on the event loop
-        return client
-
-    def _make_provider(
-        self, client: AsyncAnthropic, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, pause: Pause
-    ) -> "AnthropicProvider":
-        if backend.temperature is not None:
-            log.warning("backend.temperature is not used: Anthropic's API no longer has it")
-        return AnthropicProvider(client, backend, endpoint, budget, pause, self._learnt)
-
-
 class AnthropicProvider(ApiProvider[AsyncAnthropic]):
-    """One backend's model."""
-
     sdk_errors = ERRORS
     status_error = anthropic.APIStatusError
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         """Ask the count endpoint, which is free of charge."""
-        body = {
-            name: value
-            for name, value in self._body(self._adapt(request)).items()
-            if name not in ("max_tokens", "stream")
-        }
+        body = self._body(self._adapt(request))
+        del body["max_tokens"], body["stream"]
         count = cast("Any", self._client.messages.count_tokens)
         try:
             async with asyncio.timeout(min(self._backend.timeout, _COUNT_TIMEOUT)):
@@ -107,7 +75,6 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
     def _list_refusable(self, body: Mapping[str, Any]) -> Mapping[Refusal, bool]:
         output = body.get("output_config", {})
         return {
-            "tools": "tools" in body,
             "adaptive_thinking": body.get("thinking", {}).get("type") == "adaptive",
             "effort": "effort" in output,
             "schema": "format" in output,
@@ -120,6 +87,30 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
 
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
         return MessageReader(request, self._context)
+
+
+class AnthropicFactory(ApiFactory[AsyncAnthropic]):
+    provider = AnthropicProvider
+
+    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncAnthropic:
+        client = AsyncAnthropic(
+            api_key=endpoint.key,
+            base_url=endpoint.base_url,
+            http_client=connections,
+            max_retries=0,
+            open_telemetry=False,
+        )
+        if endpoint.takes_environment:
+            check_headers("ANTHROPIC_CUSTOM_HEADERS")
+        else:  # the SDK has read this variable, which is for Anthropic only
+            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
+        _ = client.messages  # the SDK imports it on first use, which must not happen on the event loop
+        return client
+
+    def open(self, backend: BackendConfig) -> ChatProvider:
+        if backend.temperature is not None:
+            log.warning("backend.temperature is not used: Anthropic's API no longer has it")
+        return super().open(backend)
 
 
 def request_body(
@@ -212,14 +203,10 @@ def _conversation(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
         elif blocks:
             out.append({"role": role, "content": blocks})
     if not out or out[0]["role"] == "assistant":
-        out.insert(0, _go_on())
+        out.insert(0, {"role": "user", "content": _blocks(GO_ON)})
     if out[-1]["role"] == "assistant":
-        out.append(_go_on())
+        out.append({"role": "user", "content": _blocks(GO_ON)})
     return out
-
-
-def _go_on() -> dict[str, Any]:
-    return {"role": "user", "content": _blocks(GO_ON)}
 
 
 def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
@@ -228,16 +215,13 @@ def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
         return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": text}]
     head, rest = text[: message.head], text[message.head :].lstrip("\n")
     texts = (head, rest) if head.strip() and rest else (text,)
-    blocks = [
-        *map(_file_block, message.attachments),
-        *({"type": "text", "text": part} for part in texts if part.strip()),
-    ]
+    text_blocks = [{"type": "text", "text": part} for part in texts if part.strip()]
     thoughts = [block for call in message.tool_calls for block in read_state(call).get("blocks", ())]
     calls = [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
         for call in message.tool_calls
     ]
-    return [*thoughts, *blocks, *calls]
+    return [*thoughts, *map(_file_block, message.attachments), *text_blocks, *calls]
 
 
 def _file_block(attachment: Attachment) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from massmem.config.models import BackendConfig
 from massmem.core.attachments import Attachment
@@ -89,12 +89,10 @@ class ProviderFactory(ABC):
 
 
 def encode_data(attachment: Attachment) -> str:
-    """Return the bytes of a file as base64."""
     return b64encode(attachment.data).decode()
 
 
 def data_url(attachment: Attachment) -> str:
-    """Return a file as a data: URL."""
     return f"data:{attachment.file.media_type};base64,{encode_data(attachment)}"
 
 
@@ -170,12 +168,6 @@ def read_usage(counts: Mapping[str, int], estimate: Usage) -> Usage:
         reasoning=counts.get("reasoning_tokens", counts.get("thinking_tokens", 0)),
         cache_written=written,
     )
-
-
-def read_detail(usage: Mapping[str, Any], group: str, name: str) -> object:
-    """Return a number from a group of a usage, None when there is none."""
-    details = usage.get(group)
-    return cast("Mapping[str, object]", details).get(name) if isinstance(details, dict) else None
 
 
 def read_count(value: object) -> int | None:

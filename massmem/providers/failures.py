@@ -191,23 +191,20 @@ _REFUSAL_TEXTS: tuple[tuple[Refusal, str], ...] = (
     ("tools", r"function tools .*?not supported"),
     # Ollama, Bedrock, Groq, OpenRouter, Gemini, vLLM, llama.cpp
     ("tools", r"(?:does not|doesn't) support (?:tools|tool use|tool call|function call)"),
-    ("tools", r"\b(?:tool|function) (?:calling|calls|use)`? (?:is|are) not (?:supported|enabled|available)"),
+    ("tools", r"\b(?:tools|(?:tool|function) (?:calling|calls|use)`?) (?:is|are) not (?:supported|enabled|available)"),
     ("tools", r"no endpoints found that support tool use"),
     ("tools", r"--enable-auto-tool-choice"),
     ("tools", r"tools param requires --jinja"),
-    ("tools", r"\btools (?:is|are) not (?:supported|enabled|available)"),
     ("tools", r"unsupported parameter: .?tools\b"),
     # Anthropic, DeepSeek, Qwen, Moonshot, OpenRouter
     ("forced_tools", r"tool_choice.{0,60}(?:not support|incompatible|not compatible|forces tool use)"),
-    ("forced_tools", r"(?:not support|when) (?:this |the provided )?.?tool_choice"),
-    ("forced_tools", r"no endpoints found that support the provided .?tool_choice"),
+    ("forced_tools", r"(?:not support|endpoints found that support|when) (?:this |the provided )?.?tool_choice"),
     # DeepSeek, Groq, Gemini, OpenAI, Anthropic
     ("schema", r"response_format type is unavailable"),
     ("schema", r"not support (?:response format|structured output|output format|json_schema)"),
     ("schema", r"(?:json mode|structured outputs?|output format) (?:is|are) not (?:enabled|supported)"),
     ("schema", r"invalid schema for (?:response_format|text\.format)|output_config\.format\.schema"),
-    ("adaptive_thinking", r"adaptive thinking is not supported"),
-    ("adaptive_thinking", r"'adaptive' is not supported|should be 'enabled' or 'disabled'"),
+    ("adaptive_thinking", r"(?:adaptive thinking|'adaptive') is not supported|should be 'enabled' or 'disabled'"),
     ("effort", r"not support the effort parameter|output_config\.effort"),
     ("cache_control", r"cache_control.{0,60}(?:not (?:supported|permitted|allowed)|unsupported|unknown)"),
     # OpenAI, OpenRouter, Azure; llama.cpp; Ollama; vLLM; Mistral; DeepSeek
@@ -450,19 +447,16 @@ def find_failure(event: Mapping[str, Any]) -> ErrorReply | None:
     Gateways send errors beside `choices`, in `base_resp`, with a code, or with `success: false`.
     """
     error, status = event.get("error") or event.get("errors"), event.get("base_resp")
+    body = _Body(error)
     is_failure = (
-        (bool(error) and _says_something(error))
+        error is True
+        or bool(error and (body.text or any(map(_is_bad_code, body.codes))))
         or "error" in (event.get("type"), event.get("object"))
         or event.get("success") is False
         or (isinstance(status, Mapping) and _is_bad_code(cast("Mapping[str, Any]", status).get("status_code")))
+        or (event.keys().isdisjoint(_OF_REPLIES) and _is_bad_code(event.get("code")))
     )
-    is_failure = is_failure or (event.keys().isdisjoint(_OF_REPLIES) and _is_bad_code(event.get("code")))
     return parse_error_body(200, event) if is_failure else None
-
-
-def _says_something(error: object) -> bool:
-    body = _Body(error)
-    return error is True or bool(body.text or any(map(_is_bad_code, body.codes)))
 
 
 def _is_bad_code(code: object) -> bool:
@@ -511,7 +505,6 @@ def find_refusal(reply: ErrorReply, sent: Collection[Refusal]) -> Refusal | None
 
 
 def describe_refusal(refusal: Refusal) -> str:
-    """Return what was refused, in words for people."""
     return _REFUSAL_WORDS.get(refusal, refusal)
 
 
@@ -596,7 +589,12 @@ def _read_wait(value: object, now: datetime) -> float | None:
     text = value.strip() if isinstance(value, str) else ""
     if re.fullmatch(_DURATION, text, re.IGNORECASE):
         return sum(float(part) * _UNITS[unit] for part, unit in _TIME_PART.findall(text.lower()))
-    return _seconds_until(text, now)
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        with suppress(ValueError):
+            when = parse(text)
+            when = when if when.tzinfo else when.replace(tzinfo=UTC)
+            return max(0.0, (when - now).total_seconds())
+    return None
 
 
 def read_overflow(text: str, *, may_be_short: bool = False) -> tuple[int | None, int | None] | None:
@@ -655,15 +653,6 @@ def _number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) and number >= 0 else None
-
-
-def _seconds_until(text: str, now: datetime) -> float | None:
-    for parse in (parsedate_to_datetime, datetime.fromisoformat):
-        with suppress(ValueError):
-            when = parse(text)
-            when = when if when.tzinfo else when.replace(tzinfo=UTC)
-            return max(0.0, (when - now).total_seconds())
-    return None
 
 
 def _find_boto_status(response: object) -> object:

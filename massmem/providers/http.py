@@ -4,11 +4,7 @@ import asyncio
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import (
-    AsyncGenerator,
-    Collection,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from difflib import get_close_matches
@@ -63,12 +59,12 @@ _LIST_PATIENCE = 3.0
 """Seconds for the list of models, when the one that was asked does not exist."""
 
 Client = TypeVar("Client")
-SdkStream = Any
-"""AsyncStream of the SDK in use; those of openai and anthropic have no base class in common."""
 
 
 class ApiFactory(ProviderFactory, Generic[Client]):
     """Opens the providers of one API. Agents with the same endpoint and key share one client and its connections."""
+
+    provider: ClassVar[type["ApiProvider[Any]"]]
 
     def __init__(self, learnt: LearntModels | None = None, pauses: Pauses | None = None) -> None:
         """learnt: what servers have refused before; None: nothing, and it is forgotten with this object.
@@ -93,7 +89,8 @@ class ApiFactory(ProviderFactory, Generic[Client]):
             self._connections.append(http_client(endpoint))
             self._clients[same] = self._make_client(endpoint, self._connections[-1])
         budget = self._budgets.setdefault(endpoint.base_url, RetryBudget())
-        return self._make_provider(self._clients[same], backend, endpoint, budget, Pause.of(endpoint, self._pauses))
+        pause = Pause.of(endpoint, self._pauses)
+        return self.provider(self._clients[same], backend, endpoint, budget, pause, self._learnt)
 
     async def close(self) -> None:
         connections = self._connections.copy()
@@ -104,11 +101,6 @@ class ApiFactory(ProviderFactory, Generic[Client]):
 
     @abstractmethod
     def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> Client: ...
-
-    @abstractmethod
-    def _make_provider(
-        self, client: Client, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, pause: Pause
-    ) -> ChatProvider: ...
 
 
 class ApiProvider(AlwaysReady, ABC, Generic[Client]):
@@ -139,23 +131,17 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         is_gemini = backend.type == "gemini" or "gemini" in endpoint.model.lower()
         self._tools = ToolDialect(endpoint.model, is_gemini, OPENAI_TOOLS if endpoint.own else None)
         self._is_unmarked = False
-        """The model marks only the end of its thoughts."""
         self._pause = pause
         self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price, pause)
 
     @property
     def abilities(self) -> Abilities:
         """What the model can do, as far as it has not refused it."""
-        abilities = self._endpoint.abilities
-        tools = abilities.tools and not self._refuses("tools")
-        return replace(abilities, tools=tools, vision=self._find_vision(abilities.vision))
-
-    def _find_vision(self, usual: bool | None) -> bool | None:
-        """Return whether the model sees pictures: as configured, else as it or its server's list has said."""
-        if self._backend.vision is not None:
-            return self._backend.vision
-        listed = self._learnt.find_abilities(self._endpoint).get("vision", usual)
-        return False if self._refuses("pictures") else listed
+        abilities, vision = self._endpoint.abilities, self._backend.vision
+        if vision is None:
+            listed = self._learnt.find_abilities(self._endpoint).get("vision", abilities.vision)
+            vision = False if self._refuses("pictures") else listed
+        return replace(abilities, tools=abilities.tools and not self._refuses("tools"), vision=vision)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         async with aclosing(self._retrier.stream(lambda: self._attempt(request), request.deadline)) as chunks:
@@ -164,14 +150,15 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                     yield NoticeChunk(text)
                 yield ToolCallChunk(sign_call(chunk.call, self._owner)) if isinstance(chunk, ToolCallChunk) else chunk
 
-    @abstractmethod
-    async def count_prompt(self, request: ChatRequest) -> int | None: ...
+    async def count_prompt(self, request: ChatRequest) -> int | None:
+        """Return None: OpenAI's APIs have no such request. massmem.memory.tokens knows its vocabulary."""
 
     @abstractmethod
     def _body(self, request: ChatRequest) -> dict[str, Any]: ...
 
     @abstractmethod
-    async def _send(self, body: Mapping[str, Any]) -> SdkStream: ...
+    async def _send(self, body: Mapping[str, Any]) -> Any:
+        """Return the SDK's AsyncStream; those of openai and anthropic have no base class in common."""
 
     @abstractmethod
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> ReplyReader:
@@ -216,6 +203,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         states = [any(call.state for call in m.tool_calls) for m in request.messages if m.tool_calls]
         forms: Mapping[Refusal, bool] = {
             **self._list_refusable(body),
+            "tools": "tools" in body,
+            "pictures": any(message.attachments for message in request.messages),
             **dict.fromkeys(("this_state", "state"), any(states)),
             "calls_without_state": not all(states),
         }

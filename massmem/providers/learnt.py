@@ -53,13 +53,12 @@ class LearntModels:
         return [f"takes no {describe_refusal(refusal)} (refused {day})" for refusal, day in refusals]
 
     def remember_window(self, endpoint: Endpoint, tokens: int) -> None:
-        """Store the window that a server named."""
-        self._store(endpoint, "window", {"tokens": tokens, "date": _today()})
+        self._store({_key_of(endpoint): {"window": {"tokens": tokens, "date": _today()}}})
 
     def remember_refusal(self, endpoint: Endpoint, refusal: Refusal) -> None:
-        """Store that the model does not take something."""
-        stored = self._read().get(_key_of(endpoint), {}).get("refuses", {})
-        self._store(endpoint, "refuses", {**stored, **self.find_refusals(endpoint), refusal: _today()})
+        key = _key_of(endpoint)
+        stored = self._read().get(key, {}).get("refuses", {})
+        self._store({key: {"refuses": {**stored, **self.find_refusals(endpoint), refusal: _today()}}})
 
     def find_abilities(self, endpoint: Endpoint) -> Mapping[str, bool]:
         """Return what the server's list says the model can do, as far as it says: tools, forced_tools, schema,
@@ -69,26 +68,18 @@ class LearntModels:
 
     def remember_abilities(self, endpoint: Endpoint, models: Mapping[str, Mapping[str, bool]]) -> None:
         """Store what the models of a server can do, by their names. endpoint.model is not used."""
-        date_ = _today()
-        entries = (self._entries or {}) | self._read()
-        for model, abilities in models.items():
-            key = _key_of(replace(endpoint, model=model))
-            entries[key] = {**entries.get(key, {}), "abilities": {**abilities, "date": date_}}
-        self._write(entries)
+        keys = {model: _key_of(replace(endpoint, model=model)) for model in models}
+        self._store({keys[model]: {"abilities": {**named, "date": _today()}} for model, named in models.items()})
 
     def _find(self, endpoint: Endpoint) -> Entry:
         if self._entries is None:
             self._entries = self._read()
         return self._entries.get(_key_of(endpoint), {})
 
-    def _store(self, endpoint: Endpoint, field: str, value: dict[str, Any]) -> None:
+    def _store(self, added: Mapping[str, Entry]) -> None:
         """Add to what this and other processes know. A file that cannot be written costs another refusal, no more."""
-        key = _key_of(endpoint)
         entries = (self._entries or {}) | self._read()
-        entries[key] = {**entries.get(key, {}), field: value}
-        self._write(entries)
-
-    def _write(self, entries: dict[str, Entry]) -> None:
+        entries |= {key: {**entries.get(key, {}), **entry} for key, entry in added.items()}
         self._entries = entries
         try:
             if self._path is not None:

@@ -5,11 +5,10 @@ interpreter lock, with one exception: while a model is being loaded (once, 1 to 
 thread of this process runs. The library also opens an HTTP port on loopback, behind a key that only this process
 knows; massmem uses it only to count tokens, which has no call of its own.
 
-Measured with the 1.5B model and three agents on one thread of a busy two-core machine: one slot needed 39 s for three
-answers and 38 s for three votes, three slots 31 s and 34 s, and the gap grows with the cores. A slot keeps its agent's
-prompt, so that the vote read only 162 of 340 tokens again; with more agents than slots, a cache in RAM keeps them.
-Without any cache the votes took 55 s. Prompts are read 128 tokens at a time, which costs a tenth of the speed and lets
-a request be cancelled within a second or two instead of at its first word.
+Three slots need a fifth less time than one on a busy two-core machine, and the gap grows with the cores. A slot keeps
+its agent's prompt, so that a vote reads only what is new; with more agents than slots, a cache in RAM keeps them.
+Prompts are read 128 tokens at a time, which costs a tenth of the speed and lets a request be cancelled within a second
+or two instead of at its first word.
 
 Votes go one after another: their prompts are long, the same for agents with the same system message but for the last
 line, and a slot reads only what differs from the prompt before. In parallel each slot would read the whole of it.
@@ -24,7 +23,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import replace
@@ -43,10 +42,10 @@ from massmem.core.errors import (
     ProviderTimeout,
     RequestRejected,
 )
-from massmem.core.messages import ActivityChunk, ChatMessage, ChatRequest, Chunk, clean_text
+from massmem.core.messages import ActivityChunk, ChatRequest, Chunk, clean_text
 from massmem.providers.base import Abilities, ProviderFactory, end_with_user
 from massmem.providers.failures import ErrorContext
-from massmem.providers.normaliser import ChatReader
+from massmem.providers.normaliser import ChatReader, Json
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 from massmem.providers.weights import require_weights
@@ -68,8 +67,6 @@ _VOTE_TEMPERATURE = 0.0
 _MAX_TOKENS = 512
 # What the C++ exceptions of the library become in Python.
 _NATIVE_ERRORS = (RuntimeError, ValueError, MemoryError, LookupError, ArithmeticError, OSError)
-
-Json = Mapping[str, Any]
 
 
 class LocalFactory(ProviderFactory):
@@ -129,33 +126,25 @@ class LocalProvider:
         except (ProviderConnectionError, MalformedResponse):
             return None
 
-    async def count_tokens(self, text: str) -> int:
-        """Return the tokens of text by the model's own tokenizer, without its chat template."""
-        return await self._model.count_tokens(clean_text(text))
-
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         if request.tools:
             raise RequestRejected("local models take no tools", "ask for JSON with a schema instead")
         reader, shown_at = ChatReader(request, ErrorContext("local", self._model.name, "")), 0.0
-        async with self._model.votes if request.purpose == "vote" else nullcontext():
-            events = self._model.chat(_body(request, self._backend), self._backend.timeout)
-            async with aclosing(events):
-                async for event in events:
-                    for chunk in reader.feed(event):
-                        yield chunk
-                    if (share := _read_share(event)) is not None and time.monotonic() >= shown_at + _SHOW_SECONDS:
-                        shown_at = time.monotonic()
-                        yield ActivityChunk("reading", share)
+        turn = self._model.votes if request.purpose == "vote" else nullcontext()
+        events = self._model.chat(_body(request, self._backend), self._backend.timeout)
+        async with turn, aclosing(events):
+            async for event in events:
+                for chunk in reader.feed(event):
+                    yield chunk
+                match event.get("prompt_progress"):
+                    case {"total": int(total), "processed": int(read)} if total:
+                        if time.monotonic() >= shown_at + _SHOW_SECONDS:
+                            shown_at = time.monotonic()
+                            yield ActivityChunk("reading", read / total)
+                    case _:
+                        pass
         for chunk in reader.close():
             yield chunk
-
-
-def _read_share(event: Json) -> float | None:
-    match event.get("prompt_progress"):
-        case {"total": int(total), "processed": int(read)} if total:
-            return read / total
-        case _:
-            return None
 
 
 class _Model:
@@ -220,10 +209,6 @@ class _Model:
             stopped.set()
             call.cancel()
 
-    async def count_tokens(self, text: str) -> int:
-        engine = await self._load()
-        return await asyncio.to_thread(engine.count_tokens, text)
-
     async def count_prompt(self, messages: Sequence[Json]) -> int:
         engine = await self._load()
         return await asyncio.to_thread(engine.count_prompt, messages)
@@ -238,8 +223,7 @@ class _Model:
 
     async def _load(self) -> "_Engine":
         if self._engine is None:
-            loop = asyncio.get_running_loop()
-            self._engine = loop.run_in_executor(self._threads, self._open)
+            self._engine = asyncio.get_running_loop().run_in_executor(self._threads, self._open)
         # One waiter may be cancelled; the others still want the model.
         return await asyncio.shield(self._engine)
 
@@ -267,9 +251,8 @@ class _Engine:
             MissingModelError: the library does not run here, or cannot read the file.
         """
         # Threads that wait for one another spin for milliseconds by default, which takes the core from whoever they
-        # wait for when another program is busy. Two cores, seconds for 100 tokens read and 50 written, by default, so,
-        # asleep at once, with one thread: quiet 3.8, 4.0, 4.9, 6.4; beside two busy programs 17.9, 9.8, 8.3, 10.5.
-        # OpenMP reads this once, when it is loaded.
+        # wait for when another program is busy: so a request takes half the time beside two of them. OpenMP reads this
+        # once, when it is loaded.
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         try:
             library = cast(Any, importlib.import_module(LIBRARY))
@@ -291,9 +274,6 @@ class _Engine:
             raise RequestRejected(f"llama.cpp cannot use this request: {e}") from e
         except _NATIVE_ERRORS as e:
             raise ProviderError(f"llama.cpp failed: {e or type(e).__name__}") from e
-
-    def count_tokens(self, text: str) -> int:
-        return len(self._post("/tokenize", {"content": text}, "tokens"))
 
     def count_prompt(self, messages: Sequence[Json]) -> int:
         prompt = self._post("/apply-template", {"messages": messages}, "prompt")
@@ -341,11 +321,9 @@ def _parameters(library: Any, path: Path, window: int, key: str) -> Any:
 
 def _body(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
     temperature = next((t for t in (request.temperature, backend.temperature) if t is not None), _TEMPERATURE)
-    if request.purpose == "vote":
-        temperature = _VOTE_TEMPERATURE
     body: dict[str, Any] = {
         "messages": _messages(request),
-        "temperature": temperature,
+        "temperature": _VOTE_TEMPERATURE if request.purpose == "vote" else temperature,
         # Always bounded: a small model that loops would otherwise fill its window.
         "max_tokens": request.max_tokens or backend.max_tokens or _MAX_TOKENS,
         "stream": True,
@@ -359,14 +337,13 @@ def _body(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
 
 
 def _messages(request: ChatRequest) -> list[dict[str, str]]:
-    return [_message(message) for message in end_with_user(request.messages)]
-
-
-def _message(message: ChatMessage) -> dict[str, str]:
     """Tool calls and results of other models become plain text: a local template may not know them."""
-    calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
-    role = "user" if message.role == "tool" else message.role
-    return {"role": role, "content": clean_text("\n".join(filter(None, (message.content, *calls))))}
+    messages: list[dict[str, str]] = []
+    for message in end_with_user(request.messages):
+        calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+        role = "user" if message.role == "tool" else message.role
+        messages.append({"role": role, "content": clean_text("\n".join(filter(None, (message.content, *calls))))})
+    return messages
 
 
 def _not_installed() -> InputError:

@@ -328,9 +328,9 @@ class Calls:
             call = next((other for other in self._calls if id_ and other.id == id_), call)
         if call is not None and (id_ != call.id if whole and id_ and call.id else self._begins_other(call, id_, name)):
             call = None
-        if call is None and not (id_ or name):
-            return {}
         if call is None:
+            if not (id_ or name):
+                return {}
             call = _Call()
             self._calls.append(call)
         self._open[key] = self._open[None] = call
@@ -344,9 +344,8 @@ class Calls:
         """Whether a piece with this id and name begins another call in the place of this one."""
         if not name or not call.name:
             return False
-        if name != call.name and all(
-            find_tool_name(n, self._properties) in self._properties for n in (name, call.name)
-        ):
+        meant = {find_tool_name(written, self._properties) for written in (name, call.name)}
+        if name != call.name and meant <= self._properties.keys():
             return True
         if id_ and id_ == call.id:
             return False
@@ -365,9 +364,8 @@ class Calls:
             text = "{}" if text.strip() in ("", "null") else text
             objects = read_arguments(text, self._properties.get(name, ()))
             # A first piece may be {}, and a last one the whole again.
-            texts = dict.fromkeys(
-                json.dumps(data, ensure_ascii=False) for data in [*filter(None, objects)] or objects[:1]
-            )
+            filled = [*filter(None, objects)] or objects[:1]
+            texts = dict.fromkeys(json.dumps(data, ensure_ascii=False) for data in filled)
             is_plain = not objects or (len(objects) == 1 and parse_object(text) == objects[0])
             for arguments in [text] if is_plain else texts:
                 id_ = call.id if call.id and call.id not in calls else f"call_{len(calls)}"
@@ -387,7 +385,6 @@ class ReplyReader(ABC):
         self._context = context
         self._calls = Calls(request.tools)
         self._length = 0
-        """Characters of text and reasoning so far."""
         self._thinking = Thinking()
         self.is_unmarked = False
         """The model marks only the end of its thoughts. Where earlier replies have shown it, no text is sent before."""
@@ -448,18 +445,20 @@ class ReplyReader(ABC):
             log.warning("%s (%s): left out of a reply: %s", self._context.provider, self._context.model, what)
         if not self._finish:
             raise self._explain_missing_end()
-        finish = find_finish(self._finish)
+        finish = find_finish(self._finish) or StreamInterrupted
         if not isinstance(finish, str):
             why = f": {self._why}" if self._why else ""
-            kind = finish or StreamInterrupted
-            raise self._context.error(kind, f"the server ended the reply early ({self._finish}){why}")
+            raise self._context.error(finish, f"the server ended the reply early ({self._finish}){why}")
         if self._refusal:
             raise self._context.error(ContentRefused, f"the model refused: {self._refusal}")
         calls = self._calls.build(self._state)
         if self._odd and not (self._length or calls):
             raise self._explain_missing_end()
         yield from map(ToolCallChunk, calls)
-        yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, self._usage())
+        prompt = sum(len(message.content) for message in self._request.messages)
+        estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
+        usage = read_usage(self._counts, estimate)
+        yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, usage)
 
     def _explain_missing_end(self) -> ProviderError:
         if self._unknown and (error := parse_error_body(200, self._unknown)).text:
@@ -480,12 +479,6 @@ class ReplyReader(ABC):
         for group in (*(cast("Json", part) for part in parts if isinstance(part, dict)), fields):
             counts = {name: count for name, value in group.items() if (count := read_count(value)) is not None}
             self._counts |= {name: count for name, count in counts.items() if count or name not in self._counts}
-
-    def _usage(self) -> Usage:
-        """Return the usage; our own count stands for what the server does not report."""
-        prompt = sum(len(message.content) for message in self._request.messages)
-        estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
-        return read_usage(self._counts, estimate)
 
     def _write(self, text: str, *, is_thought: bool = False, final: bool = False) -> Iterator[Chunk]:
         """Yield a piece of the text, or of what the model thought."""

@@ -4,10 +4,10 @@ OpenAI's newest models take tools on the Responses API only (massmem.providers.r
 chat completions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import openai
@@ -31,9 +31,8 @@ from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import Refusal
 from massmem.providers.http import ApiFactory, ApiProvider
-from massmem.providers.normaliser import ChatReader, ReplyReader
+from massmem.providers.normaliser import ChatReader, Json, ReplyReader
 from massmem.providers.presets import PRESETS, Endpoint
-from massmem.providers.retry import Pause, RetryBudget
 
 # With every request the SDK looks for httpx in sys.modules, and fails on one that is half loaded. Qdrant's client and
 # mem0 load it in a thread, beside the first answers: load it whole before that.
@@ -50,13 +49,8 @@ ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     openai.OpenAIError: RequestRejected,
 }
 
-Json = Mapping[str, Any]
-
 # Options that some servers or models refuse, and the option that takes their value instead.
-_OPTIONS: Mapping[Refusal, str] = {
-    "max_tokens": "max_completion_tokens",
-    "max_completion_tokens": "max_tokens",
-}
+_OPTIONS: Mapping[Refusal, str] = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _LEFT_OUT: Mapping[Refusal, tuple[str, ...]] = {
     "schema": ("response_format", "text"),
     "effort": ("reasoning_effort",),
@@ -68,27 +62,7 @@ _LEFT_OUT: Mapping[Refusal, tuple[str, ...]] = {
 """What requests to a model that refuses them go without."""
 
 
-class OpenAIFactory(ApiFactory[AsyncOpenAI]):
-    """Opens providers of OpenAI's protocol."""
-
-    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncOpenAI:
-        client = AsyncOpenAI(api_key=endpoint.key, base_url=endpoint.base_url, http_client=connections, max_retries=0)
-        if endpoint.takes_environment:
-            check_headers("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
-        else:  # the SDK has read these variables, which are for OpenAI only
-            client.organization = client.project = None
-            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
-        return client
-
-    def _make_provider(
-        self, client: AsyncOpenAI, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, pause: Pause
-    ) -> "OpenAIProvider":
-        return OpenAIProvider(client, backend, endpoint, budget, pause, self._learnt)
-
-
 class OpenAIProvider(ApiProvider[AsyncOpenAI]):
-    """One backend's model."""
-
     sdk_errors = ERRORS
     status_error = openai.APIStatusError
 
@@ -101,14 +75,9 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
             return "chat"
         return "responses" if self._endpoint.own or self._refuses("chat") else "chat"
 
-    async def count_prompt(self, request: ChatRequest) -> int | None:
-        """Return None: the protocol has no such request. massmem.memory.tokens knows OpenAI's vocabulary."""
-
     def _body(self, request: ChatRequest) -> dict[str, Any]:
-        if self._api == "responses":
-            body = responses.request_body(request, self._backend, self._endpoint)
-        else:
-            body = request_body(request, self._backend, self._endpoint)
+        write = responses.request_body if self._api == "responses" else request_body
+        body = write(request, self._backend, self._endpoint)
         refused = [(option, other) for option, other in _OPTIONS.items() if option in body and self._refuses(option)]
         for option, other in refused:
             body[other] = body.pop(option)
@@ -124,9 +93,7 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         return {
             "chat": has_choice and "messages" in body and not self._refuses("responses"),
             "responses": has_choice and "input" in body,
-            "tools": "tools" in body,
             "forced_tools": body.get("tool_choice") == "required",
-            "pictures": _shows_pictures(body),
             **{refusal: not body.keys().isdisjoint(fields) for refusal, fields in _LEFT_OUT.items()},
             **{option: option in body for option in _OPTIONS},
         }
@@ -149,8 +116,20 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         return ChatReader(request, self._context)
 
 
+class OpenAIFactory(ApiFactory[AsyncOpenAI]):
+    provider = OpenAIProvider
+
+    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncOpenAI:
+        client = AsyncOpenAI(api_key=endpoint.key, base_url=endpoint.base_url, http_client=connections, max_retries=0)
+        if endpoint.takes_environment:
+            check_headers("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
+        else:  # the SDK has read these variables, which are for OpenAI only
+            client.organization = client.project = None
+            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
+        return client
+
+
 def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:
-    """Return the JSON of a request."""
     temperature = request.temperature if request.temperature is not None else backend.temperature
     max_tokens = request.max_tokens or backend.max_tokens
     messages = end_with_user(request.messages) if PRESETS[backend.type].ends_with_user else request.messages
@@ -169,13 +148,7 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
     if endpoint.own:
         body["prompt_cache_key"] = responses.cache_key(request)
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": t.name, "description": t.description, "parameters": dict(t.parameters)},
-            }
-            for t in request.tools
-        ]
+        body["tools"] = [{"type": "function", "function": responses.write_tool(tool)} for tool in request.tools]
         body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
         taken = portable_schema(request.schema) if endpoint.own else dict(request.schema)
@@ -209,10 +182,3 @@ def _content_part(attachment: Attachment) -> dict[str, Any]:
     if attachment.file.media_type == PDF:
         return {"type": "file", "file": {"filename": attachment.file.name, "file_data": data_url(attachment)}}
     return {"type": "image_url", "image_url": {"url": data_url(attachment)}}
-
-
-def _shows_pictures(body: Json) -> bool:
-    messages: Sequence[Json] = body.get("messages") or body.get("input") or ()
-    contents = (message.get("content") for message in messages)
-    parts = (part for content in contents if isinstance(content, list) for part in cast("list[Json]", content))
-    return any(part.get("type") in ("image_url", "file", "input_image", "input_file") for part in parts)

@@ -2,19 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any, ClassVar
 
 from massmem.config.models import BackendConfig
 from massmem.core.attachments import PDF, Attachment
-from massmem.core.messages import ChatMessage, ChatRequest, Chunk, clean_text
-from massmem.providers.base import data_url, fits_strict, portable_schema, read_detail
+from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolSpec, clean_text
+from massmem.providers.base import data_url, fits_strict, portable_schema
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, parse_error_body
-from massmem.providers.normaliser import ReplyReader
+from massmem.providers.normaliser import Json, ReplyReader
 from massmem.providers.presets import Endpoint
-
-Json = Mapping[str, Any]
 
 
 def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:
@@ -37,16 +35,7 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
         body["include"] = ["reasoning.encrypted_content"]
         body["prompt_cache_key"] = cache_key(request)
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": dict(tool.parameters),
-                "strict": False,
-            }
-            for tool in request.tools
-        ]
+        body["tools"] = [{"type": "function", **write_tool(tool), "strict": False} for tool in request.tools]
         body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
         schema = portable_schema(request.schema)
@@ -55,8 +44,12 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
     return body
 
 
+def write_tool(tool: ToolSpec) -> Json:
+    """Return what both APIs are told of a tool."""
+    return {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+
+
 def effort_name(effort: str) -> str:
-    """Return an effort in the words of OpenAI."""
     return "xhigh" if effort == "max" else effort
 
 
@@ -106,7 +99,6 @@ class ResponseReader(ReplyReader):
         self._ids: set[str] = set()
         """Of the items that have been read whole."""
         self._written = ""
-        """The text so far."""
         self._parts: dict[str, str] = {}
         """The text so far of each of its parts."""
 
@@ -191,5 +183,5 @@ class ResponseReader(ReplyReader):
         status = self._text(response.get("status"), "status") or kind
         if status == "failed":
             raise parse_error_body(200, response.get("error"), "the response failed").error(self._context)
-        reason = read_detail(response, "incomplete_details", "reason") or "max_output_tokens"
+        reason = self._object(response.get("incomplete_details"), "details").get("reason") or "max_output_tokens"
         self._end(reason if status == "incomplete" else status)

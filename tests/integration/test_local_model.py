@@ -61,8 +61,6 @@ async def test_the_embedded_model(provider: LocalProvider) -> None:
     assert voted.usage.prompt > 30
     assert voted.usage.cached > 5, "the system message was not read twice"
 
-    assert await provider.count_tokens("The quick brown fox jumps over the lazy dog.") == 10
-
     with pytest.raises(ContextOverflow) as e:
         await ask(provider, asking("word " * 6000))
     assert (e.value.prompt_tokens or 0) > 6000

@@ -97,9 +97,6 @@ async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes
     assert again.usage.prompt == last.usage.prompt > 10
     assert again.usage.cached > 0, "the second agent found the prompt of the first: it is one model"
     assert time.monotonic() - started < 30
-    assert await first.count_tokens("Hello world") == 2
-    assert await first.count_tokens("") == 0
-    assert await first.count_tokens("bad \ud800 text") > 2
     assert await first.count_prompt(asking("Tell me a story.")) == last.usage.prompt
     begun = (ChatMessage("user", "Tell me a story."), ChatMessage("assistant", "A cat, a dog"))
     after = (*begun, ChatMessage("user", "Go on."))
