@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from massmem.config.models import AgentConfig, AgentSpec, McpServerConfig
 from massmem.core.errors import InputError, ToolServerError
-from massmem.core.messages import ToolSpec
-from massmem.tools.results import ToolResult
+from massmem.core.messages import ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from massmem.tools.mcp import McpServer

@@ -11,7 +11,7 @@ that of a param, whose name stands for this very call; the answer holds until th
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, cast
@@ -19,7 +19,7 @@ from typing import Any, cast
 from massmem.core import prompts
 from massmem.core.calls import describe_call
 from massmem.core.events import ContextCompressed, Event, Notice, ToolCalled, ToolReturned
-from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
+from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolResult, ToolSpec, clean_text
 from massmem.core.params import CONFIRMATION, Value
 from massmem.core.text import one_line
 from massmem.memory.compression import list_stems, select_lines
@@ -27,7 +27,6 @@ from massmem.memory.origins import ToolText, ToolWords, label_tool
 from massmem.memory.quoting import list_tool_lines
 from massmem.memory.tokens import PER_MESSAGE
 from massmem.tools.actions import AskUser, format_call, parse_object, read_call, write_calls
-from massmem.tools.results import ToolResult, excerpt
 from massmem.tools.toolbox import Toolbox
 from massmem.turn.compressor import LISTS_SHARE, TokenMeter
 from massmem.turn.journal import CUT_OFF, READ_EARLIER, Journal, count_part_characters, format_size
@@ -52,6 +51,12 @@ _RESULT_SHARE, _PART_SHARE = 4, 8
 
 _GAP_LINES, _GAP_TOKENS = 3, 200
 """Lines of the left out part of a result that carry words of the question, and the tokens that are kept for them."""
+
+_HEAD_SHARE = 3 / 4
+"""Part of an excerpt that its beginning gets: lists and files mostly say at the beginning what they are."""
+
+_CHARACTERS_PER_TOKEN = 8
+"""Most characters of a token. A text that must have too many tokens is cut before it is counted."""
 
 _MIN_TARGET = 60
 """Tokens of a result to which an equal one points; a shorter one is shown again."""
@@ -418,6 +423,23 @@ def _read_batches(agent_id: str, round_: int, events: Iterable[Event]) -> list[_
             case _:
                 pass
     return [batches[number] for number in sorted(batches)]
+
+
+def excerpt(text: str, max_tokens: int, count: Callable[[str], int], gap: Callable[[int, int], str]) -> str:
+    """Return the text in about `max_tokens` tokens: its beginning, its end, and what `gap` returns between.
+
+    gap: is given where in the text the left out part begins and ends, in characters.
+    """
+    if len(text) <= max_tokens:
+        return text  # a token has one character at least
+    sample = text[: _CHARACTERS_PER_TOKEN * max_tokens]
+    tokens = count(sample)
+    if len(sample) == len(text) and tokens <= max_tokens:
+        return text
+    room = len(sample) * max_tokens // max(tokens, 1)
+    head = int(_HEAD_SHARE * room)
+    end = len(text) - (room - head)
+    return f"{text[:head]}\n{gap(head, end)}\n{text[end:]}"
 
 
 _MAX_SHOWN_ARGUMENTS = 300
