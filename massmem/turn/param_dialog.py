@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from massmem.config.models import TeamConfig
 from massmem.core import params
@@ -30,7 +30,7 @@ from massmem.core.records import SessionState, TurnRecord
 from massmem.core.redact import mask
 from massmem.core.voting import Tally, build_plan
 from massmem.providers.base import ChatProvider, ask
-from massmem.tools.actions import AskContext, find_object
+from massmem.tools.actions import AskContext, build_object_schema, find_object
 from massmem.turn.stream import run_until
 
 MAX_FREE_PARAMS = 8
@@ -39,16 +39,11 @@ MAX_FREE_PARAMS = 8
 _MAX_REPLY = 4_000
 """Characters of a reply that a model is shown."""
 
-_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "intent": {"type": "string", "enum": ["answer", "change", "cancel", "reset"]},
-        "provided": {"type": "boolean"},
-        "value": {"type": "string", "maxLength": params.MAX_VALUE_LENGTH},
-    },
-    "required": ["intent", "provided", "value"],
-    "additionalProperties": False,
-}
+_SCHEMA = build_object_schema(
+    intent={"type": "string", "enum": ["answer", "change", "cancel", "reset"]},
+    provided={"type": "boolean"},
+    value={"type": "string", "maxLength": params.MAX_VALUE_LENGTH},
+)
 _StateEvent = (
     ParamRequested
     | TurnWaiting
@@ -241,14 +236,10 @@ class ParamDialog:
 
     def _find_more_values(self, message: str) -> dict[str, Value]:
         """Return other values that are asked for and stand in the same message beyond doubt."""
-        values: dict[str, Value] = {}
-        for name in self.waiting.params[1:]:
-            spec = self._spec(name)
-            if spec.pattern is not None or spec.type == "email":
-                value = params.find_value(name, spec, message)
-                if value is not None:
-                    values[name] = value
-        return values
+        specs = {name: self._spec(name) for name in self.waiting.params[1:]}
+        certain = {name: spec for name, spec in specs.items() if spec.pattern is not None or spec.type == "email"}
+        values = {name: params.find_value(name, spec, message) for name, spec in certain.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _spec(self, name: str) -> ParamSpec:
         if name.startswith(params.CONFIRMATION):
