@@ -90,18 +90,17 @@ class McpServer:
         try:
             async with asyncio.timeout(self.config.timeout):
                 result = await link.client.call_tool(tool, dict(arguments))
+            return ToolResult(getattr(result.content[0], "text", ""), failed=result.is_error)
         except TimeoutError:
             limit = f"{self.config.timeout:g} s"
             message = f"no answer within {limit}; the tool was told to stop, and may have done its work"
-            return ToolResult(message, failed=True)
         except _FAILURES as e:
             closed = not isinstance(e, MCPError) or e.code == CONNECTION_CLOSED
             link.broken = link.broken or (closed and not isinstance(e, RuntimeError | ValueError))
+            message = clean_result(f"{e}") or type(e).__name__
             if link.broken:
                 message = f"the tool server {self.config.name} ended during the call, which may have done its work"
-                return ToolResult(message, failed=True)
-            return ToolResult(clean_result(f"{e}") or type(e).__name__, failed=True)
-        return ToolResult(getattr(result.content[0], "text", ""), failed=result.is_error)
+        return ToolResult(message, failed=True)
 
     async def close(self) -> None:
         """End the connection, and a server that runs here with it."""
@@ -285,7 +284,13 @@ class _CleanStream:
         return self
 
     async def __anext__(self) -> Any:
-        return self._clean(await anext(self._stream))
+        item = await anext(self._stream)
+        response = getattr(item, "message", None)
+        result: object = getattr(response, "result", None)
+        if isinstance(result, dict) and response is not None:
+            response.result, notes = clean_reply(cast("dict[str, Any]", result))
+            self._notes += notes
+        return item
 
     async def __aenter__(self) -> "_CleanStream":
         await self._stream.__aenter__()
@@ -293,15 +298,6 @@ class _CleanStream:
 
     async def __aexit__(self, *error: Any) -> bool | None:
         return await self._stream.__aexit__(*error)
-
-    def _clean(self, item: Any) -> Any:
-        response = getattr(item, "message", None)
-        result: object = getattr(response, "result", None)
-        if isinstance(result, dict) and response is not None:
-            cleaned, notes = clean_reply(cast("dict[str, Any]", result))
-            self._notes += notes
-            response.result = cleaned
-        return item
 
 
 def _reveal(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
