@@ -29,7 +29,6 @@ _MAX_UNUSABLE = 500
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9]{9}")
 """Mistral takes no other ids; Anthropic no other signs than `_` and `-` beside these; OpenAI at most 40 of them."""
 
-
 GIVEN_WITH_CALLS = (
     # DeepSeek, Kimi, Qwen and GLM; OpenRouter, Groq and vLLM; OpenRouter and MiniMax; LiteLLM; Gemini; GitHub
     *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "extra_content"),

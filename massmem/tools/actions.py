@@ -156,17 +156,13 @@ def simplify_schema(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]
     simple = {key: schema[key] for key in _SIMPLE_KEYS if key in schema}
     if isinstance(simple.get("type"), list):
         del simple["type"]
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping):
-        inner = cast("Mapping[str, Any]", properties)
-        simple["properties"] = {
-            name: simplify_schema(cast("Mapping[str, Any]", value), depth + 1) if isinstance(value, Mapping) else {}
-            for name, value in inner.items()
-        }
-        simple["required"] = [name for name in cast("list[str]", schema.get("required", [])) if name in inner]
+    if "properties" in schema:
+        properties: Mapping[str, Any] = schema["properties"]
+        simple["properties"] = {name: simplify_schema(value, depth + 1) for name, value in properties.items()}
+        simple["required"] = [name for name in schema.get("required", ()) if name in properties]
         simple["additionalProperties"] = False
-    if isinstance(schema.get("items"), Mapping):
-        simple["items"] = simplify_schema(cast("Mapping[str, Any]", schema["items"]), depth + 1)
+    if "items" in schema:
+        simple["items"] = simplify_schema(schema["items"], depth + 1)
     return simple
 
 
@@ -197,10 +193,6 @@ class AskUser:
 
 class ActionError(ValueError):
     """The reply holds no usable action; the text says what is wrong, for the agent's one repair."""
-
-
-class AskError(ActionError):
-    """The reply asks the user, but not in the right way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +236,7 @@ def find_ask_request(reply: Reply, context: AskContext) -> AskUser | None:
     """Return the request in a reply, from a call of the tool or from the JSON object that the text consists of.
 
     Raises:
-        AskError: it is one, but its param or its prompt cannot be used.
+        ActionError: it is one, but its param or its prompt cannot be used.
     """
     for call in reply.tool_calls:
         if call.name == ASK_USER:
@@ -254,18 +246,18 @@ def find_ask_request(reply: Reply, context: AskContext) -> AskUser | None:
 
 
 def read_ask_request(data: Mapping[str, Any], context: AskContext) -> AskUser:
-    """Return the request that these arguments stand for. Raises AskError."""
+    """Return the request that these arguments stand for. Raises ActionError."""
     param = data.get("param")
     name = _find_name(param, context) if isinstance(param, str) else None
     if name is None:
         allowed = ", ".join(context.names) or "a short name of your own, of letters, digits and _"
-        raise AskError(f"`param` must be one of: {allowed}" if context.names else f"`param` must be {allowed}")
+        raise ActionError(f"`param` must be one of: {allowed}" if context.names else f"`param` must be {allowed}")
     if name in context.given_up:
-        raise AskError(f"the user was asked for {name} and did not give it; go on without it")
+        raise ActionError(f"the user was asked for {name} and did not give it; go on without it")
     prompt = data.get("prompt")
     text = " ".join(clean_text(prompt).split()) if isinstance(prompt, str) else ""
     if not text:
-        raise AskError("`prompt` must be your question to the user")
+        raise ActionError("`prompt` must be your question to the user")
     return AskUser(name, text[:_MAX_PROMPT])
 
 

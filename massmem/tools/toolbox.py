@@ -183,5 +183,4 @@ def load_server_class() -> "type[McpServer]":
         raise InputError(f"tools need the package mcp, which cannot be loaded: {e}", _INSTALL) from e
     # It logs what servers write when it cannot read that, which may be private. Results say what fails.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
-
     return McpServer

@@ -40,7 +40,6 @@ from massmem.tools.actions import (
     Action,
     ActionError,
     AskContext,
-    AskError,
     AskUser,
     NewAnswer,
     Vote,
@@ -415,7 +414,7 @@ class Agent:
     def _read_answer(self, reply: Reply) -> Action | _Unusable:
         try:
             request = find_ask_request(reply, self._ask_context) if self._ask_context.may_ask else None
-        except AskError as e:
+        except ActionError as e:
             return _Unusable(str(e), prompts.build_ask_repair_prompt(str(e)))
         if request is not None:
             return self._unless_known(request)

@@ -67,12 +67,10 @@ class _OpenRequest:
     text: list[str] = field(default_factory=list[str])
     """The reply so far."""
 
-    def count_tokens(self, min_reply: int) -> int:
-        """Return the tokens of the request with a reply of at least so many tokens."""
-        return self.prompt_tokens * self.attempts + max(self.reply_tokens, min_reply)
-
-    def compute_cost(self, min_reply: int) -> float:
-        return self.prompt_cost * self.attempts + self.token_cost * max(self.reply_tokens, min_reply)
+    def estimate(self, min_reply: int) -> tuple[float, int]:
+        """Return the dollars and the tokens of the request with a reply of at least so many tokens."""
+        reply = max(self.reply_tokens, min_reply)
+        return self.prompt_cost * self.attempts + self.token_cost * reply, self.prompt_tokens * self.attempts + reply
 
     def estimate_usage(self) -> Usage:
         prompt = self.prompt_tokens * self.attempts
@@ -186,9 +184,8 @@ class Budget:
 
     def _find_limit_of_open(self, *, expected: bool) -> SpendingLimit | None:
         """Return the limit that is passed. expected: with the expected replies; else when all are cut off now."""
-        requests = [(request, request.expected_tokens if expected else 0) for request in self._open]
-        cost = sum(request.compute_cost(reply) for request, reply in requests)
-        return self._find_passed_limit(cost, sum(request.count_tokens(reply) for request, reply in requests))
+        sizes = [request.estimate(request.expected_tokens if expected else 0) for request in self._open]
+        return self._find_passed_limit(sum(cost for cost, _ in sizes), sum(tokens for _, tokens in sizes))
 
     def _find_passed_limit(self, cost: float, tokens: int) -> SpendingLimit | None:
         """Return the limit that is passed with so much more than was used."""

@@ -134,7 +134,7 @@ async def run_turn(
     run.budget.begin(run.tally.usage, deadline)
     if turn.events:
         run.unreported_usage += turn.description.usage  # the first try was stopped, and its event has none
-    for part in (run.open(), run.run_rounds(), run.end()):
+    for part in (run.open(), run.run_rounds(), run.decide(), run.conclude()):
         async with aclosing(part) as items:
             async for item in items:
                 if not isinstance(item, Checkpoint):
@@ -345,8 +345,8 @@ class _TurnRun:
         except TimeoutError:
             self.timed_out = True
 
-    async def end(self) -> AsyncGenerator[Event | Checkpoint, None]:
-        """Yield the winner and its final answer, or why there is none, or what is waited for."""
+    async def decide(self) -> AsyncGenerator[Event, None]:
+        """Yield the winner, or why there is none, or what is waited for."""
         tally = self.tally
         if (request := tally.waiting.next_request) is not None:
             yield self._build_waiting(request)
@@ -360,14 +360,12 @@ class _TurnRun:
             return
         if tally.winner is None:
             yield tally.decide_winner(self.limit, self.settings.max_rounds)
-        winner = tally.winner
-        assert winner is not None  # the event just yielded was applied to the tally
-        async with aclosing(self._conclude(winner)) as items:
-            async for item in items:
-                yield item
 
-    async def _conclude(self, winner: WinnerDecided) -> AsyncGenerator[Event | Checkpoint, None]:
+    async def conclude(self) -> AsyncGenerator[Event | Checkpoint, None]:
         """Let the winner write the final answer, where that is wanted, and end the turn."""
+        winner = self.tally.winner
+        if winner is None:
+            return
         presentation: Presentation | None = None
         presenter = self.agents.get(winner.agent_id) if self._needs_presentation(winner) else None
         if presenter is not None:

@@ -6,7 +6,7 @@ summarise. A prompt holds the entries of those calls alone whose results do not 
 
 import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -308,16 +308,14 @@ class _Page:
 
 def _fold_names(page: _Page, max_tokens: int, count: Count) -> str:
     """Return the newest entries by name alone, and how many earlier ones there are."""
-    entries = deque(page.entries)
-    text = ""
+    entries, text = page.entries, ""
     while entries:
         left_out = len(page.entries) - len(entries)
         heading = f"{left_out} earlier calls, numbered from {page.entries[0].number}\n" if left_out else ""
-        text = heading + _Page(tuple(entries)).write({}, sizes=False)
+        text = heading + _Page(entries).write({}, sizes=False)
         if count(text) <= max_tokens:
             break
-        for _ in range(max(1, len(entries) // 8)):
-            entries.popleft()
+        entries = entries[max(1, len(entries) // 8) :]
     return text
 
 

@@ -141,7 +141,8 @@ class ParamDialog:
         Raises:
             ProviderError: the model cannot be asked; nothing has changed.
         """
-        name, spec = self._get_requested_param()
+        name = self.waiting.params[0]
+        spec = self._spec(name)
         if self.is_expired:
             return ReplyReading("timeout")
         if (value := params.find_value(name, spec, message)) is not None:
@@ -223,15 +224,12 @@ class ParamDialog:
                 return event
         return event.model_copy(update=texts)
 
-    def _get_requested_param(self) -> tuple[str, ParamSpec]:
-        name = self.waiting.params[0]
-        return name, self._spec(name)
-
     async def _ask_model(self, question: str, message: str, providers: Mapping[str, ChatProvider]) -> Reply:
         request, last = self.waiting.open_requests[0], self.waiting.last_shown
         provider = providers.get(request.agent_id) or next(iter(providers.values()))
         prompt = last.prompt if last is not None and last.param == request.param else request.prompt
-        messages = build_reply_request(_describe(*self._get_requested_param()), question, prompt, message[:_MAX_REPLY])
+        name = self.waiting.params[0]
+        messages = build_reply_request(_describe(name, self._spec(name)), question, prompt, message[:_MAX_REPLY])
         return await ask(provider, ChatRequest(messages, "extract", request.agent_id, schema=_SCHEMA, temperature=0.0))
 
     def _find_more_values(self, message: str) -> dict[str, Value]:
@@ -248,18 +246,16 @@ class ParamDialog:
 
 
 def _describe(name: str, spec: ParamSpec) -> str:
-    lines = [f"name: {name}", f"form: {params.describe_form(spec)}"]
-    if spec.description:
-        lines.append(f"what it is: {spec.description}")
-    if spec.pattern:
-        lines.append(f"regular expression: {spec.pattern}")
-    if spec.mapping:
-        lines.append(f"also called: {', '.join(spec.mapping)}")
-    if spec.examples:
-        lines.append(f"examples of the form: {', '.join(spec.examples[:3])}")
-    if spec.type == "date":
-        lines.append(f"today: {now().astimezone().date().isoformat()}")
-    return "\n".join(lines)
+    parts = {
+        "name": name,
+        "form": params.describe_form(spec),
+        "what it is": spec.description,
+        "regular expression": spec.pattern,
+        "also called": ", ".join(spec.mapping),
+        "examples of the form": ", ".join(spec.examples[:3]),
+        "today": now().astimezone().date().isoformat() if spec.type == "date" else "",
+    }
+    return "\n".join(f"{part}: {text}" for part, text in parts.items() if text)
 
 
 def _read_model_reply(reply: Reply, spec: ParamSpec, message: str) -> ReplyReading:

@@ -53,7 +53,6 @@ _IN_PROCESS = ("scripted", "local")
 _MIN_WORDS = 30
 """Words that a reply may have at least to be wrapped up."""
 
-
 EndOfWork = WorkCut | Literal["answer_now"]
 
 
