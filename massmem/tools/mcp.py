@@ -289,7 +289,7 @@ class _CleanStream:
         result: object = getattr(response, "result", None)
         if isinstance(result, dict) and response is not None:
             response.result, notes = clean_reply(cast("dict[str, Any]", result))
-            self._notes += notes
+            self._notes.extend(notes)
         return item
 
     async def __aenter__(self) -> "_CleanStream":
