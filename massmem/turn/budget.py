@@ -135,14 +135,14 @@ class Budget:
         if left < min(self._seconds / 2, max(_ANSWER_SHARE * self._seconds, 2 * seconds)):
             return "time"
         # One more request for work, after which the prompt is longer, and each agent's answer.
-        expected, times = max(_FIRST_REPLY, self._expected_reply), self._agents + 1
+        expected, times = max(_FIRST_REPLY, self._typical_reply), self._agents + 1
         prompt_tokens = round(_GROWTH * prompt_tokens)
         cost = float(price.cost(Usage(prompt_tokens, expected)) or 0)
         return self._find_passed_limit(times * cost, times * (prompt_tokens + expected))
 
     def open_request(self, price: Price, prompt_tokens: int, max_reply: int | None) -> _OpenRequest:
         """Admit a request. Raises LimitReached: it does not fit, or an earlier one did not."""
-        expected = self._expected_reply
+        expected = self._typical_reply
         if max_reply is not None:
             expected = min(expected, max_reply)
         if not self._open and not self._used.requests:
@@ -179,7 +179,7 @@ class Budget:
         return error.message, error.hint
 
     @property
-    def _expected_reply(self) -> int:
+    def _typical_reply(self) -> int:
         return round(self._reply_tokens / self._replies) if self._replies else _FIRST_REPLY
 
     def _find_limit_of_open(self, *, expected: bool) -> SpendingLimit | None:
