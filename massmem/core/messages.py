@@ -84,6 +84,16 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gave back."""
+
+    text: str
+    """For the model and for the log."""
+    failed: bool = False
+    """The text says what went wrong."""
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens and cost of one request or several."""
 

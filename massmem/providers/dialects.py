@@ -29,7 +29,6 @@ _MAX_UNUSABLE = 500
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9]{9}")
 """Mistral takes no other ids; Anthropic no other signs than `_` and `-` beside these; OpenAI at most 40 of them."""
 
-
 GIVEN_WITH_CALLS = (
     # DeepSeek, Kimi, Qwen and GLM; OpenRouter, Groq and vLLM; OpenRouter and MiniMax; LiteLLM; Gemini; GitHub
     *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "extra_content"),
@@ -169,6 +168,7 @@ _TYPES: Mapping[str, str] = {
 """JSON Schema's types, also by the names that some tool servers use instead."""
 
 _TYPES_OF_VALUES: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
+_KEYS_OF_TYPES = {"object": "properties", "array": "items"}
 _NULLS = ({"type": "null"}, {"const": None}, {"enum": [None]})
 
 _NUMBERS = ("minimum", "maximum", "minItems", "maxItems")
@@ -212,15 +212,8 @@ class _Tidier:
         types = list(dict.fromkeys(_TYPES[name] for name in named if name in _TYPES))
         values = _list(fields.get("enum")) or ([fields["const"]] if "const" in fields else [])
         if not types:
-            of_values = {
-                _TYPES_OF_VALUES.get(type(value)) for value in cast("list[object]", values) if value is not None
-            }
-            guesses = {
-                "object": "properties" in fields,
-                "array": "items" in fields,
-                **dict.fromkeys(of_values, True),
-            }
-            types = [name for name, fits in guesses.items() if name and fits][:1]
+            of_values = [_TYPES_OF_VALUES[type(value)] for value in values if type(value) in _TYPES_OF_VALUES]
+            types = [*(name for name, key in _KEYS_OF_TYPES.items() if key in fields), *of_values][:1]
         is_nullable = "null" in types or fields.get("nullable") is True
         types = [name for name in types if name != "null"] or (["string"] if self.narrow and not is_root else [])
         options = _list(fields.get("anyOf")) + _list(fields.get("oneOf"))
@@ -291,9 +284,8 @@ class _Tidier:
         if types:
             written["type"] = types[0] if len(types) == 1 else list(types)
         if not self.narrow:
-            written |= ({"enum": values} if values else {}) | {
-                key: fields[key] for key in ("default",) if key in fields
-            }
+            written |= {"enum": values} if values else {}
+            written |= {"default": fields["default"]} if "default" in fields else {}
         elif values and all(isinstance(value, str) and value for value in values):
             written["enum"] = values
         elif values:
@@ -306,13 +298,13 @@ class _Tidier:
     ) -> dict[str, Any]:
         """Return what a part says of the properties and items of its value."""
         inner: dict[str, Any] = {}
-        if "object" in types and "properties" in fields:
+        is_object, more = "object" in types, fields.get("additionalProperties")
+        if is_object and "properties" in fields:
             properties = {name: value for name, value in _map(fields["properties"]).items() if value is not False}
             inner["properties"] = {name: self.tidy(v, depth + 1, references) for name, v in properties.items()}
             if required := [name for name in _list(fields.get("required")) if name in properties]:
                 inner["required"] = required
-        more = fields.get("additionalProperties")
-        if "object" in types and more is not None and not self.narrow:
+        if is_object and more is not None and not self.narrow:
             inner["additionalProperties"] = more if isinstance(more, bool) else self.tidy(more, depth + 1, references)
         if "array" in types:
             inner["items"] = self.tidy(fields.get("items"), depth + 1, references)

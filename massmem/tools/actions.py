@@ -60,7 +60,7 @@ def find_object(text: str, max_beside: int | None = None) -> Mapping[str, Any] |
     return cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else data
 
 
-def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+def build_object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema of an object that has exactly these properties, in this order."""
     required = list(properties)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
@@ -68,23 +68,25 @@ def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_decision_schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
     """Return the schema of a reply that calls one tool, or says that it needs none."""
-    return {"anyOf": [*build_call_schemas(tools), build_object_schema({"action": {"const": ANSWER}})]}
+    return {"anyOf": [*build_call_schemas(tools), build_object_schema(action={"const": ANSWER})]}
 
 
 def build_call_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     """Return the schema of a call for each tool. Arguments come after the name, which decides what they are."""
     return [
-        build_object_schema({"action": {"const": tool.name}, "arguments": simplify_schema(tool.parameters)})
-        for tool in tools
+        build_object_schema(action={"const": tool.name}, arguments=simplify_schema(tool.parameters)) for tool in tools
     ]
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
     """Return one line for each tool: its name, its arguments and what it does."""
-    return "\n".join(
-        f"{tool.name}({', '.join(_list_arguments(tool))}): {one_line(tool.description, _MAX_DESCRIPTION)}"
-        for tool in tools
-    )
+    lines: list[str] = []
+    for tool in tools:
+        required = tool.parameters.get("required") or ()
+        properties = cast("Mapping[str, Any]", tool.parameters.get("properties") or {})
+        names = [name if name in required else f"{name}?" for name in properties]
+        lines.append(f"{tool.name}({', '.join(names)}): {one_line(tool.description, _MAX_DESCRIPTION)}")
+    return "\n".join(lines)
 
 
 def format_call(call: ToolCall) -> str:
@@ -154,30 +156,22 @@ def simplify_schema(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]
     simple = {key: schema[key] for key in _SIMPLE_KEYS if key in schema}
     if isinstance(simple.get("type"), list):
         del simple["type"]
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping):
-        inner = cast("Mapping[str, Any]", properties)
-        simple["properties"] = {
-            name: simplify_schema(cast("Mapping[str, Any]", value), depth + 1) if isinstance(value, Mapping) else {}
-            for name, value in inner.items()
-        }
-        simple["required"] = [name for name in cast("list[str]", schema.get("required", [])) if name in inner]
+    if "properties" in schema:
+        properties: Mapping[str, Any] = schema["properties"]
+        simple["properties"] = {name: simplify_schema(value, depth + 1) for name, value in properties.items()}
+        simple["required"] = [name for name in schema.get("required", ()) if name in properties]
         simple["additionalProperties"] = False
-    if isinstance(schema.get("items"), Mapping):
-        simple["items"] = simplify_schema(cast("Mapping[str, Any]", schema["items"]), depth + 1)
+    if "items" in schema:
+        simple["items"] = simplify_schema(schema["items"], depth + 1)
     return simple
-
-
-def _list_arguments(tool: ToolSpec) -> list[str]:
-    properties = cast("Mapping[str, Any]", tool.parameters.get("properties") or {})
-    required = cast("Sequence[str]", tool.parameters.get("required") or ())
-    return [name if name in required else f"{name}?" for name in properties]
 
 
 ASK_USER = "ask_user"
 
 _MAX_PROMPT = 500
 """Characters of a question to the user."""
+
+_PROMPT = {"type": "string", "description": "your question to the user, one sentence", "maxLength": 300}
 
 _MAX_BESIDE = 600
 """Characters around the JSON object of a model without tools; with more of them it was writing an answer."""
@@ -199,10 +193,6 @@ class AskUser:
 
 class ActionError(ValueError):
     """The reply holds no usable action; the text says what is wrong, for the agent's one repair."""
-
-
-class AskError(ActionError):
-    """The reply asks the user, but not in the right way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,22 +224,19 @@ class AskContext:
 
 def build_ask_tool(context: AskContext) -> ToolSpec:
     """Return the action as a tool."""
-    properties = {"param": _build_param_schema(context), "prompt": _build_prompt_schema()}
-    return ToolSpec(ASK_USER, _DESCRIPTION, build_object_schema(properties))
+    return ToolSpec(ASK_USER, _DESCRIPTION, build_object_schema(param=_build_param_schema(context), prompt=_PROMPT))
 
 
 def build_ask_schema(context: AskContext) -> dict[str, Any]:
     """Return the action for models without tool calls. The prompt comes first: what is needed decides its name."""
-    return build_object_schema(
-        {"action": {"const": ASK_USER}, "prompt": _build_prompt_schema(), "param": _build_param_schema(context)}
-    )
+    return build_object_schema(action={"const": ASK_USER}, prompt=_PROMPT, param=_build_param_schema(context))
 
 
 def find_ask_request(reply: Reply, context: AskContext) -> AskUser | None:
     """Return the request in a reply, from a call of the tool or from the JSON object that the text consists of.
 
     Raises:
-        AskError: it is one, but its param or its prompt cannot be used.
+        ActionError: it is one, but its param or its prompt cannot be used.
     """
     for call in reply.tool_calls:
         if call.name == ASK_USER:
@@ -259,18 +246,18 @@ def find_ask_request(reply: Reply, context: AskContext) -> AskUser | None:
 
 
 def read_ask_request(data: Mapping[str, Any], context: AskContext) -> AskUser:
-    """Return the request that these arguments stand for. Raises AskError."""
+    """Return the request that these arguments stand for. Raises ActionError."""
     param = data.get("param")
     name = _find_name(param, context) if isinstance(param, str) else None
     if name is None:
         allowed = ", ".join(context.names) or "a short name of your own, of letters, digits and _"
-        raise AskError(f"`param` must be one of: {allowed}" if context.names else f"`param` must be {allowed}")
+        raise ActionError(f"`param` must be one of: {allowed}" if context.names else f"`param` must be {allowed}")
     if name in context.given_up:
-        raise AskError(f"the user was asked for {name} and did not give it; go on without it")
+        raise ActionError(f"the user was asked for {name} and did not give it; go on without it")
     prompt = data.get("prompt")
     text = " ".join(clean_text(prompt).split()) if isinstance(prompt, str) else ""
     if not text:
-        raise AskError("`prompt` must be your question to the user")
+        raise ActionError("`prompt` must be your question to the user")
     return AskUser(name, text[:_MAX_PROMPT])
 
 
@@ -294,10 +281,6 @@ def _build_param_schema(context: AskContext) -> dict[str, Any]:
         other = "a short name of your own for anything else"
         return {"type": "string", "maxLength": 64, "description": f"{listed}; {other}" if listed else other}
     return {"type": "string", "enum": list(context.names), "description": listed}
-
-
-def _build_prompt_schema() -> dict[str, Any]:
-    return {"type": "string", "description": "your question to the user, one sentence", "maxLength": 300}
 
 
 # A reason comes before the choice in every form: models that must reason first vote better.
@@ -333,10 +316,12 @@ def build_vote_tools(
 
     labels: of the answers; none: the tools are the same in all rounds.
     """
-    vote = ToolSpec("vote", "Vote for the best answer.", _build_schema(reason=_REASON, choice=_build_choice(labels)))
+    vote = ToolSpec(
+        "vote", "Vote for the best answer.", build_object_schema(reason=_REASON, choice=_build_choice(labels))
+    )
     if final:
         return (vote,)
-    new_answer = ToolSpec(NEW_ANSWER, "Submit a better answer.", _build_schema(content={"type": "string"}))
+    new_answer = ToolSpec(NEW_ANSWER, "Submit a better answer.", build_object_schema(content={"type": "string"}))
     return (vote, new_answer) if ask_context is None else (vote, new_answer, build_ask_tool(ask_context))
 
 
@@ -351,10 +336,10 @@ def build_vote_schema(
 
     calls: schemas of tools that may be called before.
     """
-    vote = _build_schema(reason=_REASON, action={"const": "vote"}, choice=_build_choice(labels))
+    vote = build_object_schema(reason=_REASON, action={"const": "vote"}, choice=_build_choice(labels))
     options: list[Mapping[str, Any]] = [vote]
     if not final:
-        options.append(_build_schema(reason=_REASON, action={"const": "new_answer"}, content={"type": "string"}))
+        options.append(build_object_schema(reason=_REASON, action={"const": "new_answer"}, content={"type": "string"}))
         options += [] if ask_context is None else [build_ask_schema(ask_context)]
     options += calls
     return dict(options[0]) if len(options) == 1 else {"anyOf": options}
@@ -380,27 +365,20 @@ def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context
     name = name or ("vote" if "choice" in data else NEW_ANSWER if "content" in data else "")
     if name == ASK_USER and ask_context is not None and not final:
         return read_ask_request(data, ask_context)
-    return _to_action(name, data, labels, final)
+    if name == "vote":
+        return _to_vote(data, labels)
+    if name != NEW_ANSWER or final:
+        raise ActionError(f"the action is {name[:40]!r}, allowed: {'vote' if final else 'vote or new_answer'}")
+    content = data.get("content")
+    if not isinstance(content, str) or not content.strip():
+        raise ActionError("new_answer needs `content`, the complete answer")
+    return NewAnswer(content)
 
 
 def find_written_call(text: str) -> ToolCall | None:
     """Return the action that a reply consists of, written as a tool call in its text; None for any other reply."""
     name, fields, is_call = _read_written(text, ACTIONS, _MAX_BESIDE_CALL) or ("", {}, False)
     return ToolCall("", name, json.dumps(fields)) if name in ACTIONS and is_call else None
-
-
-def _to_action(name: str, data: Mapping[str, Any], labels: Sequence[str], final: bool) -> Action:
-    match name:
-        case "vote":
-            return _to_vote(data, labels)
-        case "new_answer" if not final:
-            content = data.get("content")
-            if not isinstance(content, str) or not content.strip():
-                raise ActionError("new_answer needs `content`, the complete answer")
-            return NewAnswer(content)
-        case _:
-            allowed = "vote" if final else "vote or new_answer"
-            raise ActionError(f"the action is {name[:40]!r}, allowed: {allowed}")
 
 
 def _to_vote(data: Mapping[str, Any], labels: Sequence[str]) -> Vote:
@@ -412,7 +390,3 @@ def _to_vote(data: Mapping[str, Any], labels: Sequence[str]) -> Vote:
 
 def _build_choice(labels: Sequence[str]) -> dict[str, Any]:
     return {"type": "string", "enum": list(labels)} if labels else {"type": "string", "description": "its letter"}
-
-
-def _build_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    return build_object_schema(properties)

@@ -14,7 +14,7 @@ from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.tools.converter import DOCUMENTS, SPREADSHEETS, can_convert, convert
 from massmem.tools.encodings import decode_text
-from massmem.tools.kinds import can_read, detect_kind, get_suffix, refuse_kind
+from massmem.tools.kinds import can_read, detect_kind, get_suffix, require_readable
 from massmem.tools.notebooks import read_notebook
 
 MAX_UNPACKED = 50_000_000
@@ -79,9 +79,7 @@ def read_picture(name: str, data: bytes) -> Document:
     """
     match detect_media_type(data):
         case None:
-            kind = detect_kind(name, data)
-            if not can_read(kind):
-                raise refuse_kind(name, kind)
+            require_readable(name, detect_kind(name, data))
             raise InputError(
                 f"{name} is no picture that models can see", "give a PNG, JPEG, GIF or WebP file, or a PDF"
             )
@@ -94,8 +92,7 @@ def read_picture(name: str, data: bytes) -> Document:
 
 def _read_by_kind(name: str, data: bytes) -> Document:
     kind = detect_kind(name, data)
-    if not can_read(kind):
-        raise refuse_kind(name, kind)
+    require_readable(name, kind)
     if kind in _COMPRESSED:
         return _read_compressed(name, kind, data)
     if kind == ".ipynb":

@@ -65,7 +65,8 @@ def _decode(name: str, data: bytes) -> tuple[str, str]:
         return data.decode(), ""
     except UnicodeDecodeError:
         pass
-    text = _try(data, _find_declared(data))
+    declared = _DECLARED.search(data[:2_000])
+    text = _try(data, next(filter(None, declared.groups())).decode()) if declared else ""
     return (text, "") if text else _decode_unnamed(name, data)
 
 
@@ -89,12 +90,6 @@ def _decode_unnamed(name: str, data: bytes) -> tuple[str, str]:
         "convert it with the encoding that it was written in, for example CP1250, CP1251, CP850, SHIFT_JIS or GB18030: "
         f"iconv -f CP1250 -t UTF-8 {shlex.quote(name)} > {shlex.quote(name + '.utf8.txt')}",
     )
-
-
-def _find_declared(data: bytes) -> str:
-    """Return the encoding that the text names, "" for none."""
-    match = _DECLARED.search(data[:2_000])
-    return next(name.decode() for name in match.groups() if name) if match else ""
 
 
 def _try(data: bytes, encoding: str) -> str:

@@ -97,10 +97,11 @@ def detect_kind(name: str, data: bytes) -> str:
     return kind or (suffix if suffix in (".html", ".htm", ".xhtml", ".ipynb") else "")
 
 
-def refuse_kind(name: str, kind: str) -> InputError:
-    """Return the error for a file of a kind that cannot be read."""
-    what, hint = _REFUSED[kind]
-    return InputError(f"{name} is {what}, which cannot be read", hint)
+def require_readable(name: str, kind: str) -> None:
+    """Raise InputError for a file of a kind that cannot be read."""
+    if kind in _REFUSED:
+        what, hint = _REFUSED[kind]
+        raise InputError(f"{name} is {what}, which cannot be read", hint)
 
 
 def can_read(kind: str) -> bool:

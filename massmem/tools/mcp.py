@@ -6,6 +6,7 @@ a server that has died fails at once. What a server writes to stderr is kept for
 """
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import AsyncGenerator, Mapping
@@ -20,17 +21,20 @@ from pydantic import SecretStr
 
 from massmem.config.models import McpServerConfig
 from massmem.core.errors import ToolServerError
-from massmem.core.messages import ToolSpec
+from massmem.core.messages import ToolResult, ToolSpec, clean_text
 from massmem.core.redact import redact
-from massmem.core.text import one_line
+from massmem.core.text import make_printable, one_line
 from massmem.providers.clients import open_client
-from massmem.tools.results import ToolResult, clean_reply, clean_result
+from massmem.providers.dialects import UnusableSchema, tidy_schema
 
 if TYPE_CHECKING:
     from mcp.client import Transport
 
 MAX_TOOLS, _MAX_PAGES = 500, 100
 """Tools of one server; pages of its list of them."""
+
+MAX_CHARACTERS = 1_000_000
+"""Characters of one result that the log keeps."""
 
 CLOSE_SECONDS = 8.0
 """Seconds for a server to end. Servers that run here are killed before; this is for those that cannot be killed."""
@@ -86,18 +90,17 @@ class McpServer:
         try:
             async with asyncio.timeout(self.config.timeout):
                 result = await link.client.call_tool(tool, dict(arguments))
+            return ToolResult(getattr(result.content[0], "text", ""), failed=result.is_error)
         except TimeoutError:
             limit = f"{self.config.timeout:g} s"
             message = f"no answer within {limit}; the tool was told to stop, and may have done its work"
-            return ToolResult(message, failed=True)
         except _FAILURES as e:
             closed = not isinstance(e, MCPError) or e.code == CONNECTION_CLOSED
             link.broken = link.broken or (closed and not isinstance(e, RuntimeError | ValueError))
+            message = clean_result(f"{e}") or type(e).__name__
             if link.broken:
                 message = f"the tool server {self.config.name} ended during the call, which may have done its work"
-                return ToolResult(message, failed=True)
-            return ToolResult(clean_result(f"{e}") or type(e).__name__, failed=True)
-        return ToolResult(getattr(result.content[0], "text", ""), failed=result.is_error)
+        return ToolResult(message, failed=True)
 
     async def close(self) -> None:
         """End the connection, and a server that runs here with it."""
@@ -281,7 +284,13 @@ class _CleanStream:
         return self
 
     async def __anext__(self) -> Any:
-        return self._clean(await anext(self._stream))
+        item = await anext(self._stream)
+        response = getattr(item, "message", None)
+        result: object = getattr(response, "result", None)
+        if isinstance(result, dict) and response is not None:
+            response.result, notes = clean_reply(cast("dict[str, Any]", result))
+            self._notes.extend(notes)
+        return item
 
     async def __aenter__(self) -> "_CleanStream":
         await self._stream.__aenter__()
@@ -290,15 +299,80 @@ class _CleanStream:
     async def __aexit__(self, *error: Any) -> bool | None:
         return await self._stream.__aexit__(*error)
 
-    def _clean(self, item: Any) -> Any:
-        response = getattr(item, "message", None)
-        result: object = getattr(response, "result", None)
-        if isinstance(result, dict) and response is not None:
-            cleaned, notes = clean_reply(cast("dict[str, Any]", result))
-            self._notes += notes
-            response.result = cleaned
-        return item
-
 
 def _reveal(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
     return {name: secret.get_secret_value() for name, secret in secrets.items()}
+
+
+def clean_result(text: str) -> str:
+    """Return the text without escape sequences and lone surrogates, no longer than the log keeps."""
+    cleaned = clean_text(make_printable(text[:MAX_CHARACTERS]))
+    left_out = len(text) - MAX_CHARACTERS
+    return cleaned if left_out <= 0 else f"{cleaned}\n[{left_out:,} more characters were not kept]"
+
+
+def clean_reply(reply: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return a reply of a server with the form of the protocol, and what cannot be used of it, a line each.
+
+    Of a list of tools those are left out that cannot be called; what a result has in no known form becomes text.
+    """
+    cleaned: dict[str, Any] = {
+        name: value for name, value in reply.items() if name != "_meta" or isinstance(value, dict)
+    }
+    if "tools" in reply:
+        tools, left_out = _clean_tools(reply["tools"])
+        cursor = reply.get("nextCursor")
+        cleaned.pop("nextCursor", None)
+        return cleaned | {"tools": tools} | ({"nextCursor": cursor} if isinstance(cursor, str) else {}), left_out
+    if reply.keys() & {"content", "structuredContent", "isError", "toolResult"}:
+        content = reply.get("content", cleaned.pop("toolResult", None))
+        structured = cleaned.pop("structuredContent", None)
+        blocks = cast("list[object]", content) if isinstance(content, list) else [content]
+        texts = [_block_to_text(cast("Mapping[str, Any] | str", block)) for block in blocks if block is not None]
+        if not texts and structured is not None:
+            texts = [json.dumps(structured, ensure_ascii=False)]
+        text = {"type": "text", "text": clean_result("\n".join(texts) or "(nothing)")}
+        return cleaned | {"content": [text], "isError": str(reply.get("isError")).lower() in ("true", "1")}, []
+    return cleaned, []
+
+
+def _clean_tools(tools: object) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return those tools of a list that can be called, and why others cannot."""
+    items = list(cast("Mapping[str, object]", tools).values()) if isinstance(tools, Mapping) else tools
+    usable: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    for number, item in enumerate(cast("list[object]", items) if isinstance(items, list) else [], 1):
+        tool: Mapping[str, Any] = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+        name = tool.get("name")
+        if not isinstance(name, str) or not name.strip():
+            left_out.append(f"its tool number {number} has no name, and is left out")
+            continue
+        try:
+            schema = tidy_schema(tool.get("inputSchema") or {})
+        except UnusableSchema as e:
+            left_out.append(f"its tool {one_line(make_printable(name))} is left out: {e}")
+            continue
+        texts = {key: text for key in ("title", "description") if isinstance(text := tool.get(key), str)}
+        usable.append({"name": name, "inputSchema": schema, **texts})
+    return usable, left_out
+
+
+def _block_to_text(block: Mapping[str, Any] | str) -> str:
+    match block:
+        case {"type": "image" | "audio" as kind, "data": str(data), **rest}:
+            return f"[{kind}, {rest.get('mimeType') or 'binary'}, {_format_size(data)}: not shown]"
+        case {"type": "resource_link", **rest}:
+            return f"[resource {rest.get('name')}: {rest.get('uri')}]"
+        case {"type": "resource", "resource": {"text": str(text), **rest}}:
+            return f"[resource {rest.get('uri')}]\n{text}"
+        case {"type": "resource", "resource": {"blob": str(data), **rest}}:
+            return f"[resource {rest.get('uri')}, {rest.get('mimeType') or 'binary'}, {_format_size(data)}: not shown]"
+        case str(text) | {"text": str(text)}:
+            return text
+        case _:
+            return json.dumps(block, ensure_ascii=False)
+
+
+def _format_size(encoded: str) -> str:
+    """Return the size of what Base64 stands for."""
+    return f"{max(1, len(encoded) * 3 // 4 // 1000):,} kB"

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from massmem.config.models import AgentConfig, AgentSpec, McpServerConfig
+from massmem.config.models import AgentConfig, AgentSpec
 from massmem.core.errors import InputError, ToolServerError
-from massmem.core.messages import ToolSpec
-from massmem.tools.results import ToolResult
+from massmem.core.messages import ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from massmem.tools.mcp import McpServer
@@ -44,6 +43,14 @@ class Toolbox:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self.tools.values())
+
+    def add(self, server: "McpServer", tools: Sequence[ToolSpec]) -> None:
+        """Add those tools of a server that its configuration allows."""
+        config = server.config
+        for tool in tools:
+            if tool.name not in config.deny and (config.allow is None or tool.name in config.allow):
+                name = build_tool_name(config.name, tool.name, self.tools)
+                self.tools[name] = Tool(server, tool.name, ToolSpec(name, tool.description, tool.parameters))
 
     def put_first(self) -> None:
         """Put those first that matter most where a server takes only so many: those that the configuration names, then
@@ -87,9 +94,15 @@ class Toolboxes:
         """
         if self._agents and importlib.util.find_spec("mcp") is None:
             raise InputError("tools need the package mcp, which is not installed", _INSTALL)
-        for agent in self._agents:
-            for server in agent.mcp_servers:
-                _check_program(agent, server)
+        pairs = [(agent.id, server) for agent in self._agents for server in agent.mcp_servers]
+        for agent_id, server in pairs:
+            own_path = server.env.get("PATH")
+            path = os.environ.get("PATH") if own_path is None else own_path.get_secret_value()
+            if server.command is not None and shutil.which(server.command, path=path) is None:
+                raise InputError(
+                    f"agent {agent_id}: the program {server.command!r} of the tool server {server.name} is not there",
+                    "install it, or correct `command` under mcp_servers",
+                )
 
     def start(self) -> None:
         """Begin to start all servers; return at once."""
@@ -137,20 +150,11 @@ class Toolboxes:
             elif isinstance(tools, BaseException):
                 raise tools
             else:
-                _add_tools(self._boxes.setdefault(agent.id, Toolbox()), server, tools)
+                self._boxes.setdefault(agent.id, Toolbox()).add(server, tools)
         for box in self._boxes.values():
             box.put_first()
         if required is not None:
             raise required
-
-
-def _add_tools(box: Toolbox, server: "McpServer", tools: Sequence[ToolSpec]) -> None:
-    config = server.config
-    for tool in tools:
-        if tool.name in config.deny or (config.allow is not None and tool.name not in config.allow):
-            continue
-        name = build_tool_name(config.name, tool.name, box.tools)
-        box.tools[name] = Tool(server, tool.name, ToolSpec(name, tool.description, tool.parameters))
 
 
 def build_tool_name(server: str, tool: str, taken: Mapping[str, Any]) -> str:
@@ -163,18 +167,6 @@ def build_tool_name(server: str, tool: str, taken: Mapping[str, Any]) -> str:
         return name
     mark = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
     return f"{name[: _MAX_NAME - 9]}_{mark}"
-
-
-def _check_program(agent: AgentConfig | AgentSpec, server: McpServerConfig) -> None:
-    if server.command is None:
-        return
-    own_path = server.env.get("PATH")
-    path = os.environ.get("PATH") if own_path is None else own_path.get_secret_value()
-    if shutil.which(server.command, path=path) is None:
-        raise InputError(
-            f"agent {agent.id}: the program {server.command!r} of the tool server {server.name} is not there",
-            "install it, or correct `command` under mcp_servers",
-        )
 
 
 def load_server_class() -> "type[McpServer]":
@@ -191,5 +183,4 @@ def load_server_class() -> "type[McpServer]":
         raise InputError(f"tools need the package mcp, which cannot be loaded: {e}", _INSTALL) from e
     # It logs what servers write when it cannot read that, which may be private. Results say what fails.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
-
     return McpServer

@@ -2,9 +2,10 @@
 
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from massmem.config.models import AgentConfig
@@ -39,7 +40,6 @@ from massmem.tools.actions import (
     Action,
     ActionError,
     AskContext,
-    AskError,
     AskUser,
     NewAnswer,
     Vote,
@@ -146,36 +146,21 @@ class Agent:
                 place = "question" if event.work_until else "history"
                 self._prompt = replace(self._prompt, summary=event.summary, summary_place=place)
 
-    async def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
+    def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
         """Answer the question alone, with tools, or ask the user for what is missing.
 
         The number of an answer is left 0 for the coordinator.
         """
-        step = await self._start("answer", question, round_, cost)
-        for notice in self._take_notices():
-            yield notice
-        ends = ACTIONS if self._list_spare_tools(()) else (ASK_USER,)
-        async with aclosing(self._act(step, self._ask_for_answer, self._read_answer, ends)) as items:
-            async for item in items:
-                yield item
+        start = partial(self._start, "answer", question, round_, cost)
+        return self._act(start, self._ask_for_answer, self._read_answer)
 
-    async def vote(
+    def vote(
         self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost, *, final: bool
     ) -> AsyncGenerator[Work | Result, None]:
         """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
-        step = await self._start("vote", question, round_, cost, candidates)
-        for notice in self._take_notices():
-            yield notice
-
-        def ask_for_vote(prompt: Prompt, tools: ToolLoop) -> Prompt:
-            return self._ask_for_vote(prompt, tools, final=final)
-
-        def read_vote(reply: Reply) -> Action | _Unusable:
-            return self._read_vote(reply, candidates, final=final)
-
-        async with aclosing(self._act(step, ask_for_vote, read_vote, ACTIONS, may_ask=not final)) as items:
-            async for item in items:
-                yield item
+        start = partial(self._start, "vote", question, round_, cost, candidates)
+        read = partial(self._read_vote, candidates=candidates, final=final)
+        return self._act(start, partial(self._ask_for_vote, final=final), read, may_ask=not final)
 
     async def present(
         self,
@@ -213,9 +198,9 @@ class Agent:
                     yield event
             answer, data = _require_text(_read_submitted(step.reply)), None
             if schema is None:
-                written = _remove_frame(answer, step.prompt, repaired=repaired)
-                if isinstance(written, str):
-                    answer = written
+                written = _remove_frame(NewAnswer(answer), step.prompt, repaired=repaired)
+                if isinstance(written, NewAnswer):
+                    answer = written.content
                     break
                 repair = written.repair
             else:
@@ -264,23 +249,21 @@ class Agent:
                 self._notices.append(Notice(message=text))
         return self._readings[question].text
 
-    def _take_notices(self) -> list[Notice]:
-        notices, self._notices = self._notices, []
-        return notices
-
     async def _act(
         self,
-        step: Step,
+        start: Callable[[], Awaitable[Step]],
         build: Callable[[Prompt, ToolLoop], Prompt],
         read: Callable[[Reply], Action | _Unusable],
-        actions: Sequence[str],
         *,
         may_ask: bool = True,
     ) -> AsyncGenerator[Work | Result, None]:
         """Send requests and run the tools that the replies call, until a reply is an action; allow one repair.
 
-        actions: names of tools that end the step. may_ask: the user may be asked to allow a call.
+        may_ask: the user may be asked to allow a call.
         """
+        step = await start()
+        is_vote = step.prompt.purpose == "vote"
+        ends = ACTIONS if is_vote or self._list_spare_tools(()) else (ASK_USER,)
         tools = ToolLoop(self._tools, step, self._journal, self._compressor.meter, native=self._native)
         async for item in tools.settle():
             yield item
@@ -289,7 +272,7 @@ class Agent:
             async with aclosing(self._send(step, build, tools, repaired=repaired)) as progress:
                 async for event in progress:
                     yield event
-            if calls := tools.find_calls(step.reply, actions):
+            if calls := tools.find_calls(step.reply, ends):
                 if (request := tools.request_permission(calls, may_ask=may_ask)) is not None:
                     yield self._to_event(request, step)
                     return
@@ -297,17 +280,17 @@ class Agent:
                     async for item in items:
                         yield item
                 continue
-            if step.prompt.purpose == "answer" and step.prompt.schema is not None:
+            if not is_vote and step.prompt.schema is not None:
                 # A model without tool calls was asked if it needs a tool: an answer itself has no schema.
                 tools.close()
                 continue
-            action = _clean_answer(read(step.reply), step.prompt, repaired=repaired)
+            action = read(step.reply)
+            if isinstance(action, NewAnswer):
+                action = _remove_frame(action, step.prompt, repaired=repaired)
             if not isinstance(action, _Unusable):
                 break
-            if repaired:
-                raise _build_error(self.name, action.problem, step.reply)
+            self._ask_for_repair(action, step, tools, repaired=repaired)
             repaired = True
-            self._ask_for_repair(action, step, tools)
         yield self._to_event(action, step)
 
     async def _update_work(self, step: Step, tools: ToolLoop) -> Notice | None:
@@ -324,9 +307,16 @@ class Agent:
             step.prompt = await self._compressor.write_journal(step.prompt)
         return notice
 
-    def _ask_for_repair(self, reply: _Unusable, step: Step, tools: ToolLoop) -> None:
-        step.prompt = step.prompt.add_work(_build_repair(step.reply, reply.repair))
-        if not step.reply.tool_calls and (step.prompt.purpose == "vote" or find_written_call(step.reply.text)):
+    def _ask_for_repair(self, unusable: _Unusable, step: Step, tools: ToolLoop, *, repaired: bool) -> None:
+        """Raises NotAnActionError when the reply is itself one after a repair."""
+        reply, problem = step.reply, unusable.problem
+        if repaired and reply.is_truncated:
+            message = f"{self.name} did not act: its reply was cut at the limit of tokens ({problem})"
+            raise NotAnActionError(message, "raise the agent's backend.max_tokens", partial=reply.text)
+        if repaired:
+            raise NotAnActionError(f"{self.name} did not act: {problem}", partial=reply.text)
+        step.prompt = step.prompt.add_work(_build_repair(reply, unusable.repair))
+        if not reply.tool_calls and (step.prompt.purpose == "vote" or find_written_call(reply.text)):
             self._go_on_without_tools(step, tools)
 
     async def _send(
@@ -337,7 +327,10 @@ class Agent:
         repaired: the last message is about a reply that could not be used.
         """
         if notice := await self._update_work(step, tools):
+            self._notices.append(notice)
+        for notice in self._notices:
             yield notice
+        self._notices = []
         while True:
             step.prompt = build(step.prompt, tools)
             if repaired:
@@ -377,7 +370,7 @@ class Agent:
     def _go_on_without_tools(self, step: Step, tools: ToolLoop) -> None:
         """Ask for JSON in the rest of the turn: the server refuses tools, or the model does not call them."""
         self._calls_tools = False
-        tools.write_as_text()
+        tools.native = False
         step.prompt = replace(step.prompt, work=write_calls(step.prompt.work), tools=(), tool_choice="required")
 
     def _ask_for_answer(self, prompt: Prompt, tools: ToolLoop) -> Prompt:
@@ -421,7 +414,7 @@ class Agent:
     def _read_answer(self, reply: Reply) -> Action | _Unusable:
         try:
             request = find_ask_request(reply, self._ask_context) if self._ask_context.may_ask else None
-        except AskError as e:
+        except ActionError as e:
             return _Unusable(str(e), prompts.build_ask_repair_prompt(str(e)))
         if request is not None:
             return self._unless_known(request)
@@ -505,26 +498,18 @@ def _read_submitted(reply: Reply) -> Reply:
     return replace(reply, text=text, tool_calls=calls)
 
 
-def _clean_answer(action: Action | _Unusable, prompt: Prompt, *, repaired: bool) -> Action | _Unusable:
-    """Return the action; an answer as `_remove_frame` leaves it."""
-    if not isinstance(action, NewAnswer):
-        return action
-    content = _remove_frame(action.content, prompt, repaired=repaired)
-    return NewAnswer(content) if isinstance(content, str) else content
-
-
-def _remove_frame(answer: str, prompt: Prompt, *, repaired: bool) -> str | _Unusable:
+def _remove_frame(answer: NewAnswer, prompt: Prompt, *, repaired: bool) -> NewAnswer | _Unusable:
     """Return an answer that quotes the frame of the prompt as unusable, and after a repair without it.
 
     Raises NotAnActionError when it has nothing else.
     """
     sources = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]
     sources += [message.content for message in prompt.work if message.calls]
-    if not prompts.quotes_frame(answer, prompt.memories, "\n".join(sources)):
+    if not prompts.quotes_frame(answer.content, prompt.memories, "\n".join(sources)):
         return answer
     if not repaired:
         return _Unusable("it quotes notes of the prompt", prompts.build_frame_repair_prompt())
-    return _require_text(Reply(prompts.cut_frame(answer, prompt.memories)))
+    return NewAnswer(_require_text(Reply(prompts.cut_frame(answer.content, prompt.memories))))
 
 
 def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:
@@ -534,14 +519,6 @@ def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:
         return (ChatMessage("assistant", quoted or "(nothing)"), ChatMessage("user", text))
     results = (ChatMessage("tool", text, tool_call_id=call.id) for call in calls)
     return (ChatMessage("assistant", quoted, tool_calls=calls), *results)
-
-
-def _build_error(name: str, problem: str, reply: Reply) -> NotAnActionError:
-    """Return the error of an agent whose reply is no action, also after a repair."""
-    if reply.is_truncated:
-        message = f"{name} did not act: its reply was cut at the limit of tokens ({problem})"
-        return NotAnActionError(message, "raise the agent's backend.max_tokens", partial=reply.text)
-    return NotAnActionError(f"{name} did not act: {problem}", partial=reply.text)
 
 
 def _require_text(reply: Reply) -> str:

@@ -67,12 +67,10 @@ class _OpenRequest:
     text: list[str] = field(default_factory=list[str])
     """The reply so far."""
 
-    def count_tokens(self, min_reply: int) -> int:
-        """Return the tokens of the request with a reply of at least so many tokens."""
-        return self.prompt_tokens * self.attempts + max(self.reply_tokens, min_reply)
-
-    def compute_cost(self, min_reply: int) -> float:
-        return self.prompt_cost * self.attempts + self.token_cost * max(self.reply_tokens, min_reply)
+    def estimate(self, min_reply: int) -> tuple[float, int]:
+        """Return the dollars and the tokens of the request with a reply of at least so many tokens."""
+        reply = max(self.reply_tokens, min_reply)
+        return self.prompt_cost * self.attempts + self.token_cost * reply, self.prompt_tokens * self.attempts + reply
 
     def estimate_usage(self) -> Usage:
         prompt = self.prompt_tokens * self.attempts
@@ -137,18 +135,14 @@ class Budget:
         if left < min(self._seconds / 2, max(_ANSWER_SHARE * self._seconds, 2 * seconds)):
             return "time"
         # One more request for work, after which the prompt is longer, and each agent's answer.
-        expected = max(_FIRST_REPLY, round(self._reply_tokens / self._replies) if self._replies else 0)
-        prompt_tokens, times = round(_GROWTH * prompt_tokens), self._agents + 1
-        if self._max_cost is not None:
-            cost = (self._used.cost or 0.0) + times * float(price.cost(Usage(prompt_tokens, expected)) or 0)
-            if cost > self._max_cost:
-                return "cost"
-        tokens = self._used.prompt + self._used.completion + times * (prompt_tokens + expected)
-        return "tokens" if self._max_tokens is not None and tokens > self._max_tokens else None
+        expected, times = max(_FIRST_REPLY, self._typical_reply), self._agents + 1
+        prompt_tokens = round(_GROWTH * prompt_tokens)
+        cost = float(price.cost(Usage(prompt_tokens, expected)) or 0)
+        return self._find_passed_limit(times * cost, times * (prompt_tokens + expected))
 
     def open_request(self, price: Price, prompt_tokens: int, max_reply: int | None) -> _OpenRequest:
         """Admit a request. Raises LimitReached: it does not fit, or an earlier one did not."""
-        expected = round(self._reply_tokens / self._replies) if self._replies else _FIRST_REPLY
+        expected = self._typical_reply
         if max_reply is not None:
             expected = min(expected, max_reply)
         if not self._open and not self._used.requests:
@@ -157,7 +151,7 @@ class Budget:
         token_cost = (float(price.cost(Usage(prompt_tokens, 1_000)) or 0) - prompt_cost) / 1_000
         request = _OpenRequest(price, prompt_tokens, expected, token_cost, prompt_cost)
         self._open.append(request)
-        self.reached = self.reached or self._find_passed_limit(expected=True)
+        self.reached = self.reached or self._find_limit_of_open(expected=True)
         if self.reached is not None:
             self._open.remove(request)
             raise self._error("")
@@ -165,7 +159,7 @@ class Budget:
 
     def check(self, request: _OpenRequest) -> None:
         """Check a reply that has grown. Raises LimitReached: the reply is to be cut off."""
-        passed = None if self.exhausted else self._find_passed_limit(expected=False)
+        passed = None if self.exhausted else self._find_limit_of_open(expected=False)
         if passed is not None:
             self.reached, self.exhausted = passed, True
         if self.exhausted:
@@ -184,15 +178,20 @@ class Budget:
         error = self._error("")
         return error.message, error.hint
 
-    def _find_passed_limit(self, *, expected: bool) -> SpendingLimit | None:
+    @property
+    def _typical_reply(self) -> int:
+        return round(self._reply_tokens / self._replies) if self._replies else _FIRST_REPLY
+
+    def _find_limit_of_open(self, *, expected: bool) -> SpendingLimit | None:
         """Return the limit that is passed. expected: with the expected replies; else when all are cut off now."""
-        requests = [(request, request.expected_tokens if expected else 0) for request in self._open]
-        if self._max_cost is not None:
-            cost = (self._used.cost or 0.0) + sum(request.compute_cost(reply) for request, reply in requests)
-            if cost > self._max_cost:
-                return "cost"
-        tokens = self._used.prompt + self._used.completion
-        tokens += sum(request.count_tokens(reply) for request, reply in requests)
+        sizes = [request.estimate(request.expected_tokens if expected else 0) for request in self._open]
+        return self._find_passed_limit(sum(cost for cost, _ in sizes), sum(tokens for _, tokens in sizes))
+
+    def _find_passed_limit(self, cost: float, tokens: int) -> SpendingLimit | None:
+        """Return the limit that is passed with so much more than was used."""
+        if self._max_cost is not None and (self._used.cost or 0.0) + cost > self._max_cost:
+            return "cost"
+        tokens += self._used.prompt + self._used.completion
         return "tokens" if self._max_tokens is not None and tokens > self._max_tokens else None
 
     def _error(self, partial: str) -> LimitReached:

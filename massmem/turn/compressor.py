@@ -434,19 +434,13 @@ async def read_question(
             messages = prompts.build_reading_request(
                 part, f"{number} of {len(parts)}", (beginning, end), int(max_tokens * _WORDS_PER_TOKEN)
             )
-            reply = await _ask(provider, ChatRequest(messages, "summary", agent_id, max_tokens=max_tokens))
-            text, usage = clean_text(reply.text).strip(), usage + reply.usage
+            try:
+                reply = await ask(provider, ChatRequest(messages, "summary", agent_id, max_tokens=max_tokens))
+                text, usage = clean_text(reply.text).strip(), usage + reply.usage
+            except ProviderError as e:
+                log.info("%s: a part of the question is shortened by code: %s", agent_id, e.message)
         notes.append(shorten(text or part, max_tokens, count))
     return Reading(prompts.build_long_question(beginning, notes, end, tokens), len(parts), usage)
-
-
-async def _ask(provider: ChatProvider, request: ChatRequest) -> Reply:
-    """Return the reply; an empty one when the request fails."""
-    try:
-        return await ask(provider, request)
-    except ProviderError as e:
-        log.info("%s: a part of the question is shortened by code: %s", request.agent_id, e.message)
-        return Reply()
 
 
 def _split(text: str, tokens: int, max_tokens: int) -> list[str]:

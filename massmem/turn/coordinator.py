@@ -6,7 +6,7 @@ goes on from there, so that a turn that was cut off and one that was not take th
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -58,12 +58,6 @@ log = logging.getLogger(__name__)
 _StepItem = AgentStarted | Work | Result | Presentation | AgentFailed | AnswerNowRequested
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
-
-_NO_VOTE = "{1}: the answer of {0} is shown, and no other agent has confirmed it"
-
-_CUT_ANSWER = (
-    "the answer is cut off: {0} reached the limit of tokens for a reply; raise its backend.max_tokens and ask again"
-)
 
 
 class TurnAgent(Protocol):
@@ -140,7 +134,7 @@ async def run_turn(
     run.budget.begin(run.tally.usage, deadline)
     if turn.events:
         run.unreported_usage += turn.description.usage  # the first try was stopped, and its event has none
-    for part in (run.open(), run.run_rounds(), run.end()):
+    for part in (run.open(), run.run_rounds(), run.decide(), run.conclude()):
         async with aclosing(part) as items:
             async for item in items:
                 if not isinstance(item, Checkpoint):
@@ -295,8 +289,7 @@ class _TurnRun:
         The step begins once everything that it rests on is stored, the event of its beginning included.
         """
         yield AgentStarted(agent_id=agent.id, round=number, step=step)
-        stored = Checkpoint()
-        yield stored
+        yield (stored := Checkpoint())
         await stored.wait()
         error: MassmemError
         try:
@@ -352,8 +345,8 @@ class _TurnRun:
         except TimeoutError:
             self.timed_out = True
 
-    async def end(self) -> AsyncGenerator[Event | Checkpoint, None]:
-        """Yield the winner and its final answer, or why there is none, or what is waited for."""
+    async def decide(self) -> AsyncGenerator[Event, None]:
+        """Yield the winner, or why there is none, or what is waited for."""
         tally = self.tally
         if (request := tally.waiting.next_request) is not None:
             yield self._build_waiting(request)
@@ -367,14 +360,12 @@ class _TurnRun:
             return
         if tally.winner is None:
             yield tally.decide_winner(self.limit, self.settings.max_rounds)
-        winner = tally.winner
-        assert winner is not None  # the event just yielded was applied to the tally
-        async with aclosing(self._conclude(winner)) as items:
-            async for item in items:
-                yield item
 
-    async def _conclude(self, winner: WinnerDecided) -> AsyncGenerator[Event | Checkpoint, None]:
+    async def conclude(self) -> AsyncGenerator[Event | Checkpoint, None]:
         """Let the winner write the final answer, where that is wanted, and end the turn."""
+        winner = self.tally.winner
+        if winner is None:
+            return
         presentation: Presentation | None = None
         presenter = self.agents.get(winner.agent_id) if self._needs_presentation(winner) else None
         if presenter is not None:
@@ -393,24 +384,27 @@ class _TurnRun:
             )
         completed = self._build_completed(winner, presentation)
         for flaw in self._list_flaws(winner, completed):
-            yield Notice(message=flaw.format(self._name(winner.agent_id), NO_VOTE[winner.no_vote or "failed"]))
+            yield Notice(message=flaw)
         yield completed
 
-    def _list_flaws(self, winner: WinnerDecided, completed: TurnCompleted) -> list[str]:
-        """Return what the user should know of the answer, with a place for its author."""
-        flaws = [_NO_VOTE] if winner.by == "no_vote" else []
-        return [*flaws, _CUT_ANSWER] if completed.truncated and self.limit is None else flaws
+    def _list_flaws(self, winner: WinnerDecided, completed: TurnCompleted) -> Iterator[str]:
+        """Yield what the user should know of the answer."""
+        name = self._name(winner.agent_id)
+        if winner.by == "no_vote":
+            why = NO_VOTE[winner.no_vote or "failed"]
+            yield f"{why}: the answer of {name} is shown, and no other agent has confirmed it"
+        if completed.truncated and self.limit is None:
+            hint = "raise its backend.max_tokens and ask again"
+            yield f"the answer is cut off: {name} reached the limit of tokens for a reply; {hint}"
 
     def _needs_presentation(self, winner: WinnerDecided) -> bool:
         """There are two answers to write from and the user waits, or there is a form; and no limit is reached."""
-        is_useful = self._may_synthesize(winner) and not self._ends_now
-        return (is_useful or self.turn.answer_schema is not None) and self.limit is None
-
-    def _may_synthesize(self, winner: WinnerDecided) -> bool:
-        answers, kind = self.tally.answers, self.settings.presentation
-        if kind == "as_is" or self.tally.has_one_answer:
+        tally, kind, has_form = self.tally, self.settings.presentation, self.turn.answer_schema is not None
+        if has_form or self.limit is not None:
+            return self.limit is None
+        if kind == "as_is" or tally.has_one_answer or self._ends_now:
             return False
-        return kind == "synthesize" or not answers[winner.agent_id].short.is_bare
+        return kind == "synthesize" or not tally.answers[winner.agent_id].short.is_bare
 
     def _present(self, agent: TurnAgent) -> AsyncGenerator[_StepItem, None]:
         number, tally, cost = self.tally.round, self.tally, StepCost()
@@ -418,27 +412,18 @@ class _TurnRun:
         step = agent.present(self.turn.question, number, candidates, cost, self.turn.answer_schema)
         return self._merge([self._guard(agent, number, "present", cost, step)])
 
-    def _use_cut_answer(self) -> list[Event]:
+    def _use_cut_answer(self) -> Iterator[Event]:
         """When a limit left no answer, the longest beginning of one is it: it has been paid for."""
         longest = max(self.cut_answers, key=lambda agent_id: len(self.cut_answers[agent_id][0]), default=None)
-        events: list[Event] = []
         if longest is not None and not self.tally.answers:
             text, usage = self.cut_answers.pop(longest)
+            yield Notice(message=f"the answer of {self._name(longest)} is cut off: {self.budget.explain_limit()[0]}")
             number = self.tally.answer_count + 1
-            events = [
-                Notice(message=f"the answer of {self._name(longest)} is cut off: {self.budget.explain_limit()[0]}"),
-                AnswerSubmitted(
-                    agent_id=longest,
-                    round=self.tally.round,
-                    number=number,
-                    content=text,
-                    usage=usage,
-                    truncated=True,
-                ),
-            ]
+            yield AnswerSubmitted(
+                agent_id=longest, round=self.tally.round, number=number, content=text, usage=usage, truncated=True
+            )
         for _, usage in self.cut_answers.values():
             self.unreported_usage += usage
-        return events
 
     def _build_waiting(self, request: ParamRequested) -> TurnWaiting:
         waiting, name = self.tally.waiting, request.param

@@ -6,7 +6,7 @@ summarise. A prompt holds the entries of those calls alone whose results do not 
 
 import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ _MIN_NAME, _SENTENCE_OF_ITS_OWN = 3, 6
 """Characters of a name that a sentence may mean; words of a sentence that says something of what it names."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Entry:
     """One call, its result, and what the agent wrote of it."""
 
@@ -71,7 +71,6 @@ class Entry:
     called: ToolCalled
     returned: ToolReturned | None = None
     notes: list[str] = field(default_factory=list[str])
-    _stems: frozenset[str] | None = None
     _findings: tuple[tuple[str, int], list[str]] | None = None
     """A question and a number of notes, and what was found for them."""
 
@@ -91,12 +90,10 @@ class Entry:
             return "outcome unknown: it was cut off while it ran"
         return f"failed: {one_line(self.returned.content, _MAX_LINE)}" if self.returned.failed else ""
 
-    @property
+    @cached_property
     def stems(self) -> frozenset[str]:
         """Of the words of the result that the call itself does not have."""
-        if self._stems is None:
-            self._stems = list_stems(self.result[:_MAX_READ]) - list_stems(self.called.arguments)
-        return self._stems
+        return list_stems(self.result[:_MAX_READ]) - list_stems(self.called.arguments)
 
     def find(self, question: str) -> list[str]:
         """Return what was found, best first: the agent's own sentences, and lines with words of the question."""
@@ -311,16 +308,14 @@ class _Page:
 
 def _fold_names(page: _Page, max_tokens: int, count: Count) -> str:
     """Return the newest entries by name alone, and how many earlier ones there are."""
-    entries = deque(page.entries)
-    text = ""
+    entries, text = page.entries, ""
     while entries:
         left_out = len(page.entries) - len(entries)
         heading = f"{left_out} earlier calls, numbered from {page.entries[0].number}\n" if left_out else ""
-        text = heading + _Page(tuple(entries)).write({}, sizes=False)
+        text = heading + _Page(entries).write({}, sizes=False)
         if count(text) <= max_tokens:
             break
-        for _ in range(max(1, len(entries) // 8)):
-            entries.popleft()
+        entries = entries[max(1, len(entries) // 8) :]
     return text
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from massmem.config.models import TeamConfig
 from massmem.core import params
@@ -30,7 +30,7 @@ from massmem.core.records import SessionState, TurnRecord
 from massmem.core.redact import mask
 from massmem.core.voting import Tally, build_plan
 from massmem.providers.base import ChatProvider, ask
-from massmem.tools.actions import AskContext, find_object
+from massmem.tools.actions import AskContext, build_object_schema, find_object
 from massmem.turn.stream import run_until
 
 MAX_FREE_PARAMS = 8
@@ -39,16 +39,11 @@ MAX_FREE_PARAMS = 8
 _MAX_REPLY = 4_000
 """Characters of a reply that a model is shown."""
 
-_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "intent": {"type": "string", "enum": ["answer", "change", "cancel", "reset"]},
-        "provided": {"type": "boolean"},
-        "value": {"type": "string", "maxLength": params.MAX_VALUE_LENGTH},
-    },
-    "required": ["intent", "provided", "value"],
-    "additionalProperties": False,
-}
+_SCHEMA = build_object_schema(
+    intent={"type": "string", "enum": ["answer", "change", "cancel", "reset"]},
+    provided={"type": "boolean"},
+    value={"type": "string", "maxLength": params.MAX_VALUE_LENGTH},
+)
 _StateEvent = (
     ParamRequested
     | TurnWaiting
@@ -146,7 +141,8 @@ class ParamDialog:
         Raises:
             ProviderError: the model cannot be asked; nothing has changed.
         """
-        name, spec = self._get_requested_param()
+        name = self.waiting.params[0]
+        spec = self._spec(name)
         if self.is_expired:
             return ReplyReading("timeout")
         if (value := params.find_value(name, spec, message)) is not None:
@@ -228,27 +224,20 @@ class ParamDialog:
                 return event
         return event.model_copy(update=texts)
 
-    def _get_requested_param(self) -> tuple[str, ParamSpec]:
-        name = self.waiting.params[0]
-        return name, self._spec(name)
-
     async def _ask_model(self, question: str, message: str, providers: Mapping[str, ChatProvider]) -> Reply:
         request, last = self.waiting.open_requests[0], self.waiting.last_shown
         provider = providers.get(request.agent_id) or next(iter(providers.values()))
         prompt = last.prompt if last is not None and last.param == request.param else request.prompt
-        messages = build_reply_request(_describe(*self._get_requested_param()), question, prompt, message[:_MAX_REPLY])
+        name = self.waiting.params[0]
+        messages = build_reply_request(_describe(name, self._spec(name)), question, prompt, message[:_MAX_REPLY])
         return await ask(provider, ChatRequest(messages, "extract", request.agent_id, schema=_SCHEMA, temperature=0.0))
 
     def _find_more_values(self, message: str) -> dict[str, Value]:
         """Return other values that are asked for and stand in the same message beyond doubt."""
-        values: dict[str, Value] = {}
-        for name in self.waiting.params[1:]:
-            spec = self._spec(name)
-            if spec.pattern is not None or spec.type == "email":
-                value = params.find_value(name, spec, message)
-                if value is not None:
-                    values[name] = value
-        return values
+        specs = {name: self._spec(name) for name in self.waiting.params[1:]}
+        certain = {name: spec for name, spec in specs.items() if spec.pattern is not None or spec.type == "email"}
+        values = {name: params.find_value(name, spec, message) for name, spec in certain.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _spec(self, name: str) -> ParamSpec:
         if name.startswith(params.CONFIRMATION):
@@ -257,18 +246,16 @@ class ParamDialog:
 
 
 def _describe(name: str, spec: ParamSpec) -> str:
-    lines = [f"name: {name}", f"form: {params.describe_form(spec)}"]
-    if spec.description:
-        lines.append(f"what it is: {spec.description}")
-    if spec.pattern:
-        lines.append(f"regular expression: {spec.pattern}")
-    if spec.mapping:
-        lines.append(f"also called: {', '.join(spec.mapping)}")
-    if spec.examples:
-        lines.append(f"examples of the form: {', '.join(spec.examples[:3])}")
-    if spec.type == "date":
-        lines.append(f"today: {now().astimezone().date().isoformat()}")
-    return "\n".join(lines)
+    parts = {
+        "name": name,
+        "form": params.describe_form(spec),
+        "what it is": spec.description,
+        "regular expression": spec.pattern,
+        "also called": ", ".join(spec.mapping),
+        "examples of the form": ", ".join(spec.examples[:3]),
+        "today": now().astimezone().date().isoformat() if spec.type == "date" else "",
+    }
+    return "\n".join(f"{part}: {text}" for part, text in parts.items() if text)
 
 
 def _read_model_reply(reply: Reply, spec: ParamSpec, message: str) -> ReplyReading:

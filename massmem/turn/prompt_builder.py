@@ -8,6 +8,7 @@ begins with the question; what the agent has done in the step comes last.
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -255,18 +256,9 @@ def wrap_up(prompt: Prompt, reply: str, words: int) -> Prompt:
 
     reply: how it begins. words: most of the rest.
     """
-    return replace(
-        prompt,
-        memories="",
-        summary="",
-        journal="",
-        history=(),
-        work=(ChatMessage("assistant", reply), prompts.build_wrap_up_message(words)),
-        note="",
-        tools=(),
-        schema=None,
-        tool_choice="required",
-    )
+    work = (ChatMessage("assistant", reply), prompts.build_wrap_up_message(words))
+    bare = prompt.next_step(prompt.purpose, prompt.question, prompt.candidates)
+    return replace(bare, memories="", summary="", journal="", history=(), work=work)
 
 
 def explain_too_long(prompt: Prompt, config: AgentConfig, window: int, buffer: Buffer, refusal: str = "") -> DoesNotFit:
@@ -368,16 +360,11 @@ def _shorten_work(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buf
     texts = [message.content for message in prompt.work]
     room = sum(map(cost, texts)) - (tokens - budget.threshold)
     shorter = condense(texts, max(MIN_TOKENS * len(texts), room), cost)
-
-    def shrink_to(text: str) -> Callable[[str], str]:
-        return lambda inner: shorten(inner, cost(text), cost)
-
-    work = (
-        message
-        if text == message.content
-        else replace(message, content=prompts.shrink_tool_result(message.content, shrink_to(text)), calls=())
-        for message, text in zip(prompt.work, shorter, strict=True)
-    )
+    work = list(prompt.work)
+    for i, (message, text) in enumerate(zip(prompt.work, shorter, strict=True)):
+        if text != message.content:
+            shrink_to = partial(shorten, budget=cost(text), count=cost)
+            work[i] = replace(message, content=prompts.shrink_tool_result(message.content, shrink_to), calls=())
     return replace(prompt, work=tuple(work))
 
 

@@ -53,7 +53,6 @@ _IN_PROCESS = ("scripted", "local")
 _MIN_WORDS = 30
 """Words that a reply may have at least to be wrapped up."""
 
-
 EndOfWork = WorkCut | Literal["answer_now"]
 
 
@@ -107,37 +106,33 @@ class RequestSender:
         async with aclosing(self._provider.prepare()) as chunks:
             async for chunk in chunks:
                 yield self._report(step.round, chunk)
-        if compression := await self._compressor.compress_if_due(step.prompt, step.round):
-            step.prompt = compression.prompt
-            step.cost.usage += compression.event.usage
-            yield compression.event
-            # The request rests on the summary: a kill while it runs must not cost the summary once more.
-            summary_stored = Checkpoint()
-            yield summary_stored
-            await summary_stored.wait()
-        estimated = step.prompt.tokens(self._meter.buffer)
-        self._compressor.require_fit(step.prompt, estimated)
-        try:
-            async with aclosing(self._receive(step, estimated)) as progress:
-                async for event in progress:
-                    yield event
-            return
-        except ContextOverflow as e:
-            overflow = e
-        compression = await self._compressor.compress_overflow(step.prompt, step.round, overflow, step.reply, estimated)
-        step.prompt, step.reply = compression.prompt, Reply()
-        step.cost.usage += compression.event.usage
-        yield compression.event
-        yield AgentRetrying(agent_id=self._id, round=step.round, error=overflow.message, delay=0.0, attempt=2)
-        summary_stored = Checkpoint()
-        yield summary_stored
-        await summary_stored.wait()
-        try:
-            async with aclosing(self._receive(step, step.prompt.tokens(self._meter.buffer))) as progress:
-                async for event in progress:
-                    yield event
-        except ContextOverflow as e:
-            raise self._compressor.explain_too_long(step.prompt, e) from e
+        compressor, round_ = self._compressor, step.round
+        overflow: ContextOverflow | None = None
+        compression = await compressor.compress_if_due(step.prompt, round_)
+        while True:
+            if compression is not None:
+                step.prompt, step.reply = compression.prompt, Reply()
+                step.cost.usage += compression.event.usage
+                yield compression.event
+                if overflow is not None:
+                    error = overflow.message
+                    yield AgentRetrying(agent_id=self._id, round=round_, error=error, delay=0.0, attempt=2)
+                # The request rests on the summary: a kill while it runs must not cost the summary once more.
+                yield (summary_stored := Checkpoint())
+                await summary_stored.wait()
+            estimated = step.prompt.tokens(self._meter.buffer)
+            if overflow is None:
+                compressor.require_fit(step.prompt, estimated)
+            try:
+                async with aclosing(self._receive(step, estimated)) as progress:
+                    async for event in progress:
+                        yield event
+                return
+            except ContextOverflow as e:
+                if overflow is not None:
+                    raise compressor.explain_too_long(step.prompt, e) from e
+                overflow = e
+            compression = await compressor.compress_overflow(step.prompt, round_, overflow, step.reply, estimated)
 
     async def _receive(self, step: Step, estimated: int) -> AsyncGenerator[Progress, None]:
         """Send one request, and a second one when its reply nears the end of the window or was cut at its limit."""

@@ -11,7 +11,7 @@ that of a param, whose name stands for this very call; the answer holds until th
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, cast
@@ -19,7 +19,7 @@ from typing import Any, cast
 from massmem.core import prompts
 from massmem.core.calls import describe_call
 from massmem.core.events import ContextCompressed, Event, Notice, ToolCalled, ToolReturned
-from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
+from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolResult, ToolSpec, clean_text
 from massmem.core.params import CONFIRMATION, Value
 from massmem.core.text import one_line
 from massmem.memory.compression import list_stems, select_lines
@@ -27,7 +27,6 @@ from massmem.memory.origins import ToolText, ToolWords, label_tool
 from massmem.memory.quoting import list_tool_lines
 from massmem.memory.tokens import PER_MESSAGE
 from massmem.tools.actions import AskUser, format_call, parse_object, read_call, write_calls
-from massmem.tools.results import ToolResult, excerpt
 from massmem.tools.toolbox import Toolbox
 from massmem.turn.compressor import LISTS_SHARE, TokenMeter
 from massmem.turn.journal import CUT_OFF, READ_EARLIER, Journal, count_part_characters, format_size
@@ -52,6 +51,12 @@ _RESULT_SHARE, _PART_SHARE = 4, 8
 
 _GAP_LINES, _GAP_TOKENS = 3, 200
 """Lines of the left out part of a result that carry words of the question, and the tokens that are kept for them."""
+
+_HEAD_SHARE = 3 / 4
+"""Part of an excerpt that its beginning gets: lists and files mostly say at the beginning what they are."""
+
+_CHARACTERS_PER_TOKEN = 8
+"""Most characters of a token. A text that must have too many tokens is cut before it is counted."""
 
 _MIN_TARGET = 60
 """Tokens of a result to which an equal one points; a shorter one is shown again."""
@@ -91,8 +96,7 @@ class ToolLoop:
     """The tool calls of one step."""
 
     def __init__(self, tools: AgentTools, step: Step, journal: Journal, meter: TokenMeter, *, native: bool) -> None:
-        """journal: of the agent's turn, with the events of `tools`. native: the model takes tool calls; else it writes
-        them as JSON.
+        """journal: of the agent's turn, with the events of `tools`.
 
         What the step has cost before it was cut off is added to its cost.
         """
@@ -102,7 +106,8 @@ class ToolLoop:
         self._tools = tools
         self._step = step
         self._journal = journal
-        self._native = native
+        self.native = native
+        """The model takes tool calls; else calls and results are shown to it, and written by it, as text."""
         self._meter = meter
         self._count = meter.buffer.cost_of_text
         self._batches = _read_batches(self._id, step.round, tools.events)
@@ -135,10 +140,6 @@ class ToolLoop:
     def end_note(self) -> str:
         """What the model is told once its work has been ended; "" before."""
         return prompts.build_work_end_note(self._explain_cut()[0], self._not_run) if self.cut else ""
-
-    def write_as_text(self) -> None:
-        """Show calls and results as text from now on: the model has refused tools."""
-        self._native = False
 
     def close(self) -> None:
         """Allow no further calls in this step."""
@@ -183,7 +184,7 @@ class ToolLoop:
         """Return the tool calls in a reply that is no action of the workflow. actions: tools that are one."""
         if not self.specs or any(call.name in actions for call in reply.tool_calls):
             return []
-        if self._native:
+        if self.native:
             return reply.tool_calls
         call = read_call(reply.text, frozenset(spec.name for spec in self.specs))
         # Small models ask for the same thing again and again, although they have the result before them.
@@ -204,8 +205,7 @@ class ToolLoop:
         for batch, call in cut_off:
             yield self._return(batch, call, ToolResult(CUT_OFF, failed=True))
         if cut_off:
-            results_stored = Checkpoint()
-            yield results_stored
+            yield (results_stored := Checkpoint())
             await results_stored.wait()
 
     async def run(
@@ -219,8 +219,7 @@ class ToolLoop:
         for call in batch.calls:
             self._journal.feed(call)
             yield call
-        calls_stored = Checkpoint()
-        yield calls_stored
+        yield (calls_stored := Checkpoint())
         await calls_stored.wait()
         running = {asyncio.create_task(self._call(call)): call for call in batch.calls}
         try:
@@ -232,18 +231,15 @@ class ToolLoop:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        results_stored = Checkpoint()
-        yield results_stored
+        yield (results_stored := Checkpoint())
         await results_stored.wait()
-        self._unusable = 0 if any(map(self._is_usable, batch.calls)) else self._unusable + 1
+        known = (*self._tools.toolbox.tools, READ_EARLIER.name)
+        usable = (call.name in known and parse_object(call.arguments or "{}") is not None for call in batch.calls)
+        self._unusable = 0 if any(usable) else self._unusable + 1
         for call in batch.calls:
             if self._journal.count_repeats(call.call_id) == _MAX_REPEATS:
                 what = describe_call(call.name, call.arguments)
                 yield Notice(message=f"{self._tools.name} has called {what} {_MAX_REPEATS} times with the same result")
-
-    def _is_usable(self, call: ToolCalled) -> bool:
-        known = call.name in self._tools.toolbox.tools or call.name == READ_EARLIER.name
-        return known and parse_object(call.arguments or "{}") is not None
 
     def _call_event(self, index: int, call: ToolCall) -> ToolCalled:
         number, is_first, reply = len(self._batches) + 1, index == 0, self._step.reply
@@ -254,7 +250,7 @@ class ToolLoop:
             batch=number,
             name=clean_text(call.name)[:_MAX_NAME],
             arguments=clean_text(call.arguments)[:_MAX_ARGUMENTS] or "{}",
-            text=reply.text if is_first and self._native else "",
+            text=reply.text if is_first and self.native else "",
             reasoning=reply.reasoning if is_first else "",
             usage=self._step.cost.usage,
             state=call.state,
@@ -306,7 +302,7 @@ class ToolLoop:
         if self._not_run and not self.cut:
             left = f"Not run, since a reply may have {MAX_CALLS} calls: {'; '.join(self._not_run)}."
             results[-1] = replace(results[-1], content=f"{results[-1].content}\n{left}")
-        if self._native:
+        if self.native:
             return [ChatMessage("assistant", batch.calls[0].text, tool_calls=tuple(calls)), *results]
         written = "\n".join(map(format_call, calls))
         return [*write_calls([ChatMessage("assistant", written), *results])]
@@ -356,7 +352,7 @@ class ToolLoop:
     def _find_equal(self, call: ToolCalled, returned: ToolReturned) -> ToolCalled | None:
         """Return the call whose result is the same and stands in the prompt whole."""
         whole = {call_id for m in self._step.prompt.work if not m.same_as for call_id in m.calls} - self._cut_results
-        if not (self._native and whole) or self._count(returned.content) < _MIN_TARGET:
+        if not (self.native and whole) or self._count(returned.content) < _MIN_TARGET:
             return None
         for batch in self._batches:
             for other in batch.calls:
@@ -420,6 +416,23 @@ def _read_batches(agent_id: str, round_: int, events: Iterable[Event]) -> list[_
     return [batches[number] for number in sorted(batches)]
 
 
+def excerpt(text: str, max_tokens: int, count: Callable[[str], int], gap: Callable[[int, int], str]) -> str:
+    """Return the text in about `max_tokens` tokens: its beginning, its end, and what `gap` returns between.
+
+    gap: is given where in the text the left out part begins and ends, in characters.
+    """
+    if len(text) <= max_tokens:
+        return text  # a token has one character at least
+    sample = text[: _CHARACTERS_PER_TOKEN * max_tokens]
+    tokens = count(sample)
+    if len(sample) == len(text) and tokens <= max_tokens:
+        return text
+    room = len(sample) * max_tokens // max(tokens, 1)
+    head = int(_HEAD_SHARE * room)
+    end = len(text) - (room - head)
+    return f"{text[:head]}\n{gap(head, end)}\n{text[end:]}"
+
+
 _MAX_SHOWN_ARGUMENTS = 300
 """Characters of the arguments in the question to the user."""
 _DEEPEST = 20
@@ -460,10 +473,7 @@ class Confirmations:
 
     def _find_tool(self, call: ToolCall, prompt: Prompt) -> str:
         """Return the tool that an argument has its words from; "": from none."""
-        results = [
-            *self.results,
-            *(ToolText(tool, text) for tool, text in list_tool_lines(prompt.memories)),
-        ]
+        results = [*self.results, *(ToolText(tool, text) for tool, text in list_tool_lines(prompt.memories))]
         user_texts = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]
         user_texts += [str(value) for value in self.known.values()]
         words = ToolWords(results, user_texts)
@@ -487,9 +497,7 @@ def _write_question(call: ToolCall, tool: str) -> str:
 def _list_texts(value: object, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)
-    elif isinstance(value, Mapping) and depth < _DEEPEST:
-        for inner in cast("Mapping[str, Any]", value).values():
-            yield from _list_texts(inner, depth + 1)
-    elif isinstance(value, list) and depth < _DEEPEST:
-        for inner in cast("list[Any]", value):
-            yield from _list_texts(inner, depth + 1)
+    elif isinstance(value, Mapping | list) and depth < _DEEPEST:
+        parts = cast("list[Any]", value) if isinstance(value, list) else cast("Mapping[str, Any]", value).values()
+        for part in parts:
+            yield from _list_texts(part, depth + 1)

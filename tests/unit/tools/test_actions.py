@@ -15,7 +15,6 @@ from massmem.tools.actions import (
     ANSWER,
     ActionError,
     AskContext,
-    AskError,
     AskUser,
     NewAnswer,
     Vote,
@@ -165,7 +164,7 @@ def test_an_answer_is_no_request(text: str):
     ],
 )
 def test_unusable_part_of_a_question_is_named(reply: Reply, problem: str):
-    with pytest.raises(AskError, match=problem):
+    with pytest.raises(ActionError, match=problem):
         find_ask_request(reply, ASKING)
 
 
@@ -179,14 +178,14 @@ def test_param_known_or_asked_in_vain_is_not_offered():
 
 
 def test_in_vain_is_said():
-    with pytest.raises(AskError, match="did not give it"):
+    with pytest.raises(ActionError, match="did not give it"):
         find_ask_request(ask_call(param="zip", prompt="?"), AskContext(PARAMS, given_up=frozenset({"zip"})))
 
 
 def test_free_names_are_made_plain():
     free = AskContext(free=True)
     assert find_ask_request(ask_call(param="Shoe size", prompt="Which?"), free) == AskUser("shoe_size", "Which?")
-    with pytest.raises(AskError, match="a short name of your own"):
+    with pytest.raises(ActionError, match="a short name of your own"):
         find_ask_request(ask_call(param="../../etc", prompt="?"), free)
     assert "enum" not in build_ask_schema(free)["properties"]["param"]
 
@@ -199,7 +198,7 @@ def test_descriptions_reach_the_model():
 def test_no_text_raises_anything_but_ask_error(text: str):
     try:
         find_ask_request(Reply(text=text), ASKING)
-    except AskError as e:
+    except ActionError as e:
         assert str(e)
 
 

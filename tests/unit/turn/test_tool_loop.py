@@ -19,19 +19,18 @@ from massmem.core.events import (
     ToolCalled,
     ToolReturned,
 )
-from massmem.core.messages import Candidate, ChatMessage, ToolCall, ToolSpec
+from massmem.core.messages import Candidate, ChatMessage, ToolCall, ToolResult, ToolSpec
 from massmem.memory.conversation import HistoryMessage
 from massmem.memory.origins import ToolText
 from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
-from massmem.tools.results import ToolResult
 from massmem.tools.toolbox import Tool, Toolbox
 from massmem.turn.agent import Agent, Presentation
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.stream import Checkpoint
-from massmem.turn.tool_loop import AgentTools, Confirmations, name_confirmation
+from massmem.turn.tool_loop import AgentTools, Confirmations, excerpt, name_confirmation
 from tests.support.contexts import RequestKeeper, answer, find_orphans, vote
 from tests.support.turns import confirm_all, only
 
@@ -398,3 +397,19 @@ def test_decisions_are_kept_and_nobody_is_asked_twice():
     in_vain = Confirmations({}, frozenset({name}), [PAGE])
     assert in_vain.request_permission([CALL], PROMPT) is None
     assert "has not allowed it" in in_vain.explain_refusal(CALL, PROMPT)
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_an_excerpt_has_the_beginning_and_the_end():
+    text = " ".join(f"w{n}" for n in range(10_000))
+    cut = excerpt(text, 100, words, lambda start, end: f"[{end - start} left out]")
+    assert cut.startswith("w0 w1 ")
+    assert cut.endswith(" w9999")
+    head, gap, tail = cut.split("\n")
+    assert len(head) + len(tail) + int(gap.removeprefix("[").removesuffix(" left out]")) == len(text)
+    assert words(cut) < 130
+    assert excerpt("short text", 100, words, lambda *_: "") == "short text"
+    assert excerpt("a few more words than tokens are", 7, words, lambda *_: "") == "a few more words than tokens are"
