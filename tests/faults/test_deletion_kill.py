@@ -56,7 +56,7 @@ def test_a_killed_deletion_never_lies_and_can_be_finished(user: Path, tmp_path: 
     for round_ in range(times):
         _restore(user, tmp_path)
         child = ForkedMassmem(*DELETE)
-        wait_for(user / "deleting" / LOST)
+        wait_for(user / "deleting" / LOST, child)
         time.sleep(random.Random(round_).uniform(0, longest))
         child.kill()
         state = asyncio.run(_state(user))

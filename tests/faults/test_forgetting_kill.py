@@ -56,7 +56,7 @@ def test_forgetting_that_was_killed_is_finished_by_the_same_command(user: Path, 
         shutil.rmtree(user)
         shutil.copytree(tmp_path / "copy", user)
         child = ForkedMassmem(*command)
-        wait_for(user / "forgetting")
+        wait_for(user / "forgetting", child)
         time.sleep(random.Random(round_).uniform(0, longest))
         child.kill()
         is_whole = child.exit_code != -signal.SIGKILL

@@ -44,6 +44,11 @@ class ForkedMassmem:
             self._process.start()
             self.stdout = os.fdopen(os.dup(out.fileno()), "rb")
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.is_alive()
+
     def kill(self) -> list[bytes]:
         """Kill the process, and return the lines that it has written and nobody has read."""
         self._process.kill()

@@ -8,6 +8,7 @@ from pathlib import Path
 from massmem.store import open_store
 from tests.contract.test_session_store import done, session
 from tests.support.cli import massmem
+from tests.support.forked import ForkedMassmem
 from tests.support.sample_turn import answer, begin
 
 TEAM = ("--config", "team.yaml")
@@ -40,9 +41,12 @@ async def store_sessions(folder: Path, sessions: Mapping[str, Iterable[Sequence[
     await store.close()
 
 
-def wait_for(path: Path) -> None:
-    """Wait for a file that a process makes, and look for it every millisecond: it is to be killed soon after."""
+def wait_for(path: Path, child: ForkedMassmem) -> None:
+    """Wait for a file that a process makes and later removes, and look for it every millisecond: it is to be killed then.
+
+    On a busy machine the process may have ended before anybody looked.
+    """
     deadline = time.monotonic() + 60
-    while not path.exists():
+    while not path.exists() and child.is_alive:
         assert time.monotonic() < deadline, f"{path} was not made"
         time.sleep(0.001)
