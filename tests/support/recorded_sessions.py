@@ -42,9 +42,9 @@ async def store_sessions(folder: Path, sessions: Mapping[str, Iterable[Sequence[
 
 
 def wait_for(path: Path, child: ForkedMassmem) -> None:
-    """Wait for a file that a process makes and later removes, and look for it every millisecond: it is to be killed then.
+    """Wait for a file that a process makes and later removes, and look for it every millisecond.
 
-    On a busy machine the process may have ended before anybody looked.
+    The process is to be killed then. On a busy machine it may have ended before anybody looked.
     """
     deadline = time.monotonic() + 60
     while not path.exists() and child.is_alive:
