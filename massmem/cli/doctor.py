@@ -285,8 +285,8 @@ _EXCHANGE = (
     ChatRequest((ChatMessage("user", "Give the whole numbers from 1 to 9 as JSON."),), purpose="answer", schema=_COUNT),
 )
 """A request with a tool, and one with a schema."""
-_EXCHANGE_TOKENS = 2_000
-"""Of each reply: the newest models think before the shortest."""
+_EXCHANGE_TOKENS = 600
+"""Of each reply: the newest models think before the shortest, and a small one on this machine may never end."""
 
 
 async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorContext) -> CheckResult:
