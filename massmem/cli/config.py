@@ -12,7 +12,7 @@ import typer
 
 from massmem.cli.errors import DEBUG_LOGS
 from massmem.cli.options import AsJson, Config
-from massmem.cli.setup import Setup, choose_config, load_checked, load_setup, read_environment
+from massmem.cli.setup import Setup, choose_config, load_and_check, load_setup, read_environment
 from massmem.cli.streams import notify, write_json, write_out
 from massmem.config.home import expand_home, massmem_home
 from massmem.config.load import LoadedConfig
@@ -82,7 +82,7 @@ def schema_command() -> None:
 
 def _load(file: str | None) -> LoadedConfig:
     read_environment()
-    return load_checked(file, massmem_home())
+    return load_and_check(file, massmem_home())
 
 
 def _format_yaml(rows: Sequence[Setting]) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 from massmem import __version__
 from massmem.cli.access import SECRET, SECRET_FILE, add_secret, needs_secret
 from massmem.cli.options import AsJson, Config, Record
-from massmem.cli.setup import choose_config, load_checked, read_environment, require_extra
+from massmem.cli.setup import choose_config, load_and_check, read_environment, require_extra
 from massmem.cli.streams import MB, write_json, write_out
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.models import BackendConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
@@ -641,7 +641,7 @@ async def doctor_command(
     read_environment()
     context = DoctorContext(massmem_home(), os.environ, offline=offline)
     try:
-        loaded = load_checked(chosen, context.home)
+        loaded = load_and_check(chosen, context.home)
         context = replace(context, config=loaded.team, warnings=tuple(loaded.warnings))
     except ConfigError as e:
         context = replace(context, config=e)

@@ -159,7 +159,7 @@ def load_team(
 
     Raises ConfigError, InputError.
     """
-    loaded = load_checked(config, home)
+    loaded = load_and_check(config, home)
     team = loaded.team
     for warning in loaded.warnings if warn else ():
         notify(warning)
@@ -168,7 +168,7 @@ def load_team(
     return team if store else team.model_copy(update={"store": StoreConfig(url=NO_STORE), "session_id": None})
 
 
-def load_checked(config: str | None, home: Path) -> LoadedConfig:
+def load_and_check(config: str | None, home: Path) -> LoadedConfig:
     """Load a configuration as `load_named`; its warnings also name the packages that its memory lacks."""
     from massmem.memory.mem0 import list_missing_packages
 

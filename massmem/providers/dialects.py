@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, cast
 
+from massmem.core.calls import parse_object
 from massmem.core.messages import ChatMessage, ToolCall, ToolSpec, clean_text
 from massmem.core.redact import redact
 from massmem.core.text import one_line
@@ -93,13 +94,9 @@ def write_state(state: Json) -> str:
     return text if len(text) <= MAX_STATE else ""
 
 
-def read_state(call: ToolCall) -> dict[str, Any]:
+def read_state(call: ToolCall) -> Mapping[str, Any]:
     """Return what `write_state` wrote; {} when there is nothing that goes back with the call."""
-    try:
-        state: object = json.loads(call.state) if call.state else {}
-    except (ValueError, RecursionError):
-        state = None
-    return cast("dict[str, Any]", state) if isinstance(state, dict) else {}
+    return parse_object(call.state) or {}
 
 
 def sign_call(call: ToolCall, owner: str) -> ToolCall:

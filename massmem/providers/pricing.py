@@ -242,7 +242,7 @@ def get_snapshot() -> "DataSnapshot":
     """Return the list that counts. The first call takes 0.3 s: make it in a thread."""
     from genai_prices.data_snapshot import get_snapshot as get_installed
 
-    stored = _read_stored()
+    stored = _read_list()
     try:
         return _to_snapshot(stored["prices"]) if stored else get_installed()
     except (ValueError, TypeError, LookupError) as e:
@@ -252,11 +252,11 @@ def get_snapshot() -> "DataSnapshot":
 
 def read_date() -> str | None:
     """Return the day (ISO) on which the list that counts was fetched, None when it is the installed one."""
-    stored = _read_stored()
+    stored = _read_list()
     return str(stored["date"]) if stored else None
 
 
-def _read_stored() -> dict[str, Any] | None:
+def _read_list() -> dict[str, Any] | None:
     """Return what was fetched since the package was installed, None when there is nothing."""
     try:
         stored: object = json.loads((massmem_home() / FILE).read_text("utf-8"))

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from massmem.core.calls import describe_call
+from massmem.core.calls import describe_call, parse_object
 from massmem.core.records import MessageRecord
 from massmem.core.redact import mask_values
 from massmem.memory.origins import IMPORT, ToolText, ToolWords, name_tool_origin
@@ -104,13 +104,8 @@ def list_results(messages: Iterable[MessageRecord]) -> list[ToolResult]:
 
 def parse_call(content: str) -> tuple[str, Any]:
     """Return name and arguments of a tool call as the log has it, {name: arguments}; no name for anything else."""
-    try:
-        parsed: Any = json.loads(content)
-    except ValueError:
-        return "", None
-    if not isinstance(parsed, dict) or len(cast("dict[str, Any]", parsed)) != 1:
-        return "", None
-    return next(iter(cast("dict[str, Any]", parsed).items()))
+    call = parse_object(content) or {}
+    return next(iter(call.items())) if len(call) == 1 else ("", None)
 
 
 def name_tool(message: MessageRecord) -> str:

@@ -2,6 +2,9 @@
 
 import re
 import zipfile
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
 from io import BytesIO
 
 from massmem.core.errors import InputError
@@ -115,16 +118,28 @@ def get_suffix(name: str) -> str:
     return suffix[1].lower() if suffix else ""
 
 
-def _detect_in_archive(name: str, data: bytes) -> str:
+@contextmanager
+def explain_damage(name: str) -> Generator[None]:
+    """Raise InputError when the block cannot read a ZIP archive."""
     try:
-        with zipfile.ZipFile(BytesIO(data)) as archive:
-            names = set(archive.namelist())
-            if "mimetype" in names and archive.getinfo("mimetype").file_size < 100:
-                mime_type = archive.read("mimetype").decode("ascii", "replace").strip()
-                if mime_type in _MIME_TYPES:
-                    return _MIME_TYPES[mime_type]
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, OSError, EOFError) as e:
-        raise InputError(f"{name} is damaged: the end of the file is missing", "copy or download it again") from e
+        yield
+    except RecursionError:  # a RuntimeError, too
+        raise
+    except NotImplementedError as e:  # as Windows packs large archives
+        raise InputError(f"{name} is packed in a way that cannot be read", "unpack it, and give what is in it") from e
+    except RuntimeError as e:
+        raise InputError(f"{name} is encrypted", "unpack it with its password, and give what is in it") from e
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError) as e:
+        raise InputError(f"{name} is damaged, or was not downloaded whole", "copy or download it again") from e
+
+
+def _detect_in_archive(name: str, data: bytes) -> str:
+    with explain_damage(name), zipfile.ZipFile(BytesIO(data)) as archive:
+        names = set(archive.namelist())
+        if "mimetype" in names and archive.getinfo("mimetype").file_size < 100:
+            mime_type = archive.read("mimetype").decode("ascii", "replace").strip()
+            if mime_type in _MIME_TYPES:
+                return _MIME_TYPES[mime_type]
     return next((suffix for part, suffix in _PARTS if part in names), ".zip")
 
 

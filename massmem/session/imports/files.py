@@ -26,6 +26,7 @@ from massmem.session.imports.conversations import (
     read_time,
 )
 from massmem.session.imports.programs import LISTINGS, PROGRAMS, read_turn
+from massmem.tools.kinds import explain_damage
 
 _MAX_BYTES = 2 << 30
 _MAX_FILES = 100_000
@@ -186,21 +187,13 @@ def _list_files(folder: Path) -> Iterator[_Part]:
 
 def _read_archive(file: str, archive: Any, most: int) -> Export:
     """Read a ZIP archive. Raises InputError: also when it is damaged, encrypted or too large."""
-    hint = "download it again, or unpack it and import the folder"
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            parts = [
-                _Part(info.filename, info.file_size, lambda info=info: _unpack(opened, info, file, most))
-                for info in opened.infolist()
-                if not info.is_dir()
-            ]
-            return _read_parts(file, iter(parts), most)
-    except NotImplementedError as e:  # as Windows packs large archives
-        raise InputError(f"{file} is packed in a way that cannot be read", "unpack it, and import the folder") from e
-    except RuntimeError as e:
-        raise InputError(f"{file} is encrypted", "unpack it with its password, and import the folder") from e
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError) as e:
-        raise InputError(f"{file} is damaged, or was not downloaded whole", hint) from e
+    with explain_damage(file), zipfile.ZipFile(archive) as opened:
+        parts = [
+            _Part(info.filename, info.file_size, lambda info=info: _unpack(opened, info, file, most))
+            for info in opened.infolist()
+            if not info.is_dir()
+        ]
+        return _read_parts(file, iter(parts), most)
 
 
 def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: str, most: int) -> bytes:

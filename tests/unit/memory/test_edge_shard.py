@@ -30,14 +30,14 @@ async def test_few_points_are_left_as_they_are(tmp_path: Path):
 async def test_fields_are_indexed_once_there_are_many_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(edge_shard, "MANY", 100)
     index = EdgeIndex(tmp_path / "index", 0)
-    found: list[int] = []
+    counts: list[int] = []
     for first, last in ((0, 60), (60, 120)):
         index.upsert([make_crowded_point(number) for number in range(first, last)])
         index.flush()
-        found.append(len([*(tmp_path / "index" / "shard").rglob("*-map")]))
+        counts.append(len([*(tmp_path / "index" / "shard").rglob("*-map")]))
         assert index.count(Selection(session_id="s1")) == last // 5
     index.close()
-    assert found[0] < found[1]
+    assert counts[0] < counts[1]
 
 
 async def test_new_points_are_tidied_a_slice_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -23,8 +23,8 @@ HERE, ELSEWHERE = "api.example:443 m", "api.example:443 other"
 
 
 def ask(*calls: ToolCall, results: tuple[str, ...] = ()) -> list[ChatMessage]:
-    told = [ChatMessage("tool", f"result of {id_}", tool_call_id=id_, calls=(id_,)) for id_ in results]
-    return [ChatMessage("user", "?"), ChatMessage("assistant", "", calls), *told]
+    messages = [ChatMessage("tool", f"result of {id_}", tool_call_id=id_, calls=(id_,)) for id_ in results]
+    return [ChatMessage("user", "?"), ChatMessage("assistant", "", calls), *messages]
 
 
 def test_a_call_has_one_id_one_form_and_one_result():
