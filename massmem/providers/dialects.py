@@ -1,6 +1,7 @@
 """Conversations and tools as servers take them: calls, what goes back with them, schemas, and limits of tools."""
 
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,8 @@ from massmem.core.calls import parse_object
 from massmem.core.messages import ChatMessage, ToolCall, ToolSpec, clean_text
 from massmem.core.redact import redact
 from massmem.core.text import one_line
+
+log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
 
@@ -91,6 +94,8 @@ def write_state(state: Json) -> str:
     filled = {place: value for place, value in state.items() if value}
     whole = json.loads(json.dumps(filled))  # halves of a character that two pieces had are one now
     text = clean_text(json.dumps(whole, ensure_ascii=False, separators=(",", ":"))) if filled else ""
+    if len(text) > MAX_STATE:
+        log.warning("what the provider gave with a call is not kept: %d characters, more than %d", len(text), MAX_STATE)
     return text if len(text) <= MAX_STATE else ""
 
 

@@ -3,12 +3,14 @@
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 from massmem.config.home import replace_file
+from massmem.core.calls import parse_object
 from massmem.core.events import now
 from massmem.core.redact import redact
 from massmem.providers.failures import REFUSALS, Refusal, describe_refusal
@@ -78,9 +80,8 @@ class LearntModels:
 
     def _store(self, added: Mapping[str, Entry]) -> None:
         """Add to what this and other processes know. A file that cannot be written costs another refusal, no more."""
-        entries = (self._entries or {}) | self._read()
+        entries = self._entries = (self._entries or {}) | self._read()
         entries |= {key: {**entries.get(key, {}), **entry} for key, entry in added.items()}
-        self._entries = entries
         try:
             if self._path is not None:
                 replace_file(self._path, json.dumps(entries, indent=1) + "\n")
@@ -89,11 +90,9 @@ class LearntModels:
 
     def _read(self) -> dict[str, Entry]:
         """Return what the file holds; a damaged one, or part of one, counts as empty."""
-        try:
-            stored: object = json.loads(self._path.read_text("utf-8")) if self._path else {}
-        except (OSError, ValueError):
-            return {}
-        entries = cast("dict[str, object]", stored) if isinstance(stored, dict) else {}
+        entries: Mapping[str, Any] = {}
+        with suppress(OSError, ValueError):
+            entries = parse_object(self._path.read_text("utf-8") if self._path else "") or {}
         return {key: _read_entry(cast("dict[str, object]", e)) for key, e in entries.items() if isinstance(e, dict)}
 
 

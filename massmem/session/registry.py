@@ -12,9 +12,10 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from massmem.config.home import explain_write_error, make_home, replace_file
+from massmem.core.calls import parse_object
 from massmem.core.errors import HomeError, StoreError
 from massmem.core.ids import SESSION_ID
 from massmem.core.messages import clean_text
@@ -229,12 +230,8 @@ async def register_sessions(home: Path, url: str, sessions: Sequence["SessionRec
 
 def _parse(data: bytes) -> Iterator[Entry]:
     """Yield the entries of a file that are whole."""
-    try:
-        content: Any = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return
-    items = content.get("sessions") if isinstance(content, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    for item in items if isinstance(items, list) else ():  # pyright: ignore[reportUnknownVariableType]
+    items = (parse_object(data.decode("utf-8-sig", "replace")) or {}).get("sessions")
+    for item in cast("list[Any]", items) if isinstance(items, list) else ():
         with suppress(AttributeError, ValueError):
             yield _read_entry(item)
 

@@ -98,9 +98,8 @@ class Silence:
             return 0.0 if is_dated else find_least_share(question, is_named=is_named)
         count, level = self._find_level(scope)
         too_many, too_few = max(0.0, log2(count / _SMALL_STORE)), max(0.0, log2(_FEW_MEMORIES / count))
-        margin = 0.0
-        if self._averages_words:
-            margin = max(_LEAST_MARGIN, _MARGIN - _LESS_MARGIN * too_many - _LESS_FOR_FEW * too_few)
+        usual = _MARGIN - _LESS_MARGIN * too_many - _LESS_FOR_FEW * too_few
+        margin = max(_LEAST_MARGIN, usual) if self._averages_words else 0.0
         margin *= _ASKED if is_dated or question.asks_past else 1.0
         return level + (margin - _NAMED * is_named) * (1 - level)
 
