@@ -25,6 +25,8 @@ from rich.text import Text
 COLUMNS, LINES = 104, 14
 QUESTION = "How does massmem find an answer?"
 COMMAND = ["massmem", "--config", "@examples/scripted", QUESTION]
+FRAME_END = b"\x1b[?2026l"
+"""Ends what a terminal is to show at once; what is printed after the turn has none."""
 DEFAULT = Path(__file__).parent.parent / "docs" / "live.svg"
 
 
@@ -45,12 +47,15 @@ def fullest_screen() -> Text:
         screen = pyte.Screen(COLUMNS, LINES)
         stream = pyte.ByteStream(screen)
         best, most = Text(), 0
+        unread = b""
         while piece := _read(terminal):
-            stream.feed(piece)
-            shown = sum(len(line.split()) for line in screen.display)
-            # The line of how to go on stands there when the turn has ended.
-            if shown > most and not any("--session-id" in line for line in screen.display):
-                best, most = _styled(screen), shown
+            # One read may bring several frames, or half of one.
+            *frames, unread = (unread + piece).split(FRAME_END)
+            for frame in frames:
+                stream.feed(frame)
+                shown = sum(len(line.split()) for line in screen.display)
+                if shown > most:
+                    best, most = _styled(screen), shown
         os.close(terminal)
         os.waitpid(pid, 0)
         return best
