@@ -538,6 +538,9 @@ class ServerConfig(Section):
     """How tokens are checked."""
     cors: CorsConfig = CorsConfig()
     """Pages of other origins."""
+    hosts: tuple[str, ...] = Field(default=(), max_length=100)
+    """Names (HOST or HOST:PORT) under which browsers reach the page, as behind a proxy; addresses, localhost and the
+    name of this machine are always known."""
     limits: LimitsConfig = LimitsConfig()
     """Limits for one user and for all."""
     teams: dict[str, str] = Field(default_factory=dict[str, str], max_length=100)

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -81,7 +82,10 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
     for routes in (chat, sessions, context, memories, reports, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
-    app.state.visitors = Visitors(settings.page_token)
+    app.state.visitors = Visitors(settings.page_token, settings.page_file)
+    server = settings.config.server
+    app.state.hosts = {host.lower() for host in server.hosts}
+    app.state.own_names = {"localhost", socket.gethostname().lower(), server.host.lower()}
     if mcp is not None:
         app.router.routes.append(Route(mcp.path, mcp, methods=["POST"], include_in_schema=False))
     app.add_middleware(BodyLimit, limits=settings.config.server.limits)

@@ -18,7 +18,7 @@ from massmem.core.attachments import Attachment, clean_name, name_attachments
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner
-from massmem.server.auth import User, Visitors, read_cookie
+from massmem.server.auth import User, Visitors, authenticate_cookie, read_cookie
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
 from massmem.server.schemas import MAX_MESSAGE_LENGTH, ContentPart, FilePart, ImagePart, TextPart
 from massmem.server.service import Service
@@ -102,11 +102,14 @@ async def authorize(request: Request) -> Caller:
 
 async def _authenticate(request: Request, service: Service) -> User:
     """Return the user that the request names by its Authorization header, or the page by its cookie."""
-    headers, cookie = request.headers.getlist("authorization"), read_cookie(request)
-    if headers or cookie is None:
+    headers = request.headers.getlist("authorization")
+    cookie = None if headers else read_cookie(request)
+    if cookie is None:
         return await service.authenticate(headers)
     visitors: Visitors = request.app.state.visitors
-    return User(None) if visitors.admits(cookie) else await service.authenticate([f"Bearer {cookie}"])
+    if visitors.admits(cookie):
+        return User(None)
+    return await authenticate_cookie(cookie, service.tokens, service.team.store)
 
 
 class _AuthorizeCaller(_BearerToken):

@@ -3,17 +3,23 @@
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field
 from starlette.responses import Response as StarletteResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from massmem.core.errors import InputError
-from massmem.server.auth import MAX_COOKIE_LENGTH, MAX_TOKEN_LENGTH, Visitors, is_from_page, read_cookie, set_cookie
+from massmem.server.auth import (
+    MAX_TOKEN_LENGTH,
+    Visitors,
+    check_page,
+    close_page_session,
+    open_page_session,
+    read_cookie,
+    set_cookie,
+)
 from massmem.server.dependencies import get_service
-from massmem.server.errors import Unauthorized
 
 router = APIRouter(include_in_schema=False)
 
@@ -57,25 +63,24 @@ async def page() -> FileResponse:
     return FileResponse(FOLDER / "index.html", headers=_HEADERS)
 
 
-@router.post(f"{PATH}/enter", status_code=204)
+@router.post(f"{PATH}/enter", status_code=204, dependencies=[Depends(check_page)])
 async def enter(body: Entrance, request: Request, response: Response) -> None:
-    """Let the browser in that has this token. Raise Unauthorized."""
-    if not is_from_page(request):
-        raise Unauthorized("only the page can do this")
+    """Let the browser in that has this token. Raise Unauthorized, RetryLater."""
     visitors: Visitors = request.app.state.visitors
     cookie = visitors.exchange(body.token)
     if cookie is None:
-        await get_service(request).authenticate([f"Bearer {body.token}"])
-        if len(body.token) > MAX_COOKIE_LENGTH:
-            raise InputError("this token is too long for a browser", "create a key with massmem key create")
-        cookie = body.token
+        service = get_service(request)
+        user = await service.authenticate([f"Bearer {body.token}"])
+        await service.limits.count_request(user.sub)
+        cookie = await open_page_session(user, service.team.store)
     set_cookie(request, response, cookie)
 
 
-@router.post(f"{PATH}/leave", status_code=204)
+@router.post(f"{PATH}/leave", status_code=204, dependencies=[Depends(check_page)])
 async def leave(request: Request, response: Response) -> None:
-    """Forget the browser."""
+    """Forget the browser. Raise RetryLater."""
     if cookie := read_cookie(request):
         visitors: Visitors = request.app.state.visitors
         visitors.dismiss(cookie)
+        await close_page_session(cookie, get_service(request).team.store)
     set_cookie(request, response, "")

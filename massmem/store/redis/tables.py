@@ -2,7 +2,8 @@
 
 Sessions are found by a filter, messages by words with SQLite's full-text search in memory: sessions in Redis are short
 and expire, there is no index to keep. Files are a hash beside each session, base64 by SHA-256, that lives as long as
-the session. API keys are one hash, JSON by the SHA-256 of the key; they do not expire with sessions.
+the session. API keys are one hash, JSON by the SHA-256 of the key; they do not expire with sessions. A browser
+is a text of its own, which expires when the browser has to enter again.
 """
 
 import sqlite3
@@ -12,7 +13,16 @@ from contextlib import closing
 from typing import Any
 
 from massmem.core.messages import clean_text
-from massmem.core.records import EVERYBODY, ApiKey, Everybody, MessageRecord, Owner, SessionFilter, SessionRecord
+from massmem.core.records import (
+    EVERYBODY,
+    ApiKey,
+    Everybody,
+    MessageRecord,
+    Owner,
+    PageSession,
+    SessionFilter,
+    SessionRecord,
+)
 from massmem.store.encoding import quote_words
 from massmem.store.ports import SEARCHED_KINDS, FilePages
 from massmem.store.redis.server import Server
@@ -105,6 +115,7 @@ class FileTable:
 
 
 API_KEYS = "massmem:v3:api_keys"
+PAGE_SESSION = "massmem:v3:page:"
 
 
 class RedisKeyTable:
@@ -124,3 +135,18 @@ class RedisKeyTable:
     async def delete_key(self, key_id: str) -> bool:
         hashes = [key.key_hash for key in await self.list_keys() if key.id == key_id]
         return bool(hashes) and await self._server.run("HDEL", API_KEYS, *hashes) > 0
+
+    async def add_page_session(self, session: PageSession) -> None:
+        seconds = max(1, int((session.expires_at - session.used_at).total_seconds()))
+        await self._server.run("SET", PAGE_SESSION + session.cookie_hash, session.model_dump_json(), "EX", seconds)
+
+    async def renew_page_session(self, session: PageSession) -> None:
+        key = PAGE_SESSION + session.cookie_hash
+        await self._server.run("SET", key, session.model_dump_json(), "XX", "KEEPTTL")
+
+    async def find_page_session(self, cookie_hash: str) -> PageSession | None:
+        text = await self._server.run("GET", PAGE_SESSION + cookie_hash)
+        return None if text is None else PageSession.model_validate_json(text)
+
+    async def delete_page_session(self, cookie_hash: str) -> None:
+        await self._server.run("UNLINK", PAGE_SESSION + cookie_hash)
