@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field
 from starlette.responses import Response as StarletteResponse
@@ -13,15 +13,14 @@ from starlette.types import Scope
 from massmem.server.auth import (
     MAX_TOKEN_LENGTH,
     Visitors,
-    check_page,
     close_page_session,
     open_page_session,
     read_cookie,
     set_cookie,
 )
-from massmem.server.dependencies import get_service
+from massmem.server.dependencies import CheckedRoute, FromPage, get_service
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=CheckedRoute, include_in_schema=False)
 
 FOLDER = Path(__file__).parents[1] / "page"
 PATH = "/page"
@@ -63,7 +62,7 @@ async def page() -> FileResponse:
     return FileResponse(FOLDER / "index.html", headers=_HEADERS)
 
 
-@router.post(f"{PATH}/enter", status_code=204, dependencies=[Depends(check_page)])
+@router.post(f"{PATH}/enter", status_code=204, dependencies=[FromPage])
 async def enter(body: Entrance, request: Request, response: Response) -> None:
     """Let the browser in that has this token. Raise Unauthorized, RetryLater."""
     visitors: Visitors = request.app.state.visitors
@@ -76,7 +75,7 @@ async def enter(body: Entrance, request: Request, response: Response) -> None:
     set_cookie(request, response, cookie)
 
 
-@router.post(f"{PATH}/leave", status_code=204, dependencies=[Depends(check_page)])
+@router.post(f"{PATH}/leave", status_code=204, dependencies=[FromPage])
 async def leave(request: Request, response: Response) -> None:
     """Forget the browser. Raise RetryLater."""
     if cookie := read_cookie(request):
