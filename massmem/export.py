@@ -273,9 +273,8 @@ class Json(Format):
     suffix, end = "json", "\n]}\n"
 
     def write_start(self, session: SessionRecord) -> str:
-        return (
-            f'{{"schema_version": {SCHEMA_VERSION}, "session": {dump_json(session.model_dump(mode="json"))}, "turns": ['
-        )
+        about = dump_json(session.model_dump(mode="json"))
+        return f'{{"schema_version": {SCHEMA_VERSION}, "session": {about}, "turns": ['
 
     def write_turn(self, turn: TurnTranscript, first: bool, detailed: bool) -> str:
         return ("" if first else ",") + "\n" + dump_json(turn_to_dict(turn))
