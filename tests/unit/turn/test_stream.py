@@ -54,7 +54,7 @@ async def test_error_of_the_source_follows_its_events():
     assert len(batches) == 1
 
 
-async def test_what_waits_for_the_log_goes_on_once_its_batch_is_confirmed():
+async def test_waiter_for_the_log_goes_on_once_its_batch_is_confirmed():
     outbox, passed = Outbox(), list[str]()
 
     async def wait() -> None:
