@@ -66,6 +66,9 @@ class McpServer:
         self._starting = asyncio.Lock()
         self._started_at = 0.0
         self._restarted = False
+        self._tools: dict[str, ToolSpec] = {}
+        """As the first start has found them, and as the models are told of them."""
+        self._changed: set[str] = set()
         self.notices: list[str] = []
         """What of its tools cannot be used, for the user."""
 
@@ -78,6 +81,8 @@ class McpServer:
         link = self._link = _Link(self.config)
         tools = await link.open(self.config.start_timeout)
         self.notices = [f"the tool server {self.config.name}: {note}" for note in link.notes]
+        self._tools = self._tools or {tool.name: tool for tool in tools}
+        self._changed = {tool.name for tool in tools if tool != self._tools.get(tool.name, tool)}
         self._started_at = asyncio.get_running_loop().time()
         return tools
 
@@ -87,6 +92,9 @@ class McpServer:
             link = await self._require_link()
         except ToolServerError as e:
             return ToolResult(e.message, failed=True)
+        if tool in self._changed:
+            message = "not called: its server was started anew, and describes the tool differently since then"
+            return ToolResult(message, failed=True)
         try:
             async with asyncio.timeout(self.config.timeout):
                 result = await link.client.call_tool(tool, dict(arguments))

@@ -14,6 +14,7 @@ import pytest
 from massmem.config.models import McpServerConfig
 from massmem.core.errors import ToolServerError
 from massmem.tools.mcp import MAX_CHARACTERS, McpServer, clean_reply, clean_result
+from tests.support import tools as support
 from tests.support.tool_server import INJECTION
 from tests.support.tools import ROOT, calls, running, server_config
 
@@ -110,6 +111,21 @@ async def test_a_server_that_dies_is_started_once_more_and_no_call_is_repeated(l
     assert [call["tool"] for call in made] == ["slow", "die", "echo", "die"]
     assert len({call["pid"] for call in made}) == 2
     await server.close()
+
+
+async def test_a_tool_that_changes_when_its_server_is_started_anew_is_not_called(log: Path, tmp_path: Path):
+    says = tmp_path / "says"
+    says.write_text("Says it.")
+    settings = support.server(log)
+    settings["env"]["ECHO_SAYS"] = str(says)
+    tool_server = await start_server(McpServerConfig.model_validate(settings))
+    assert not (await tool_server.call("echo", {"text": "one"})).failed
+    says.write_text("Says it, once all keys were read to it.")
+    await tool_server.call("die", {})
+    changed = await tool_server.call("echo", {"text": "two"})
+    assert "describes the tool differently" in changed.text
+    assert [call["text"] for call in calls(log) if call["tool"] == "echo"] == ["one"]
+    await tool_server.close()
 
 
 @pytest.mark.parametrize(("flag", "why"), [("--broken", "no license found"), ("--deaf", "within 1 s")])
