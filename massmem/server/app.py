@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -83,9 +82,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
     app.state.visitors = Visitors(settings.page_token, settings.page_file)
-    server = settings.config.server
-    app.state.hosts = {host.lower() for host in server.hosts}
-    app.state.own_names = {"localhost", socket.gethostname().lower(), server.host.lower()}
+    app.state.server = settings.config.server
     if mcp is not None:
         app.router.routes.append(Route(mcp.path, mcp, methods=["POST"], include_in_schema=False))
     app.add_middleware(BodyLimit, limits=settings.config.server.limits)

@@ -8,12 +8,13 @@ and that can be used once.
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from pydantic import SecretStr
 
 from massmem.config.home import expand_home
 from massmem.config.load import MIN_JWT_SECRET
-from massmem.config.models import JwtConfig
+from massmem.config.models import JwtConfig, ServerConfig
 from massmem.core.errors import InputError
 from massmem.core.events import now
 from massmem.core.records import MAX_SUBJECT_LENGTH, PageSession, hash_api_key, is_api_key, is_subject
@@ -53,16 +54,6 @@ _SECRET_HINT = "make one with: openssl rand -hex 32"
 
 
 @dataclass(frozen=True, slots=True)
-class Credential:
-    """What a user has come with, as `PageSession` has it."""
-
-    key_hash: str = ""
-    token_id: str = ""
-    signed_with: str = ""
-    expires_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class User:
     """The sender of a request."""
 
@@ -70,7 +61,8 @@ class User:
     """The token's subject, which owns the sessions that it creates; None: the user of this machine (`massmem ui`)."""
     scopes: frozenset[str] = frozenset()
     """What else the token allows: `admin`, `metrics`."""
-    credential: Credential = field(default=Credential(), compare=False, repr=False)
+    credential: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
+    """Of the key or token: what a `PageSession` has of it."""
 
     @property
     def is_admin(self) -> bool:
@@ -107,7 +99,8 @@ class Tokens:
             raise Unauthorized("the token's subject is not valid")
         token_id, scope = claims.get("jti", ""), claims.get("scope")
         self._check_revocation(token_id)
-        credential = Credential("", token_id, signed_with, datetime.fromtimestamp(exp, UTC))
+        expires_at = datetime.fromtimestamp(exp, UTC)
+        credential = {"token_id": token_id, "signed_with": signed_with, "expires_at": expires_at}
         return User(claims["sub"], frozenset(scope.split() if isinstance(scope, str) else ()), credential)
 
     def check(self, session: PageSession) -> None:
@@ -197,7 +190,8 @@ async def _find_key_user(key_hash: str, store: SessionStore) -> User:
         raise Unauthorized("the key is not known, or was revoked")
     if key.expires_at is not None and key.expires_at <= now():
         raise Unauthorized("the key has expired")
-    return User(key.sub, frozenset(key.scope.split()), Credential(key_hash, expires_at=key.expires_at))
+    credential = {"key_hash": key_hash, "expires_at": key.expires_at or datetime.max.replace(tzinfo=UTC)}
+    return User(key.sub, frozenset(key.scope.split()), credential)
 
 
 class ReloadingFile(Generic[T]):
@@ -389,18 +383,10 @@ async def authenticate_cookie(cookie: str, tokens: Tokens, store: SessionStore) 
 
 
 def _make_page_session(user: User) -> tuple[str, PageSession]:
-    cookie, moment, credential = secrets.token_urlsafe(32), now(), user.credential
-    session = PageSession(
-        cookie_hash=_hash(cookie),
-        sub=user.sub or "",
-        scope=" ".join(sorted(user.scopes)),
-        key_hash=credential.key_hash,
-        token_id=credential.token_id,
-        signed_with=credential.signed_with,
-        used_at=moment,
-        expires_at=min(credential.expires_at or moment + LIFETIME, moment + LIFETIME),
-    )
-    return cookie, session
+    cookie, moment, scope = secrets.token_urlsafe(32), now(), " ".join(sorted(user.scopes))
+    latest = {"expires_at": min(user.credential.get("expires_at", moment + LIFETIME), moment + LIFETIME)}
+    fields = {"cookie_hash": _hash(cookie), "sub": user.sub or "", "scope": scope, "used_at": moment}
+    return cookie, PageSession(**fields, **{**user.credential, **latest})
 
 
 def _is_current(session: PageSession, moment: datetime) -> bool:
@@ -416,11 +402,12 @@ def check_page(request: Request) -> None:
 
     Every request that a cookie authorises passes here, and those that give or take a cookie.
     """
+    server: ServerConfig = request.app.state.server
+    hosts = {known.lower() for known in server.hosts}
     host = request.headers.get("host", "").lower()
-    hosts: Collection[str] = request.app.state.hosts
     name = _read_host(host)[0]
-    is_own = name in request.app.state.own_names or name.endswith(".localhost") or _is_address(name)
-    if not (is_own or host in hosts or name in hosts):
+    is_own = name in ("localhost", gethostname().lower(), server.host.lower()) or name.endswith(".localhost")
+    if not (is_own or _is_address(name) or {host, name} & hosts):
         raise Refused(421, "the page is not served under this name; whoever runs the service adds it to server.hosts")
     origins = {urlsplit(origin.lower()).netloc for origin in request.headers.getlist("origin")}
     is_same_site = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"

@@ -279,8 +279,8 @@ def test_route_answers_ids_of_others_as_unknown_ones(service: Service, alice: tu
 def test_route_without_ids_says_nothing_of_others(service: Service, alice: tuple[Client, Ids], route: str) -> None:
     method, path = route.split()
     _, text = send(service.client("nobody"), (method, path.replace("{model}", "massmem"), None, {}))
-    for mine in ("penguin", "blue one", HERS, alice[1].memory):
-        assert mine not in text, route
+    for known in ("penguin", "blue one", HERS, alice[1].memory):
+        assert known not in text, route
 
 
 async def test_tool_answers_ids_of_others_as_unknown_ones(service: Service, alice: tuple[Client, Ids]) -> None:
@@ -305,8 +305,8 @@ async def test_tool_answers_ids_of_others_as_unknown_ones(service: Service, alic
             messages.append(hide_ids(str(refused.value), one))
         assert messages[0] == messages[1]
         assert (await mallory.call_tool("list_sessions", {})).structured_content == {"sessions": []}
-        found = await mallory.call_tool("search_memory", {"query": "penguin"})
-        assert found.structured_content == {"memories": []}
+        listed = await mallory.call_tool("search_memory", {"query": "penguin"})
+        assert listed.structured_content == {"memories": []}
     assert await asyncio.to_thread(take_snapshot, owner) == before
 
 
