@@ -319,42 +319,35 @@ _RENEW_AFTER = timedelta(minutes=5)
 """Requests within it count as one use, so that not every request is a write."""
 
 
-class Visitors:
-    """The browsers of this machine's user that have been let in. Only for a single process."""
+class PageToken:
+    """Lets one browser of this machine's user in, once: see `massmem ui`."""
 
-    def __init__(self, token: str = "", file: Path | None = None) -> None:
-        """token: lets one browser in, once; "" for none. file: holds the token, and goes when it is used up."""
-        self._token = token
+    def __init__(self, text: str = "", file: Path | None = None) -> None:
+        """text: "" for none. file: holds it, and goes when it is used up."""
+        self.is_used = not text
+        self.user = User(None, credential={"signed_with": sha256(text.encode()).hexdigest()} if text else {})
         self._file = file
-        self._sessions: dict[str, PageSession] = {}
 
-    def exchange(self, token: str) -> str | None:
-        """Return a cookie for the token, which is used up then; None: it is not the token, or was used before."""
-        if not self._token or not secrets.compare_digest(self._token.encode(), token.encode()):
-            return None
-        self._token = ""
+    def use(self, text: str) -> bool:
+        """Return whether this is the token, which is used up then."""
+        if self.is_used or not secrets.compare_digest(self.user.credential["signed_with"], _hash(text)):
+            return False
+        self.is_used = True
         if self._file is not None:
             self._file.unlink(missing_ok=True)
-        cookie, session = _make_page_session(User(None))
-        self._sessions[session.cookie_hash] = session
-        return cookie
-
-    def admits(self, cookie: str) -> bool:
-        session, moment = self._sessions.get(_hash(cookie)), now()
-        if session is None or not _is_current(session, moment):
-            return False
-        self._sessions[session.cookie_hash] = session.model_copy(update={"used_at": moment})
         return True
 
-    def dismiss(self, cookie: str) -> None:
-        """Admit the cookie no longer."""
-        self._sessions.pop(_hash(cookie), None)
+    def admits(self, session: PageSession) -> bool:
+        """Return whether it has let this browser in: that of another `massmem ui` has not."""
+        return session.signed_with == self.user.credential.get("signed_with")
 
 
 async def open_page_session(user: User, store: SessionStore) -> str:
     """Return a cookie that stands for the user for as long as the key or token does that they have come with."""
-    cookie, session = _make_page_session(user)
-    await store.add_page_session(session)
+    cookie, moment, scope = secrets.token_urlsafe(32), now(), " ".join(sorted(user.scopes))
+    latest = {"expires_at": min(user.credential.get("expires_at", moment + LIFETIME), moment + LIFETIME)}
+    fields = {"cookie_hash": _hash(cookie), "sub": user.sub or "", "scope": scope, "used_at": moment}
+    await store.add_page_session(PageSession(**fields, **{**user.credential, **latest}))
     return cookie
 
 
@@ -362,7 +355,7 @@ async def close_page_session(cookie: str, store: SessionStore) -> None:
     await store.delete_page_session(_hash(cookie))
 
 
-async def authenticate_cookie(cookie: str, tokens: Tokens, store: SessionStore) -> User:
+async def authenticate_cookie(cookie: str, page_token: PageToken, tokens: Tokens, store: SessionStore) -> User:
     """Return the user whose browser has this cookie. Its key or token is looked at every time.
 
     Raises as `authenticate`.
@@ -370,9 +363,11 @@ async def authenticate_cookie(cookie: str, tokens: Tokens, store: SessionStore) 
     session, moment = await store.find_page_session(_hash(cookie)), now()
     if session is None and not store.info.durable:
         raise RetryLater(503, "browsers cannot be recognised now", RETRY_LATER)
-    if session is None or not _is_current(session, moment):
+    if session is None or moment >= session.expires_at or moment - session.used_at >= IDLE:
         raise Unauthorized("come in again: the browser is not known, or was away for too long")
-    if session.key_hash:
+    if page_token.admits(session):
+        user = page_token.user
+    elif session.key_hash:
         user = await _find_key_user(session.key_hash, store)
     else:
         tokens.check(session)
@@ -380,17 +375,6 @@ async def authenticate_cookie(cookie: str, tokens: Tokens, store: SessionStore) 
     if moment - session.used_at > _RENEW_AFTER:
         await store.renew_page_session(session.model_copy(update={"used_at": moment}))
     return user
-
-
-def _make_page_session(user: User) -> tuple[str, PageSession]:
-    cookie, moment, scope = secrets.token_urlsafe(32), now(), " ".join(sorted(user.scopes))
-    latest = {"expires_at": min(user.credential.get("expires_at", moment + LIFETIME), moment + LIFETIME)}
-    fields = {"cookie_hash": _hash(cookie), "sub": user.sub or "", "scope": scope, "used_at": moment}
-    return cookie, PageSession(**fields, **{**user.credential, **latest})
-
-
-def _is_current(session: PageSession, moment: datetime) -> bool:
-    return moment < session.expires_at and moment - session.used_at < IDLE
 
 
 def _hash(cookie: str) -> str:

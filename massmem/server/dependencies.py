@@ -23,7 +23,7 @@ from massmem.core.attachments import Attachment, clean_name, name_attachments
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner
-from massmem.server.auth import User, Visitors, authenticate_cookie, check_page, read_cookie
+from massmem.server.auth import PageToken, User, authenticate_cookie, check_page, read_cookie
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
 from massmem.server.schemas import MAX_MESSAGE_LENGTH, ContentPart, FilePart, ImagePart, TextPart
 from massmem.server.service import Service
@@ -104,10 +104,11 @@ async def _authenticate(request: Request, service: Service) -> User:
     cookie = None if headers else read_cookie(request)
     if cookie is None:
         return await service.authenticate(headers)
-    visitors: Visitors = request.app.state.visitors
-    if visitors.admits(cookie):
-        return User(None)
-    return await authenticate_cookie(cookie, service.tokens, service.team.store)
+    return await authenticate_cookie(cookie, get_page_token(request), service.tokens, service.team.store)
+
+
+def get_page_token(request: Request) -> PageToken:
+    return request.app.state.page_token
 
 
 class _Guard(SecurityBase):

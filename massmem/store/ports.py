@@ -344,6 +344,10 @@ class SessionCatalogue(Protocol):
         ...
 
 
+MAX_BROWSERS = 50
+"""Browsers in which a user can have entered at the same time."""
+
+
 class KeyTable(Protocol):
     """The API keys of users of the service, and their browsers: all processes on a store know the same."""
 
@@ -362,7 +366,7 @@ class KeyTable(Protocol):
         ...
 
     async def add_page_session(self, session: PageSession) -> None:
-        """Add the browser; those that have expired may go."""
+        """Add the browser, in place of the user's oldest beyond MAX_BROWSERS; those that have expired may go."""
         ...
 
     async def renew_page_session(self, session: PageSession) -> None:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from massmem.core.records import ApiKey, PageSession, make_api_key
-from massmem.store.ports import SessionStore
+from massmem.store.ports import MAX_BROWSERS, SessionStore
 from tests.contract.test_session_store import Opener, opener, session, store
 from tests.support.sample_turn import START
 
@@ -99,3 +99,15 @@ async def test_browsers_that_have_expired_take_no_room(store: SessionStore) -> N
     if store.info.kind != "redis":  # which forgets by its own clock
         assert await store.find_page_session("a" * 64) is None
     assert await store.find_page_session("b" * 64) is not None
+
+
+async def test_user_has_so_many_browsers_and_takes_none_of_others(store: SessionStore) -> None:
+    other = make_browser("z").model_copy(update={"sub": "bob"})
+    await store.add_page_session(other)
+    numbers = range(MAX_BROWSERS + 2)
+    browsers = [make_browser("a", n).model_copy(update={"cookie_hash": f"{n:064}"}) for n in numbers]
+    for browser in browsers:
+        await store.add_page_session(browser)
+    known = [await store.find_page_session(browser.cookie_hash) is not None for browser in browsers]
+    assert known == [False] * 2 + [True] * MAX_BROWSERS
+    assert await store.find_page_session(other.cookie_hash) == other

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -134,6 +135,15 @@ def test_page_loads_nothing_from_elsewhere(start_page: StartPage) -> None:
     assert requests.get(f"{page.url}/page/../app.py", timeout=60).status_code == 404
 
 
+def test_cookie_of_one_page_is_of_no_use_at_another_service_on_its_store(start_page: StartPage) -> None:
+    page, other = start_page(CONFIG), start_page(CONFIG)
+    (cookie,) = page.enter().cookies
+    about = f"{other.url}/api/v1/about"
+    for value, status in ((cookie.value, 401), (other.enter().cookies[f"massmem-{other.port}"], 200)):
+        cookies = {f"massmem-{other.port}": str(value)}
+        assert requests.get(about, cookies=cookies, headers=FROM_PAGE, timeout=60).status_code == status
+
+
 def test_browser_gets_a_file_that_only_this_user_can_read(tmp_path: Path) -> None:
     """Every user of a machine can read the arguments of all processes."""
     seen = tmp_path / "seen"
@@ -151,8 +161,10 @@ def test_browser_gets_a_file_that_only_this_user_can_read(tmp_path: Path) -> Non
         assert seen.read_text().startswith("file://")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert f'content="0; url={url}/#token={token}"' in file.read_text()
-        parent = psutil.Process(process.pid)
-        shown = [" ".join(one.cmdline()) for one in (parent, *parent.children(recursive=True))]
+        parent, shown = psutil.Process(process.pid), list[str]()
+        for one in (parent, *parent.children(recursive=True)):
+            with suppress(psutil.Error):  # it has ended meanwhile
+                shown.append(" ".join(one.cmdline()))
         assert any(str(program) in line for line in shown)
         assert not [line for line in shown if token in line]
         entered = requests.post(f"{url}/page/enter", json={"token": token}, headers=FROM_PAGE, timeout=60)
@@ -160,7 +172,8 @@ def test_browser_gets_a_file_that_only_this_user_can_read(tmp_path: Path) -> Non
         assert not file.exists()
     finally:
         for child in psutil.Process(process.pid).children(recursive=True):
-            child.kill()
+            with suppress(psutil.Error):
+                child.kill()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
 

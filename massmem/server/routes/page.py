@@ -12,13 +12,12 @@ from starlette.types import Scope
 
 from massmem.server.auth import (
     MAX_TOKEN_LENGTH,
-    Visitors,
     close_page_session,
     open_page_session,
     read_cookie,
     set_cookie,
 )
-from massmem.server.dependencies import CheckedRoute, FromPage, get_service
+from massmem.server.dependencies import CheckedRoute, FromPage, get_page_token, get_service
 
 router = APIRouter(route_class=CheckedRoute, include_in_schema=False)
 
@@ -65,21 +64,16 @@ async def page() -> FileResponse:
 @router.post(f"{PATH}/enter", status_code=204, dependencies=[FromPage])
 async def enter(body: Entrance, request: Request, response: Response) -> None:
     """Let the browser in that has this token. Raise Unauthorized, RetryLater."""
-    visitors: Visitors = request.app.state.visitors
-    cookie = visitors.exchange(body.token)
-    if cookie is None:
-        service = get_service(request)
-        user = await service.authenticate([f"Bearer {body.token}"])
-        await service.limits.count_request(user.sub)
-        cookie = await open_page_session(user, service.team.store)
-    set_cookie(request, response, cookie)
+    service, page_token = get_service(request), get_page_token(request)
+    is_local = page_token.use(body.token)
+    user = page_token.user if is_local else await service.authenticate([f"Bearer {body.token}"])
+    await service.limits.count_request(user.sub)
+    set_cookie(request, response, await open_page_session(user, service.team.store))
 
 
 @router.post(f"{PATH}/leave", status_code=204, dependencies=[FromPage])
 async def leave(request: Request, response: Response) -> None:
     """Forget the browser. Raise RetryLater."""
     if cookie := read_cookie(request):
-        visitors: Visitors = request.app.state.visitors
-        visitors.dismiss(cookie)
         await close_page_session(cookie, get_service(request).team.store)
     set_cookie(request, response, "")

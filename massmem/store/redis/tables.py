@@ -10,6 +10,7 @@ import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
+from hashlib import sha256
 from typing import Any
 
 from massmem.core.messages import clean_text
@@ -24,7 +25,7 @@ from massmem.core.records import (
     SessionRecord,
 )
 from massmem.store.encoding import quote_words
-from massmem.store.ports import SEARCHED_KINDS, FilePages
+from massmem.store.ports import MAX_BROWSERS, SEARCHED_KINDS, FilePages
 from massmem.store.redis.server import Server
 
 _CREATE = "CREATE VIRTUAL TABLE texts USING fts5(content, tokenize='unicode61 remove_diacritics 2')"
@@ -117,6 +118,9 @@ class FileTable:
 API_KEYS = "massmem:v3:api_keys"
 PAGE_SESSION = "massmem:v3:page:"
 
+_MAX_LIFETIME = 30 * 86_400
+"""Seconds in which the list of a user's browsers goes when none is added."""
+
 
 class RedisKeyTable:
     _server: Server
@@ -138,7 +142,18 @@ class RedisKeyTable:
 
     async def add_page_session(self, session: PageSession) -> None:
         seconds = max(1, int((session.expires_at - session.used_at).total_seconds()))
-        await self._server.run("SET", PAGE_SESSION + session.cookie_hash, session.model_dump_json(), "EX", seconds)
+        of_user = f"{PAGE_SESSION}of:{sha256(session.sub.encode()).hexdigest()}"
+        add = ("SET", PAGE_SESSION + session.cookie_hash, session.model_dump_json(), "EX", seconds)
+        *_, oldest = await self._server.run_all(
+            [
+                add,
+                ("LPUSH", of_user, session.cookie_hash),
+                ("EXPIRE", of_user, _MAX_LIFETIME),
+                ("LRANGE", of_user, MAX_BROWSERS, -1),
+            ]
+        )
+        gone = [("UNLINK", PAGE_SESSION + cookie_hash) for cookie_hash in oldest]
+        await self._server.run_all([*gone, ("LTRIM", of_user, 0, MAX_BROWSERS - 1)])
 
     async def renew_page_session(self, session: PageSession) -> None:
         key = PAGE_SESSION + session.cookie_hash

@@ -21,7 +21,7 @@ from massmem.core.records import (
     SessionRecord,
 )
 from massmem.store.encoding import build_log_page
-from massmem.store.ports import FilePages, unknown_session_error
+from massmem.store.ports import MAX_BROWSERS, FilePages, unknown_session_error
 from massmem.store.schema import (
     HAS_HISTORY,
     HAS_OWNER,
@@ -311,7 +311,10 @@ class SqlKeyTable:
         return await self._database.execute(_DELETE_KEY, {"of_id": key_id}) > 0
 
     async def add_page_session(self, session: PageSession) -> None:
-        await self._database.execute(sa.delete(page_sessions).where(_p.expires_at < session.used_at))
+        newest = sa.select(_p.cookie_hash).where(_p.sub == session.sub).order_by(_p.used_at.desc())
+        is_too_old = sa.and_(_p.sub == session.sub, _p.cookie_hash.not_in(newest.limit(MAX_BROWSERS - 1)))
+        is_dispensable = sa.or_(_p.expires_at < session.used_at, is_too_old)
+        await self._database.execute(sa.delete(page_sessions).where(is_dispensable))
         await self._database.execute(sa.insert(page_sessions), session.model_dump())
 
     async def renew_page_session(self, session: PageSession) -> None:
