@@ -100,6 +100,7 @@ def ui_command(
 
     Only this machine can open the page, with an address that is printed and works once. Ctrl-C ends it.
     """
+    log_to_stderr(logging.WARNING)
     settings, _ = load_service("ui", config, host=_LOCALHOST, port=port, workers=1, grace=_PAGE_GRACE)
     from massmem.server.serve import serve_page
 
