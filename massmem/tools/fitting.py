@@ -222,7 +222,7 @@ class _Finder:
         """chosen: lists of alternatives of which one is among the schemas, by their ids."""
         parts = self._join(schemas)
         if parts is None:
-            return f"`false` forbids {_name(where)}"
+            return f"no value is allowed for {_name(where)}"
         self._spend(len(parts))
         if reason := self._refute_parts(parts, where, above):
             return reason
@@ -385,21 +385,14 @@ class _Finder:
         if low is None or high is None or max(abs(low[0]), abs(high[0])) > _MAX_EXACT:
             return None
         first, last = low[0], -high[0]
-        factors = [_to_fraction(factor) for factor in self._get(parts, "multipleOf")] + [Fraction(1)] * is_whole
-        above, below = low[1], high[1]
-        for factor in factors:
+        if first > last or (first == last and (low[1] or high[1])):
+            return f"{_name(where)} has a minimum of {float(first):g} above its maximum of {float(last):g}"
+        for factor in [*map(_to_fraction, self._get(parts, "multipleOf")), *[Fraction(1)] * is_whole]:
             number = math.ceil(first / factor) * factor
-            number += factor if above and number == first else 0
-            if number > last or (below and number == last):
-                return (
-                    f"{_name(where)} has no multiple of {float(factor):g} between {float(first):g} and {float(last):g}"
-                )
-        is_empty = first > last or (first == last and (above or below))
-        return (
-            f"{_name(where)} has a minimum of {float(first):g} above its maximum of {float(last):g}"
-            if is_empty
-            else None
-        )
+            number += factor if low[1] and number == first else 0
+            if number > last or (high[1] and number == last):
+                return f"{_name(where)} has no multiple of {float(factor):g} from {float(first):g} to {float(last):g}"
+        return None
 
     def _refute_array(self, parts: Sequence[Json], where: str, above: frozenset[frozenset[int]]) -> str | None:
         least = max(self._get(parts, "minItems"), default=0)
@@ -454,7 +447,7 @@ class _Finder:
         ]
         joined = self._join([*parts, *brought])
         if joined is None:
-            return f"`false` forbids {_name(where)} with the properties that it has to have"
+            return f"no value is allowed for {_name(where)} with the properties that it has to have"
         parts = joined
         required = {name for names in self._get(parts, "required") for name in names}
         for name in sorted(required):
