@@ -7,7 +7,6 @@ some values: a reply that is not compared with it in a moment is compared in a w
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
@@ -15,8 +14,9 @@ from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import WRAPPER
 from massmem.core.patterns import PatternError, compile_pattern
 from massmem.isolation import call_isolated
+from massmem.providers.dialects import tidy_schema
 from massmem.tools.actions import simplify_schema
-from massmem.tools.fitting import REFERENCES, SAME_VALUE, Comparison, Json, find_contradiction, resolve
+from massmem.tools.fitting import DRAFTS, REFERENCES, SAME_VALUE, Comparison, Json, find_contradiction, resolve
 
 MAX_CHARACTERS = 100_000
 """Of a schema as JSON: it is part of a prompt."""
@@ -27,7 +27,7 @@ MAX_PARTS = 2_000
 _MAX_PATTERNS, _COST_OF_PATTERN = 40_000, 400
 """Steps of all patterns together, and how many a small one counts for."""
 
-_MAX_HERE, _SECONDS_HERE, _SECONDS = 100_000, 0.2, 5.0
+_MAX_HERE, _SECONDS_HERE, _SECONDS = 100_000, 0.2, 3.0
 """Characters of a reply that is compared in this process, seconds for that, and seconds of a worker process."""
 
 _HINT = 'a small one: {"type": "object", "properties": {"city": {"type": "string"}}}'
@@ -40,9 +40,6 @@ _NATIVE_KEYS = {
 }
 """What providers can hold a reply to, the bounds excepted, which are checked afterwards."""
 
-_FENCE = re.compile(r"\A```\w*\s*\n(.*)\n```\Z", re.DOTALL)
-
-_DRAFTS = ("draft-04/schema", "draft-06/schema", "draft-07/schema", "draft/2019-09/schema", "draft/2020-12/schema")
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 _SCHEMA, _ITEMS = "a schema", "a schema or a list of them"
 _SCHEMAS, _NAMED = "a list of schemas, with one at least", "an object of schemas"
@@ -149,21 +146,36 @@ def list_parts(schema: Json) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}/{key}", part) for key, part in parts if not isinstance(part, list))
 
 
+def check_tool_schema(schema: object) -> dict[str, Any]:
+    """Return the schema of a tool's arguments as servers read it.
+
+    Raises:
+        InputError: it is too large, or no arguments fit it.
+        UnusableSchema: the arguments are no object.
+    """
+    if isinstance(schema, dict):
+        check_size(cast("Json", schema))
+    tidy = tidy_schema(cast("object", schema))
+    if reason := find_contradiction(tidy):
+        raise InputError(f"no arguments fit its schema: {reason}")
+    return tidy
+
+
 class _SchemaCheck:
     """Looks at every part of a schema once, also at those that only references lead to."""
 
     def __init__(self, root: Json) -> None:
         self._root = root
-        self._is_old = not str(root.get("$schema", _DRAFTS[-1])).rstrip("#").endswith(_DRAFTS[-1])
+        self._is_old = "$schema" in root and "2020-12" not in str(root["$schema"])
         self._costs: dict[int, int] = {}
         """With how many schemas a part compares one value, by its id; 0: being counted."""
         self._cost_of_patterns = 0
 
     def run(self) -> None:
         """Raises InputError."""
-        dialect = self._root.get("$schema", _DRAFTS[-1])
-        if not (isinstance(dialect, str) and dialect.rstrip("#").endswith(_DRAFTS)):
-            raise InputError(f"the schema's $schema is {str(dialect)[:100]!r}, which is not read", "leave it out")
+        dialect = str(self._root.get("$schema"))
+        if "$schema" in self._root and not dialect.rstrip("#").endswith(tuple(DRAFTS)):
+            raise InputError(f"the schema's $schema is {dialect[:100]!r}, which is not read", "leave it out")
         rows: list[tuple[str, Any]] = [("", self._root)]
         parts: dict[int, tuple[str, Json]] = {}
         while rows:
@@ -240,9 +252,7 @@ class _SchemaCheck:
 
 
 def _refuse(where: str, problem: str) -> InputError:
-    return InputError(
-        f"the schema is not one that can be used: {where.lstrip('/')[:300] or 'all of it'} {problem}", _HINT
-    )
+    return InputError(f"the schema cannot be used: {where.lstrip('/')[:300] or 'all of it'} {problem}", _HINT)
 
 
 def native_schema(schema: Json) -> dict[str, Any] | None:
@@ -270,9 +280,13 @@ def read_value(text: str, schema: Json) -> Any:
 
 def _compare(text: str, schema: Json, seconds: float) -> tuple[Any, str] | None:
     """Return the value of a reply and why it does not fit, "" when it does; None when that takes longer."""
-    fence = _FENCE.match(text.strip())
+    from referencing.exceptions import Unresolvable
+
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```"):
+        text = text[3:-3].partition("\n")[2]
     try:
-        value: Any = json.loads(fence[1] if fence else text, parse_constant=_refuse_number, parse_float=_read_float)
+        value: Any = json.loads(text, parse_constant=_refuse_number, parse_float=_read_float)
     except (ValueError, RecursionError) as e:
         return None, f"it is not JSON: {e}"
     match value:
@@ -286,6 +300,8 @@ def _compare(text: str, schema: Json, seconds: float) -> tuple[Any, str] | None:
         return None
     except RecursionError:
         return None, "it is nested too deeply"
+    except (PatternError, Unresolvable) as e:  # of a turn that was begun before schemas were checked as they are now
+        return None, f"the schema cannot be used: {e}"
 
 
 def _refuse_number(text: str) -> float:

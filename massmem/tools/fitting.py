@@ -7,16 +7,25 @@ done here in another way. The schemas are checked ones: they are small, and refe
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Any, cast
 from urllib.parse import unquote
 
-from massmem.core.patterns import compile_pattern
+from massmem.core.patterns import PatternError, compile_pattern
 
 Json = Mapping[str, Any]
 
+DRAFTS = {
+    "draft-04/schema": "Draft4Validator",
+    "draft-06/schema": "Draft6Validator",
+    "draft-07/schema": "Draft7Validator",
+    "draft/2019-09/schema": "Draft201909Validator",
+    "draft/2020-12/schema": (_NEWEST := "Draft202012Validator"),
+}
+"""How the `$schema` of a draft ends, and what the library calls its validator."""
 _MAX_PROBLEM = 500
 """Characters of why a value does not fit: the library quotes the value."""
 
@@ -26,10 +35,10 @@ class Comparison:
 
     def __init__(self, root: Json, seconds: float) -> None:
         """seconds: from now on."""
-        from jsonschema.validators import validator_for
         from referencing import Registry
 
-        kind = _adapt_validator(validator_for(root))
+        named = str(root.get("$schema")).rstrip("#")
+        kind = _adapt_validator(next((kind for draft, kind in DRAFTS.items() if named.endswith(draft)), _NEWEST))
         self.keywords = frozenset(kind.VALIDATORS)
         """Those that the schema's draft has."""
         self.root = {name: value for name, value in root.items() if name not in ("$schema", "$id", "id")}
@@ -63,10 +72,11 @@ def _build_clock(seconds: float) -> Any:
 
 
 @cache
-def _adapt_validator(kind: Any) -> Any:
+def _adapt_validator(name: str) -> Any:
     """Return the library's validator of a draft with keywords that take no longer than their values are large."""
     from jsonschema import validators
 
+    kind: Any = getattr(validators, name)
     own: dict[str, Callable[..., Any]] = {
         "pattern": _check_pattern,
         "patternProperties": _check_named,
@@ -181,7 +191,7 @@ _ALONE = frozenset({
     *("pattern", "$ref"),
 })  # fmt: skip
 """Keywords that mean the same whatever stands beside them."""
-_MAX_STEPS, _SECONDS = 100_000, 0.3
+_MAX_STEPS, _SECONDS = 100_000, 0.1
 """Schemas that are looked at, and seconds: what is not decided then counts as possible."""
 _MAX_EXACT = 2**53
 """Above it a number may be written in other words than it is compared in."""
@@ -194,7 +204,7 @@ def find_contradiction(root: Json) -> str:
     finder = _Finder(Comparison(root, _SECONDS))
     try:
         return finder.find([finder.root], "", frozenset()) or ""
-    except (TimeoutError, RecursionError):
+    except (TimeoutError, RecursionError, PatternError):
         return ""
 
 
@@ -206,6 +216,8 @@ class _Finder:
         self.root = comparison.root
         self._knows = comparison.keywords
         self._steps = _MAX_STEPS
+        self._possible = set[frozenset[int]]()
+        """What a value may fit. Reasons why not are not kept: they may be those of a value around it."""
         self._end = time.monotonic() + _SECONDS
 
     def find(self, schemas: Sequence[Any], where: str, above: frozenset[frozenset[int]]) -> str | None:
@@ -214,7 +226,12 @@ class _Finder:
         key = frozenset(id(schema) for schema in schemas if schema is not True)
         if key in above:
             return f"{_name(where)} would have to hold itself without end"
-        return self._find_here(schemas, where, above | {key}, frozenset()) if key else None
+        if not key or key in self._possible:
+            return None
+        reason = self._find_here(schemas, where, above | {key}, frozenset())
+        if reason is None:
+            self._possible.add(key)
+        return reason
 
     def _find_here(
         self, schemas: Sequence[Any], where: str, above: frozenset[frozenset[int]], chosen: frozenset[int]
@@ -347,9 +364,9 @@ class _Finder:
         for part in parts:
             for name in ("anyOf", "oneOf"):
                 options: list[Any] = part.get(name, [])
-                texts = [write_plainly(option) for option in options]
                 if name == "oneOf":  # of two equal ones, neither can be the only one that fits
-                    options = [option for option, text in zip(options, texts, strict=True) if texts.count(text) == 1]
+                    counts = Counter(texts := [*map(write_plainly, options)])
+                    options = [option for option, text in zip(options, texts, strict=True) if counts[text] == 1]
                 if name in part:
                     yield id(part[name]), [(option,) for option in options]
             if "if" in part and "if" in self._knows:
