@@ -366,7 +366,7 @@ class ParamConfig(Section):
     type: ParamType = "string"
     """Type of the value; a date is stored as YYYY-MM-DD."""
     pattern: str | None = Field(default=None, max_length=500)
-    """Regular expression that the whole value must match; only for type string."""
+    """Regular expression that the whole value must match, without look-around; only for type string."""
     values: tuple[str, ...] = Field(default=(), max_length=1000)
     """The only allowed values; upper and lower case do not matter."""
     examples: tuple[str, ...] = Field(default=(), max_length=20)

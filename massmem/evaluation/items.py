@@ -266,8 +266,8 @@ def score(item: Item, text: str) -> Score:
             hits = [answer for answer in map(normalise, item.expected) if f" {answer} " in plain]
             return Score(bool(hits), hits[0] if hits else plain.strip())
         case "regex":
-            found = (compile_pattern(pattern).search(text.strip()) for pattern in item.expected)
-            hits = [hit for hit in found if hit is not None]
+            matches = (compile_pattern(pattern).search(text.strip()) for pattern in item.expected)
+            hits = [match for match in matches if match is not None]
             return Score(bool(hits), hits[0] if hits else normalise(text))
         case "schema":
             try:

@@ -304,8 +304,8 @@ class _Finder:
             if excluded is False:
                 continue
             self._spend(len(parts))
-            said = cast("Json", {} if excluded is True else excluded)
-            facts = {name: value for name, value in said.items() if name in self._knows}
+            excluding = cast("Json", {} if excluded is True else excluded)
+            facts = {name: value for name, value in excluding.items() if name in self._knows}
             is_plain = facts.keys() <= _ALONE and not any(
                 facts.get(f"exclusive{m}imum") is True for m in ("Min", "Max")
             )
