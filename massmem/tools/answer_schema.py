@@ -170,6 +170,7 @@ class _SchemaCheck:
         self._costs: dict[int, int] = {}
         """With how many schemas a part compares one value, by its id; 0: being counted."""
         self._cost_of_patterns = 0
+        self._has_unevaluated = "unevaluatedProperties" in str(root)
 
     def run(self) -> None:
         """Raises InputError."""
@@ -214,7 +215,7 @@ class _SchemaCheck:
             self._cost_of_patterns += pattern.size + _COST_OF_PATTERN
         if self._cost_of_patterns > _MAX_PATTERNS:
             raise InputError("the patterns of the schema are too many, or too large together", _LESS)
-        if named and "unevaluatedProperties" in str(self._root):
+        if named and self._has_unevaluated:
             raise _refuse(where, "has patternProperties beside unevaluatedProperties: write additionalProperties")
 
     def _follow(self, where: str, part: Json) -> list[tuple[str, Any]]:

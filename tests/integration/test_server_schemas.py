@@ -123,3 +123,14 @@ def test_pattern_that_others_need_hours_for_is_matched_at_once(service: Service)
         answer = ask_chat(service, place, model="massmem/slow")
         assert answer.status_code == 200, answer.text
         assert json.loads(answer.json()["choices"][0]["message"]["content"]).endswith("!b")
+
+
+def test_model_that_is_asked_alone_is_told_the_form_that_its_provider_may_not_take(
+    service: Service, council: CouncilServer
+) -> None:
+    council.requests.clear()
+    answer = ask_chat(service, {"type": "string", "pattern": "^a"}, model="massmem/default/hal")
+    assert answer.status_code == 200, answer.text
+    (request,) = council.requests
+    assert '{"type": "string", "pattern": "^a"}' in request.messages[-1]["content"]
+    council.requests.clear()
