@@ -13,7 +13,7 @@ from tests.support.council_server import CouncilServer, council_server
 from tests.support.forked import ForkedMassmem
 from tests.support.verdict import check
 
-AGENTS, QUESTIONS, AT_ONCE = ("ann", "ben"), 16, 2
+AGENTS, AT_ONCE = ("ann", "ben"), 2
 
 
 def read_results(home: Path) -> dict[str, bytes]:
@@ -40,8 +40,9 @@ def kill_once(arguments: list[str], home: Path, council: CouncilServer, seconds:
 
 
 def run_loop(folder: Path, home: Path, times: int) -> None:
+    count = 8 + 4 * times
     data, config = folder / "questions.jsonl", folder / "team.yaml"
-    rows = [{"id": f"q{n}", "question": f"Question number {n}?", "answer": "answer of ann"} for n in range(QUESTIONS)]
+    rows = [{"id": f"q{n}", "question": f"Question number {n}?", "answer": "answer of ann"} for n in range(count)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     total, runs, states = Counter[str](), list[set[str]](), set[int]()
     with council_server() as council:
@@ -50,7 +51,7 @@ def run_loop(folder: Path, home: Path, times: int) -> None:
         arguments += ["--concurrency", str(AT_ONCE)]
         for _ in range(times):
             council.requests.clear()
-            total.update(kill_once(arguments, home, council, random.uniform(0, 5 / times)))
+            total.update(kill_once(arguments, home, council, random.uniform(0, 0.8)))
             runs.append(list_questions(council))
             states.add(len(read_results(home)))
         stored = read_results(home)
@@ -60,11 +61,11 @@ def run_loop(folder: Path, home: Path, times: int) -> None:
         runs.append(list_questions(council))
         after = read_results(home)
         total["lost"] += sum(after.get(key) != line for key, line in stored.items())
-        total["ghost"] += len(after) - QUESTIONS
+        total["ghost"] += len(after) - count
         (team,) = json.loads(ran.stdout)["teams"]
-        total["lie"] += (team["accuracy"]["count"], team["accuracy"]["total"]) != (QUESTIONS, QUESTIONS)
+        total["lie"] += (team["accuracy"]["count"], team["accuracy"]["total"]) != (count, count)
     # A kill costs the questions that were under way: an evaluation has no sessions that go on.
-    total["paid twice"] += max(0, sum(map(len, runs)) - QUESTIONS - AT_ONCE * times)
+    total["paid twice"] += max(0, sum(map(len, runs)) - count - AT_ONCE * times)
     check(f"eval, {times} kills", total, "paid twice")
     assert len(states) > 1
 

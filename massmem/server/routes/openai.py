@@ -21,7 +21,7 @@ from massmem.providers.base import ChatProvider
 from massmem.server.dependencies import Authorized, Caller, CheckedRoute
 from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
 from massmem.server.openai_api import replies
-from massmem.server.openai_api.pieces import Finish, Pieces, Progress, Words, limit_words, read_turn
+from massmem.server.openai_api.replies import Finish, Pieces, Progress, Words, limit_words, read_turn
 from massmem.server.openai_api.requests import (
     AnswerForm,
     ChatCompletionRequest,
