@@ -43,6 +43,12 @@ _NATIVE_KEYS = {
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 _SCHEMA, _ITEMS = "a schema", "a schema or a list of them"
 _SCHEMAS, _NAMED = "a list of schemas, with one at least", "an object of schemas"
+_COUNTS = tuple(f"{end}{of}" for end in ("min", "max") for of in ("Length", "Items", "Contains", "Properties"))
+_WITH_SCHEMA = (
+    *("additionalProperties", "propertyNames", "additionalItems", "contains", "not", "if", "then", "else"),
+    *("unevaluatedItems", "unevaluatedProperties", "contentSchema"),
+)
+_WITH_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 
 
 def _is_number(value: Any) -> bool:
@@ -53,37 +59,29 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in cast("list[Any]", value))
 
 
-_FORMS: Mapping[str, Callable[[Any], bool]] = {
-    "a number": _is_number,
-    "a number above 0": lambda value: _is_number(value) and value > 0,
-    "a whole number from 0 on": lambda value: _is_number(value) and value >= 0 and value == int(value),
-    "true or false": lambda value: isinstance(value, bool),
-    "a text": lambda value: isinstance(value, str),
-    "a list": lambda value: isinstance(value, list),
-    "a list of names": _are_names,
-    "an object of lists of names": lambda value: (
-        isinstance(value, dict) and all(map(_are_names, cast("Json", value).values()))
+_FORMS: Mapping[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
+    "a number": (_is_number, ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
+    "a number above 0": (lambda value: _is_number(value) and value > 0, ("multipleOf",)),
+    "a whole number from 0 on": (lambda value: _is_number(value) and value >= 0 and value == int(value), _COUNTS),
+    "true or false": (lambda value: isinstance(value, bool), ("uniqueItems",)),
+    "a text": (lambda value: isinstance(value, str), ("pattern", "format", "title", "description", *REFERENCES)),
+    "a list": (lambda value: isinstance(value, list), ("enum",)),
+    "a list of names": (_are_names, ("required",)),
+    "an object of lists of names": (
+        lambda value: isinstance(value, dict) and all(map(_are_names, cast("Json", value).values())),
+        ("dependentRequired",),
     ),
-    "a type of JSON": lambda value: all(name in _TYPES for name in (value if _are_names(value) and value else [value])),
-    _SCHEMA: lambda value: isinstance(value, dict | bool),
-    _ITEMS: lambda value: isinstance(value, dict | bool | list),
-    _SCHEMAS: lambda value: isinstance(value, list) and value != [],
-    _NAMED: lambda value: isinstance(value, dict),
+    "a type of JSON": (
+        lambda value: all(name in _TYPES for name in (value if _are_names(value) and value else [value])),
+        ("type",),
+    ),
+    _SCHEMA: (lambda value: isinstance(value, dict | bool), _WITH_SCHEMA),
+    _ITEMS: (lambda value: isinstance(value, dict | bool | list), ("items",)),
+    _SCHEMAS: (lambda value: isinstance(value, list) and value != [], ("allOf", "anyOf", "oneOf", "prefixItems")),
+    _NAMED: (lambda value: isinstance(value, dict), _WITH_NAMED),
 }
-"""What the value of a keyword may have to be, in words, and whether it is."""
-_FORM_OF: Mapping[str, str] = {
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), "a number"),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), "a whole number from 0 on"),
-    **dict.fromkeys(("minContains", "maxContains", "minProperties", "maxProperties"), "a whole number from 0 on"),
-    **dict.fromkeys(("pattern", "format", "title", "description", *REFERENCES), "a text"),
-    **{"multipleOf": "a number above 0", "uniqueItems": "true or false", "enum": "a list", "items": _ITEMS},
-    **{"required": "a list of names", "dependentRequired": "an object of lists of names", "type": "a type of JSON"},
-    **dict.fromkeys(("additionalProperties", "propertyNames", "additionalItems", "contains", "not", "if"), _SCHEMA),
-    **dict.fromkeys(("then", "else", "unevaluatedItems", "unevaluatedProperties", "contentSchema"), _SCHEMA),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SCHEMAS),
-    **dict.fromkeys(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"), _NAMED),
-    "dependencies": _NAMED,
-}
+"""What the value of a keyword has to be, in words; whether it is; and the keywords."""
+_FORM_OF = {name: form for form, (_, names) in _FORMS.items() for name in names}
 
 
 class FormError(ValueError):
@@ -200,7 +198,7 @@ class _SchemaCheck:
             if form is None or (self._is_old and isinstance(value, bool) and name.startswith("exclusive")):
                 continue
             form = _SCHEMA if form == _ITEMS and not self._is_old else form
-            if not _FORMS[form](value):
+            if not _FORMS[form][0](value):
                 raise _refuse(f"{where}/{name}", f"is not {form}")
         if any(isinstance(part.get(name), str) for name in ("$id", "$schema")) and where:
             raise _refuse(where, "has a $schema or $id of its own, which only the whole schema may have")

@@ -17,6 +17,8 @@ from urllib.parse import unquote
 from massmem.core.patterns import PatternError, compile_pattern
 
 Json = Mapping[str, Any]
+_Above = frozenset[frozenset[int]]
+"""The schemas, by their ids, that each of the values around a value has to fit."""
 
 DRAFTS = {
     "draft-04/schema": "Draft4Validator",
@@ -220,9 +222,8 @@ class _Finder:
         """What a value may fit. Reasons why not are not kept: they may be those of a value around it."""
         self._end = time.monotonic() + _SECONDS
 
-    def find(self, schemas: Sequence[Any], where: str, above: frozenset[frozenset[int]]) -> str | None:
-        """schemas: those that one value has to fit. above: those of the values around it: a value that has to hold
-        one that has to fit the same ones would have no end."""
+    def find(self, schemas: Sequence[Any], where: str, above: _Above) -> str | None:
+        """schemas: those that one value has to fit. A value that has to hold one that fits the same has no end."""
         key = frozenset(id(schema) for schema in schemas if schema is not True)
         if key in above:
             return f"{_name(where)} would have to hold itself without end"
@@ -233,9 +234,7 @@ class _Finder:
             self._possible.add(key)
         return reason
 
-    def _find_here(
-        self, schemas: Sequence[Any], where: str, above: frozenset[frozenset[int]], chosen: frozenset[int]
-    ) -> str | None:
+    def _find_here(self, schemas: Sequence[Any], where: str, above: _Above, chosen: frozenset[int]) -> str | None:
         """chosen: lists of alternatives of which one is among the schemas, by their ids."""
         parts = self._join(schemas)
         if parts is None:
@@ -254,7 +253,7 @@ class _Finder:
                 return reason
         return None
 
-    def _refute_parts(self, parts: Sequence[Json], where: str, above: frozenset[frozenset[int]]) -> str | None:
+    def _refute_parts(self, parts: Sequence[Json], where: str, above: _Above) -> str | None:
         if self._is_excluded(parts):
             return f"`not` forbids all that {_name(where)} may be"
         reason = f"no type is left for {_name(where)}"
@@ -320,13 +319,10 @@ class _Finder:
         """Return the types that a value may have. Whole numbers are among the numbers."""
         kinds = set(_KINDS)
         for named in self._get(parts, "type"):
-            names = {named} if isinstance(named, str) else set(named)
-            kinds &= names | ({"integer"} if "number" in names else set[str]())
+            kinds &= _list_types(named)
         for excluded in self._get(parts, "not"):
             if isinstance(excluded, dict) and [*excluded] == ["type"]:
-                named = cast("Any", excluded["type"])
-                names = {named} if isinstance(named, str) else set(named)
-                kinds -= names | ({"integer"} if "number" in names else set[str]())
+                kinds -= _list_types(cast("Json", excluded)["type"])
         return sorted(kinds - {"integer"} if "number" in kinds else kinds)
 
     def _list_values(self, parts: Sequence[Json]) -> list[Any] | None:
@@ -373,7 +369,7 @@ class _Finder:
                 otherwise = [] if part["if"] in (True, {}) else [(part.get("else", True),)]
                 yield id(part), [(part["if"], part.get("then", True)), *otherwise]
 
-    def _refute(self, kind: str, parts: Sequence[Json], where: str, above: frozenset[frozenset[int]]) -> str | None:
+    def _refute(self, kind: str, parts: Sequence[Json], where: str, above: _Above) -> str | None:
         match kind:
             case "string":
                 return self._refute_size(parts, where, "Length")
@@ -411,7 +407,7 @@ class _Finder:
                 return f"{_name(where)} has no multiple of {float(factor):g} from {float(first):g} to {float(last):g}"
         return None
 
-    def _refute_array(self, parts: Sequence[Json], where: str, above: frozenset[frozenset[int]]) -> str | None:
+    def _refute_array(self, parts: Sequence[Json], where: str, above: _Above) -> str | None:
         least = max(self._get(parts, "minItems"), default=0)
         rows = [self._split_items(part) for part in parts]
         longest = max((len(prefix) for prefix, _ in rows), default=0)
@@ -453,7 +449,7 @@ class _Finder:
             return None
         return len({write_plainly(value) for value in values if self._fits(value, parts)})
 
-    def _refute_object(self, parts: Sequence[Json], where: str, above: frozenset[frozenset[int]]) -> str | None:
+    def _refute_object(self, parts: Sequence[Json], where: str, above: _Above) -> str | None:
         required = {name for names in self._get(parts, "required") for name in names}
         brought: list[Any] = [
             {"required": more} if isinstance(more, list) else more
@@ -485,9 +481,7 @@ class _Finder:
                 return f"{_name(where)} has a minProperties of {least}, and {count} can be there"
         return None
 
-    def _count_names(
-        self, part: Json, parts: Sequence[Json], where: str, above: frozenset[frozenset[int]]
-    ) -> int | None:
+    def _count_names(self, part: Json, parts: Sequence[Json], where: str, above: _Above) -> int | None:
         """Return how many properties a part allows at most, None when there may be many."""
         naming = part.get("propertyNames", True) if "propertyNames" in self._knows else True
         names: list[Any] | None = [] if naming is False else None
@@ -516,6 +510,11 @@ class _Finder:
                 is_alone = part.keys().isdisjoint((*SAME_VALUE, *REFERENCES, "additionalProperties"))
                 schemas += [False] if closes and is_alone else []
         return schemas
+
+
+def _list_types(named: str | list[str]) -> set[str]:
+    names = {named} if isinstance(named, str) else {*named}
+    return names | {"integer"} if "number" in names else names
 
 
 def _name(where: str) -> str:

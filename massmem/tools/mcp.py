@@ -289,7 +289,8 @@ class _CleanStream:
         response = getattr(item, "message", None)
         result: object = getattr(response, "result", None)
         if isinstance(result, dict) and response is not None:
-            response.result, notes = clean_reply(cast("dict[str, Any]", result))
+            # Many tools with large schemas take seconds.
+            response.result, notes = await asyncio.to_thread(clean_reply, cast("dict[str, Any]", result))
             self._notes.extend(notes)
         return item
 
