@@ -82,7 +82,7 @@ def one(folder: Path, steps: Sequence[dict[str, Any]]) -> Counter[str]:
     contents = {e.call_id: e.content for e in after if isinstance(e, ToolReturned)}
     read = [e for e in after if isinstance(e, ToolCalled) and e.name == "read_earlier"]
     counts["read again"] += len(read)
-    counts["lie"] += sum("000000" not in contents.get(e.call_id, "000000") for e in read)
+    counts["lie"] += sum("000000" not in contents.get(e.call_id, "000000") for e in read)  # digits of the result
     counts["called again"] += sum(number - 1 for number in made.values())
     return counts
 
