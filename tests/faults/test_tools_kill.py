@@ -111,6 +111,22 @@ def test_killed_long_work_goes_on_with_what_was_found(tmp_path: Path, monkeypatc
     assert total["read again"] > 0
 
 
+def test_reading_that_a_kill_cut_off_is_done_again(tmp_path: Path, home: Path):
+    log = tmp_path / "calls"
+    child = ForkedMassmem("--config", write(tmp_path, log, 0, LONG), "--output", "jsonl", "why?")
+    for line in child.stdout:
+        if b'"tool_called"' in line and b'"read_earlier"' in line:
+            break
+    child.kill()
+    before = read_log(home)
+    call = next(e for e in before if isinstance(e, ToolCalled) and e.name == "read_earlier")
+    config = write(tmp_path, log, call.batch, LONG)
+    session = next(e.session_id for e in before if e.type == "turn_started")
+    assert massmem("--config", config, "--session-id", session, timeout=60).returncode == 0
+    results = [e.content for e in read_log(home) if isinstance(e, ToolReturned) and e.call_id == call.call_id]
+    assert [text.split("\n")[1] for text in results] == ["000000000"]
+
+
 @pytest.mark.full
 def test_killed_long_work_goes_on_with_what_was_found_60_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     total = loop(tmp_path, 60, monkeypatch, LONG)
