@@ -203,7 +203,10 @@ class ToolLoop:
             (batch, call) for batch in self._batches for call in batch.calls if call.call_id not in batch.results
         ]
         for batch, call in cut_off:
-            self._emit(self._return(batch, call, ToolResult(CUT_OFF, failed=True)))
+            is_read = call.name == READ_EARLIER.name  # which has no effects
+            self._emit(
+                self._return(batch, call, await self._call(call) if is_read else ToolResult(CUT_OFF, failed=True))
+            )
         if cut_off:
             await self._step.outbox.wait_until_stored()
 

@@ -53,9 +53,9 @@ async def slow(seconds: float, text: str = "late") -> str:
 
 
 @server.tool()
-def huge(characters: int) -> str:
+def huge(characters: int, text: str = "") -> str:
     """So many characters, numbered."""
-    note("huge")
+    note("huge", text=text)
     return "".join(f"{n:09d}\n" for n in range(characters // 10))
 
 

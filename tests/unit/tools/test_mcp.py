@@ -282,6 +282,10 @@ def test_a_result_is_text_in_the_form_of_the_protocol(reply: dict[str, Any], con
     assert clean_reply(reply) == ({"content": [text(content)], "isError": failed}, [])
 
 
+def nest_lists(depth: int) -> Any:
+    return {"type": "array", "items": nest_lists(depth - 1)} if depth else {}
+
+
 def test_an_odd_tool_costs_itself():
     tools = [None, {"name": " "}, {"name": "a", "description": 5, "annotations": 3}, {"name": "b", "inputSchema": 5},
              {"name": "c", "inputSchema": {"type": "string"}}, "d"]  # fmt: skip
@@ -290,5 +294,18 @@ def test_an_odd_tool_costs_itself():
     assert cleaned == {"tools": [{"name": "a", "inputSchema": empty}, {"name": "b", "inputSchema": empty}]}
     assert len(notes) == 4
     assert "its tool c is left out: its arguments are no object but of type string" in notes
+    hostile = {
+        "deep": {"properties": {"a": nest_lists(900)}},
+        "large": {"description": "x" * 200_000},
+        "infinite": {"properties": {"a": {"maximum": float("inf")}}},
+        "impossible": {"type": "object", "required": ["a"], "properties": {"a": {"enum": ["b"], "type": "integer"}}},
+        "circle": {"$ref": "#"},
+        "pattern": {"properties": {"a": {"type": "string", "pattern": "^(?=(a+)+$)", "multipleOf": 0}}},
+    }
+    cleaned, notes = clean_reply({"tools": [{"name": name, "inputSchema": s} for name, s in hostile.items()]})
+    assert [tool["name"] for tool in cleaned["tools"]] == ["circle", "pattern"]
+    assert [note.split(" is left out: ")[0] for note in notes] == [
+        f"its tool {name}" for name in ("deep", "large", "infinite", "impossible")
+    ]
     assert clean_reply({"tools": None}) == ({"tools": []}, [])
     assert clean_reply({"protocolVersion": "1"}) == ({"protocolVersion": "1"}, [])
