@@ -38,6 +38,7 @@ MAX_WAITING = 64
 """Tasks of all callers that wait for a worker."""
 _MAX_MEMORY = 1_000_000_000
 """Bytes of address space beyond those that a worker starts with."""
+_TOO_MUCH_MEMORY = f"needs more than {_MAX_MEMORY / 1e9:g} GB of memory"
 _MAX_KEPT_MEMORY = 300_000_000
 """Bytes of memory at most that a worker may have used once, and takes the next task."""
 _WORKERS = 2
@@ -47,6 +48,7 @@ _START_SECONDS = 60.0
 _IDLE_SECONDS = 120.0
 """After which a worker ends."""
 _LENGTH = struct.Struct(">Q")
+_TRY_AGAIN = "try again in a minute"
 _SMALLER = "give a smaller or simpler one"
 
 T = TypeVar("T")
@@ -60,8 +62,8 @@ async def run_isolated(
     Arguments and result are pickled. When the caller is cancelled, the work ends.
 
     what: what the input is called in messages, such as the name of a file. seconds: of the work; waiting for a worker
-    comes on top. caller: who sent the input. Tasks of a named caller never take the last worker, and wait for their
-    own kind: callers are served in turn.
+    comes on top. caller: who sent the input. A named caller never has the last worker, and waits a limited time;
+    callers are served in turn. None: the user of this machine, or the service itself.
 
     Raises:
         InputError: the work takes longer, needs more than 1 GB of memory, has too large a result, or ends its process.
@@ -120,8 +122,8 @@ class _Pool:
     def submit(self, task: _Task) -> None:
         """Raise BusyError when too many tasks wait."""
         with self._changed:
-            if sum(map(len, self._waiting.values())) >= MAX_WAITING:
-                raise BusyError("too much is being read at the moment", "try again in a minute")
+            if task.caller is not None and sum(map(len, self._waiting.values())) >= MAX_WAITING:
+                raise BusyError(f"too much is being read at the moment, {task.what} has to wait", _TRY_AGAIN)
             self._waiting.setdefault(task.caller, deque()).append(task)
             self._changed.notify_all()
 
@@ -155,8 +157,8 @@ class _Pool:
         if not task.future.set_running_or_notify_cancel():
             return worker
         try:
-            if time.monotonic() - task.since > _MAX_WAIT:
-                raise BusyError(f"others are being read, and {task.what} would wait too long", "try again in a minute")
+            if task.caller is not None and time.monotonic() - task.since > _MAX_WAIT:
+                raise BusyError(f"too much is being read at the moment, {task.what} has to wait", _TRY_AGAIN)
             if worker is None:
                 worker = _Worker()
                 self._workers.add(worker)
@@ -269,6 +271,8 @@ class _Worker:
         if seconds >= task.seconds or (sys.platform != "win32" and -code in (signal.SIGALRM, signal.SIGXCPU)):
             return InputError(f"{task.what} takes longer than {task.seconds:g} s", _SMALLER)
         log.error("%s ended a worker process with exit code %s", task.what, code)
+        if sys.platform != "win32" and -code in (signal.SIGABRT, signal.SIGKILL):  # by the allocator, or by the kernel
+            return InputError(f"{task.what} {_TOO_MUCH_MEMORY}", _SMALLER)
         return InputError(f"{task.what} cannot be read: it ended the program for it", _SMALLER)
 
 
@@ -326,7 +330,7 @@ def _call(message: bytes, limits: "_Limits") -> tuple[str, Any]:
     except MassmemError as e:
         return "error", (type(e), e.args, e.__dict__)
     except MemoryError:
-        return "failure", f"needs more than {_MAX_MEMORY / 1e9:g} GB of memory"
+        return "failure", _TOO_MUCH_MEMORY
     except RecursionError:
         return "failure", "is nested too deeply"
     return "result", result

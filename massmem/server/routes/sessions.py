@@ -30,7 +30,7 @@ from massmem.session.catalogue import export_session, mark_cut_off
 from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
 from massmem.store.lookup import require_turn
-from massmem.tools.documents import read_document
+from massmem.tools.documents import File, read_document, read_files
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
@@ -418,7 +418,7 @@ async def check_file(
     if len(data) > most:
         raise InputError(f"{name} is larger than {most:,} bytes", "send a smaller one")
     try:
-        document = await asyncio.to_thread(read_document, name, data)
+        [document] = await read_files([File(read_document, name, data)], caller.name)
     except InputError as e:
         raise InputError(f"{e.message}; {e.hint}") from e
     if document.is_seen:
