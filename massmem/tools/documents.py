@@ -85,7 +85,9 @@ async def read_files(files: Sequence[File], caller: str | None = None) -> list[D
 
 def read_file_apart(file: File) -> Document:
     """Read a file, as `read_files` does, and wait for it."""
-    return _read_all([file])[0] if _is_small_text(file) else call_isolated(*file, what=file.name, seconds=SECONDS)
+    files = [file]
+    is_small = _is_small_text(file)
+    return (_read_all(files) if is_small else call_isolated(_read_all, files, what=file.name, seconds=SECONDS))[0]
 
 
 def _read_all(files: Sequence[File]) -> list[Document]:
