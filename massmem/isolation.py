@@ -38,6 +38,7 @@ MAX_WAITING = 64
 """Tasks of all callers that wait for a worker."""
 _MAX_MEMORY = 1_000_000_000
 """Bytes of address space beyond those that a worker starts with."""
+_TOO_DEEP = "is nested too deeply"
 _TOO_MUCH_MEMORY = f"needs more than {_MAX_MEMORY / 1e9:g} GB of memory"
 _MAX_KEPT_MEMORY = 300_000_000
 """Bytes of memory at most that a worker may have used once, and takes the next task."""
@@ -47,7 +48,11 @@ _MAX_WAIT = 15.0
 _START_SECONDS = 60.0
 _IDLE_SECONDS = 120.0
 """After which a worker ends."""
+_GOES_ON = 1
+"""First byte of a reply: the worker takes another call. 0: it has used much memory."""
 _LENGTH = struct.Struct(">Q")
+_FAILURES = (OSError, pickle.PickleError, AttributeError, TypeError, ValueError, RuntimeError, MemoryError, ImportError)
+"""Of pickling, and of starting a process or a thread: the task's, not the pool's."""
 _TRY_AGAIN = "try again in a minute"
 _SMALLER = "give a smaller or simpler one"
 
@@ -164,7 +169,7 @@ class _Pool:
                 self._workers.add(worker)
             task.worker = worker
             result = worker.run(task)
-        except (MassmemError, OSError, pickle.PicklingError, AttributeError, TypeError) as e:
+        except (MassmemError, *_FAILURES) as e:
             task.future.set_exception(e)
         else:
             task.future.set_result(result)
@@ -211,7 +216,10 @@ class _Worker:
 
     def run(self, task: _Task) -> Any:
         """Raises MassmemError: of the function, or for a limit that was passed; what `pickle` raises."""
-        message = pickle.dumps((task.seconds, task.function, task.args))
+        try:
+            message = pickle.dumps((task.seconds, task.function, task.args))
+        except RecursionError as e:
+            raise InputError(f"{task.what} {_TOO_DEEP}", _SMALLER) from e
         began = time.monotonic()
         self._task = task
         reply = self._exchange(message, task.seconds)
@@ -219,13 +227,16 @@ class _Worker:
             self._task = None
         if reply is None:
             raise self._explain_end(task, time.monotonic() - began)
-        outcome, value, can_go_on = pickle.loads(reply)
-        self.can_go_on = self.can_go_on and can_go_on
+        self.can_go_on = self.can_go_on and reply[0] == _GOES_ON
+        outcome, value = pickle.loads(memoryview(reply)[1:])
         match outcome:
             case "result":
                 return value
             case "error":
-                raise _make_error(*value)
+                kind, arguments, state = value  # a class may be made from other arguments than those that it shows
+                error = kind.__new__(kind, *arguments)
+                error.__dict__.update(state)
+                raise error
             case "crash":
                 log.error("%s ended a worker process: %s", task.what, value)
                 raise InputError(f"{task.what} cannot be read: the program for it failed", _SMALLER)
@@ -276,13 +287,6 @@ class _Worker:
         return InputError(f"{task.what} cannot be read: it ended the program for it", _SMALLER)
 
 
-def _make_error(kind: type[MassmemError], args: tuple[Any, ...], state: dict[str, Any]) -> MassmemError:
-    """Return an error as it was; its class may be made from other arguments than those that it shows."""
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(state)
-    return error
-
-
 def _write(target: IO[bytes], message: bytes) -> None:
     target.write(_LENGTH.pack(len(message)))
     target.write(message)
@@ -310,30 +314,30 @@ def _serve_calls() -> None:
     def report_crash(kind: type[BaseException], _: BaseException, trace: TracebackType | None) -> None:
         # The message may quote the input, which does not belong into a log.
         where = "".join(traceback.format_tb(trace))
-        _write(target, pickle.dumps(("crash", f"{kind.__name__}\n{where}", False)))
+        _write(target, bytes([not _GOES_ON]) + pickle.dumps(("crash", f"{kind.__name__}\n{where}")))
 
     sys.excepthook = report_crash
     _write(target, b"ready")
     while message := _read(source):
         reply = _call(message, limits)
-        can_go_on = limits.stop()
-        _write(target, pickle.dumps((*reply, can_go_on)))
+        _write(target, bytes([_GOES_ON if limits.stop() else not _GOES_ON]) + reply)
 
 
-def _call(message: bytes, limits: "_Limits") -> tuple[str, Any]:
+def _call(message: bytes, limits: "_Limits") -> bytes:
+    """Return the pickled outcome of a call and what belongs to it."""
     try:
         seconds, function, args = pickle.loads(message)
         limits.start(seconds)
-        result = function(*args)
-        if len(pickle.dumps(result)) > MAX_RESULT:
-            return "failure", f"has too large a result: more than {MAX_RESULT:,} bytes"
+        reply = pickle.dumps(("result", function(*args)))
     except MassmemError as e:
-        return "error", (type(e), e.args, e.__dict__)
+        reply = pickle.dumps(("error", (type(e), e.args, e.__dict__)))
     except MemoryError:
-        return "failure", _TOO_MUCH_MEMORY
+        reply = pickle.dumps(("failure", _TOO_MUCH_MEMORY))
     except RecursionError:
-        return "failure", "is nested too deeply"
-    return "result", result
+        reply = pickle.dumps(("failure", _TOO_DEEP))
+    if len(reply) > MAX_RESULT:
+        return pickle.dumps(("failure", f"has too large a result: more than {MAX_RESULT:,} bytes"))
+    return reply
 
 
 class _Limits:

@@ -98,6 +98,16 @@ async def test_what_cannot_be_sent_is_an_error_of_the_caller():
         await run_isolated(lambda: None, what="it")
 
 
+async def test_what_is_nested_too_deeply_to_be_sent_is_refused():
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InputError, match="it is nested too deeply"):
+        await run_isolated(len, value, what="it")
+    while value:
+        value = value[0]
+
+
 def test_a_library_may_print_and_start_programs():
     assert call_isolated(print_much, what="it") == "printed"
 
