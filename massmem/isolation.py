@@ -21,6 +21,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -40,16 +41,14 @@ _MAX_MEMORY = 1_000_000_000
 """Bytes of address space beyond those that a worker starts with."""
 _TOO_DEEP = "is nested too deeply"
 _TOO_MUCH_MEMORY = f"needs more than {_MAX_MEMORY / 1e9:g} GB of memory"
-_MAX_KEPT_MEMORY = 300_000_000
-"""Bytes of memory at most that a worker may have used once, and takes the next task."""
+_LONG = 1.0
+"""Seconds of work after which a worker is replaced: what it has allocated, and keeps in caches, ends with it."""
 _WORKERS = 2
 _MAX_WAIT = 15.0
 """Seconds that a task waits for a worker, at most."""
 _START_SECONDS = 60.0
 _IDLE_SECONDS = 120.0
 """After which a worker ends."""
-_GOES_ON = 1
-"""First byte of a reply: the worker takes another call. 0: it has used much memory."""
 _LENGTH = struct.Struct(">Q")
 _FAILURES = (OSError, pickle.PickleError, AttributeError, TypeError, ValueError, RuntimeError, MemoryError, ImportError)
 """Of pickling, and of starting a process or a thread: the task's, not the pool's."""
@@ -223,12 +222,13 @@ class _Worker:
         began = time.monotonic()
         self._task = task
         reply = self._exchange(message, task.seconds)
+        seconds = time.monotonic() - began
         with self._lock:
             self._task = None
+            self.can_go_on = self.can_go_on and seconds < _LONG
         if reply is None:
-            raise self._explain_end(task, time.monotonic() - began)
-        self.can_go_on = self.can_go_on and reply[0] == _GOES_ON
-        outcome, value = pickle.loads(memoryview(reply)[1:])
+            raise self._explain_end(task, seconds)
+        outcome, value = pickle.loads(reply)
         match outcome:
             case "result":
                 return value
@@ -238,7 +238,8 @@ class _Worker:
                 error.__dict__.update(state)
                 raise error
             case "crash":
-                log.error("%s ended a worker process: %s", task.what, value)
+                self.can_go_on = False
+                log.error("a worker process failed: %s", value)
                 raise InputError(f"{task.what} cannot be read: the program for it failed", _SMALLER)
             case _:
                 raise InputError(f"{task.what} {value}", _SMALLER)
@@ -259,8 +260,9 @@ class _Worker:
     def end(self) -> int:
         """Kill it, and wait. Return its exit code."""
         self.kill()
-        with self._process:
-            return self._process.wait()
+        with suppress(OSError), self._process:  # what was not written yet has no reader any more
+            pass
+        return self._process.wait()
 
     def _exchange(self, message: bytes, seconds: float) -> bytes | None:
         """Return the reply to a message, None when the process has ended or takes too long. "" waits for its start."""
@@ -281,7 +283,7 @@ class _Worker:
         code = self.end()
         if seconds >= task.seconds or (sys.platform != "win32" and -code in (signal.SIGALRM, signal.SIGXCPU)):
             return InputError(f"{task.what} takes longer than {task.seconds:g} s", _SMALLER)
-        log.error("%s ended a worker process with exit code %s", task.what, code)
+        log.error("a worker process ended with exit code %s", code)
         if sys.platform != "win32" and -code in (signal.SIGABRT, signal.SIGKILL):  # by the allocator, or by the kernel
             return InputError(f"{task.what} {_TOO_MUCH_MEMORY}", _SMALLER)
         return InputError(f"{task.what} cannot be read: it ended the program for it", _SMALLER)
@@ -314,13 +316,14 @@ def _serve_calls() -> None:
     def report_crash(kind: type[BaseException], _: BaseException, trace: TracebackType | None) -> None:
         # The message may quote the input, which does not belong into a log.
         where = "".join(traceback.format_tb(trace))
-        _write(target, bytes([not _GOES_ON]) + pickle.dumps(("crash", f"{kind.__name__}\n{where}")))
+        _write(target, pickle.dumps(("crash", f"{kind.__name__}\n{where}")))
 
     sys.excepthook = report_crash
     _write(target, b"ready")
     while message := _read(source):
         reply = _call(message, limits)
-        _write(target, bytes([_GOES_ON if limits.stop() else not _GOES_ON]) + reply)
+        limits.stop()
+        _write(target, reply)
 
 
 def _call(message: bytes, limits: "_Limits") -> bytes:
@@ -373,14 +376,9 @@ class _Limits:
             fcntl.fcntl(self._source, fcntl.F_SETOWN, os.getpid())
             fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) | os.O_ASYNC)
 
-    def stop(self) -> bool:
-        """Return whether there is memory for another call."""
-        if sys.platform == "win32":
-            return True
-        import fcntl
-        import resource
+    def stop(self) -> None:
+        if sys.platform != "win32":
+            import fcntl
 
-        fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) & ~os.O_ASYNC)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit < _MAX_KEPT_MEMORY
+            fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) & ~os.O_ASYNC)
+            signal.setitimer(signal.ITIMER_REAL, 0)
