@@ -163,11 +163,16 @@ async def read_content(parts: Sequence[ContentPart], most: int, caller: str) -> 
     """
     text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
     files = await asyncio.to_thread(_decode_files, parts, most)
-    attachments: list[Attachment] = []
-    for file, document in zip(files, await read_files(files, caller), strict=True):
+    documents = await read_files(files, caller)
+    if len(text) + sum(len(document.text) for document in documents) > MAX_MESSAGE_LENGTH:
+        raise InputError(f"the question is longer than {MAX_MESSAGE_LENGTH:,} characters", "ask about a part of it")
+    attachments = [attachment for document in documents for attachment in document.attachments]
+    if sum(attachment.file.size for attachment in attachments) > most:
+        raise InputError(f"the files are larger than {most:,} bytes together", "ask about fewer of them")
+    for file, document in zip(files, documents, strict=True):
         text = add_document(text, file.name, document)
-        attachments += document.attachments
-    _check(text, attachments, most)
+    if not text.strip():
+        raise InputError("the question has no text", "add a part of type text")
     return clean_text(text), tuple(attachments)
 
 
@@ -186,15 +191,6 @@ def _decode_files(parts: Sequence[ContentPart], most: int) -> list[File]:
                 name = clean_name(file.filename)
                 files.append(File(read_document, name, _decode(name, file.file_data, most)))
     return files
-
-
-def _check(text: str, attachments: Sequence[Attachment], most: int) -> None:
-    if not text.strip():
-        raise InputError("the question has no text", "add a part of type text")
-    if len(text) > MAX_MESSAGE_LENGTH:
-        raise InputError(f"the question is longer than {MAX_MESSAGE_LENGTH:,} characters", "ask about a part of it")
-    if sum(attachment.file.size for attachment in attachments) > most:
-        raise InputError(f"the files are larger than {most:,} bytes together", "ask about fewer of them")
 
 
 def _decode(name: str, url: str, most: int) -> bytes:
