@@ -126,7 +126,8 @@ class _Pool:
     def submit(self, task: _Task) -> None:
         """Raise BusyError when too many tasks wait."""
         with self._changed:
-            if task.caller is not None and sum(map(len, self._waiting.values())) >= MAX_WAITING:
+            waiting = sum(not other.future.cancelled() for tasks in self._waiting.values() for other in tasks)
+            if task.caller is not None and waiting >= MAX_WAITING:
                 raise BusyError(f"too much is being read at the moment, {task.what} has to wait", _TRY_AGAIN)
             self._waiting.setdefault(task.caller, deque()).append(task)
             self._changed.notify_all()

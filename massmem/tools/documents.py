@@ -92,13 +92,9 @@ def read_file_apart(file: File) -> Document:
 
 def _read_all(files: Sequence[File]) -> list[Document]:
     documents = [file.read(file.name, file.data) for file in files]
-    _require_length(_name_all(files), sum(len(document.text) for document in documents))
+    if sum(len(document.text) for document in documents) > _MAX_TEXT:
+        raise InputError(f"{_name_all(files)}: more than {_MAX_TEXT:,} characters", _ASK_PART)
     return documents
-
-
-def _require_length(name: str, length: int) -> None:
-    if length > _MAX_TEXT:
-        raise InputError(f"{name}: more than {_MAX_TEXT:,} characters", _ASK_PART)
 
 
 def _name_all(files: Sequence[File]) -> str:
@@ -245,7 +241,8 @@ def _read_pages(name: str, data: bytes) -> list[tuple[str, bool]]:
                 raise InputError(f"{name} unpacks to more than {_MAX_CONTENT:,} bytes of drawing", _ASK_PART)
             text = page.extract_text().strip() if content.strip() else ""
             length += len(text)
-            _require_length(name, length)
+            if length > _MAX_TEXT:
+                raise InputError(f"{name}: more than {_MAX_TEXT:,} characters", _ASK_PART)
             pages.append((text, bool(content.strip())))
         return pages
 

@@ -98,7 +98,7 @@ async def test_call_that_cannot_be_sent_is_an_error_of_the_caller():
         await run_isolated(lambda: None, what="it")
 
 
-async def test_what_is_nested_too_deeply_to_be_sent_is_refused():
+async def test_deep_nesting_cannot_be_sent_and_is_refused():
     value: list[Any] = []
     for _ in range(100_000):
         value = [value]
