@@ -54,7 +54,7 @@ from massmem.session.registry import Registry
 from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 from massmem.store.projection import InsertRow, project
-from massmem.tools.documents import read_document
+from massmem.tools.documents import File, read_document, read_files
 
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
@@ -419,7 +419,7 @@ class Eraser:
         data = (await self.store.load_files(session_id, [name])).get(name, b"")
         texts = [data.decode("utf-8", "replace")]
         with suppress(InputError):
-            document = await asyncio.to_thread(read_document, name, data)
+            [document] = await read_files([File(read_document, name, data)])
             texts.append(document.text)
         return any(redactor.mentions(text) for text in texts)
 
