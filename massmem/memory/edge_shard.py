@@ -35,6 +35,7 @@ from qdrant_edge import (
     Memory,
     Modifier,
     Point,
+    PointId,
     Record,
     ScrollRequest,
     UpdateOperation,
@@ -106,7 +107,7 @@ class Shard:
         self._written: set[int] = set()
         self._deleted: list[Filter] = []
         """What was written and deleted since the shard was copied."""
-        self._process: "subprocess.Popen[bytes] | None" = None
+        self._process: subprocess.Popen[bytes] | None = None
         """Writes the copy anew."""
         self._edge: EdgeShard | None = None
         self._tidied = 0
@@ -174,7 +175,7 @@ class Shard:
                 new = EdgeShard.load(str(self._folder / "shard.new"))
                 for where in self._deleted:
                     new.update(UpdateOperation.delete_points_by_filter(where))
-                ids = [*self._written]
+                ids: list[PointId] = [*self._written]
                 for start in range(0, len(ids), PAGE):
                     records = edge.retrieve(ids[start : start + PAGE], True, True)
                     new.update(UpdateOperation.upsert_points([_to_point(record) for record in records]))

@@ -82,7 +82,7 @@ class EdgeIndex(Index):
 
     def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         payloads: dict[int, dict[str, Any]] = {}
-        numbers = [*valid_ids(ids).ids]
+        numbers: list[edge.PointId] = [*valid_ids(ids).ids]
         for start in range(0, len(numbers), _READ_BATCH):
             with self._shard.reading() as shard:
                 records = shard.retrieve(numbers[start : start + _READ_BATCH], True, False)
@@ -111,7 +111,7 @@ class EdgeIndex(Index):
             return {str(hit.value): hit.count for hit in facets.hits}
 
     def delete_matching(self, condition: All, *, erase: bool) -> None:
-        """As Index.delete_matching. With `erase` the whole index is written anew, see Shard: half a minute for 100,000 points."""
+        """As Index.delete_matching. With `erase` the whole index is written anew: half a minute for 100,000 points."""
         self._shard.delete(_to_filter(condition), erase=erase)
 
     def sync(self) -> None:

@@ -103,8 +103,7 @@ def entries(*events: Event) -> list[LogEntry]:
 
 def redact(log: list[LogEntry], statement: str = STATEMENT) -> list[LogEntry]:
     redactor = LogRedactor(Redactor([statement]))
-    for entry in log:
-        redactor.add(entry)
+    redactor.add(log)
     redactor.close()
     return redactor.changed
 
@@ -172,9 +171,8 @@ def message(text: str, number: int) -> MessageRecord:
 
 
 def find(*texts: str, limit: int = 9) -> list[str]:
-    finder = ParaphraseFinder(STATEMENT, Redactor([STATEMENT]).says)
-    for number, text in enumerate(texts):
-        finder.add(message(text, number))
+    finder = ParaphraseFinder(Redactor([STATEMENT]))
+    finder.add(message(text, number) for number, text in enumerate(texts))
     return [paraphrase.sentence for paraphrase in finder.list_best(limit)]
 
 
