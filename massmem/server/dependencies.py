@@ -1,17 +1,22 @@
-"""What routes take from a request: the caller, who is known and within the limits, headers, and content in parts."""
+"""What routes take from a request: the caller, who is known and within the limits, headers, and content in parts.
+
+Who calls is checked before what is said: `CheckedRoute` knows the caller before it reads a byte of the body.
+"""
 
 import asyncio
 import re
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import uuid4
 
-from fastapi import Depends, Header, Path, Request
+from fastapi import Depends, Header, Path, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.openapi.models import HTTPBearer
+from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 
 from massmem.core.attachments import Attachment, clean_name, name_attachments
@@ -84,13 +89,6 @@ def get_service(request: Request) -> Service:
     return service
 
 
-class _BearerToken(SecurityBase):
-    """Describes the token in the OpenAPI description."""
-
-    scheme_name = "HTTPBearer"
-    model = HTTPBearer(bearerFormat="JWT", description="An API key, or a JSON Web Token; its subject is the user.")
-
-
 async def authorize(request: Request) -> Caller:
     """Return the caller. Raise Unauthorized, or RetryLater when it sends too many requests."""
     service = get_service(request)
@@ -109,24 +107,52 @@ async def _authenticate(request: Request, service: Service) -> User:
     return User(None) if visitors.admits(cookie) else await service.authenticate([f"Bearer {cookie}"])
 
 
-class _AuthorizeCaller(_BearerToken):
-    async def __call__(self, request: Request) -> Caller:
-        """Raises as `authorize`."""
-        return await authorize(request)
+class _Guard(SecurityBase):
+    """Gives a route what `CheckedRoute` has found out before. Describes the token in the OpenAPI description."""
+
+    scheme_name = "HTTPBearer"
+    model = HTTPBearer(bearerFormat="JWT", description="An API key, or a JSON Web Token; its subject is the user.")
+
+    def __init__(self, check: Callable[[Request], Coroutine[Any, Any, Any]]) -> None:
+        """check: raises for a request that is refused; returns what the route is given."""
+        self.check = check
+
+    async def __call__(self, request: Request) -> Any:
+        return request.state.admitted
 
 
-class _AuthorizeScraper(_BearerToken):
-    async def __call__(self, request: Request) -> Service:
-        """Return the service to whoever may read figures of all users. Raise Unauthorized, Forbidden."""
-        service = get_service(request)
-        user = await service.authenticate(request.headers.getlist("authorization"))
-        if not user.scopes & {"admin", "metrics"}:
-            raise Forbidden("metrics")
-        return service
+class CheckedRoute(APIRoute):
+    """A route that knows who calls it, and that they may, before it reads a byte of the body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, guard = super().get_route_handler(), _find_guard(self.dependant)
+
+        async def check_and_handle(request: Request) -> Response:
+            if guard is not None:
+                request.state.admitted = await guard.check(request)
+            return await handle(request)
+
+        return check_and_handle
 
 
-Authorized = Annotated[Caller, Depends(_AuthorizeCaller())]
-Scraper = Annotated[Service, Depends(_AuthorizeScraper())]
+def _find_guard(dependant: Dependant) -> _Guard | None:
+    """Return the guard among what a route depends on; None: it is public."""
+    if isinstance(dependant.call, _Guard):
+        return dependant.call
+    return next(filter(None, map(_find_guard, dependant.dependencies)), None)
+
+
+async def _admit_scraper(request: Request) -> Service:
+    """Return the service to whoever may read figures of all users. Raise Unauthorized, Forbidden."""
+    service = get_service(request)
+    user = await service.authenticate(request.headers.getlist("authorization"))
+    if not user.scopes & {"admin", "metrics"}:
+        raise Forbidden("metrics")
+    return service
+
+
+Authorized = Annotated[Caller, Depends(_Guard(authorize))]
+Scraper = Annotated[Service, Depends(_Guard(_admit_scraper))]
 SessionPath = Annotated[str, Path(description="The conversation.", examples=["user-123-support-chat"])]
 IdempotencyKey = Annotated[
     str | None,

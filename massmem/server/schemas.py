@@ -54,13 +54,10 @@ class OpenAIError(Body):
     message: Annotated[str, Field(examples=["there is no model massmem/sales"])]
     type: Annotated[str, Field(examples=["invalid_request_error"])]
     param: Annotated[str | None, Field(examples=["model"])] = None
-    """The field that is not valid."""
     code: Annotated[str | None, Field(examples=["model_not_found"])] = None
 
 
 class OpenAIProblem(Body):
-    """The body of every response below /v1 that is not a success."""
-
     error: OpenAIError
 
 
@@ -99,8 +96,6 @@ Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX
 
 
 class ChatRequest(Body):
-    """A question, or a reply to what the agents asked for."""
-
     message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
@@ -111,8 +106,6 @@ class ChatRequest(Body):
 
 
 class QueryRequest(Body):
-    """A question, or a reply to what the agents asked for."""
-
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
@@ -125,7 +118,6 @@ class Answer(Body):
     status: Literal["completed", "waiting", "abandoned"]
     """completed: answered; waiting: the user is asked for a value; abandoned: cancelled by the user."""
     waiting_for_param: Annotated[str | None, Field(examples=["order_id"])]
-    """The name of the value that the user is asked for."""
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     """The name of the agent whose answer won; of one without a name its id."""
     agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
@@ -148,7 +140,6 @@ class ChatAnswer(Answer):
     response: Annotated[str, Field(examples=[_ANSWER])]
     """The final answer, or what the user is asked for."""
     turn: Annotated[int, Field(examples=[1])]
-    """The number of the turn in the conversation, from 1."""
 
 
 class QueryAnswer(Answer):
@@ -161,46 +152,34 @@ class QueryAnswer(Answer):
 
 
 class HistoryMessage(Body):
-    """A question or a final answer."""
-
     role: Literal["user", "assistant", "system"]
     content: Annotated[str, Field(examples=[_ANSWER])]
     confidence: Annotated[float | None, Field(examples=[0.67])] = None
-    """Of an answer: the share of the agents that stand behind it, 0 to 1."""
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
-    """Of an answer: the name of the agent whose answer won."""
     agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
     timestamp: datetime
 
 
 class History(Body):
-    """The newest messages of a conversation, oldest first."""
-
     session_id: Annotated[str, Field(examples=[_SESSION])]
     messages: list[HistoryMessage]
     count: int
 
 
 class ConversationMessage(Body):
-    """A question or a final answer."""
-
     role: Literal["user", "assistant", "system"]
     content: Annotated[str, Field(examples=[_ANSWER])]
     timestamp: datetime
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
-    """Of an answer: the name of the agent whose answer won."""
     citations: list[str] | None = None
     """For older clients; empty."""
 
 
 class Conversation(Body):
-    """A conversation: questions and final answers, oldest first."""
-
     success: Literal[True] = True
     session_id: Annotated[str, Field(examples=[_SESSION])]
     messages: list[ConversationMessage]
     agents_used: Annotated[list[str], Field(examples=[["Researcher"]])]
-    """The names of the agents that answered, in the order of their first answers."""
     created_at: datetime
     message_count: int
 
@@ -213,12 +192,9 @@ class ListedConversation(Body):
     last_activity: datetime
     message_count: int
     agents_used: Annotated[list[str], Field(examples=[["Researcher"]])]
-    """The names of the agents that answered, in the order of their first answers."""
 
 
 class ConversationList(Body):
-    """A page of the user's conversations, the last used first."""
-
     success: Literal[True] = True
     sessions: list[ListedConversation]
     total_sessions: int
@@ -227,8 +203,6 @@ class ConversationList(Body):
 
 
 class MemoryMessage(Body):
-    """A question or a final answer."""
-
     role: Literal["system", "user", "assistant"]
     content: Annotated[str, Field(examples=[_ANSWER])]
     timestamp: Milliseconds
@@ -247,8 +221,6 @@ class MemoryAnswer(Body):
 
 
 class MemoryList(Body):
-    """The ids of the user's conversations."""
-
     success: Literal[True] = True
     data: Annotated[list[str], Field(examples=[[_SESSION]])]
     """The last used first."""
@@ -262,10 +234,8 @@ class Cleared(Body):
 class Stats(Body):
     activeConversations: int
     totalMessages: int
-    """Questions and final answers in all of them."""
     averageMessagesPerConversation: int
     usingRedis: bool
-    """True: the conversations are stored in Redis."""
     durable: bool
     """False: the conversations end with the process."""
 
@@ -281,6 +251,5 @@ class Health(Body):
 
 class Readiness(Body):
     status: Literal["ready", "not ready"]
-    """Whether requests should be sent here."""
     checks: Annotated[dict[str, str], Field(examples=[{"store": "ok", "vectors": "ok", "provider": "ok"}])]
     """By name: ok, or what is missing."""

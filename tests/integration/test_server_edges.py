@@ -91,6 +91,23 @@ def test_body_of_every_route_that_takes_one_is_limited_in_size_and_time(service:
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
 
 
+@pytest.mark.parametrize("path", [*POSTS, "/api/v1/files/check?name=a"])
+@pytest.mark.parametrize("token", ["", "mm_wrong"])
+def test_who_has_no_key_is_refused_before_the_body_is_read(service: Service, path: str, token: str) -> None:
+    key = f"authorization: Bearer {token}\r\n" if token else ""
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\n{key}content-type: application/json\r\ncontent-length: 3000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), 20) as client:
+        client.sendall(head.encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 401")  # nothing of the body was sent
+        client.sendall(b"[" * 3_000_000 + b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        reply = b""
+        while b'{"status":"ok"}' not in reply:  # the body is read over: the connection goes on
+            piece = client.recv(100_000)
+            assert piece
+            reply += piece
+    assert requests.post(service.url + path, data=b"x" * 3_000_000, timeout=30).status_code == 401
+
+
 ODD_BODIES = (
     b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"token": 1}', b'{"token": ""}', b'{"token": "\\ud800"}',
     b'{"token": "a\\u0000\\r\\nb"}', b'{"token": "' + b"x" * 10_000 + b'"}', b"[" * 50_000,

@@ -76,7 +76,6 @@ class CouncilAnswer(BaseModel):
     status: Literal["completed", "limit", "waiting", "abandoned"]
     """waiting: ask the user, and give the reply to ask_council as the next question of this session."""
     agent: str | None = None
-    """Whose answer won."""
     confidence: float | None = None
     """The share of the agents that stand behind the answer, 0 to 1."""
     agreement: str = ""
@@ -94,7 +93,6 @@ class FoundMemory(BaseModel):
 
 class SearchResult(BaseModel):
     memories: list[FoundMemory]
-    """The best ones first."""
 
 
 class SessionEntry(BaseModel):
@@ -107,26 +105,22 @@ class SessionEntry(BaseModel):
 
 class SessionList(BaseModel):
     sessions: list[SessionEntry]
-    """The last used first."""
 
 
 class SessionMessage(BaseModel):
     role: Literal["user", "assistant"]
     text: str
     agent: str = ""
-    """Of an answer: whose answer won."""
     created_at: datetime
 
 
 class SessionMessages(BaseModel):
     session_id: str
     messages: list[SessionMessage]
-    """Questions and final answers, oldest first."""
 
 
 class Noted(BaseModel):
     session_id: str
-    """The session that the note is in."""
 
 
 def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:

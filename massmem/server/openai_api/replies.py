@@ -26,8 +26,6 @@ _MODEL = "massmem/default"
 
 
 class ModelEntry(Body):
-    """A team, or one of its agents."""
-
     id: Annotated[str, Field(examples=[_MODEL])]
     object: Literal["model"] = "model"
     created: int = 0
@@ -42,17 +40,13 @@ class ModelList(Body):
 
 class PromptDetails(Body):
     cached_tokens: int
-    """Tokens that providers read from their caches."""
 
 
 class CompletionDetails(Body):
     reasoning_tokens: int
-    """Tokens that models thought with."""
 
 
 class ChatUsage(Body):
-    """Tokens of all requests of the turn, of all agents."""
-
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -88,14 +82,11 @@ class ChatCompletion(Body):
 
 class InputDetails(Body):
     cached_tokens: int
-    """Tokens that providers read from their caches."""
     cache_write_tokens: int = 0
     """Tokens that providers put into their caches."""
 
 
 class ResponseUsage(Body):
-    """Tokens of all requests of the turn, of all agents."""
-
     input_tokens: int
     input_tokens_details: InputDetails
     output_tokens: int
@@ -109,14 +100,10 @@ class SummaryText(Body):
 
 
 class ReasoningItem(Body):
-    """What the council did."""
-
     id: str
     type: Literal["reasoning"] = "reasoning"
     summary: list[SummaryText]
-    """A line for each step."""
     status: Literal["in_progress", "completed"] = "completed"
-    """Whether more follows."""
 
 
 class OutputText(Body):
@@ -137,7 +124,6 @@ class MessageItem(Body):
 
 class IncompleteDetails(Body):
     reason: Literal["max_output_tokens"] = "max_output_tokens"
-    """The limit of tokens."""
 
 
 class Response(Body):
@@ -151,13 +137,11 @@ class Response(Body):
     error: None = None
     """Always null: an error is a response of its own."""
     incomplete_details: IncompleteDetails | None = None
-    """Why the end of the answer is missing."""
     instructions: None = None
     metadata: dict[str, str] = Field(default_factory=dict[str, str])
     """`session_id`: the conversation."""
     model: Annotated[str, Field(examples=[_MODEL])]
     output: list[ReasoningItem | MessageItem]
-    """What the council did, and the answer."""
     parallel_tool_calls: bool = False
     previous_response_id: str | None = None
     tool_choice: Literal["none"] = "none"

@@ -55,8 +55,6 @@ _Count = Annotated[int, Field(ge=1, le=2**31)]
 
 
 class InputMessage(Body):
-    """A message of the conversation."""
-
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     """Who speaks. What tools returned is left out: the council cannot call the client's tools."""
     content: _Content | None = None
@@ -64,17 +62,13 @@ class InputMessage(Body):
 
 
 class StreamOptions(Body):
-    """What a stream has besides text."""
-
     include_usage: bool = False
-    """The last chunk has the usage."""
 
 
 class _CouncilRequest(Body):
     model: Annotated[str, Field(max_length=300, examples=["massmem"])]
     """`massmem/TEAM`, or `massmem/TEAM/AGENT` for one agent's model alone; see `/v1/models`."""
     stream: bool | None = None
-    """Send the answer in chunks, as server-sent events."""
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     """For one agent alone; those of a council have their own."""
     tool_choice: Any = None
@@ -84,13 +78,10 @@ class _CouncilRequest(Body):
 
 
 class ChatCompletionRequest(_CouncilRequest):
-    """A conversation to go on with."""
-
     messages: Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     """The conversation; the last message is the user's."""
     stream_options: StreamOptions | None = None
     max_tokens: _Count | None = None
-    """Length of the answer, at most."""
     max_completion_tokens: _Count | None = None
     stop: _Stop | Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | None = None
     """The answer ends before any of these texts."""
@@ -110,15 +101,11 @@ class InputItem(Body):
 
 
 class TextSettings(Body):
-    """The form of the answer."""
-
     format: dict[str, Any] | None = None
     """`json_schema` or `json_object`: the answer is a JSON value."""
 
 
 class ResponseRequest(_CouncilRequest):
-    """A conversation to go on with."""
-
     input: _String | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES)]
     """The question, or the conversation with it at its end."""
     instructions: _String | None = None
@@ -126,7 +113,6 @@ class ResponseRequest(_CouncilRequest):
     previous_response_id: Annotated[str | None, Field(max_length=300)] = None
     """Go on with the conversation of this response."""
     max_output_tokens: _Count | None = None
-    """Length of the answer, at most."""
     text: TextSettings | None = None
 
 

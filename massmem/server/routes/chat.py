@@ -14,7 +14,7 @@ from sse_starlette import EventSourceResponse
 
 from massmem.core.records import EVERYBODY, MessageRecord
 from massmem.server.conversations import list_agents
-from massmem.server.dependencies import Authorized, Caller, IdempotencyKey, LastEventId, SessionPath
+from massmem.server.dependencies import Authorized, Caller, CheckedRoute, IdempotencyKey, LastEventId, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import (
     ANSWERS,
@@ -50,9 +50,9 @@ from massmem.server.schemas import (
 from massmem.server.turns import NumberedEvent
 from massmem.session.owners import public_session_id
 
-_chat = APIRouter(prefix="/api/v1/chat", tags=["chat"])
-_conversations = APIRouter(prefix="/api", tags=["conversations"])
-_memory = APIRouter(prefix="/api/ai-memory", tags=["ai-memory"])
+_chat = APIRouter(route_class=CheckedRoute, prefix="/api/v1/chat", tags=["chat"])
+_conversations = APIRouter(route_class=CheckedRoute, prefix="/api", tags=["conversations"])
+_memory = APIRouter(route_class=CheckedRoute, prefix="/api/ai-memory", tags=["ai-memory"])
 
 
 @_chat.post("", responses=ANSWERS)

@@ -9,14 +9,14 @@ from pydantic import Field
 from massmem.core.prompts import build_system_prompt
 from massmem.core.records import MessageRecord
 from massmem.memory.tokens import Buffer
-from massmem.server.dependencies import Authorized, SessionPath
+from massmem.server.dependencies import Authorized, CheckedRoute, SessionPath
 from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import Body
 from massmem.session.history import AgentContext
 from massmem.session.session import Session
 from massmem.session.team import Team
 
-router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
+router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
 MAX_TEXT = 20_000
 """Characters of a part that are returned."""
@@ -40,7 +40,6 @@ class ContextPart(Body):
     text: str
     """What the model is sent, or its beginning."""
     length: int
-    """Characters of the whole text."""
 
 
 class Compression(Body):
@@ -63,14 +62,11 @@ class ContextEntry(Body):
     """The share of the window at which the prompt is compressed; null: only when the provider refuses."""
     tokens: int
     parts: list[ContextPart]
-    """In the order in which they are sent."""
     compression: Compression | None
-    """Of the newest summary; null: there is none."""
 
 
 class ContextView(Body):
     agents: list[ContextEntry]
-    """In the order of the configuration."""
 
 
 @router.post("/sessions/{session_id}/context")

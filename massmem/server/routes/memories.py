@@ -14,14 +14,14 @@ from massmem.core.events import now
 from massmem.core.records import is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.memory.quoting import find_author
-from massmem.server.dependencies import Authorized, Caller
+from massmem.server.dependencies import Authorized, Caller, CheckedRoute
 from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 from massmem.session.erasure import Receipt
 from massmem.session.memories import MAX_MEMORY_LENGTH, Memories, View
 from massmem.session.owners import public_session_id
 
-router = APIRouter(prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
+router = APIRouter(route_class=CheckedRoute, prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
 
 _COUNTED = 20_000
 """Memories that are counted by agent and day, the newest."""
@@ -42,8 +42,6 @@ MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_LENGTH, pa
 
 
 class MemoryEntry(Body):
-    """A memory: a passage of a message, or a fact."""
-
     id: str
     short_id: str
     """What people call it by; every route takes it, too."""
@@ -77,16 +75,12 @@ class MemoryEntry(Body):
 
 
 class MemoryPage(Body):
-    """Memories, the newest first."""
-
     memories: list[MemoryEntry]
     notice: str
     """Why the index was not used; empty: it was."""
 
 
 class MemoryHits(Body):
-    """What an agent recalls, the best first."""
-
     memories: list[MemoryEntry]
     """The memories; pinned ones first, whatever the words."""
     beyond: list[MemoryEntry]
@@ -100,8 +94,6 @@ class MemoryHits(Body):
 
 
 class Value(Body):
-    """A value and the time in which it held."""
-
     value: str
     since: datetime
     """When it was said first."""
@@ -115,25 +107,18 @@ class Value(Body):
 
 
 class Topic(Body):
-    """An attribute of something, and the values that it had."""
-
     subject: str
     """Of what; user: the user."""
     attribute: str
     values: list[Value]
-    """The earliest first."""
 
 
 class MemoryHistory(Body):
     topics: list[Topic]
-    """The one that fits best first."""
 
 
 class Source(Body):
-    """A message that a memory comes from."""
-
     seq: int
-    """Its number in the log of the session."""
     turn: int
     agent: str | None
     """Who said it; null: the user."""
@@ -166,7 +151,6 @@ class MemoryDetails(Body):
     changes: list[Change]
     """What the user changed of it, the earliest first."""
     sources: list[Source]
-    """The messages that it comes from."""
 
 
 class Forgotten(Body):
@@ -180,7 +164,6 @@ class Forgotten(Body):
 
 class AgentMemories(Body):
     agent_id: str
-    """The agent; user: the user."""
     episodes: int
     facts: int
 
@@ -189,12 +172,9 @@ class DayMemories(Body):
     day: str
     """YYYY-MM-DD, in UTC."""
     agents: dict[str, int]
-    """Memories by agent."""
 
 
 class Queue(Body):
-    """What is still to be recorded, of all users."""
-
     pending: int
     done: int
     failed: int

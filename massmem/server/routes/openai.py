@@ -18,7 +18,7 @@ from massmem.core.errors import ContextOverflow, UnknownSessionError
 from massmem.core.messages import ChatMessage, ChatRequest, FinishChunk, ReasoningChunk, RetryChunk, TextChunk
 from massmem.core.prompts import build_system_prompt
 from massmem.providers.base import ChatProvider
-from massmem.server.dependencies import Authorized, Caller
+from massmem.server.dependencies import Authorized, Caller, CheckedRoute
 from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
 from massmem.server.openai_api import replies
 from massmem.server.openai_api.pieces import Finish, Pieces, Progress, Words, limit_words, read_turn
@@ -43,7 +43,7 @@ from massmem.turn.budget import Budget
 
 T = TypeVar("T")
 
-router = APIRouter(prefix="/v1", tags=["openai"], responses=OPENAI_PROBLEMS)
+router = APIRouter(route_class=CheckedRoute, prefix="/v1", tags=["openai"], responses=OPENAI_PROBLEMS)
 
 _MODEL_PREFIX = "massmem"
 """Alone it is the team of `massmem serve`."""

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from massmem.core.errors import MassmemError
-from massmem.server.dependencies import Authorized, Scraper
+from massmem.server.dependencies import Authorized, CheckedRoute, Scraper
 from massmem.server.errors import PROBLEMS
 from massmem.server.metrics import CONTENT_TYPE
 from massmem.server.schemas import Health, Problem, Readiness
 from massmem.server.service import Service
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(route_class=CheckedRoute, tags=["operations"])
 
 _NO_SCOPE: dict[str, Any] = {"model": Problem, "description": "The token lacks the scope metrics"}
 _ROOM = 1_000_000

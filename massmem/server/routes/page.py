@@ -12,10 +12,10 @@ from starlette.types import Scope
 
 from massmem.core.errors import InputError
 from massmem.server.auth import MAX_COOKIE_LENGTH, MAX_TOKEN_LENGTH, Visitors, is_from_page, read_cookie, set_cookie
-from massmem.server.dependencies import get_service
+from massmem.server.dependencies import CheckedRoute, get_service
 from massmem.server.errors import Unauthorized
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=CheckedRoute, include_in_schema=False)
 
 FOLDER = Path(__file__).parents[1] / "page"
 PATH = "/page"

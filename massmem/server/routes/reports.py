@@ -19,14 +19,14 @@ from massmem.core.events import now
 from massmem.core.insights import AgentKey, Figures, name_teams
 from massmem.core.records import ListedSession, SessionFilter
 from massmem.core.transcript import TurnTranscript
-from massmem.server.dependencies import Authorized, Caller
+from massmem.server.dependencies import Authorized, Caller, CheckedRoute
 from massmem.server.errors import PROBLEMS, Forbidden
 from massmem.server.schemas import Body, Problem
 from massmem.store.lookup import read_transcript
 from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
-router = APIRouter(prefix="/api/v1", tags=["figures"], responses=PROBLEMS)
+router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["figures"], responses=PROBLEMS)
 
 MOST_SESSIONS = 300
 """Sessions that are read, the last used."""
@@ -71,9 +71,7 @@ class FiguresView(Body):
     is_cut: bool
     """There are more turns in this time; those of the sessions that were used last were read."""
     recalls: int
-    """Prompts that held memories."""
     without_recall: int
-    """Prompts that held none."""
 
 
 @router.get("/figures")
@@ -165,7 +163,6 @@ _MOST_BYTES = 5_000_000
 
 class EvaluationList(Body):
     reports: list[SavedReport]
-    """The newest first."""
 
 
 @router.get("/evaluations", responses={403: _NO_SCOPE})

@@ -22,7 +22,7 @@ from massmem.core.records import ListedSession, MessageRecord, SessionFilter, Se
 from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
-from massmem.server.dependencies import Authorized, SessionPath
+from massmem.server.dependencies import Authorized, CheckedRoute, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
@@ -32,7 +32,7 @@ from massmem.session.owners import public_session_id
 from massmem.store.lookup import require_turn
 from massmem.tools.documents import read_document
 
-router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
+router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
 MAX_TEXT = 50_000
 """Characters of a message in a list; the rest is read with the message itself."""
@@ -91,17 +91,13 @@ class TeamEntry(Body):
     name: str | None
     """What requests call it; empty: the default; null: none can name it."""
     agents: list[AgentEntry]
-    """In the order of the configuration."""
 
 
 class About(Body):
-    """Who is asking, and who can be asked."""
-
     user: str | None
     """The owner of the sessions; null: the user of this machine."""
     version: str
     teams: list[TeamEntry]
-    """The default comes first."""
     remembers: bool
     """What is said becomes memories."""
     max_file_size: int
@@ -127,8 +123,6 @@ class SessionEntry(Body):
 
 
 class SessionList(Body):
-    """A page of the sessions of the user, the last used first."""
-
     sessions: list[SessionEntry]
     total: int
 
@@ -149,26 +143,20 @@ class TextEntry(Body):
 
 
 class CheckedFile(Body):
-    """A file that can be attached to a question."""
-
     name: str
     kind: Literal["text", "seen"]
     """text: its text is added to the question; seen: models see it as it looks."""
     length: int
-    """Characters of its text."""
 
 
 class SessionMessage(Body):
     """A question, a reply to the agents, a note or a final answer."""
 
     seq: int
-    """Its number in the log."""
     turn: int
-    """Its turn; 0: it stands between turns."""
     role: Literal["user", "assistant"]
     agent_id: str | None
     agent: str | None
-    """What people are shown for that agent."""
     text: str
     """The text, or its beginning; of a question without the texts of files."""
     length: int
@@ -185,7 +173,6 @@ class SessionMessage(Body):
     """The message was the reply to a question for the value with this name, and is not shown."""
     confidence: float | None
     escalated: bool
-    """Of an answer: the agents were too much at odds."""
     agreement: str
     """Of an answer: what is known of how far the agents agree, one sentence; empty: nothing."""
     files: list[FileEntry]
@@ -194,7 +181,6 @@ class SessionMessage(Body):
 
 class TurnEntry(Body):
     turn: int
-    """Its number, from 1."""
     status: str
     """running, completed, failed, interrupted, waiting, abandoned or undone."""
     winner: str | None
@@ -209,11 +195,9 @@ class SessionPart(Body):
     """The newest, or those before `before`, oldest first."""
     turns: list[TurnEntry]
     has_older: bool
-    """There are messages before these."""
     follow_after: int | None
     """A turn is under way: follow its events from this number on; null: none is."""
     team: TeamEntry
-    """Who answers the next question."""
     note: str
     """What to know before it is asked: another team goes on, and why; empty: the same one does."""
 
@@ -230,8 +214,6 @@ class NewTitle(Body):
 
 
 class ForkRequest(Body):
-    """How much of a session to copy."""
-
     turn: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The last turn that is copied; left out: the last one that has ended."""
     before: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
@@ -241,8 +223,6 @@ class ForkRequest(Body):
 
 
 class ImportedSession(Body):
-    """What became of a conversation of the export."""
-
     session_id: str
     """Its session; the same for every export of the conversation."""
     title: str
@@ -265,21 +245,17 @@ class ImportedSessions(Body):
 
 
 class SearchHit(Body):
-    """A message that has words of the query."""
-
     session_id: str
     title: str
     turn: int
     role: Literal["user", "assistant", "tool"]
     agent: str | None
-    """Of an agent: what people are shown for it."""
     excerpt: str
     created_at: datetime
 
 
 class SearchHits(Body):
     hits: list[SearchHit]
-    """The best first."""
 
 
 @router.get("/about")
