@@ -35,7 +35,6 @@ from qdrant_edge import (
     Memory,
     Modifier,
     Point,
-    PointId,
     Record,
     ScrollRequest,
     UpdateOperation,
@@ -175,9 +174,9 @@ class Shard:
                 new = EdgeShard.load(str(self._folder / "shard.new"))
                 for where in self._deleted:
                     new.update(UpdateOperation.delete_points_by_filter(where))
-                ids: list[PointId] = [*self._written]
+                ids = [*self._written]
                 for start in range(0, len(ids), PAGE):
-                    records = edge.retrieve(ids[start : start + PAGE], True, True)
+                    records = edge.retrieve([*ids[start : start + PAGE]], True, True)
                     new.update(UpdateOperation.upsert_points([_to_point(record) for record in records]))
                 new.flush()
                 new.close()

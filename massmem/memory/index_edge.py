@@ -82,10 +82,10 @@ class EdgeIndex(Index):
 
     def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         payloads: dict[int, dict[str, Any]] = {}
-        numbers: list[edge.PointId] = [*valid_ids(ids).ids]
+        numbers = [*valid_ids(ids).ids]
         for start in range(0, len(numbers), _READ_BATCH):
             with self._shard.reading() as shard:
-                records = shard.retrieve(numbers[start : start + _READ_BATCH], True, False)
+                records = shard.retrieve([*numbers[start : start + _READ_BATCH]], True, False)
                 payloads |= {_id(record): record.payload or {} for record in records}
         return payloads
 
