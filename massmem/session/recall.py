@@ -282,7 +282,7 @@ class SessionMemory:
 
     def _notify(self, text: str) -> None:
         if text not in self._past_notices:
-            log.warning("%s", text)
+            log.warning("%s", text.partition(": ")[0])  # the rest may quote a user
             self._past_notices.add(text)
             self._notices.append(text)
 

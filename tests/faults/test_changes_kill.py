@@ -25,7 +25,7 @@ from tests.support.verdict import check
 
 TURNS = 3
 SESSION, OTHER = "session_20260101_100000", "session_20260101_110000"
-LONGEST = 0.6
+LONGEST = 1.0
 """Seconds after its start in which a command is killed; adapted to how long it takes here."""
 NEW = "The barn owl of the mill is called Quillon."
 EXPORTED = [
@@ -137,7 +137,7 @@ def test_change_that_was_killed_is_made_once_or_not_at_all(user: User, kind: str
         child.join(random.Random(round_).uniform(0, longest))
         lines = child.kill()
         is_whole = child.exit_code != -signal.SIGKILL
-        longest *= 0.8 if is_whole else 1.1
+        longest *= 0.7 if is_whole else 1.3
         counts["whole"] += is_whole
         counts.update(find_wrong(kind, user, is_whole=is_whole, lines=lines))
     check(f"{kind}, {times} kills", counts, "twice")
