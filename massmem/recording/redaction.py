@@ -61,11 +61,11 @@ class Statement:
     def parse(cls, text: str) -> "Statement":
         return cls(text, list_stems(text) - _EVERYBODY, _find_names(text), _compile(text))
 
-    def may_be_in(self, folded: str) -> bool:
-        """Return, at once, whether a folded text has enough of its words to say it."""
+    def may_be_in(self, folded: str, stems: frozenset[str]) -> bool:
+        """Return, at once, whether a folded text with these stems has enough of its words to say it."""
         if not self.stems:
             return normalize_fact(self.text).split()[0] in folded
-        return sum(stem in folded for stem in self.stems) >= SAME_WORDS * len(self.stems)
+        return len(self.stems & stems) >= SAME_WORDS * len(self.stems)
 
     def is_like(self, stems: frozenset[str], names: frozenset[str]) -> bool:
         """Return whether a sentence with these stems says it in nearly the same words. names: as in Statement."""
@@ -83,6 +83,7 @@ class Redactor:
         self.statements = [
             Statement.parse(sentence) for sentence in dict.fromkeys(sentences) if normalize_fact(sentence)
         ]
+        self.stems = frozenset(stem for statement in self.statements for stem in statement.stems)
         self.removed: set[str] = set()
         """Sentences that were taken out, as they stood there."""
 
@@ -98,7 +99,8 @@ class Redactor:
 
     def _choose(self, folded: str) -> list[Statement]:
         """Return the statements that a folded text may say."""
-        return [statement for statement in self.statements if statement.may_be_in(folded)]
+        stems = frozenset(stem for stem in self.stems if stem in folded)
+        return [statement for statement in self.statements if statement.may_be_in(folded, stems)]
 
     def mentions(self, text: str) -> bool:
         """Return whether there is something in the text to take out."""
@@ -326,7 +328,6 @@ class ParaphraseFinder:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._stems = [*dict.fromkeys(statement.stems for statement in redactor.statements if statement.stems)]
-        self._all_stems = frozenset(stem for stems in self._stems for stem in stems)
         self._counts: Counter[str] = Counter()
         self._messages = 0
         self._sentences: dict[frozenset[str], list[tuple[MessageRecord, str]]] = {}
@@ -341,10 +342,10 @@ class ParaphraseFinder:
     def _add(self, message: MessageRecord) -> None:
         self._messages += 1
         folded = message.content.casefold()
-        shared = [stem for stem in self._all_stems if stem in folded]
+        shared = [stem for stem in self._redactor.stems if stem in folded]
         self._counts.update(shared)
         for sentence in list_sentences(message.content) if shared else ():
-            same = self._all_stems & list_stems(sentence)
+            same = self._redactor.stems & list_stems(sentence)
             similar = self._sentences.setdefault(same, [])
             if same and len(similar) < _MAX_OF_A_KIND and not self._redactor.says(sentence):
                 similar.append((message, sentence))
@@ -359,7 +360,7 @@ class ParaphraseFinder:
 
     def list_best(self, limit: int) -> Sequence[Paraphrase]:
         """Return the sentences that share most with one of the statements, best first."""
-        weights = {stem: log(1 + self._messages / (1 + self._counts[stem])) for stem in self._all_stems}
+        weights = {stem: log(1 + self._messages / (1 + self._counts[stem])) for stem in self._redactor.stems}
         whole = {stems: sum(weights[stem] for stem in stems) or 1.0 for stems in self._stems}
         paraphrases: list[Paraphrase] = []
         for same, sentences in self._sentences.items():
