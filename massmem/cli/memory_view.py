@@ -284,6 +284,7 @@ def print_receipt(receipt: Receipt) -> None:
             notify(f"it is still in {path}")
         if not checks.bytes_erased:
             notify("parts of it may remain in the free space of the database, which is very large or read by a process")
+            notify("the next forgetting or deletion removes them")
     for near in receipt.near:
         notify(f"left, it may say the same in other words: {near.session_id} turn {near.turn}, {_name_memory(near)}")
     if ids := [shorten_id(near.memory_id) for near in receipt.near if near.memory_id]:

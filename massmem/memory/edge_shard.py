@@ -164,7 +164,8 @@ class Shard:
             self._deleted.clear()
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(self._folder / "shard", copy)
-            code = f"from {__name__} import rewrite_copy; rewrite_copy({str(self._folder)!r}, {self._dims})"
+            name = rewrite_copy.__name__
+            code = f"from {__name__} import {name}; {name}({str(self._folder)!r}, {self._dims})"
             process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self._process = process
         try:

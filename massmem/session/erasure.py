@@ -154,8 +154,8 @@ class Receipt:
         return {"complete": self.checks.is_clean, **values}
 
 
-_BEGUN, _AGAIN, _LEFT = ".begun", ".again", ".left"
-"""Endings of marks: somebody forgets; somebody finishes what was cut off; it has ended, and bytes were left."""
+_BEGUN, _AGAIN = ".begun", ".again"
+"""Endings of marks: somebody forgets; somebody finishes what was cut off."""
 _MAX_STATEMENTS = 200
 """Sentences that are looked for: each sentence of the log is compared with all of them."""
 _MAX_ASKED = 20
@@ -232,7 +232,7 @@ class Eraser:
     """The working directory, in which debug files may be."""
     store: SessionStore
     memory: "IndexedMemory"
-    owner: Owner | Everybody
+    owner: Owner
 
     async def read_orders(self, memory_ids: Sequence[str], texts: Sequence[str]) -> list[Order]:
         """Return what the memories with these ids say, and the texts, as orders to be carried out one by one.
@@ -247,12 +247,10 @@ class Eraser:
             if len(sentences) > _MAX_STATEMENTS:
                 raise InputError(f"the text has more than {_MAX_STATEMENTS} sentences", "forget it in several parts")
         among = await self._select()
-        earlier = [memory_id for path in self._list_left() for memory_id in path.read_text("utf-8").split()]
-        memory_ids = await resolve_ids(self.memory, memory_ids, among, earlier)
+        memory_ids = await resolve_ids(self.memory, memory_ids, among)
         selection = replace(among, ids=memory_ids)
         memories: Sequence[Memory] = await self.memory.list(selection, len(memory_ids)) if memory_ids else ()
-        known = {memory.id for memory in memories} | set(earlier)
-        for missing in set(memory_ids) - known:
+        for missing in set(memory_ids) - {memory.id for memory in memories}:
             raise unknown_memory(missing)
         orders = [Order(tuple(texts))] if texts else []
         for session_id in sorted({memory.session_id for memory in memories}):
@@ -331,24 +329,13 @@ class Eraser:
         findings = findings or await self.find(orders, on_progress)
         name = f"{name_marks(self.config.store.url, self.owner)}.{secrets.token_hex(8)}{_BEGUN}"
         with Mark(self.home / FORGETTING / name) as mark:
-            return await self._erase(orders, findings, mark, on_progress)
+            return await self.carry_out(orders, findings, mark, on_progress)
 
-    async def finish(self, on_progress: Progress | None = None) -> list[Receipt]:
-        """Carry out what was cut off, see `finish_forgetting`."""
-        receipts: list[Receipt] = []
-        for path in list_marks(self.home, self.config.store.url, self.owner, _AGAIN, _BEGUN):
-            with Mark(path, must_be_free=path.suffix == _AGAIN) as mark:
-                if not mark.is_locked or (forgetting := mark.resume()) is None:
-                    continue
-                eraser = replace(self, owner=EVERYBODY if forgetting.everybody else Owner(forgetting.user_id))
-                findings = await eraser.find(forgetting.orders, on_progress)
-                receipts.append(await eraser._erase(forgetting.orders, findings, mark, on_progress))
-        return receipts
-
-    async def _erase(
-        self, orders: Sequence[Order], findings: Findings, mark: "Mark", on_progress: Progress | None
+    async def carry_out(
+        self, orders: Sequence[Order], findings: Findings, mark: "Mark", on_progress: Progress | None = None
     ) -> Receipt:
-        was_cut_off, held = mark.was_cut_off or bool(self._list_left()), list[RecordingJob]()
+        """As `erase`. mark: says what is to be forgotten until it is."""
+        was_cut_off, held = mark.was_cut_off, list[RecordingJob]()
         sources = [order.session_id for order in orders if order.session_id is not None]
         sessions = [name for name in await self._list_sessions() if name in {*findings.sessions, *sources}]
         deleted = Deletions()
@@ -359,8 +346,7 @@ class Eraser:
             leases.callback(process.close)
             for session_id in sessions:
                 await leases.enter_async_context(hold_lease(self.store, process, session_id, _LEASE_WAIT))
-            user_id = None if isinstance(self.owner, Everybody) else self.owner.user_id
-            mark.begin(Forgetting(self.owner is EVERYBODY, user_id, tuple(orders)))
+            mark.begin(Forgetting(self.owner.user_id, tuple(orders)))
             if self._is_operator:
                 deleted.traces = await _analyse(self._traces.delete, encode_texts(everything))
                 registry = Registry(self.home)
@@ -381,20 +367,13 @@ class Eraser:
             await self._check(everything, rest, erased=erased),
             [*{(near.session_id, near.turn, near.memory_id): near for near in rest.near}.values()],
         )
-        mark.end(receipt.memory_ids if not receipt.checks.is_clean else ())
-        if receipt.checks.is_clean:
-            for path in self._list_left():
-                path.unlink(missing_ok=True)
+        mark.end()
         return receipt
 
     @property
     def _is_operator(self) -> bool:
         """Whether the files of this machine beside store and index are the owner's."""
-        return self.owner in (EVERYBODY, COMMAND_LINE_USER)
-
-    def _list_left(self) -> list[Path]:
-        """Return the marks of what was forgotten but for its bytes."""
-        return list_marks(self.home, self.config.store.url, self.owner, _LEFT)
+        return self.owner == COMMAND_LINE_USER
 
     @property
     def _traces(self) -> Traces:
@@ -538,7 +517,7 @@ class Eraser:
         selection, sessions = await self._select(), await self._list_sessions()
         options = RecallOptions(_MAX_TOKENS, abstain=False)
         readers = [USER, *(agent.id for agent in self.config.agents)]
-        scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is EVERYBODY) for reader in readers]
+        scopes = [Scope("", reader, 1, others=sessions) for reader in readers]
         asked = sorted(redactor.statements, key=lambda statement: -len(statement.stems))[:_MAX_ASKED]
         for question in [question for statement in asked for question in write_questions(statement)]:
             replies = [(await self.memory.recall(question, scope, options)).text for scope in scopes]
@@ -571,12 +550,17 @@ class Eraser:
 class Forgetting:
     """What a mark says: who forgets what."""
 
-    everybody: bool
     user_id: str | None
     orders: tuple[Order, ...]
 
 
 _FORGETTING = TypeAdapter(Forgetting)
+
+
+def name_marks(url: str, owner: Owner) -> str:
+    """Return what the names of an owner's marks begin with. url: of the store."""
+    user = "local" if owner.user_id is None else hash_user(owner.user_id)
+    return f"{sha256(url.encode()).hexdigest()[:16]}.{user}"
 
 
 async def finish_forgetting(
@@ -586,103 +570,82 @@ async def finish_forgetting(
     open_index: Callable[[], AbstractAsyncContextManager["IndexedMemory"]],
     owner: Owner | Everybody,
 ) -> list[Receipt]:
-    """Finish what was to be forgotten of an owner when a process was killed, for EVERYBODY of every owner.
+    """Finish what was to be forgotten of an owner, of EVERYBODY, when a process was killed.
 
     Call it before anything of the owner is shown.
 
     Raises:
         MemoryUnavailable: it cannot be finished now, or another process is at it. Nothing is to be shown then.
     """
-    if not await asyncio.to_thread(_is_cut_off, home, config.store.url, owner):
-        return []
+    name = name_marks(config.store.url, COMMAND_LINE_USER if isinstance(owner, Everybody) else owner)
+    if owner is EVERYBODY:
+        name = name.replace(".local", ".*")
+    paths = [path for ending in (_AGAIN, _BEGUN) for path in (home / FORGETTING).glob(f"{name}.*{ending}")]
+    receipts: list[Receipt] = []
     try:
-        async with open_index() as index:
-            return await Eraser(config, home, Path.cwd(), store, index, owner).finish()
+        for path in paths:
+            with Mark(path) as mark:
+                if not mark.is_locked and path.suffix == _AGAIN:
+                    raise MemoryUnavailable("another process is at it")
+                if not mark.is_locked or (forgetting := mark.resume()) is None:
+                    continue
+                async with open_index() as index:
+                    eraser = Eraser(config, home, Path.cwd(), store, index, Owner(forgetting.user_id))
+                    findings = await eraser.find(forgetting.orders)
+                    receipts.append(await eraser.carry_out(forgetting.orders, findings, mark))
     except MassmemError as e:
         hint = e.hint or "run the command again in a moment"
         raise MemoryUnavailable(f"what was to be forgotten is not forgotten yet: {e.message}", hint) from e
-
-
-def _is_cut_off(home: Path, url: str, owner: Owner | Everybody) -> bool:
-    for path in list_marks(home, url, owner, _BEGUN):
-        with Mark(path) as mark:
-            if mark.is_locked and path.exists():
-                return True
-    return bool(list_marks(home, url, owner, _AGAIN))
-
-
-def name_marks(url: str, owner: Owner | Everybody) -> str:
-    """Return what the names of an owner's marks begin with. url: of the store."""
-    user_id = None if isinstance(owner, Everybody) else owner.user_id
-    name = "everybody" if owner is EVERYBODY else "local" if user_id is None else hash_user(user_id)
-    return f"{sha256(url.encode()).hexdigest()[:16]}.{name}"
-
-
-def list_marks(home: Path, url: str, owner: Owner | Everybody, *endings: str) -> list[Path]:
-    """Return the marks of an owner, for EVERYBODY of every owner, that have one of the endings."""
-    name = name_marks(url, owner).replace("everybody", "*")
-    return [path for ending in endings for path in sorted((home / FORGETTING).glob(f"{name}.*{ending}"))]
+    return receipts
 
 
 class Mark:
     """A file that says what is to be forgotten. It is locked as long as a process works on that."""
 
-    def __init__(self, path: Path, *, must_be_free: bool = False) -> None:
-        """must_be_free: raise MemoryUnavailable when another process has it; else `is_locked` tells."""
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = FileLock(path.with_suffix(".lock"), mode=0o600, thread_local=False)
-        self._must_be_free = must_be_free
         self.was_cut_off = path.suffix == _AGAIN
 
     @property
     def is_locked(self) -> bool:
+        """Whether this process has it. False: another one does."""
         return self._lock.is_locked
 
     def __enter__(self) -> Self:
         try:
             make_folder(self._path.parent)
-            self._lock.acquire(blocking=False)
-        except Timeout as e:
-            if self._must_be_free:
-                raise MemoryUnavailable("another process is at it", "try again in a moment") from e
+            with suppress(Timeout):
+                self._lock.acquire(blocking=False)
         except OSError as e:
             raise explain_write_error(self._path, e) from e
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._lock.is_locked:
-            return
-        with suppress(OSError):
-            Path(self._lock.lock_file).unlink()
-        self._lock.release()
-        with suppress(OSError):
-            self._path.parent.rmdir()  # once there is no other
+        if self._lock.is_locked:
+            Path(self._lock.lock_file).unlink(missing_ok=True)
+            self._lock.release()
+            with suppress(OSError):
+                self._path.parent.rmdir()  # once there is no other
 
     def begin(self, forgetting: Forgetting) -> None:
         """Write it, unless it is there."""
-        if not self.was_cut_off:
-            self._write(_FORGETTING.dump_json(forgetting))
+        try:
+            if not self.was_cut_off:
+                replace_file(self._path, _FORGETTING.dump_json(forgetting))
+        except OSError as e:
+            raise explain_write_error(self._path, e) from e
 
     def resume(self) -> Forgetting | None:
         """Say that this process finishes it, and return what it says; None: it is gone."""
-        again = self._path.with_suffix(_AGAIN)
         with suppress(FileNotFoundError):
-            self._path = self._path.rename(again)
+            self._path = self._path.rename(self._path.with_suffix(_AGAIN))
             self.was_cut_off = True
-            return _FORGETTING.validate_json(again.read_bytes())
+            return _FORGETTING.validate_json(self._path.read_bytes())
         return None
 
-    def end(self, left: Sequence[str]) -> None:
-        """Delete it. left: ids of memories of which bytes may be left; the same command looks for them again."""
-        if left:
-            replace_file(self._path.with_suffix(_LEFT), "\n".join(left))
+    def end(self) -> None:
         self._path.unlink(missing_ok=True)
-
-    def _write(self, content: bytes) -> None:
-        try:
-            replace_file(self._path, content)
-        except OSError as e:
-            raise explain_write_error(self._path, e) from e
 
 
 async def _analyse(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -316,7 +316,7 @@ class Memories:
     async def open_eraser(self) -> AsyncGenerator[Eraser]:
         """Yield what forgets statements in everything of the owner. Raise MemoryUnavailable."""
         async with self.open_index() as index:
-            yield Eraser(self.config, self.home, Path.cwd(), self.store, index, self.owner)
+            yield Eraser(self.config, self.home, Path.cwd(), self.store, index, self._user)
 
     async def measure(self) -> int | None:
         """Return the bytes of the indexes on this machine's disk; None: a server has them."""
