@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from massmem.config.models import TeamConfig
@@ -163,13 +164,14 @@ async def _take_over_work(service: Service) -> None:
     """Finish what killed processes were to forget and to delete, and resume their turns, until cancelled."""
     looks = 0
     while True:
-        try:
-            await service.finish_forgetting(EVERYBODY)
-            await service.turns.resume_cut_off()
-            if looks % _LOOKS_PER_DELETION == 0:
-                await service.conversations.finish_deletions()
-        except MassmemError as e:
-            log.warning("the work of killed processes cannot be taken over now: %s", e.message)
+        work = [partial(service.finish_forgetting, EVERYBODY), service.turns.resume_cut_off]
+        if looks % _LOOKS_PER_DELETION == 0:
+            work.append(service.conversations.finish_deletions)
+        for finish in work:
+            try:
+                await finish()
+            except MassmemError as e:
+                log.warning("the work of killed processes cannot be taken over now: %s", e.message)
         looks += 1
         await asyncio.sleep(_TAKEOVER_SECONDS * random.uniform(0.5, 1.5))
 
