@@ -304,6 +304,48 @@ def _compile(text: str) -> re.Pattern[str]:
     return re.compile(whole, re.IGNORECASE)
 
 
+MAX_STATEMENTS = 200
+"""Sentences that are looked for: each sentence of the log is compared with all of them."""
+OWN_SHARE = 0.5
+"""A sentence that a fact came from has this part of the fact's words."""
+
+
+def choose_statements(is_fact: bool, texts: Sequence[str], contents: Sequence[str]) -> Sequence[str]:
+    """Return what a memory says, in the words of the messages that it came from where these are known.
+
+    texts: what it says and said. contents: of the messages.
+    """
+    sentences = dict.fromkeys(sentence for content in contents for sentence in list_sentences(content))
+    if is_fact:
+        words = [list_stems(text) - {"user"} for text in texts]
+        own = [s for s in sentences if any(len(w & list_stems(s)) >= OWN_SHARE * max(len(w), 1) for w in words)]
+        return [*texts, *own[:MAX_STATEMENTS]]
+    passage = Redactor(texts)
+    own = [s for s in sentences if passage.says(s) or any(map(Redactor([s]).says, texts))]
+    return [*own[:MAX_STATEMENTS], *(text for text in texts if len(texts) > 1 or not own)]
+
+
+def encode_texts(redactor: Redactor) -> list[bytes]:
+    """Return how the statements, and the sentences that were taken out, are written in files."""
+    texts = {*redactor.removed, *(statement.text for statement in redactor.statements)}
+    in_json = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in texts for ascii_only in (True, False)}
+    return [form.encode("utf-8", "surrogatepass") for form in sorted(texts | in_json)]
+
+
+def write_questions(statement: Statement) -> list[str]:
+    """Return questions whose answer the statement is, in its words."""
+    words = [word for word in normalize_fact(statement.text).split() if list_stems(word)]
+    words = words or normalize_fact(statement.text).split()
+    rarest = sorted(words, key=lambda word: (not list_stems(word) & statement.names, -len(word)))[:2]
+    return [
+        statement.text,
+        f"What do you know about {' and '.join(rarest)}?",
+        " ".join(reversed(words)),
+        *(f"Who or what is {word}?" for word in rarest),
+        "What did the user say about " + ", ".join(sorted(words)) + "?",
+    ]
+
+
 _MIN_SHARE = 0.35
 """Of the weight of a statement's words: with less in common a sentence is about something else."""
 _MAX_OF_A_KIND = 50

@@ -231,9 +231,9 @@ class Traces:
     def delete(self, texts: Sequence[bytes]) -> TraceCounts:
         """Delete debug files, crash reports, backups and lines that have one of the texts. Raises HomeError."""
         try:
-            found = self.list(texts)
+            traces = self.list(texts)
             runs, reports, backups = [
-                [path for path in paths if path in found]
+                [path for path in paths if path in traces]
                 for paths in (self._find_runs(), self._find_reports(), self._find_backups())
             ]
             for run in runs:

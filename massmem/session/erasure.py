@@ -11,7 +11,6 @@ The receipt says what was deleted, where, and how that was checked. It has no co
 """
 
 import asyncio
-import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,19 +39,22 @@ from massmem.core.records import (
     SessionFilter,
     SessionState,
 )
-from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
 from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
 from massmem.recording.redaction import (
+    MAX_STATEMENTS,
+    OWN_SHARE,
     LogRedactor,
     ParaphraseFinder,
     Redactor,
-    Statement,
+    choose_statements,
+    encode_texts,
     has_only_marks,
     list_sentences,
+    write_questions,
 )
 from massmem.recording.worker import Recorder
 from massmem.session.catalogue import Progress, TraceCounts, Traces, find_database, has_any
@@ -156,8 +158,6 @@ class Receipt:
 
 _BEGUN, _AGAIN = ".begun", ".again"
 """Endings of marks: somebody forgets; somebody finishes what was cut off."""
-_MAX_STATEMENTS = 200
-"""Sentences that are looked for: each sentence of the log is compared with all of them."""
 _MAX_ASKED = 20
 """Statements that are asked for afterwards, those with most words."""
 _MAX_NEAR = 20
@@ -166,8 +166,6 @@ _NEAREST = 20
 """Memories that are looked at for each statement, by words and by meaning."""
 _MIN_COSINE = 0.6
 """Of a memory that may say the same in other words."""
-_OWN_SHARE = 0.5
-"""A sentence that a fact came from has this part of the fact's words."""
 _MIN_TELLING = 2
 """Telling words of a sentence that is looked for everywhere, when its memory has others that say more."""
 _MAX_TOKENS = 4_000
@@ -244,8 +242,8 @@ class Eraser:
             sentences = list_sentences(text)
             if not any(list_stems(sentence) or not sentence.isascii() for sentence in sentences):
                 raise InputError("the text has no word to recognise it by", "write the whole statement: --text TEXT")
-            if len(sentences) > _MAX_STATEMENTS:
-                raise InputError(f"the text has more than {_MAX_STATEMENTS} sentences", "forget it in several parts")
+            if len(sentences) > MAX_STATEMENTS:
+                raise InputError(f"the text has more than {MAX_STATEMENTS} sentences", "forget it in several parts")
         among = await self._select()
         memory_ids = await resolve_ids(self.memory, memory_ids, among)
         selection = replace(among, ids=memory_ids)
@@ -310,7 +308,7 @@ class Eraser:
         for statement in redactor.statements[:_MAX_ASKED]:
             for memory in await self.memory.find_near(statement.text, selection, _NEAREST):
                 shared = len(statement.stems & list_stems(memory.text)) / max(len(statement.stems), 1)
-                is_near = memory.score >= _MIN_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
+                is_near = memory.score >= _MIN_COSINE or (memory.kind == "fact" and shared >= OWN_SHARE)
                 if is_near and not redactor.mentions(memory.text):
                     near.append(Near(memory.session_id, memory.turn, memory.id, memory.agent_id, memory.text))
         return near
@@ -650,42 +648,6 @@ class Mark:
 
 async def _analyse(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await asyncio.get_running_loop().run_in_executor(_THREAD, partial(function, *args, **kwargs))
-
-
-def choose_statements(is_fact: bool, texts: Sequence[str], contents: Sequence[str]) -> Sequence[str]:
-    """Return what a memory says, in the words of the messages that it came from where these are known.
-
-    texts: what it says and said. contents: of the messages.
-    """
-    sentences = dict.fromkeys(sentence for content in contents for sentence in list_sentences(content))
-    if is_fact:
-        words = [list_stems(text) - {"user"} for text in texts]
-        own = [s for s in sentences if any(len(w & list_stems(s)) >= _OWN_SHARE * max(len(w), 1) for w in words)]
-        return [*texts, *own[:_MAX_STATEMENTS]]
-    passage = Redactor(texts)
-    own = [s for s in sentences if passage.says(s) or any(map(Redactor([s]).says, texts))]
-    return [*own[:_MAX_STATEMENTS], *(text for text in texts if len(texts) > 1 or not own)]
-
-
-def encode_texts(redactor: Redactor) -> list[bytes]:
-    """Return how the statements, and the sentences that were taken out, are written in files."""
-    texts = {*redactor.removed, *(statement.text for statement in redactor.statements)}
-    in_json = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in texts for ascii_only in (True, False)}
-    return [form.encode("utf-8", "surrogatepass") for form in sorted(texts | in_json)]
-
-
-def write_questions(statement: Statement) -> list[str]:
-    """Return questions whose answer the statement is, in its words."""
-    words = [word for word in normalize_fact(statement.text).split() if list_stems(word)]
-    words = words or normalize_fact(statement.text).split()
-    rarest = sorted(words, key=lambda word: (not list_stems(word) & statement.names, -len(word)))[:2]
-    return [
-        statement.text,
-        f"What do you know about {' and '.join(rarest)}?",
-        " ".join(reversed(words)),
-        *(f"Who or what is {word}?" for word in rarest),
-        "What did the user say about " + ", ".join(sorted(words)) + "?",
-    ]
 
 
 def _requeue(entry: LogEntry) -> LogEntry:

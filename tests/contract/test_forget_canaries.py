@@ -222,7 +222,7 @@ async def test_forgetting_that_was_cancelled_is_finished(new_place: NewPlace, tm
             await asyncio.wait([forgetting])
             opened = partial(nullcontext, eraser.memory)
             receipts = await finish_forgetting(config, home, eraser.store, opened, EVERYBODY)
-            assert all(receipt.checks.is_clean for receipt in receipts)
+            assert all(receipt.checks.is_clean for receipt in receipts), [r.to_dict() for r in receipts]
             unfinished += len(receipts)
             assert not marks.exists()
             assert code(number) not in await read_everything(eraser)

@@ -200,14 +200,14 @@ def test_others_read_and_write_while_another_process_writes_the_index_anew(
     while not (folder / "shard.copy").exists():
         assert gone.is_alive()
         time.sleep(0.001)
-    found = 0
+    rounds = 0
     while gone.is_alive():
-        index.upsert([point(4_000 + found), point(8)])
+        index.upsert([point(4_000 + rounds), point(8)])
         index.set_payload([9], {"used": True})
         index.delete(Selection(ids=("10",)), erase=False)
-        found += index.count(Selection(ids=("9",)))
-    assert found > 3
-    ids = {str(n) for n in (*range(1, 3_000), *range(4_000, 4_000 + found))} - {"7", "10"}
+        rounds += index.count(Selection(ids=("9",)))
+    assert rounds > 3
+    ids = {str(n) for n in (*range(1, 3_000), *range(4_000, 4_000 + rounds))} - {"7", "10"}
     assert set(map(str, index.read_payloads(map(int, ids)))) == ids
     assert index.count(Selection()) == len(ids)
     assert index.read_payloads([9])[9]["used"]
