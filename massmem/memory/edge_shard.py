@@ -130,7 +130,8 @@ class Shard:
         """ids: of the points that are written."""
         _check_room(self._folder, ROOM)
         with self._writing, self.reading() as edge:
-            self._written.update(ids)
+            if self._process is not None:
+                self._written.update(ids)
             yield edge
 
     def delete(self, where: Filter, *, erase: bool) -> None:
@@ -145,7 +146,8 @@ class Shard:
             edge.flush()
             points = _count_points(edge)
             self._write_notes(points)
-            self._deleted.append(where)
+            if self._process is not None:
+                self._deleted.append(where)
             if erase and points <= FEW and self._process is None:
                 self._edge = None
                 write_anew(edge, self._folder, self._dims)
@@ -166,7 +168,9 @@ class Shard:
             shutil.copytree(self._folder / "shard", copy)
             name = rewrite_copy.__name__
             code = f"from {__name__} import {name}; {name}({str(self._folder)!r}, {self._dims})"
-            process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            # -P: no module of the working directory takes the place of one that is installed.
+            command = [sys.executable, "-P", "-c", code]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self._process = process
         try:
             if process.wait():
