@@ -20,7 +20,7 @@ from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 
 from massmem.core.attachments import Attachment, clean_name, name_attachments
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.server.auth import PageToken, User, authenticate_cookie, check_page, read_cookie
@@ -95,11 +95,18 @@ def get_service(request: Request) -> Service:
 
 
 async def authorize(request: Request) -> Caller:
-    """Return the caller. Raise Unauthorized, or RetryLater when it sends too many requests."""
+    """Return the caller.
+
+    Raises Unauthorized, or RetryLater: it sends too many requests, or what it asked to forget is not forgotten yet.
+    """
     service = get_service(request)
     user = await _authenticate(request, service)
     request.state.user = user.sub  # for the access log
     await service.limits.count_request(user.sub)
+    try:
+        await service.finish_forgetting(Owner(user.sub))
+    except MemoryUnavailable as e:
+        raise RetryLater(503, "what you asked to forget is not forgotten yet", RETRY_LATER) from e
     return Caller(user, service)
 
 
