@@ -9,7 +9,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import log
@@ -184,51 +184,47 @@ class LogRedactor:
     def add(self, entries: Iterable[LogEntry]) -> None:
         """Look at the next entries."""
         for entry in entries:
-            self._add(entry)
-
-    def _add(self, entry: LogEntry) -> None:
-        event = json.loads(entry.payload)
-        if event.pop("state", ""):
-            self._without_state.append(_replace_payload(entry, event))
-        if event["type"] == "agent_delta":
-            self._streams.setdefault((event["agent_id"], event["round"], event["channel"]), []).append(entry)
-            return
-        if event["type"] == "memory_changed":
-            self.memory_changes.append(entry)
-        self._end_streams(lambda key: key[0] == event.get("agent_id"))
-        new = self._redact_event(event, self.redactor)
-        if entry.turn in self.short_sentences:
-            new = self._redact_event(new, self.short_sentences[entry.turn])
-        self._change(entry, event, new)
-        if new.get("description") != event.get("description"):
-            self.files.update(file["hash"] for file in event["attachments"])
+            event = json.loads(entry.payload)
+            if event.pop("state", ""):
+                self._without_state.append(_replace_payload(entry, event))
+            if event["type"] == "agent_delta":
+                self._streams.setdefault((event["agent_id"], event["round"], event["channel"]), []).append(entry)
+                continue
+            if event["type"] == "memory_changed":
+                self.memory_changes.append(entry)
+            self._end_streams(event.get("agent_id") or "")
+            new = self._redact_event(event, entry.turn)
+            self._change(entry, event, new)
+            if new.get("description") != event.get("description"):
+                self.files.update(file["hash"] for file in event["attachments"])
 
     def close(self) -> None:
         """Redact what has come so far and may have gone on.
 
         Once something is taken out, what only providers can read goes too: nobody knows whether it is in there.
         """
-        self._end_streams(lambda _: True)
+        self._end_streams()
         changed = {entry.seq for entry in self.changed}
         self.changed += [entry for entry in self._without_state if changed and entry.seq not in changed]
 
-    def _redact_event(self, event: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
-        new = {name: value if name in STRUCTURE else redactor.redact_value(value) for name, value in event.items()}
+    def _redact(self, value: Any, turn: int) -> Any:
+        value = self.redactor.redact_value(value)
+        return self.short_sentences[turn].redact_value(value) if turn in self.short_sentences else value
+
+    def _redact_event(self, event: Mapping[str, Any], turn: int) -> dict[str, Any]:
+        new = {name: value if name in STRUCTURE else self._redact(value, turn) for name, value in event.items()}
         for file, old in zip(new.get("attachments", ()), event.get("attachments", ()), strict=True):
             file |= old | {"name": file["name"]}  # their bytes are looked at elsewhere
         return new
 
-    def _end_streams(self, has_ended: Callable[[tuple[Any, ...]], bool]) -> None:
-        for key in [key for key in self._streams if has_ended(key)]:
+    def _end_streams(self, agent_id: str | None = None) -> None:
+        """agent_id: of the one whose output has ended; None: all output has."""
+        for key in [key for key in self._streams if agent_id in (None, key[0])]:
             entries = self._streams.pop(key)
             events = [json.loads(entry.payload) for entry in entries]
             whole = "".join(event["text"] for event in events)
-            text = self.redactor.redact(whole)
-            if entries[0].turn in self.short_sentences:
-                text = self.short_sentences[entries[0].turn].redact(text)
-            if text == whole:
-                continue
-            for number, (entry, event) in enumerate(zip(entries, events, strict=True)):
+            text = self._redact(whole, entries[0].turn)
+            for number, (entry, event) in enumerate(zip(entries, events, strict=True) if text != whole else ()):
                 self._change(entry, event, event | {"text": "" if number else text})
 
     def _change(self, entry: LogEntry, event: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -354,16 +350,6 @@ _MAX_KEPT = 5_000
 """Sentences that are kept; of more, those that share most words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Paraphrase:
-    """A sentence that may say a statement in other words."""
-
-    message: MessageRecord
-    sentence: str
-    share: float
-    """Of the weight of the statement's words; rare words weigh most."""
-
-
 class ParaphraseFinder:
     """Looks at message after message for sentences that share words with a statement, and do not say one."""
 
@@ -379,34 +365,38 @@ class ParaphraseFinder:
     def add(self, messages: Iterable[MessageRecord]) -> None:
         """Look at messages: at each sentence once, however many statements there are."""
         for message in messages:
-            self._add(message)
+            self._messages += 1
+            folded = message.content.casefold()
+            shared = [stem for stem in self._redactor.stems if stem in folded]
+            self._counts.update(shared)
+            for sentence in list_sentences(message.content) if shared else ():
+                same = self._redactor.stems & list_stems(sentence)
+                similar = self._sentences.setdefault(same, [])
+                if same and len(similar) < _MAX_OF_A_KIND and not self._redactor.says(sentence):
+                    similar.append((message, sentence))
+                    self._kept += 1
+            if self._kept > 2 * _MAX_KEPT:
+                self._drop_least()
 
-    def _add(self, message: MessageRecord) -> None:
-        self._messages += 1
-        folded = message.content.casefold()
-        shared = [stem for stem in self._redactor.stems if stem in folded]
-        self._counts.update(shared)
-        for sentence in list_sentences(message.content) if shared else ():
-            same = self._redactor.stems & list_stems(sentence)
-            similar = self._sentences.setdefault(same, [])
-            if same and len(similar) < _MAX_OF_A_KIND and not self._redactor.says(sentence):
-                similar.append((message, sentence))
-                self._kept += 1
-        if self._kept > 2 * _MAX_KEPT:
-            most = sorted(self._sentences.items(), key=lambda item: -len(item[0]))
-            self._sentences, self._kept = {}, 0
-            for same, sentences in most:
-                if self._kept < _MAX_KEPT:
-                    self._sentences[same] = sentences
-                    self._kept += len(sentences)
+    def _drop_least(self) -> None:
+        most = sorted(self._sentences.items(), key=lambda item: -len(item[0]))
+        self._sentences, self._kept = {}, 0
+        for same, sentences in most:
+            if self._kept < _MAX_KEPT:
+                self._sentences[same] = sentences
+                self._kept += len(sentences)
 
-    def list_best(self, limit: int) -> Sequence[Paraphrase]:
-        """Return the sentences that share most with one of the statements, best first."""
+    def list_best(self, limit: int) -> Sequence[tuple[MessageRecord, str]]:
+        """Return the sentences that share most with one of the statements, with their messages, best first.
+
+        Of the weight of a statement's words, that is; rare words weigh most.
+        """
         weights = {stem: log(1 + self._messages / (1 + self._counts[stem])) for stem in self._redactor.stems}
         whole = {stems: sum(weights[stem] for stem in stems) or 1.0 for stems in self._stems}
-        paraphrases: list[Paraphrase] = []
+        paraphrases: list[tuple[float, MessageRecord, str]] = []
         for same, sentences in self._sentences.items():
             share = max(sum(weights[stem] for stem in same & stems) / whole[stems] for stems in self._stems)
             if share >= _MIN_SHARE:
-                paraphrases += [Paraphrase(message, sentence, share) for message, sentence in sentences]
-        return sorted(paraphrases, key=lambda paraphrase: -paraphrase.share)[:limit]
+                paraphrases += [(share, message, sentence) for message, sentence in sentences]
+        best = sorted(paraphrases, key=lambda paraphrase: -paraphrase[0])[:limit]
+        return [(message, sentence) for _, message, sentence in best]

@@ -291,8 +291,7 @@ class Eraser:
                 await _analyse(finder.add, page)
         memories = await self.memory.find_statements(await self._query(redactor))
         near: list[Near] = []
-        for paraphrase in finder.list_best(_MAX_NEAR):
-            message, sentence = paraphrase.message, paraphrase.sentence
+        for message, sentence in finder.list_best(_MAX_NEAR):
             passages = await self.memory.list(Selection(message.session_id, message_ids=(message.id,)), _NEAREST)
             memory_id = next((m.id for m in passages if sentence in m.text), None)
             near.append(Near(message.session_id, message.turn, memory_id, message.agent_id or USER, sentence))

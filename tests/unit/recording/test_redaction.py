@@ -174,7 +174,7 @@ def message(text: str, number: int) -> MessageRecord:
 def find(*texts: str, limit: int = 9) -> list[str]:
     finder = ParaphraseFinder(Redactor([STATEMENT]))
     finder.add(message(text, number) for number, text in enumerate(texts))
-    return [paraphrase.sentence for paraphrase in finder.list_best(limit)]
+    return [sentence for _, sentence in finder.list_best(limit)]
 
 
 COMMON = [f"What is the name of street {number}?" for number in range(30)]
