@@ -1,7 +1,7 @@
 """`massmem --list-sessions`: the sessions of this machine, read from the registry without any store."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from massmem.session.registry import FORGETTING, Entry, Registry, newest_first, 
 
 _LINE = "=" * 60
 _HOW_TO_LOAD = 'To load a session, use: massmem --session-id <SESSION_ID> "Your question"'
-_NAMES = tuple(field.name for field in fields(Entry))
 
 
 def list_sessions(*, as_json: bool) -> int:
@@ -28,7 +27,7 @@ def list_sessions(*, as_json: bool) -> int:
         entries = [replace(entry, description="") for entry in entries]
         notify("names are not shown: something is being forgotten; massmem sessions list finishes what was cut off")
     if as_json:
-        rows = ",\n".join(json.dumps({name: getattr(entry, name) for name in _NAMES}) for entry in entries)
+        rows = ",\n".join(json.dumps(asdict(entry)) for entry in entries)
         write_out(f"[\n{rows}\n]\n")
     elif not entries:
         write_out('No sessions yet. Start one with: massmem "your question"\n')

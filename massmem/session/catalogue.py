@@ -14,7 +14,6 @@ from pathlib import Path
 
 from massmem.config.home import explain_write_error, list_files, make_file, make_folder
 from massmem.config.models import TeamConfig
-from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.ids import check_session_name
 from massmem.core.records import EVERYBODY, ListedSession, SessionFilter, SessionRecord, TurnRecord
@@ -23,7 +22,7 @@ from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_session_eraser
 from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
 from massmem.session.registry import Registry
-from massmem.store.lookup import read_transcript
+from massmem.store.lookup import load_attachments, read_transcript
 from massmem.store.ports import SessionStore
 
 
@@ -82,8 +81,7 @@ async def export_session(
     first, done = True, 0
     async with aclosing(read_transcript(store, session.session_id)) as turns:
         async for transcript in turns:
-            stored = await store.load_files(session.session_id, [file.hash for file in transcript.files])
-            files = tuple(Attachment(f, stored[f.hash]) for f in transcript.files if f.hash in stored)
+            files = await load_attachments(store, session.session_id, transcript.files)
             clean = replace(redact_turn(transcript, params), attachments=files)
             done += len(transcript.messages)
             yield form.write_turn(clean, first, detailed), done
@@ -222,49 +220,34 @@ class Traces:
     folder: Path
     """The working directory, in which debug files may be."""
 
-    def list(self, texts: Sequence[bytes]) -> list[Path]:
-        """Return the debug folders and files that have one of the texts."""
-        runs = [run for run in self._find_runs() if any(has_any(path, texts) for path in list_files(run))]
-        files = [*self._find_reports(), *self._find_backups(), *self._find_lines()]
-        return [*runs, *(path for path in files if has_any(path, texts))]
+    def find(self, texts: Sequence[bytes]) -> tuple[list[Path], ...]:
+        """Return the debug folders and files that have one of the texts, in the order of TraceCounts."""
+        database, home = find_database(self.config), self.home
+        debug_logs = [folder / ".massmem" / "massmem_logs" for folder in {self.folder, home.parent}]
+        candidates = (
+            [run for folder in debug_logs for run in folder.glob("log_*")],
+            [*home.glob("sessions.json.*"), *home.glob("logs/crash-*")],
+            # From before a migration; they are kept when it fails.
+            [] if database is None else [*database.parent.glob(f"{database.name}.bak-*")],
+            [*home.glob("logs/*.log"), home / "history"],
+        )
+        return tuple(
+            [path for path in paths if any(has_any(file, texts) for file in (path, *list_files(path)))]
+            for paths in candidates
+        )
 
     def delete(self, texts: Sequence[bytes]) -> TraceCounts:
         """Delete debug files, crash reports, backups and lines that have one of the texts. Raises HomeError."""
         try:
-            traces = self.list(texts)
-            runs, reports, backups = [
-                [path for path in paths if path in traces]
-                for paths in (self._find_runs(), self._find_reports(), self._find_backups())
-            ]
+            runs, reports, backups, with_lines = self.find(texts)
             for run in runs:
                 shutil.rmtree(run)
             for path in (*reports, *backups):
                 path.unlink(missing_ok=True)
-            lines = sum(_delete_lines(path, texts) for path in self._find_lines())
+            lines = sum(_delete_lines(path, texts) for path in with_lines)
         except OSError as e:
             raise explain_write_error(self.home, e) from e
         return TraceCounts(len(runs), len(reports), len(backups), lines)
-
-    def _find_reports(self) -> Sequence[Path]:
-        """Return crash reports, and copies of the registry."""
-        return [*self.home.glob("sessions.json.*"), *self.home.glob("logs/crash-*")]
-
-    def _find_lines(self) -> Sequence[Path]:
-        """Return log files, and what was typed in conversations."""
-        return [*self.home.glob("logs/*.log"), self.home / "history"]
-
-    def _find_runs(self) -> Sequence[Path]:
-        """Return the folders with debug files, one for each run."""
-        return [
-            run
-            for folder in {self.folder, self.home.parent}
-            for run in (folder / ".massmem" / "massmem_logs").glob("log_*")
-        ]
-
-    def _find_backups(self) -> Sequence[Path]:
-        """Return copies of the database from before a migration, which are kept when it fails."""
-        path = find_database(self.config)
-        return [] if path is None else list(path.parent.glob(f"{path.name}.bak-*"))
 
 
 def find_database(config: TeamConfig) -> Path | None:

@@ -297,7 +297,8 @@ class Eraser:
             near.append(Near(message.session_id, message.turn, memory_id, message.agent_id or USER, sentence))
         near += await self._find_near_memories(redactor)
         unique = [*{(one.session_id, one.turn, one.text): one for one in reversed(near)}.values()][::-1]
-        files = len(await _analyse(self._traces.list, encode_texts(redactor))) if self._is_operator else 0
+        traces = await _analyse(self._traces.find, encode_texts(redactor)) if self._is_operator else ()
+        files = sum(map(len, traces))
         return Findings(sorted(redactor.removed), sessions, memories, unique[:_MAX_NEAR], count, files)
 
     async def _find_near_memories(self, redactor: Redactor) -> list[Near]:
@@ -554,9 +555,9 @@ class Forgetting:
 _FORGETTING = TypeAdapter(Forgetting)
 
 
-def name_marks(url: str, owner: Owner) -> str:
-    """Return what the names of an owner's marks begin with. url: of the store."""
-    user = "local" if owner.user_id is None else hash_user(owner.user_id)
+def name_marks(url: str, owner: Owner | Everybody) -> str:
+    """Return what the names of an owner's marks begin with; for EVERYBODY, a pattern. url: of the store."""
+    user = "*" if isinstance(owner, Everybody) else "local" if owner.user_id is None else hash_user(owner.user_id)
     return f"{sha256(url.encode()).hexdigest()[:16]}.{user}"
 
 
@@ -574,9 +575,7 @@ async def finish_forgetting(
     Raises:
         MemoryUnavailable: it cannot be finished now, or another process is at it. Nothing is to be shown then.
     """
-    name = name_marks(config.store.url, COMMAND_LINE_USER if isinstance(owner, Everybody) else owner)
-    if owner is EVERYBODY:
-        name = name.replace(".local", ".*")
+    name = name_marks(config.store.url, owner)
     paths = [path for ending in (_AGAIN, _BEGUN) for path in (home / FORGETTING).glob(f"{name}.*{ending}")]
     receipts: list[Receipt] = []
     try:

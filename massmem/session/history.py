@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from massmem.config.models import AgentConfig
-from massmem.core.attachments import AttachedFile, Attachment
+from massmem.core.attachments import AttachedFile
 from massmem.core.errors import StoreError
 from massmem.core.events import ContextCompressed, ContextMeasured
 from massmem.core.records import MessageRecord, Owner
@@ -19,6 +19,7 @@ from massmem.providers.base import ChatProvider
 from massmem.session.owners import find_pinned_session
 from massmem.session.recall import SessionMemory, build_scope
 from massmem.session.team import Windows
+from massmem.store.lookup import load_attachments
 from massmem.store.ports import SessionStore
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.prompt_builder import Prompt
@@ -166,13 +167,6 @@ class History:
             with suppress(asyncio.CancelledError):
                 await self._preparation
 
-    async def load_attachments(self, session_id: str, files: Sequence[AttachedFile]) -> tuple[Attachment, ...]:
-        """Return the files of a session with their bytes; one that is lost is left out. Raises StoreError."""
-        if not files:
-            return ()
-        stored = await self._store.load_files(session_id, [file.hash for file in files])
-        return tuple(Attachment(file, stored[file.hash]) for file in files if file.hash in stored)
-
     async def _show_attachments(
         self, session_id: str, messages: Sequence[HistoryMessage]
     ) -> tuple[HistoryMessage, ...]:
@@ -183,7 +177,7 @@ class History:
             if room < 0:
                 break
             chosen.append(file)
-        shown = {attachment.file: attachment for attachment in await self.load_attachments(session_id, chosen)}
+        shown = {attachment.file: attachment for attachment in await load_attachments(self._store, session_id, chosen)}
         return tuple(
             replace(m, message=replace(m.message, attachments=tuple(shown[f] for f in m.files if f in shown)))
             if m.files

@@ -9,7 +9,7 @@ import re
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -45,7 +45,6 @@ class Entry:
     """The URL of its store, without a password."""
 
 
-_NAMES = tuple(field.name for field in fields(Entry))
 _TEXTS = (  # name, value when it is missing (None: it must be there), most characters that are kept
     ("session_id", None, 200),  # more than an id may have: a cut id must never become a valid one
     ("start_time", None, 40),
@@ -75,7 +74,7 @@ class Registry:
             HomeError: the file or its folder cannot be written.
             StoreError: the disk is full, or another process keeps the file locked.
         """
-        checked = {entry.session_id: _read_entry(_to_row(entry)) for entry in entries}
+        checked = {entry.session_id: _read_entry(asdict(entry)) for entry in entries}
         with self._lock():
             self._save((self._load() | checked).values())
 
@@ -104,7 +103,7 @@ class Registry:
             raise HomeError(f"{self.path} cannot be read: {e.strerror}", "check its owner and permissions") from e
 
     def _save(self, entries: Iterable[Entry]) -> None:
-        lines = ",\n".join(json.dumps(_to_row(entry)) for entry in entries)
+        lines = ",\n".join(json.dumps(asdict(entry)) for entry in entries)
         try:
             replace_file(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
         except OSError as e:
@@ -258,10 +257,6 @@ def _read_text(value: Any, max_length: int) -> str:
     if len(value) <= max_length and value.isprintable():
         return value
     return clean_text(value[:max_length])
-
-
-def _to_row(entry: Entry) -> dict[str, str | None]:
-    return {name: getattr(entry, name) for name in _NAMES}
 
 
 def _hide_secrets(text: str) -> str:

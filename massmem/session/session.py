@@ -48,7 +48,13 @@ from massmem.session.recall import remembers
 from massmem.session.registry import Registry, register_sessions
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
-from massmem.store.lookup import find_own_session, read_turns_backwards, require_session, resolve_session
+from massmem.store.lookup import (
+    find_own_session,
+    load_attachments,
+    read_turns_backwards,
+    require_session,
+    resolve_session,
+)
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
 from massmem.turn.vision import choose_visible
@@ -376,7 +382,7 @@ class Session:
         """Return the question of a turn as it was asked, and what it came with. Raises StoreError."""
         events = await self._store.read_turn_events(self.id, turn)
         started = next(event for event in events if isinstance(event, TurnStarted))
-        shown = await self._history.load_attachments(self.id, started.attachments)
+        shown = await load_attachments(self._store, self.id, started.attachments)
         return remove_description(started.question, started.description), shown
 
     def limit_recall(self, without: Collection[str], as_of: datetime) -> None:

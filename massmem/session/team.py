@@ -105,8 +105,7 @@ class Team:
             StoreError: the store cannot be used.
             MemoryUnavailable: what was to be forgotten is not forgotten yet.
         """
-        _check_keys(config)
-        Toolboxes(config.agents).check()
+        _check_agents(config)
         if config.store.url != NO_STORE:
             make_home(home)
         await asyncio.to_thread(require_database, home, config.store.url)
@@ -133,8 +132,7 @@ class Team:
 
         Raises MissingKeyError, InputError.
         """
-        _check_keys(config)
-        Toolboxes(config.agents).check()
+        _check_agents(config)
         guest = type(self)(config, self.home, store or self.store, self.memory, self._pauses)
         guest._is_guest = True
         if store is None:
@@ -282,8 +280,7 @@ class Teams:
         """Load and check a configuration. massmem's choice when none was named also sets the models of an example."""
         chosen = load_default(os.environ, self.named[DEFAULT_TEAM].home).team
         config = chosen if chosen.path == path else load_config(path)[0]
-        _check_keys(config)
-        Toolboxes(config.agents).check()
+        _check_agents(config)
         return config
 
     async def _read_last_agents(self, session_id: str) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -309,9 +306,10 @@ def _check_prices(agents: Sequence[AgentConfig], chat: Mapping[str, ChatProvider
         )
 
 
-def _check_keys(config: TeamConfig) -> None:
+def _check_agents(config: TeamConfig) -> None:
     for agent in config.agents:
         check_key(agent.backend, os.environ)
+    Toolboxes(config.agents).check()
 
 
 _LOADED_ON_DEMAND = ("ollama", "lmstudio")

@@ -31,6 +31,7 @@ from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.recall import remembers
 from massmem.session.team import Team
+from massmem.store.lookup import load_attachments
 from massmem.telemetry import Stage, make_memory_payload, make_respond_payload
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
@@ -319,7 +320,7 @@ class TurnRunner:
         describer = find_describer({agent.id: providers[agent.id].abilities for agent in self._agents})
         if not turn.attachments or turn.description.text or describer is None:
             return turn
-        shown = await self._history.load_attachments(self._session_id, turn.attachments)
+        shown = await load_attachments(self._store, self._session_id, turn.attachments)
         description = await describe(turn.question, shown, describer, providers[describer], self._stop.requested)
         if description is None:
             return turn  # it is stopped at once, and described when it is resumed
@@ -346,7 +347,7 @@ async def create_agents(
     """Return the agents of a turn with what they begin it with, by id. Raises StoreError: the log cannot be read."""
     await team.tools.wait_until_ready()
     contexts = await history.build_contexts(turn.session_id, turn.number, turn.question, providers)
-    shown = await history.load_attachments(turn.session_id, turn.attachments)
+    shown = await load_attachments(team.store, turn.session_id, turn.attachments)
     confirmations = await _read_confirmations(team, turn, ask_context)
     agents: dict[str, Agent] = {}
     for config in configs:

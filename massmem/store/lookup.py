@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import AsyncGenerator, Sequence
 
+from massmem.core.attachments import AttachedFile, Attachment
 from massmem.core.errors import InputError, SessionBusyError, UnknownSessionError
 from massmem.core.events import EVENT, AgentDelta, Event
 from massmem.core.ids import PREFIX
@@ -184,6 +185,14 @@ async def read_turn_log(store: SessionStore, session_id: str, number: int) -> li
         if page[-1].turn > number:
             break
     return [(seq, event) for seq, event in log if not isinstance(event, AgentDelta)]
+
+
+async def load_attachments(
+    store: SessionStore, session_id: str, files: Sequence[AttachedFile]
+) -> tuple[Attachment, ...]:
+    """Return the files of a session with their bytes; one that is lost is left out. Raises StoreError."""
+    stored = await store.load_files(session_id, [file.hash for file in files])
+    return tuple(Attachment(file, stored[file.hash]) for file in files if file.hash in stored)
 
 
 async def _build_turn(

@@ -161,9 +161,19 @@ async def _create_session(
     """Create the session unless it is there; return it. None: it is somebody else's, or is being deleted."""
     store = target.store
     if await store.get_session(session_id) is None:
-        changes = {"session_id": session_id, "user_id": target.owner.user_id, "memory_group": target.group}
+        times = [turn.time for turn in conversation.turns if turn.time is not None]
+        new = SessionRecord(
+            session_id=session_id,
+            user_id=target.owner.user_id,
+            title=conversation.title,
+            model=conversation.turns[0].agent,
+            description=conversation.title,
+            memory_group=target.group,
+            created_at=min(times, default=now()),
+            updated_at=conversation.newest or now(),
+        )
         with suppress(SessionExistsError):  # another import was faster
-            await store.create_session(_make_record(conversation).model_copy(update=changes))
+            await store.create_session(new)
     session = await store.get_session(session_id)
     is_usable = session is not None and session.owner == target.owner and session.status != "deleting"
     return session if is_usable else None
@@ -184,15 +194,3 @@ def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Even
         WinnerDecided(at=answered, agent_id=agent, votes={}, by="only_answer"),
         TurnCompleted(imported=True, at=answered, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
     ]
-
-
-def _make_record(conversation: ImportedConversation) -> SessionRecord:
-    times = [turn.time for turn in conversation.turns if turn.time is not None]
-    return SessionRecord(
-        session_id=conversation.session_id,
-        title=conversation.title,
-        model=conversation.turns[0].agent,
-        description=conversation.title,
-        created_at=min(times, default=now()),
-        updated_at=conversation.newest or now(),
-    )
