@@ -414,7 +414,6 @@ def lease_lost_error(session_id: str) -> SessionBusyError:
 
 
 def turn_started_error() -> SessionBusyError:
-    """Return the error for the start of a turn that was started before."""
     return SessionBusyError(
         "another process has started this turn of the session already", "wait until it has ended, then ask again"
     )

@@ -141,19 +141,15 @@ _LOCK_SESSION = (
     .where(chat_sessions.c.session_id == SESSION)
     .with_for_update(key_share=True)
 )  # fmt: skip
-_INDEX_MESSAGE = sa.insert(message_search).values(
-    session_id=sa.bindparam("of_session", type_=message_search.c.session_id.type),
-    seq=sa.bindparam("of_seq", type_=sa.Integer),
-    words=sa.cast(sa.bindparam("tsvector", type_=sa.Text), TSVECTOR),
-)
-
-_REINDEX_MESSAGE = (
-    sa.update(message_search)
-    .where(
-        message_search.c.session_id == sa.bindparam("of_session", type_=message_search.c.session_id.type),
-        message_search.c.seq == sa.bindparam("of_seq", type_=sa.Integer),
+_WORDS = sa.cast(sa.bindparam("tsvector", type_=sa.Text), TSVECTOR)
+_INDEX_MESSAGE = (
+    insert(message_search)
+    .values(
+        session_id=sa.bindparam("of_session", type_=message_search.c.session_id.type),
+        seq=sa.bindparam("of_seq", type_=sa.Integer),
+        words=_WORDS,
     )
-    .values(words=sa.cast(sa.bindparam("tsvector", type_=sa.Text), TSVECTOR))
+    .on_conflict_do_update(index_elements=["session_id", "seq"], set_={"words": _WORDS})
 )
 
 _EXAMPLE_URL = "postgresql://USER:PASSWORD@HOST:5432/DATABASE"
@@ -331,14 +327,14 @@ class PostgresDialect:
     def lock_session(self, connection: sa.Connection, session_id: str) -> None:
         connection.execute(_LOCK_SESSION, {"of_session": session_id})
 
-    def index_messages(self, connection: sa.Connection, rows: Sequence[Row], *, replace: bool = False) -> None:
+    def index_messages(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
         new = [
             {"of_session": row["session_id"], "of_seq": row["seq"], "tsvector": build_tsvector(row["content"])}
             for row in rows
             if row["kind"] in SEARCHED_KINDS
         ]
         if new:
-            connection.execute(_REINDEX_MESSAGE if replace else _INDEX_MESSAGE, new)
+            connection.execute(_INDEX_MESSAGE, new)
 
     def build_search(
         self, columns: sa.Select[*tuple[Any, ...]], query: str, scope: SearchScope, limit: int

@@ -84,7 +84,6 @@ _PROBLEMS: dict[int, tuple[type[StoreError], str, str]] = {
 
 
 def to_store_error(error: BaseException | None, path: Path) -> StoreError:
-    """Return the error to show for one of sqlite3."""
     code = getattr(error, "sqlite_errorcode", None)
     kind, message, hint = _PROBLEMS.get(
         -1 if code is None else code & 0xFF, (StoreError, "{path} cannot be used: {reason}", "run the command again")
@@ -347,7 +346,7 @@ class SqliteDialect:
     def lock_session(self, connection: sa.Connection, session_id: str) -> None:
         """Nothing to do: a transaction that writes holds the lock of the whole file."""
 
-    def index_messages(self, connection: sa.Connection, rows: Sequence[Row], *, replace: bool = False) -> None:
+    def index_messages(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
         """Nothing to do: a trigger of the table does it."""
 
     def build_search(

@@ -210,7 +210,7 @@ class RedisStore(RedisKeyTable):
         *,
         owner: Owner | Everybody,
     ) -> list[MessageRecord]:
-        names = await self._server.run("ZRANGE", USED, 0, -1) if session_ids is None else dict.fromkeys(session_ids)
+        names = await self._choose(None) if session_ids is None else dict.fromkeys(session_ids)
         sessions = [stored.session for stored in await self._load_sessions(names) if stored is not None]
         messages: list[MessageRecord] = []
         async for record in self._load_all(session.session_id for session in sessions if is_owned_by(session, owner)):

@@ -61,7 +61,6 @@ def matches(session: SessionRecord, criteria: SessionFilter) -> bool:
 
 
 def is_owned_by(session: SessionRecord, owner: Owner | Everybody) -> bool:
-    """Return whether the session is one of `owner`."""
     return owner is EVERYBODY or session.user_id == (owner.user_id and clean_text(owner.user_id))
 
 

@@ -57,8 +57,8 @@ class Dialect(Protocol):
         """Let no other transaction append to this session until this one ends."""
         ...
 
-    def index_messages(self, connection: sa.Connection, rows: Sequence[Row], *, replace: bool = False) -> None:
-        """Add new rows of chat_messages to the full-text index. replace: in place of what it has of them."""
+    def index_messages(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+        """Add rows of chat_messages to the full-text index, in place of what it has of them."""
         ...
 
     def build_search(

@@ -204,11 +204,13 @@ def append_events(
     return [event.seq for event in numbered]
 
 
+def _number(entry: LogEntry) -> NumberedEvent:
+    return NumberedEvent(entry.seq, entry.turn, EVENT.validate_json(entry.payload), entry.payload)
+
+
 def restore_events(connection: sa.Connection, database: Database, session_id: str, entries: Sequence[LogEntry]) -> None:
     """Store entries of another store's log under their own numbers, and its queue as it is there."""
-    numbered = [
-        NumberedEvent(entry.seq, entry.turn, EVENT.validate_json(entry.payload), entry.payload) for entry in entries
-    ]
+    numbered = [*map(_number, entries)]
     changes = _collect_changes(session_id, numbered)
     changes.rows["recordings"] = [build_queue_row(job) for entry in entries for job in entry.recordings]
     changes.extractions.clear()
@@ -226,7 +228,10 @@ def rewrite_events(connection: sa.Connection, database: Database, session_id: st
         if stored is None:
             raise unknown_session_error(session_id)
         if stored != entry.payload:
-            old, new = (_collect_entry(session_id, entry, payload) for payload in (stored, entry.payload))
+            old, new = (
+                _collect_changes(session_id, [_number(entry.model_copy(update={"payload": payload}))])
+                for payload in (stored, entry.payload)
+            )
             connection.execute(_REWRITE_EVENT, place | {"new_payload": entry.payload})
             _rewrite_messages(connection, database, new.rows["chat_messages"])
             _rewrite_session(connection, key, old.session, new.session)
@@ -237,18 +242,13 @@ def rewrite_events(connection: sa.Connection, database: Database, session_id: st
             connection.execute(_INSERTS["recordings"], row)
 
 
-def _collect_entry(session_id: str, entry: LogEntry, payload: str) -> _Changes:
-    event = EVENT.validate_json(payload)
-    return _collect_changes(session_id, [NumberedEvent(entry.seq, entry.turn, event, payload)])
-
-
 def _rewrite_messages(connection: sa.Connection, database: Database, rows: Sequence[Row]) -> None:
     """Replace texts and metadata; what only the store knows of a message stays."""
     for row in rows:
         stored = connection.execute(sa.select(_m.metadata).where(_m.id == row["id"])).scalar_one()
         values = {"content": row["content"], "metadata": stored | row["metadata"]}
         connection.execute(sa.update(chat_messages).where(_m.id == row["id"]).values(values))
-    database.dialect.index_messages(connection, rows, replace=True)
+    database.dialect.index_messages(connection, rows)
 
 
 def _rewrite_session(connection: sa.Connection, key: Row, old: Row, new: Row) -> None:
@@ -285,19 +285,15 @@ def _store(
         connection.execute(_INSERT_EVENTS, rows)
     for table, insert in _INSERTS.items():
         if changes.rows[table]:
-            _insert_rows(connection, database, insert, changes.rows[table])
+            try:
+                connection.execute(insert, changes.rows[table])
+            except exc.IntegrityError as e:
+                if insert.table is turns and database.dialect.is_duplicate(e.orig):
+                    raise turn_started_error() from e
+                raise
     database.dialect.index_messages(connection, changes.rows["chat_messages"])
     if not changes.empty:
         _update_rows(connection, session_id, changes, numbered[-1].event.at)
-
-
-def _insert_rows(connection: sa.Connection, database: Database, insert: sa.Insert, rows: Sequence[Row]) -> None:
-    try:
-        connection.execute(insert, rows)
-    except exc.IntegrityError as e:
-        if insert.table is turns and database.dialect.is_duplicate(e.orig):
-            raise turn_started_error() from e
-        raise
 
 
 def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, time: datetime) -> None:
@@ -316,26 +312,16 @@ def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, 
 def _set_response_times(
     connection: sa.Connection, session_id: str, numbered: Sequence[NumberedEvent], messages: Iterable[Row]
 ) -> None:
-    """Note with each final answer how many seconds the user waited for it."""
-    for row in messages:
-        if row["final"]:
-            earlier = [item.event for item in numbered if item.turn == row["turn"] and item.seq < row["seq"]]
-            began = _find_turn_begin(connection, (session_id, row["turn"]), earlier)
-            if began is not None:
-                row["metadata"]["response_time"] = round((row["created_at"] - began).total_seconds(), 3)
-
-
-def _find_turn_begin(connection: sa.Connection, key: tuple[str, int], batch: Sequence[Event]) -> datetime | None:
-    """Return when the turn was begun or last resumed.
-
-    key: session id and turn. batch: its events before the answer that are not stored yet.
-    """
-    begins = [event for event in batch if isinstance(event, TurnStarted | TurnResumed)]
-    times = [event.at for event in begins]
-    if not any(isinstance(event, TurnStarted) for event in begins):
-        stored = connection.execute(_TURN_BEGAN, {"of_session": key[0], "of_turn": key[1]}).scalar()
-        times += [stored] if stored is not None else []
-    return max(times, default=None)
+    """Note with each final answer how many seconds the user waited, since the turn was begun or last resumed."""
+    for row in (row for row in messages if row["final"]):
+        earlier = [item.event for item in numbered if item.turn == row["turn"] and item.seq < row["seq"]]
+        begins = [event for event in earlier if isinstance(event, TurnStarted | TurnResumed)]
+        times: list[datetime | None] = [event.at for event in begins]
+        if not any(isinstance(event, TurnStarted) for event in begins):
+            key = {"of_session": session_id, "of_turn": row["turn"]}
+            times.append(connection.execute(_TURN_BEGAN, key).scalar())
+        if began := max(filter(None, times), default=None):
+            row["metadata"]["response_time"] = round((row["created_at"] - began).total_seconds(), 3)
 
 
 # The column of each field of SessionState, where the two differ.
