@@ -43,7 +43,6 @@ from massmem.core.records import EVERYBODY, RecordingCounts
 from massmem.core.text import one_line
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.ledger import Chain
 from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
@@ -51,9 +50,10 @@ from massmem.memory.persistent import USER, Memory, Selection
 from massmem.memory.short_ids import find_ids
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.jobs import DrainCounts
+from massmem.recording.worker import Recorder
 from massmem.session.erasure import Findings, Receipt
 from massmem.session.memories import Memories, View
-from massmem.session.recall import create_recorder, explain_recall, to_memories
+from massmem.session.recall import explain_recall, to_memories
 from massmem.store.ports import SessionStore
 
 _ALL = 1_000_000
@@ -89,7 +89,7 @@ Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, max=MAX_
 
 
 @app.command("search")
-def search_command(
+async def search_command(
     query: Annotated[str, typer.Argument(metavar="WORDS", help="What to look for, in words.")],
     session_id: InSession = None,
     agent: AsAgent = None,
@@ -116,8 +116,11 @@ def search_command(
     """
     setup = load_setup(config, owner)
     view = View(agent, session_id, as_of=parse_as_of(as_of), origin=check_origin(origin))
-    hits = asyncio.run(search_memories(setup, query, view, (limit, tokens), beyond=everything))
-    recalled = hits.recalled
+    async with setup.open_memories() as opened:
+        view = await _resolve_view(setup, opened, view)
+        recalled, unavailable = await opened.search(query, view, limit, tokens)
+        beyond = await opened.search_beyond(query, view, recalled, limit) if everything else None
+    hits = Found(recalled, unavailable, beyond)
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
         rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, hits.beyond or ())]
@@ -133,7 +136,7 @@ def search_command(
 
 
 @app.command("history")
-def history_command(
+async def history_command(
     query: Annotated[str, typer.Argument(metavar="WORDS", help="What the values are of, or one of them.")],
     session_id: InSession = None,
     agent: AsAgent = None,
@@ -144,7 +147,9 @@ def history_command(
 ) -> None:
     """Show which values something had, and when."""
     view = View(agent, session_id, as_of=parse_as_of(as_of))
-    chains = asyncio.run(read_history(load_setup(config, owner), query, view))
+    setup = load_setup(config, owner)
+    async with setup.open_memories() as opened:
+        chains = await opened.read_history(query, await _resolve_view(setup, opened, view))
     if as_json:
         write_json({"query": query, "topics": [chain.to_dict() for chain in chains]})
     else:
@@ -152,7 +157,7 @@ def history_command(
 
 
 @app.command("list")
-def list_command(
+async def list_command(
     session_id: InSession = None,
     agent: Agent = None,
     turn: Turn = None,
@@ -170,7 +175,8 @@ def list_command(
         session_id, agent, turn, "fact" if facts else None, origin=check_origin(origin), is_pinned=pinned
     )
     setup = load_setup(config, owner, all_owners=all_owners)
-    memories, unavailable = asyncio.run(list_memories_or_conversations(setup, selection, limit))
+    async with setup.open_memories() as opened:
+        memories, unavailable = await opened.list(await _resolve_session(setup, opened, selection), limit)
     if as_json:
         write_json({"memories": [memory_to_dict(m) for m in memories], "unavailable": unavailable or None})
     else:
@@ -453,7 +459,7 @@ async def _drain_queue(
     setup: Setup, store: SessionStore, memory: IndexedMemory, session_id: str | None
 ) -> RecordingResult:
     total = (await store.count_recordings(session_id)).pending
-    agents = resolve_agents(setup.config, os.environ)
+    settings = {agent.id: agent.memory.recording for agent in resolve_agents(setup.config, os.environ)}
 
     def report(c: DrainCounts) -> None:
         progress(min(total, c.episodes + c.turns + c.extractions + c.retried + c.failed), total)
@@ -461,7 +467,7 @@ async def _drain_queue(
     llm = setup.config.memory.persistent_memory.llm
     with show_progress("recording") as progress:
         async with open_extractor(llm, setup.home, memory.get_known_facts()) as extractor:
-            counts = await create_recorder(store, memory, extractor, agents, session_id).drain(on_progress=report)
+            counts = await Recorder(store, memory, extractor, settings, session_id).drain(on_progress=report)
         if not counts.unavailable:
             progress(total, total)
     return RecordingResult(counts, await store.count_recordings(session_id))
@@ -492,23 +498,6 @@ def _require_on_disk(setup: Setup) -> None:
         )
 
 
-async def search_memories(
-    setup: Setup, query: str, view: View, limits: tuple[int | None, int | None] = (None, None), *, beyond: bool = False
-) -> Found:
-    """Return what an agent would recall. Raises what `Memories.search` raises.
-
-    Args:
-        view: its session may be named as a user does.
-        limits: memories and tokens; None for the values of the configuration.
-        beyond: also what it would not.
-    """
-    async with setup.open_memories() as memories:
-        view = await _resolve_view(setup, memories, view)
-        recalled, unavailable = await memories.search(query, view, *limits)
-        more = await memories.search_beyond(query, view, recalled, limits[0]) if beyond else None
-        return Found(recalled, unavailable, more)
-
-
 async def change_memory(setup: Setup, name: str, action: MemoryAction, text: str = "") -> Memory:
     """Change a memory, and return it as it is then. Raises as `Memories.change`."""
     async with setup.open_memories() as memories:
@@ -518,15 +507,6 @@ async def change_memory(setup: Setup, name: str, action: MemoryAction, text: str
 def _hit_to_dict(memory: Memory) -> dict[str, Any]:
     scores = {"score": round(memory.score, 4), "relevance": round(memory.relevance, 4)}
     return memory_to_dict(memory) | scores | {"note": memory.note or None}
-
-
-async def read_history(setup: Setup, query: str, view: View) -> Sequence[Chain]:
-    """Return the values of what the query names, by topic, the best topic first. view: as in `search_memories`.
-
-    Raises MemoryUnavailable: the index is in use by another process: claims are in the index alone.
-    """
-    async with setup.open_memories() as memories:
-        return await memories.read_history(query, await _resolve_view(setup, memories, view))
 
 
 def parse_as_of(text: str | None) -> datetime | None:
@@ -556,17 +536,6 @@ async def list_memories(setup: Setup, selection: Selection) -> Sequence[Memory]:
     """Return all selected memories, newest first. Raises UnknownSessionError, UnknownMemoryError."""
     async with setup.open_memories() as memories:
         return await memories.list_from_index(await _resolve_session(setup, memories, selection), _ALL)
-
-
-async def list_memories_or_conversations(
-    setup: Setup, selection: Selection, limit: int
-) -> tuple[Sequence[Memory], str]:
-    """Return the selected memories, and "" or why the index is unavailable and the conversations were read instead.
-
-    Raises UnknownSessionError.
-    """
-    async with setup.open_memories() as memories:
-        return await memories.list(await _resolve_session(setup, memories, selection), limit)
 
 
 async def forget_memories(setup: Setup, selection: Selection) -> int:

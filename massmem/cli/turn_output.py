@@ -65,10 +65,6 @@ class TurnEvents:
     started: bool = field(default=False, init=False)
     """The first event has arrived."""
 
-    def answer_now(self) -> None:
-        """Let the turn end with the answers that it has."""
-        self.session.answer_now()
-
     async def stream(self) -> AsyncGenerator[Event, None]:
         """Yield the events. With `wait`, a turn that another process runs in the session comes first.
 
@@ -167,7 +163,7 @@ async def show_turn(
     write_line = write_err if isinstance(shown, PlainRenderer | JsonlRenderer) else shown.write_line
     renderers = [*([writer] if writer else []), shown, LogRenderer(view)]
     with (
-        handle_signals([signal.SIGQUIT], lambda _: turn.answer_now()),
+        handle_signals([signal.SIGQUIT], lambda _: turn.session.answer_now()),
         nullcontext() if isinstance(shown, PlainRenderer | JsonlRenderer) else _control_terminal(shown),
         read_ahead(lambda line: write_line(f"queued: {one_line(line, 200)}")),
     ):

@@ -105,7 +105,6 @@ async def forget_memories(
 
 
 def unknown_memory(memory_id: str) -> UnknownMemoryError:
-    """Return the error for an id that names no memory."""
     return UnknownMemoryError(f"there is no memory {memory_id[:60]!r}", "see them with: massmem memory list")
 
 

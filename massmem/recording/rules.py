@@ -112,7 +112,10 @@ def is_tool_use(message: MessageRecord) -> bool:
 
 def write_out(message: MessageRecord) -> str:
     """Return the text of a message as it is remembered: a tool call is written out."""
-    return _write_tool_call(message.content) if message.kind == "tool_call" else message.content
+    name, arguments = parse_call(message.content) if message.kind == "tool_call" else ("", None)
+    if not name:
+        return message.content
+    return f"[Tool Call: {name}]\nArguments: {json.dumps(arguments, ensure_ascii=False)}"
 
 
 def make_conversation(
@@ -213,11 +216,6 @@ def _merge_tool_results(own: Sequence[MessageRecord]) -> list[RecordedMessage]:
             positions[call] = len(merged)
         merged.append(RecordedMessage("assistant", text, message.id, message.created_at))
     return merged
-
-
-def _write_tool_call(content: str) -> str:
-    name, arguments = parse_call(content)
-    return f"[Tool Call: {name}]\nArguments: {json.dumps(arguments, ensure_ascii=False)}" if name else content
 
 
 def _find_tool_name(content: str) -> str:

@@ -253,20 +253,14 @@ class Eraser:
         orders = [Order(tuple(texts))] if texts else []
         for session_id in sorted({memory.session_id for memory in memories}):
             named = tuple(memory for memory in memories if memory.session_id == session_id)
-            orders.append(await self._order(session_id, named))
+            statements, short_sentences = list[str](), dict[int, list[str]]()
+            for memory in named:
+                sentences = await self._read_statements(memory)
+                telling = [sentence for sentence in sentences if len(list_stems(sentence)) >= _MIN_TELLING] or sentences
+                statements += telling
+                short_sentences.setdefault(memory.turn, []).extend(s for s in sentences if s not in telling)
+            orders.append(Order(tuple(dict.fromkeys(statements)), session_id, named, short_sentences))
         return orders
-
-    async def _order(self, session_id: str, memories: Sequence[Memory]) -> Order:
-        statements: list[str] = []
-        short_sentences: dict[int, list[str]] = {}
-        for memory in memories:
-            sentences = await self._read_statements(memory)
-            telling = [sentence for sentence in sentences if len(list_stems(sentence)) >= _MIN_TELLING] or sentences
-            statements += telling
-            short_sentences.setdefault(memory.turn, []).extend(
-                sentence for sentence in sentences if sentence not in telling
-            )
-        return Order(tuple(dict.fromkeys(statements)), session_id, tuple(memories), short_sentences)
 
     async def _read_statements(self, memory: Memory) -> Sequence[str]:
         """Return what a memory says, in the words of the messages that it came from where these are known."""

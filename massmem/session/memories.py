@@ -98,7 +98,6 @@ class Memories:
 
     @classmethod
     def of(cls, team: Team, owner: Owner) -> Self:
-        """Return the memories of an owner on an open team."""
         agents = restrict_to_owner(team.agents, owner)
         return cls(team.config, team.home, team.store, team.open_durable_memory, owner, agents)
 

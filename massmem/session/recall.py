@@ -276,7 +276,8 @@ class SessionMemory:
         if extractor is not None and self._debug is not None:
             extractor = with_debug_files(extractor, self._debug)
         self._extractor = extractor
-        self._recorder = create_recorder(self._store, memory, extractor, self._agents)
+        settings = {agent.id: agent.memory.recording for agent in self._agents}
+        self._recorder = Recorder(self._store, memory, extractor, settings)
         self._recorder.start()
         return memory
 
@@ -306,21 +307,6 @@ def explain_recall(result: RecallResult) -> dict[str, Any]:
 def remembers(config: MemoryConfig) -> bool:
     """Return whether what is written under this configuration becomes memories, for a team or for an agent."""
     return config.enabled and config.persistent_memory.enabled
-
-
-def create_recorder(
-    store: SessionStore,
-    memory: PersistentMemory,
-    extractor: Extractor | None,
-    agents: Iterable[AgentConfig],
-    session_id: str | None = None,
-) -> Recorder:
-    """Return a recorder with the settings of each agent.
-
-    extractor None: messages are recorded, and no facts. session_id None: of all sessions.
-    """
-    settings = {agent.id: agent.memory.recording for agent in agents}
-    return Recorder(store, memory, extractor, settings, session_id)
 
 
 async def recall_by_words(store: SessionStore, query: str, scope: Scope, options: RecallOptions) -> RecallResult:

@@ -463,7 +463,9 @@ class Confirmations:
                     return AskUser(name, _write_change(changed))
             name = name_confirmation(call)
             if name not in self.known and name not in self.given_up and (tool := self._find_tool(call, prompt)):
-                return AskUser(name, _write_question(call, tool))
+                arguments = one_line(call.arguments, _MAX_SHOWN_ARGUMENTS)
+                asked = f"May {call.name} be called with {arguments}?"
+                return AskUser(name, f"{asked} Part of that is from the tool {tool} alone. (yes or no)")
         return None
 
     def explain_refusal(self, call: ToolCall, prompt: Prompt) -> str:
@@ -519,11 +521,6 @@ def _write_change(tool: Tool) -> str:
         f"The tool {tool.spec.name} has changed since you allowed it. It says of itself now: {described} "
         "May it be called? (yes or no)"
     )
-
-
-def _write_question(call: ToolCall, tool: str) -> str:
-    arguments = one_line(call.arguments, _MAX_SHOWN_ARGUMENTS)
-    return f"May {call.name} be called with {arguments}? Part of that is from the tool {tool} alone. (yes or no)"
 
 
 def _list_texts(value: object, depth: int = 0) -> Iterator[str]:
