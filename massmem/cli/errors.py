@@ -170,5 +170,4 @@ def disable_logging() -> None:
 
 
 def new_debug_log() -> Path:
-    """Return the path of a new debug log."""
     return DEBUG_LOGS.absolute() / f"log_{datetime.now().astimezone():%Y%m%d_%H%M%S}" / "massmem.log"

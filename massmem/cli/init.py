@@ -308,7 +308,7 @@ async def _probe_models(team: TeamConfig) -> list[tuple[BackendConfig, float | M
     """Try each distinct model once, all at the same time; report and return the seconds, or why it did not answer."""
     backends = list({(b.type, b.model, b.base_url, b.api_key): b for b in (a.backend for a in team.agents)}.values())
     notify(f"trying {', '.join(backend.label for backend in backends)} ...")
-    results = await asyncio.gather(*map(_try_model, backends))
+    results = await asyncio.gather(*map(_probe_model, backends))
     for backend, result in zip(backends, results, strict=True):
         if isinstance(result, MassmemError):
             notify(f"{backend.label}: {result.message}" + (f"\n  {result.hint}" if result.hint else ""))
@@ -317,18 +317,8 @@ async def _probe_models(team: TeamConfig) -> list[tuple[BackendConfig, float | M
     return list(zip(backends, results, strict=True))
 
 
-async def _try_model(backend: BackendConfig) -> float | MassmemError:
-    try:
-        return await probe_model(backend)
-    except MassmemError as e:
-        return e
-
-
-async def probe_model(backend: BackendConfig) -> float:
-    """Ask the model for one word; return the seconds that it took.
-
-    Raises MassmemError: it does not answer, see Providers.open and ChatProvider.stream.
-    """
+async def _probe_model(backend: BackendConfig) -> float | MassmemError:
+    """Ask the model for one word; return the seconds that it took, or why it does not answer."""
     limits = {
         "max_tokens": _PROBE_TOKENS,
         "max_retries": 0,
@@ -341,6 +331,8 @@ async def probe_model(backend: BackendConfig) -> float:
         provider = await providers.open(backend.model_copy(update=limits))
         request = ChatRequest((ChatMessage("user", "Reply with the one word: ready"),), purpose="answer")
         await ask(provider, request)
+    except MassmemError as e:
+        return e
     finally:
         await providers.close()
     return time.monotonic() - started

@@ -178,45 +178,43 @@ def _price_to_dict(base_url: str, model: str) -> dict[str, float] | None:
 
 async def _query_servers(team: TeamConfig | None) -> list[_Server]:
     """Return the distinct servers of the team, then others on this machine."""
-    endpoints = _find_endpoints(agent.backend for agent in team.agents) if team else []
+    servers = _find_servers(agent.backend for agent in team.agents) if team else []
     configured, local = await asyncio.gather(
-        asyncio.gather(*(_query_server(*endpoint) for endpoint in endpoints)),
-        find_local_servers(os.environ),
+        asyncio.gather(*map(_query_server, servers)), find_local_servers(os.environ)
     )
     known = {_normalize_host(server.base_url) for server in configured}
     others = [_Server(s.type, s.base_url, s.models) for s in local if _normalize_host(s.base_url) not in known]
     return [*configured, *others]
 
 
-def _find_endpoints(backends: Iterable[BackendConfig]) -> list[tuple[BackendType, Endpoint | str, frozenset[str]]]:
-    """Return the distinct endpoints with the models used there; a text in place of an endpoint is its problem."""
-    endpoints: dict[tuple[str, str], tuple[BackendType, Endpoint | str, frozenset[str]]] = {}
+def _find_servers(backends: Iterable[BackendConfig]) -> list[_Server]:
+    """Return the distinct servers with the models used there; one without an endpoint has a problem."""
+    servers: dict[tuple[str, str], _Server] = {}
     for backend in backends:
         if PRESETS[backend.type].kind not in ("openai", "anthropic"):
             continue
         try:
-            endpoint: Endpoint | str = resolve(backend, os.environ)
-            key = endpoint.base_url, endpoint.key
+            endpoint = resolve(backend, os.environ)
+            key, model = (endpoint.base_url, endpoint.key), endpoint.model
+            server = _Server(backend.type, endpoint.base_url, endpoint=endpoint)
         except MassmemError as e:
-            endpoint, key = e.message, (backend.type, "")
-        model = endpoint.model if isinstance(endpoint, Endpoint) else backend.model
-        used = endpoints[key][2] if key in endpoints else frozenset[str]()
-        endpoints[key] = (backend.type, endpoint, used | {model})
-    return list(endpoints.values())
+            key, model = (backend.type, ""), backend.model
+            server = _Server(backend.type, PRESETS[backend.type].base_url, problem=e.message)
+        servers[key] = replace(server, used=servers.get(key, server).used | {model})
+    return list(servers.values())
 
 
-async def _query_server(type_: BackendType, endpoint: Endpoint | str, used: frozenset[str]) -> _Server:
-    if isinstance(endpoint, str):
-        return _Server(type_, PRESETS[type_].base_url, problem=endpoint, used=used)
+async def _query_server(server: _Server) -> _Server:
+    if server.endpoint is None:
+        return server
     from massmem.providers.discovery import list_models
 
-    learnt = LearntModels(massmem_home())
-    refusals = {model: learnt.describe_refusals(replace(endpoint, model=model)) for model in used}
+    learnt, endpoint = LearntModels(massmem_home()), server.endpoint
+    refusals = {model: learnt.describe_refusals(replace(endpoint, model=model)) for model in server.used}
     try:
-        models = await list_models(type_, endpoint)
+        return replace(server, refusals=refusals, models=await list_models(server.type, endpoint))
     except MassmemError as e:
-        return _Server(type_, endpoint.base_url, problem=e.message, used=used, refusals=refusals)
-    return _Server(type_, endpoint.base_url, models, endpoint=endpoint, used=used, refusals=refusals)
+        return replace(server, refusals=refusals, problem=e.message)
 
 
 def _normalize_host(url: str) -> str:

@@ -189,13 +189,10 @@ def _format_hit(hit: SearchHit, words: Sequence[str]) -> str:
     text = ballot[1] if ballot else message.content
     speaker = "you" if message.agent_id is None else f"{message.agent_name}{', vote' if ballot else ''}"
     location = f"{message.session_id}  turn {message.turn}  {one_line(speaker, 40)}  {format_time(message.created_at)}"
-    excerpt = _highlight(cut_excerpt(text, words), words)
+    excerpt, pattern = cut_excerpt(text, words), match_any(words)
+    if pattern:
+        excerpt = pattern.sub(lambda match: _style(match.group(), _HIGHLIGHT), excerpt)
     return f"{_style(location, _BOLD)}  {one_line(hit.session.display_title, 60)}\n  {excerpt}\n"
-
-
-def _highlight(text: str, words: Sequence[str]) -> str:
-    pattern = match_any(words)
-    return pattern.sub(lambda match: _style(match.group(), _HIGHLIGHT), text) if pattern else text
 
 
 def _format_tools(tools: dict[str, dict[str, int]]) -> str:

@@ -422,23 +422,13 @@ async def stats_command(
     owner: OwnerName = None, all_owners: AllOwners = False, config: Config = None, as_json: AsJson = False
 ) -> None:
     """Show how many sessions and messages there are."""
-    stats = await _collect_stats(load_setup(config, owner, all_owners=all_owners))
-    if as_json:
-        write_json(stats)
-    else:
-        write_out(view.format_stats(stats), styled=True)
-
-
-async def _collect_stats(setup: Setup) -> dict[str, Any]:
-    """Return the totals, under the names that clients of older systems know, and where the sessions are stored.
-
-    `durable` is false for the store in memory that replaces a server that is down.
-    """
+    setup = load_setup(config, owner, all_owners=all_owners)
     async with setup.open_store(fallback=True) as store:
         counts = await store.count_sessions(SessionFilter(owner=setup.owner))
         queue, info = await store.count_recordings(), store.info
     average = counts.messages / counts.sessions if counts.sessions else 0.0
-    return {
+    # Under the names that clients of older systems know.
+    stats = {
         "total_sessions": counts.sessions,
         "total_messages": counts.messages,
         "avg_messages_per_session": round(average, 2),
@@ -446,11 +436,15 @@ async def _collect_stats(setup: Setup) -> dict[str, Any]:
         "totalMessages": counts.messages,
         "averageMessagesPerConversation": round(average),
         "usingRedis": info.kind == "redis",
-        "durable": info.durable,
+        "durable": info.durable,  # not for the store in memory that replaces a server that is down
         "by_status": counts.by_status,
         "recordings": queue.to_dict(),
         "store": {"kind": info.kind, "durable": info.durable, "url": without_password(setup.config.store.url)},
     }
+    if as_json:
+        write_json(stats)
+    else:
+        write_out(view.format_stats(stats), styled=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,10 +231,8 @@ class _Lines:
         if total != 0 and step != self._last:
             self._last = step
             part = step if self._in_bytes or not total else f"{done:,}"
-            notify(f"{self._task}: {part} of {self._format(total)}" if total else f"{self._task}: {part}")
+            whole = f" of {total / MB:,.1f} MB" if self._in_bytes and total else f" of {total:,}" if total else ""
+            notify(f"{self._task}: {part}{whole}")
 
     def _describe(self, done: int, total: int | None) -> str:
         return f"{done * 10 // total * 10} %" if total else f"{int(done / MB) // 100 * 100} MB"
-
-    def _format(self, total: int) -> str:
-        return f"{total / MB:,.1f} MB" if self._in_bytes else f"{total:,}"

@@ -21,13 +21,18 @@ from massmem.cli.memory import (
     collect_stats,
     forget_memories,
     list_memories,
-    list_memories_or_conversations,
     parse_as_of,
-    read_history,
     report_change,
-    search_memories,
 )
-from massmem.cli.memory_view import count_memories, explain_list, print_history, print_hits, print_memories, print_stats
+from massmem.cli.memory_view import (
+    Found,
+    count_memories,
+    explain_list,
+    print_history,
+    print_hits,
+    print_memories,
+    print_stats,
+)
 from massmem.cli.options import MAX_TURN
 from massmem.cli.question import Question, attach_mentioned_files
 from massmem.cli.sessions import export_named_session, fork_named_session, list_sessions, rename_named_session
@@ -169,10 +174,8 @@ async def _complete_agent(state: ChatState, words: Sequence[str]) -> Sequence[st
 
 
 async def _complete_model(state: ChatState, words: Sequence[str]) -> Sequence[str]:
-    if not words:
-        return [agent.id for agent in state.team.agents]
-    if len(words) > 1:
-        return ()
+    if len(words) != 1:
+        return await _complete_agent(state, words)
     used = dict.fromkeys(f"{a.backend.type}/{a.backend.model}" for a in state.team.agents if a.backend.model)
     return [*used, *(f"{type_}/" for type_ in get_args(BackendType) if type_ != "scripted")]
 
@@ -283,7 +286,8 @@ async def _get_last_turn(state: ChatState) -> TurnRecord:
 async def _show_memory(state: ChatState, rest: str) -> None:
     match rest.split(maxsplit=2):
         case ["history", *words] if words:
-            print_history(await read_history(state.setup, " ".join(words), View()))
+            async with state.setup.open_memories() as memories:
+                print_history(await memories.read_history(" ".join(words), View()))
         case [option, date, words] if option == _AS_OF:
             await _search(state, words, View(as_of=parse_as_of(date)))
         case [option, *_] if option == _AS_OF:
@@ -292,15 +296,17 @@ async def _show_memory(state: ChatState, rest: str) -> None:
             )
         case []:
             print_stats(replace(await collect_stats(state.setup), unavailable=""))  # the list says it
-            memories, unavailable = await list_memories_or_conversations(state.setup, Selection(), _MAX_MEMORIES)
-            print_memories(memories, explain_list(unavailable))
+            async with state.setup.open_memories() as memories:
+                newest, unavailable = await memories.list(Selection(), _MAX_MEMORIES)
+            print_memories(newest, explain_list(unavailable))
         case _:
             await _search(state, rest, View())
 
 
 async def _search(state: ChatState, words: str, view: View) -> None:
-    hits = await search_memories(state.setup, words, view, (_MAX_MEMORIES, None))
-    print_hits(hits, hits.recalled.memories[:_MAX_MEMORIES])
+    async with state.setup.open_memories() as memories:
+        recalled, unavailable = await memories.search(words, view, _MAX_MEMORIES)
+    print_hits(Found(recalled, unavailable), recalled.memories[:_MAX_MEMORIES])
 
 
 async def _remember(state: ChatState, rest: str) -> None:
@@ -321,10 +327,11 @@ async def _pin(state: ChatState, rest: str) -> None:
     if not name:
         raise InputError("no memory was named", "write an id as /memory shows it, or: /pin last")
     if name == "last":
-        memories, _ = await list_memories_or_conversations(state.setup, Selection(agent_id=USER), 1)
-        if not memories:
+        async with state.setup.open_memories() as memories:
+            newest, _ = await memories.list(Selection(agent_id=USER), 1)
+        if not newest:
             raise InputError("nothing of you is remembered yet", "/remember TEXT remembers a text")
-        name = memories[0].id
+        name = newest[0].id
     report_change(await change_memory(state.setup, name, "pin"), "pinned")
 
 
