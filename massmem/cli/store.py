@@ -27,7 +27,6 @@ from massmem.render.text import pluralize
 from massmem.session.imports import ImportResult, ImportTarget, import_conversation
 from massmem.session.imports.files import describe_left_out, read_export
 from massmem.session.lease import ProcessLock
-from massmem.session.memories import Memories
 from massmem.session.owners import memory_group
 from massmem.session.registry import register_sessions
 from massmem.store import open_configured, open_store
@@ -223,9 +222,9 @@ async def import_conversations_command(
     setup = load_setup(config)
     results: list[ImportResult] = []
     with show_progress("conversations") as progress:
-        async with setup.open_store() as store:
+        async with setup.open_memories() as memories:
+            store = memories.store
             with closing(ProcessLock(setup.home)) as process:
-                memories = Memories(setup.config, setup.home, store, setup.open_index, COMMAND_LINE_USER)
                 group = memory_group(setup.config, COMMAND_LINE_USER)
                 target = ImportTarget(store, process, COMMAND_LINE_USER, group, facts=facts, memories=memories)
                 for conversation in export.conversations:

@@ -29,7 +29,7 @@ from massmem.store.schema import (
     version_error,
 )
 from massmem.store.sql import SqlSessionStore
-from massmem.store.sql.database import Database, Engines, Row, SearchScope
+from massmem.store.sql.database import Database, Engines, Refusal, Row, SearchScope
 
 _MAX_BYTES = 900_000
 """Of one message's words: a tsvector holds a megabyte. What comes later in the message is not found."""
@@ -200,6 +200,12 @@ _REFUSALS = (
     ("Connection refused|No such file or directory|could not translate|timeout expired|unreachable|No route", "08001"),
     ("starting up|shutting down|in recovery mode|not yet accepting", "57P"),
 )
+_REFUSED_ROWS: dict[str, Refusal] = {
+    "23505": "duplicate",
+    "23503": "missing parent",
+    "40001": "conflict",
+    "40P01": "conflict",
+}
 _LOST = re.compile("closed|terminat|consuming input|lost|broken|SSL SYSCALL|reset by peer")
 
 
@@ -370,14 +376,8 @@ class PostgresDialect:
             connection.exec_driver_sql(f"VACUUM {tables}")
         return True
 
-    def is_duplicate(self, error: BaseException | None) -> bool:
-        return getattr(error, "sqlstate", None) == "23505"
-
-    def is_missing_parent(self, error: BaseException | None) -> bool:
-        return getattr(error, "sqlstate", None) == "23503"
-
-    def is_conflict(self, error: BaseException | None) -> bool:
-        return getattr(error, "sqlstate", None) in ("40001", "40P01")
+    def find_refusal(self, error: BaseException | None) -> Refusal | None:
+        return _REFUSED_ROWS.get(getattr(error, "sqlstate", None) or "")
 
     def to_store_error(self, error: BaseException | None) -> StoreError:
         return to_store_error(error, self.name)

@@ -110,25 +110,18 @@ def count_seqs(event: ev.Event) -> int:
 def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Change]:
     """Return what one event changes. seq: the event's own number, the last one that it takes."""
     changes = _project(event, LogPosition(session_id, turn, seq, event.at))
-    if isinstance(event, ev.SourceEvent) and event.imported:
-        _mark_messages(changes, {"imported": True})
-    return _drop_recordings(changes) if isinstance(event, ev.SourceEvent) and not event.remember else changes
-
-
-def _drop_recordings(changes: list[Change]) -> list[Change]:
-    """Queue nothing, and mark the messages, so that no later extraction reads them.
-
-    The end of a turn still queues the extraction: other agents of the turn may be remembered.
-    """
-    remaining = [change for change in changes if not (isinstance(change, InsertRow) and change.table == "recordings")]
-    _mark_messages(remaining, {"remember": False})
-    return remaining
-
-
-def _mark_messages(changes: list[Change], metadata: Mapping[str, Any]) -> None:
+    if not isinstance(event, ev.SourceEvent):
+        return changes
+    marks = {"imported": True} if event.imported else {}
+    if not event.remember:
+        # The messages are marked, so that no later extraction reads them. The end of a turn still queues the
+        # extraction: other agents of the turn may be remembered.
+        marks |= {"remember": False}
+        changes = [change for change in changes if not (isinstance(change, InsertRow) and change.table == "recordings")]
     for change in changes:
         if isinstance(change, InsertRow) and change.table == "chat_messages":
-            change.row["metadata"] |= metadata
+            change.row["metadata"] |= marks
+    return changes
 
 
 def make_message_id(session_id: str, seq: int) -> str:

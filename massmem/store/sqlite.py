@@ -35,7 +35,7 @@ from massmem.store.schema import (
     version_error,
 )
 from massmem.store.sql import SqlSessionStore
-from massmem.store.sql.database import Database, Engines, Row, SearchScope
+from massmem.store.sql.database import Database, Engines, Refusal, Row, SearchScope
 
 BUSY_TIMEOUT = 30.0
 """Seconds to wait for another process that writes."""
@@ -289,6 +289,13 @@ SELECT row_id, -row_id AS score FROM (
 """
 
 
+_REFUSALS: dict[int, Refusal] = {
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: "duplicate",
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE: "duplicate",
+    sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY: "missing parent",
+}
+
+
 async def open_sqlite(url: str, home: Path) -> SqlSessionStore:
     """Open, and when needed create or migrate, the database file. Raises as `massmem.store.open_store`."""
     path = parse_path(url)
@@ -387,15 +394,8 @@ class SqliteDialect:
             busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
         return rewrite and not busy
 
-    def is_duplicate(self, error: BaseException | None) -> bool:
-        code = getattr(error, "sqlite_errorcode", None)
-        return code in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
-
-    def is_missing_parent(self, error: BaseException | None) -> bool:
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY
-
-    def is_conflict(self, error: BaseException | None) -> bool:
-        return False
+    def find_refusal(self, error: BaseException | None) -> Refusal | None:
+        return _REFUSALS.get(getattr(error, "sqlite_errorcode", None) or 0)
 
     def to_store_error(self, error: BaseException | None) -> StoreError:
         return to_store_error(error, self.path or Path("the memory of this process"))

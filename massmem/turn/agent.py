@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -146,8 +146,8 @@ class Agent:
 
         The number of an answer is left 0 for the coordinator.
         """
-        start = partial(self._start, "answer", question, round_, cost, outbox)
-        return await self._act(start, self._ask_for_answer, self._read_answer)
+        step = await self._start("answer", question, round_, cost, outbox)
+        return await self._act(step, self._ask_for_answer, self._read_answer)
 
     async def vote(
         self,
@@ -160,9 +160,9 @@ class Agent:
         final: bool,
     ) -> Result:
         """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
-        start = partial(self._start, "vote", question, round_, cost, outbox, candidates)
+        step = await self._start("vote", question, round_, cost, outbox, candidates)
         read = partial(self._read_vote, candidates=candidates, final=final)
-        return await self._act(start, partial(self._ask_for_vote, final=final), read, may_ask=not final)
+        return await self._act(step, partial(self._ask_for_vote, final=final), read, may_ask=not final)
 
     async def present(
         self,
@@ -258,7 +258,7 @@ class Agent:
 
     async def _act(
         self,
-        start: Callable[[], Awaitable[Step]],
+        step: Step,
         build: Callable[[Prompt, ToolLoop], Prompt],
         read: Callable[[Reply], Action | _Unusable],
         *,
@@ -268,7 +268,6 @@ class Agent:
 
         may_ask: the user may be asked to allow a call.
         """
-        step = await start()
         is_vote = step.prompt.purpose == "vote"
         ends = ACTIONS if is_vote or self._list_spare_tools(()) else (ASK_USER,)
         tools = ToolLoop(self._tools, step, self._journal, self._compressor.meter, native=self._native)

@@ -52,7 +52,7 @@ from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_los
 from massmem.store.projection import make_message_id
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, is_conversation
 from massmem.store.redis.server import Server, read_warnings, rewrite_files
-from massmem.store.redis.tables import FileTable, RedisKeyTable, files_key, is_owned_by, matches, remove_files, search
+from massmem.store.redis.tables import RedisFileTable, RedisKeyTable, files_key, is_owned_by, matches, search
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ async def _check_layout(server: Server) -> None:
         await server.run("SET", LAYOUT_KEY, LAYOUT)
 
 
-class RedisStore(RedisKeyTable):
+class RedisStore(RedisKeyTable, RedisFileTable):
     """SessionStore on one database of one server. Each session is one record, changed by compare-and-set.
 
     A session counts the changes of each process, and so does the process. When a connection breaks before the reply,
@@ -111,7 +111,6 @@ class RedisStore(RedisKeyTable):
         self._server = server
         self._retention = retention
         self._ttl = None if retention.seconds is None else max(1, int(retention.seconds * 1000))
-        self._files = FileTable(server, self._ttl)
         self._writer = secrets.token_hex(8)
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         # How many changes of a session (by id and time of creation) were acknowledged, and how many were sent.
@@ -228,13 +227,7 @@ class RedisStore(RedisKeyTable):
     async def save_files(self, session_id: str, files: Mapping[str, bytes]) -> None:
         if files and await self._load_head(session_id) is None:
             raise unknown_session_error(session_id)
-        await self._files.save(session_id, files)
-
-    async def load_files(self, session_id: str, hashes: Sequence[str]) -> dict[str, bytes]:
-        return await self._files.load(session_id, hashes)
-
-    async def delete_files(self, session_id: str, hashes: Sequence[str]) -> None:
-        await self._files.delete(session_id, hashes)
+        await self._save_files(session_id, files)
 
     async def load_state(self, session_id: str) -> SessionState:
         stored = await self._load_head(session_id)
@@ -448,8 +441,8 @@ class RedisStore(RedisKeyTable):
         if record is None:
             return None
         abandoned = tuple(turn.turn for turn in record.read_turns() if turn.status == "abandoned")
-        files, stored = await self._files.list_hashes(session_id), record.stored
-        return SessionCopy(session=stored.session, state=stored.state, abandoned=abandoned, files=files)
+        files, stored = sorted(await self._server.run("HKEYS", files_key(session_id))), record.stored
+        return SessionCopy(session=stored.session, state=stored.state, abandoned=abandoned, files=tuple(files))
 
     async def export_log(
         self, session_id: str, after: int = 0, limit: int = 1000, *, with_trimmed: bool = False
@@ -471,7 +464,7 @@ class RedisStore(RedisKeyTable):
         new.stored.session, new.stored.abandoned = session, frozenset(copy.abandoned)
         if copy.state.updated_at is not None:
             new.stored.state = _clean_state(copy.state, copy.state.updated_at)
-        await self._files.replace(session.session_id, files)  # first: an import that is cut off is made again
+        await self._replace_files(session.session_id, files)  # first: an import that is cut off is made again
         await self._change(session.session_id, lambda _: None, new=new, replace=True)
 
     async def rewrite_log(self, session_id: str, entries: Sequence[LogEntry]) -> None:
@@ -605,7 +598,7 @@ class RedisStore(RedisKeyTable):
                 pipeline.multi()
                 store_record(pipeline, record, fields, encoded | {"changes": json.dumps(counted)})
                 if is_use:
-                    self._files.renew(pipeline, key, session_id)
+                    self._renew(pipeline, key, session_id)
                 sent = record
             return result
 
@@ -642,7 +635,8 @@ def store_record(pipeline: Any, record: Record, fields: dict[str, str], encoded:
         return
     if gone := fields.keys() - encoded.keys():
         pipeline.hdel(key, *gone)
-    remove_files(pipeline, session_id, record.removed_files)
+    if record.removed_files:
+        pipeline.hdel(files_key(session_id), *record.removed_files)
     pipeline.hset(key, mapping={name: text for name, text in encoded.items() if fields.get(name) != text})
     pipeline.zadd(USED, {session_id: _us(record.stored.session.updated_at)})
     times = [_us(job.next_attempt_at or job.created_at) for job in record.jobs if job.status == "pending"]

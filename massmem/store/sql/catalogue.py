@@ -85,7 +85,7 @@ class SqlSessionCatalogue:
             try:
                 connection.execute(sa.insert(chat_sessions), session.model_dump())
             except exc.IntegrityError as e:
-                if self._database.dialect.is_duplicate(e.orig):
+                if self._database.dialect.find_refusal(e.orig) == "duplicate":
                     raise SessionExistsError(f"session {session.session_id!r} exists already") from e
                 raise
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -40,6 +40,11 @@ class SearchScope:
     """None: all."""
     owner: Owner | Everybody
     """None: everybody's."""
+
+
+Refusal = Literal["duplicate", "missing parent", "conflict"]
+"""There is a row with the same key; the row that it belongs to does not exist; the transaction was rolled back in
+favour of another one, and can simply run again."""
 
 
 class Dialect(Protocol):
@@ -74,16 +79,8 @@ class Dialect(Protocol):
         """Leave nothing on the disk of what was deleted. Returns False when others keep that from happening now."""
         ...
 
-    def is_duplicate(self, error: BaseException | None) -> bool:
-        """Return whether a row was refused because there is one with the same key."""
-        ...
-
-    def is_missing_parent(self, error: BaseException | None) -> bool:
-        """Return whether a row was refused because the row that it belongs to does not exist."""
-        ...
-
-    def is_conflict(self, error: BaseException | None) -> bool:
-        """Return whether the transaction was rolled back in favour of another one and can simply run again."""
+    def find_refusal(self, error: BaseException | None) -> Refusal | None:
+        """Return why the database refused a row or a transaction; None: it has failed otherwise."""
         ...
 
     def to_store_error(self, error: BaseException | None) -> StoreError:
@@ -195,7 +192,7 @@ class Database:
         try:
             yield
         except exc.IntegrityError as e:
-            if self.dialect.is_missing_parent(e.orig):
+            if self.dialect.find_refusal(e.orig) == "missing parent":
                 raise unknown_session_error(session_id) from e
             raise
 
@@ -251,7 +248,7 @@ class Database:
             commit = self._in_thread(lambda: self._commit(batch))
             await asyncio.wait([commit])
             error = commit.exception()
-            if not (isinstance(error, exc.DBAPIError) and self.dialect.is_conflict(error.orig)):
+            if not (isinstance(error, exc.DBAPIError) and self.dialect.find_refusal(error.orig) == "conflict"):
                 break
         return error
 

@@ -288,7 +288,7 @@ def _store(
             try:
                 connection.execute(insert, changes.rows[table])
             except exc.IntegrityError as e:
-                if insert.table is turns and database.dialect.is_duplicate(e.orig):
+                if insert.table is turns and database.dialect.find_refusal(e.orig) == "duplicate":
                     raise turn_started_error() from e
                 raise
     database.dialect.index_messages(connection, changes.rows["chat_messages"])
