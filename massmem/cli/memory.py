@@ -20,7 +20,6 @@ from massmem.cli.memory_view import (
     count_memories,
     describe_reach,
     details_to_dict,
-    explain_list,
     memory_to_dict,
     print_explanation,
     print_findings,
@@ -180,7 +179,7 @@ async def list_command(
     if as_json:
         write_json({"memories": [memory_to_dict(m) for m in memories], "unavailable": unavailable or None})
     else:
-        print_memories(memories, explain_list(unavailable))
+        print_memories(memories, unavailable)
 
 
 @app.command("show")

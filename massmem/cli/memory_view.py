@@ -65,15 +65,10 @@ class Found:
     """What an agent would not be shown, best first; None: nobody asked for it."""
 
 
-def explain_list(unavailable: str) -> str:
-    """Return what to say of a list of memories. unavailable: why the index was not used; "": it was."""
-    return unavailable and f"{unavailable}: this is what was said, newest first; facts are in the index alone"
-
-
-def print_memories(memories: Sequence[Memory], notice: str = "") -> None:
-    """Write a line per memory, cut to the width of the terminal. notice: what the user should know of them."""
-    if notice:
-        notify(notice)
+def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
+    """Write a line per memory, cut to the width of the terminal. unavailable: why the index was not used."""
+    if unavailable:
+        notify(f"{unavailable}: this is what was said, newest first; facts are in the index alone")
     if memories:
         write_out("".join(_format_table([_COLUMNS, *map(_list_cells, memories)])))
     else:

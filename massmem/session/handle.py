@@ -14,6 +14,7 @@ from massmem.core.records import EVERYBODY, MessageKind, MessageRecord, SessionF
 from massmem.memory import tokens
 from massmem.memory.tokens import TokenCounter
 from massmem.render.text import is_near_limit, report_context
+from massmem.store.lookup import find_last_hidden
 from massmem.store.ports import SessionStore
 
 Role = Literal["user", "agent", "tool"]
@@ -118,7 +119,7 @@ class ConversationMemory:
         Of an assistant's message the first 200 characters are returned, followed by `...`.
         """
         check_session_id(session_id)
-        hidden = await _find_last_hidden(self._store, session_id)
+        hidden = await find_last_hidden(self._store, session_id)
         records = await self._store.read_conversation(session_id, None, _CONTEXT_MESSAGES)
         return "\n".join(
             _format_line(record.kind, record.content, record.metadata.get("agent_type") or record.agent_id)
@@ -240,7 +241,7 @@ class SessionHandle:
 
     async def _read_records(self) -> list[MessageRecord]:
         records: list[MessageRecord] = []
-        after = await _find_last_hidden(self._store, self._id)
+        after = await find_last_hidden(self._store, self._id)
         while page := await self._store.read_messages(self._id, after, _PAGE):
             records += [record for record in page if not record.metadata.get("cleared")]
             after = page[-1].seq
@@ -258,12 +259,6 @@ class SessionHandle:
         if await self._store.get_session(self._id) is None:
             moment = now()
             await self._store.create_session(SessionRecord(session_id=self._id, created_at=moment, updated_at=moment))
-
-
-async def _find_last_hidden(store: SessionStore, session_id: str) -> int:
-    """Return the seq of the last message that the history no longer shows, 0 when it shows all."""
-    cleared = await store.get_latest_summary(session_id, "")
-    return 0 if cleared is None else int(cleared.metadata["until"])
 
 
 def _check_role(role: str) -> None:

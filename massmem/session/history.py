@@ -19,7 +19,7 @@ from massmem.providers.base import ChatProvider
 from massmem.session.owners import find_pinned_session
 from massmem.session.recall import SessionMemory, build_scope
 from massmem.session.team import Windows
-from massmem.store.lookup import load_attachments
+from massmem.store.lookup import find_last_hidden, load_attachments
 from massmem.store.ports import SessionStore
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.prompt_builder import Prompt
@@ -220,8 +220,7 @@ class History:
         self, session_id: str, turn: int, question: str, sighted: Collection[str]
     ) -> list[HistoryView]:
         """Read the log backwards, no further than the largest view needs. sighted: ids of agents that see pictures."""
-        cleared = await self._store.get_latest_summary(session_id, "")
-        start = 0 if cleared is None else _last_covered(cleared)
+        start = await find_last_hidden(self._store, session_id)
         summaries = [await self._load_summary(session_id, agent, start) for agent in self._agents]
         windows: list[HistoryWindow] = []
         for agent, summary in zip(self._agents, summaries, strict=True):

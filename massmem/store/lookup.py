@@ -46,11 +46,8 @@ async def find_own_session(store: SessionStore, session_id: str, owner: Owner) -
 
 async def require_own_session(store: SessionStore, session_id: str, owner: Owner) -> SessionRecord:
     """Return the owner's session with exactly this id. Raise UnknownSessionError, also when it is being deleted."""
-    try:
-        session = await find_own_session(store, session_id, owner)
-    except SessionBusyError:
-        session = None
-    if session is None:
+    session = await store.get_session(session_id)
+    if session is None or session.owner != owner or session.status == "deleting":
         raise UnknownSessionError("there is no such session")
     return session
 
@@ -185,6 +182,12 @@ async def read_turn_log(store: SessionStore, session_id: str, number: int) -> li
         if page[-1].turn > number:
             break
     return [(seq, event) for seq, event in log if not isinstance(event, AgentDelta)]
+
+
+async def find_last_hidden(store: SessionStore, session_id: str) -> int:
+    """Return the seq of the last message that the history no longer shows, 0 when it shows all."""
+    cleared = await store.get_latest_summary(session_id, "")
+    return 0 if cleared is None else int(cleared.metadata["until"])
 
 
 async def load_attachments(

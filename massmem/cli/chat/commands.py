@@ -27,7 +27,6 @@ from massmem.cli.memory import (
 from massmem.cli.memory_view import (
     Found,
     count_memories,
-    explain_list,
     print_history,
     print_hits,
     print_memories,
@@ -298,7 +297,7 @@ async def _show_memory(state: ChatState, rest: str) -> None:
             print_stats(replace(await collect_stats(state.setup), unavailable=""))  # the list says it
             async with state.setup.open_memories() as memories:
                 newest, unavailable = await memories.list(Selection(), _MAX_MEMORIES)
-            print_memories(newest, explain_list(unavailable))
+            print_memories(newest, unavailable)
         case _:
             await _search(state, rest, View())
 
