@@ -81,8 +81,7 @@ def eval_command(
     home, items = massmem_home(), _select(load_items(data, scorer), limit, sample, seed)
     entrants = _load_entrants(configs or [None], home)
     referee = None if judge is None else Entrant("judge", load_team(judge, home, store=False).select_agent())
-    digest = hashlib.sha256(data.read_bytes()).hexdigest()[:8]
-    with open_results(results or home / "eval" / f"{data.stem}-{digest}.jsonl") as file:
+    with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
         evaluator = Evaluator(runner, partial(show_progress, quiet=quiet), referee)
         evaluation = _run(evaluator, entrants, items, equal_budget=equal_budget)
@@ -153,3 +152,7 @@ def _select(items: list[Item], limit: int | None, sample: int | None, seed: int)
     if len(unique) < len(items[:limit]):
         notify(f"{len(items[:limit]) - len(unique)} questions are there twice, and are asked once")
     return list(unique.values())
+
+
+def _hash_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
