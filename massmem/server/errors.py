@@ -75,7 +75,7 @@ _METHODS = ("DELETE", "GET", "POST")
 """Methods of our routes; HEAD is answered wherever GET is."""
 
 
-class Refused(Exception):
+class Refused(HTTPException):
     """The request is refused. The message goes to the client."""
 
     def __init__(
@@ -88,12 +88,14 @@ class Refused(Exception):
         code: str | None = None,
     ) -> None:
         """param, code: the field and the reason, for clients of OpenAI's API."""
-        super().__init__(message)
+        super().__init__(status, message, headers)
         self.status = status
         self.message = message
-        self.headers = headers
         self.param = param
         self.code = code
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class Unauthorized(Refused):

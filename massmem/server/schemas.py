@@ -14,6 +14,10 @@ MAX_LIST_LENGTH = 200
 MAX_HISTORY_LENGTH = 1_000
 MAX_OFFSET = 1_000_000
 MAX_PARTS = 50
+MAX_SMALL_BODY = 100_000
+MAX_DATA_URL_LENGTH = 100_000_000
+MAX_QUERY_LENGTH = 1_000
+MAX_QUERY_WORDS = 100
 
 _SESSION = "user-123-support-chat"
 _ANSWER = "Air scatters blue light more than red light."
@@ -33,6 +37,12 @@ Team = Annotated[str, Field(max_length=100, examples=["support"])]
 Milliseconds = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_705_750_200_123])]
 
 
+def check_words(text: str) -> str:
+    if len(text.split()) > MAX_QUERY_WORDS:
+        raise ValueError(f"a search has {MAX_QUERY_WORDS} words at most")
+    return text
+
+
 def is_session_id(text: str) -> bool:
     return len(text) <= MAX_SESSION_ID_LENGTH and SESSION_ID.fullmatch(text) is not None
 
@@ -41,6 +51,10 @@ class Body(BaseModel):
     """A body. The docstring of a field is its description in the OpenAPI document; plain names have none."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class SmallBody(Body):
+    """A body of a request with a few short texts: of MAX_SMALL_BODY bytes at most."""
 
 
 class Problem(Body):
@@ -67,7 +81,7 @@ class TextPart(Body):
 
 
 class ImageUrl(Body):
-    url: Annotated[str, Field(examples=["data:image/png;base64,iVBORw0KGgo="])]
+    url: Annotated[str, Field(max_length=MAX_DATA_URL_LENGTH, examples=["data:image/png;base64,iVBORw0KGgo="])]
     """The picture itself as a data: URL; other addresses are not fetched."""
 
 
@@ -79,7 +93,7 @@ class ImagePart(Body):
 
 class FileData(Body):
     filename: Annotated[str, Field(min_length=1, max_length=200, examples=["report.pdf"])]
-    file_data: Annotated[str, Field(examples=["data:application/pdf;base64,JVBERi0="])]
+    file_data: Annotated[str, Field(max_length=MAX_DATA_URL_LENGTH, examples=["data:application/pdf;base64,JVBERi0="])]
     """The file itself as a data: URL."""
 
 
@@ -91,7 +105,7 @@ class FilePart(Body):
 
 
 ContentPart = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
-Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS)]
+Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)]
 """A text, or parts in the form of OpenAI's chat messages."""
 
 

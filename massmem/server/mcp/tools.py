@@ -11,7 +11,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp_types import ListResourcesResult, Resource
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
 from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted
@@ -19,6 +19,7 @@ from massmem.core.outcome import TurnOutcome
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
+from massmem.server.schemas import MAX_QUERY_LENGTH, check_words
 from massmem.session.memories import Memories, View
 from massmem.session.owners import public_session_id
 from massmem.session.session import Session
@@ -64,6 +65,7 @@ GetAccess = Callable[[Any], Access]
 """Returns what the sender of a request may use; it is given the HTTP request, None over stdio."""
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
+QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH), AfterValidator(check_words)]
 SessionId = Annotated[str, Field(max_length=128, description="The conversation, as list_sessions names it.")]
 
 
@@ -149,7 +151,7 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
 
     @server.tool()
     async def search_memory(
-        query: Text, ctx: Context[Any, Any], limit: Annotated[int, Field(ge=1, le=100)] = 10
+        query: QueryText, ctx: Context[Any, Any], limit: Annotated[int, Field(ge=1, le=100)] = 10
     ) -> SearchResult:
         """Find what was said, answered and noted in earlier conversations with the council, by meaning and words."""
         with _explain_errors():

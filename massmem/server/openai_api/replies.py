@@ -8,9 +8,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from fastapi import HTTPException
 from pydantic import Field
 from sse_starlette import ServerSentEvent
+from starlette.exceptions import HTTPException
 
 from massmem.core.errors import MassmemError
 from massmem.core.messages import Usage
@@ -219,7 +219,7 @@ async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> S
                         if usage:
                             yield _chat_chunk(answer, [], {"usage": _chat_usage(piece.usage).model_dump()})
         yield ServerSentEvent("[DONE]", sep="\n")
-    except (MassmemError, Refused, HTTPException) as e:
+    except (MassmemError, HTTPException) as e:
         yield ServerSentEvent(_describe_error(e), sep="\n")
 
 
@@ -251,7 +251,7 @@ async def stream_response_events(answer: Answer, pieces: Pieces) -> Stream:
             async for piece in pieces:
                 for event in encoder.encode(piece):
                     yield event
-    except (MassmemError, Refused, HTTPException) as e:
+    except (MassmemError, HTTPException) as e:
         error = json.loads(_describe_error(e))["error"]
         fields = {"code": error["code"], "message": error["message"], "param": error["param"]}
         yield encoder.event("error", **fields)
@@ -351,10 +351,10 @@ def _chat_chunk(answer: Answer, choices: list[dict[str, Any]], more: Mapping[str
 
 def _describe_error(error: Exception) -> str:
     match error:
-        case HTTPException():
-            problem = make_openai_problem(error.status_code, error.detail)
         case Refused():
             problem = make_openai_problem(error.status, error.message, error.param, error.code)
+        case HTTPException():
+            problem = make_openai_problem(error.status_code, error.detail)
         case _:
             log.error("an answer broke off: %s", type(error).__name__)
             problem = make_openai_problem(503, "the service cannot answer now")

@@ -11,7 +11,7 @@ from massmem.core.records import MessageRecord
 from massmem.memory.tokens import Buffer
 from massmem.server.dependencies import Authorized, CheckedRoute, SessionPath
 from massmem.server.errors import PROBLEMS
-from massmem.server.schemas import Body
+from massmem.server.schemas import Body, SmallBody
 from massmem.session.history import AgentContext
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -22,7 +22,7 @@ MAX_TEXT = 20_000
 """Characters of a part that are returned."""
 
 
-class ContextQuestion(Body):
+class ContextQuestion(SmallBody):
     question: Annotated[str, Field(max_length=10_000, examples=["Why is the sky blue?"])] = ""
     """With it, the agents recall memories. Nothing is asked."""
 

@@ -14,9 +14,9 @@ from massmem.core.events import now
 from massmem.core.records import is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.memory.quoting import find_author
-from massmem.server.dependencies import Authorized, Caller, CheckedRoute
+from massmem.server.dependencies import Authorized, Caller, CheckedRoute, QueryWords
 from massmem.server.errors import PROBLEMS
-from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
+from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body, SmallBody
 from massmem.session.erasure import Receipt
 from massmem.session.memories import MAX_MEMORY_LENGTH, Memories, View
 from massmem.session.owners import public_session_id
@@ -37,7 +37,9 @@ FromOrigin = Annotated[
         description="Only what is from: user, agent, import, outside, tool, or tool:NAME.",
     ),
 ]
-MemoryId = Annotated[str, Path(pattern=r"^[0-9A-Za-z]{1,20}$", description="Its id, or its short one.", examples=["1"])]
+MemoryId = Annotated[
+    str, Path(max_length=20, pattern=r"^[0-9A-Za-z]{1,20}$", description="Its id, or its short one.", examples=["1"])
+]
 MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_LENGTH, pattern=r"\S")]
 
 
@@ -136,13 +138,13 @@ class Change(Body):
     text: str
 
 
-class NewMemory(Body):
+class NewMemory(SmallBody):
     text: MemoryText
     session_id: Annotated[str | None, Field(max_length=200)] = None
     """In this conversation; null: in one of its own, called Notes."""
 
 
-class NewText(Body):
+class NewText(SmallBody):
     text: MemoryText
 
 
@@ -241,7 +243,7 @@ async def memories(
 
 @router.get("/search")
 async def search_memories(
-    query: Annotated[str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="What to look for.")],
+    query: QueryWords,
     caller: Authorized,
     view: OfView,
     limit: Limit = 20,
@@ -262,7 +264,7 @@ async def search_memories(
 
 @router.get("/history")
 async def memory_history(
-    query: Annotated[str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="What to look for.")],
+    query: QueryWords,
     caller: Authorized,
     view: OfView,
 ) -> MemoryHistory:

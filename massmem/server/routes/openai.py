@@ -18,11 +18,12 @@ from massmem.core.errors import ContextOverflow, UnknownSessionError
 from massmem.core.messages import ChatMessage, ChatRequest, FinishChunk, ReasoningChunk, RetryChunk, TextChunk
 from massmem.core.prompts import build_system_prompt
 from massmem.providers.base import ChatProvider
-from massmem.server.dependencies import Authorized, Caller, CheckedRoute
+from massmem.server.dependencies import MAX_KEY_LENGTH, Authorized, Caller, CheckedRoute
 from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
 from massmem.server.openai_api import replies
 from massmem.server.openai_api.pieces import Finish, Pieces, Progress, Words, limit_words, read_turn
 from massmem.server.openai_api.requests import (
+    MAX_MODEL_LENGTH,
     AnswerForm,
     ChatCompletionRequest,
     Conversation,
@@ -70,13 +71,27 @@ _ANSWER: dict[int | str, dict[str, Any]] = {
 
 SoloHeader = Annotated[
     str | None,
-    Header(alias="X-Massmem-Solo", description="1: one agent's model answers alone, and nothing is remembered."),
+    Header(
+        alias="X-Massmem-Solo",
+        max_length=MAX_KEY_LENGTH,
+        description="1: one agent's model answers alone, and nothing is remembered.",
+    ),
 ]
 SessionHeader = Annotated[
-    str | None, Header(alias="X-Session-Id", description="The conversation to go on with; an unknown one is created.")
+    str | None,
+    Header(
+        alias="X-Session-Id",
+        max_length=MAX_KEY_LENGTH,
+        description="The conversation to go on with; an unknown one is created.",
+    ),
 ]
 ChatHeader = Annotated[
-    str | None, Header(alias="X-OpenWebUI-Chat-Id", description="The chat of Open WebUI: each is a conversation.")
+    str | None,
+    Header(
+        alias="X-OpenWebUI-Chat-Id",
+        max_length=MAX_KEY_LENGTH,
+        description="The chat of Open WebUI: each is a conversation.",
+    ),
 ]
 
 
@@ -122,7 +137,8 @@ async def models(caller: Authorized) -> replies.ModelList:
 
 @router.get("/models/{model:path}")
 async def model(
-    model: Annotated[str, Path(examples=["massmem"], description="Its name.")], caller: Authorized
+    model: Annotated[str, Path(max_length=MAX_MODEL_LENGTH, examples=["massmem"], description="Its name.")],
+    caller: Authorized,
 ) -> replies.ModelEntry:
     """One model."""
     _find_model(caller.service.teams.named, model)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response as StarletteResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -14,6 +14,7 @@ from massmem.core.errors import InputError
 from massmem.server.auth import MAX_COOKIE_LENGTH, MAX_TOKEN_LENGTH, Visitors, is_from_page, read_cookie, set_cookie
 from massmem.server.dependencies import CheckedRoute, get_service
 from massmem.server.errors import Unauthorized
+from massmem.server.schemas import SmallBody
 
 router = APIRouter(route_class=CheckedRoute, include_in_schema=False)
 
@@ -34,7 +35,7 @@ _HEADERS = {
 """The page loads nothing from elsewhere, runs no script but its own files, and turns no text into markup."""
 
 
-class Entrance(BaseModel):
+class Entrance(SmallBody):
     token: Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_LENGTH)]
     """A key or token of the service, or the token of `massmem ui`."""
 

@@ -22,10 +22,10 @@ from massmem.core.records import ListedSession, MessageRecord, SessionFilter, Se
 from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
-from massmem.server.dependencies import Authorized, CheckedRoute, SessionPath
+from massmem.server.dependencies import Authorized, CheckedRoute, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
-from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
+from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body, SmallBody
 from massmem.session.catalogue import export_session, mark_cut_off
 from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
@@ -74,9 +74,6 @@ _FILE_BODY: dict[str, Any] = {
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
-Words = Annotated[
-    str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="Words to look for.", examples=["sky"])
-]
 
 
 class AgentEntry(Body):
@@ -208,12 +205,12 @@ class TurnDetails(Body):
     """Its events in order, without the pieces of streamed replies; see the documentation of events."""
 
 
-class NewTitle(Body):
+class NewTitle(SmallBody):
     title: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, examples=["Trip to Lisbon"])]
     """Not used by another session of the user."""
 
 
-class ForkRequest(Body):
+class ForkRequest(SmallBody):
     turn: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The last turn that is copied; left out: the last one that has ended."""
     before: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
@@ -406,7 +403,7 @@ async def check_file(
 async def file(
     session_id: SessionPath,
     file_hash: Annotated[
-        str, Path(pattern="^[0-9a-f]{64}$", description="The hash of its bytes.", examples=["0" * 64])
+        str, Path(max_length=64, pattern="^[0-9a-f]{64}$", description="The hash of its bytes.", examples=["0" * 64])
     ],
     caller: Authorized,
 ) -> Response:
@@ -464,7 +461,7 @@ async def export(
 
 
 @router.get("/search")
-async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchHits:
+async def search(query: QueryWords, caller: Authorized, limit: Limit = 20) -> SearchHits:
     """Find messages in all sessions of the user by their words."""
     store = caller.service.team.store
     messages = await store.search_messages(query, None, limit, owner=caller.owner)

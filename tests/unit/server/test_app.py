@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,43 @@ def test_openapi_document_describes_every_operation_and_gives_examples(home: Pat
     schemas = document["components"]["schemas"]
     for name, field in (("ChatRequest", "message"), ("QueryRequest", "query"), ("ChatAnswer", "response")):
         assert schemas[name]["properties"][field]["examples"], (name, field)
+
+
+def walk_unbounded(document: dict[str, Any], schema: dict[str, Any], place: str) -> Iterator[str]:
+    """Yield what of a value that a request sends may be as long as its body."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    for part in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
+        yield from walk_unbounded(document, part, place)
+    bound = {"string": {"maxLength", "enum", "const", "format"}, "array": {"maxItems"}}
+    bound["object"] = {"properties", "maxProperties"}
+    if schema.get("type") in bound and not bound[schema["type"]] & schema.keys():
+        yield place
+    if "items" in schema:
+        yield from walk_unbounded(document, schema["items"], f"{place}[]")
+    for name, field in schema.get("properties", {}).items():
+        yield from walk_unbounded(document, field, f"{place}.{name}")
+
+
+def test_every_text_and_list_of_a_request_is_bounded(home: Path) -> None:
+    """A body that is not JSON is a file, which has the bound of all bodies."""
+    with open_client(home) as client:
+        document = client.get("/openapi.json", headers=ALICE).json()
+    places = [
+        place
+        for path, methods in document["paths"].items()
+        for operation in methods.values()
+        for values in (
+            *((p["schema"], f"{path} {p['name']}") for p in operation.get("parameters", [])),
+            *(
+                (content["schema"], path)
+                for name, content in operation.get("requestBody", {}).get("content", {}).items()
+                if name == "application/json"
+            ),
+        )
+        for place in walk_unbounded(document, *values)
+    ]
+    assert places == []
 
 
 def test_without_redis_conversations_are_held_in_memory(home: Path, caplog: pytest.LogCaptureFixture) -> None:
