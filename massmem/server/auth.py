@@ -23,7 +23,7 @@ from massmem.config.models import JwtConfig
 from massmem.core.errors import InputError
 from massmem.core.events import now
 from massmem.core.records import MAX_SUBJECT_LENGTH, hash_api_key, is_api_key, is_subject
-from massmem.server.errors import RETRY_LATER, RetryLater, Unauthorized
+from massmem.server.errors import RETRY_LATER, Expired, RetryLater, Unauthorized
 from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class Tokens:
                 options=self._options,
             )
         except jwt.ExpiredSignatureError as e:
-            raise Unauthorized("the token has expired") from e
+            raise Expired("the token has expired") from e
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as e:
             raise Unauthorized("the token is not valid") from e
 
@@ -160,7 +160,7 @@ async def authenticate(headers: list[str], tokens: Tokens, store: SessionStore) 
     if key is None:
         raise Unauthorized("the key is not known, or was revoked")
     if key.expires_at is not None and key.expires_at <= now():
-        raise Unauthorized("the key has expired")
+        raise Expired("the key has expired")
     return User(key.sub, frozenset(key.scope.split()))
 
 

@@ -115,9 +115,9 @@ async def _authenticate(request: Request, service: Service) -> User:
     """Return the user that the request names by its Authorization header, or the page by its cookie."""
     headers, cookie = request.headers.getlist("authorization"), read_cookie(request)
     if headers or cookie is None:
-        return await service.authenticate(headers)
+        return await service.authenticate(headers, request.client)
     visitors: Visitors = request.app.state.visitors
-    return User(None) if visitors.admits(cookie) else await service.authenticate([f"Bearer {cookie}"])
+    return User(None) if visitors.admits(cookie) else await service.authenticate([f"Bearer {cookie}"], request.client)
 
 
 class _Guard(SecurityBase):
@@ -162,7 +162,7 @@ def _find_guard(dependant: Dependant) -> _Guard | None:
 async def _admit_scraper(request: Request) -> Service:
     """Return the service to whoever may read figures of all users. Raise Unauthorized, Forbidden."""
     service = get_service(request)
-    user = await service.authenticate(request.headers.getlist("authorization"))
+    user = await service.authenticate(request.headers.getlist("authorization"), request.client)
     if not user.scopes & {"admin", "metrics"}:
         raise Forbidden("metrics")
     return service

@@ -108,6 +108,10 @@ class Unauthorized(Refused):
         self.error = error
 
 
+class Expired(Unauthorized):
+    """The key or token was valid."""
+
+
 class Forbidden(Refused):
     """The token is valid, and lacks a scope."""
 

@@ -6,12 +6,15 @@ Errors of connections are JSON, as all others.
 import asyncio
 import json
 import math
+import os
+import sqlite3
 import time
-from collections import Counter
-from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http import HTTPStatus
+from ipaddress import ip_network
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from fastapi import HTTPException, Request
@@ -30,6 +33,7 @@ from uvicorn.server import ServerState
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import InputError, StoreUnavailable
 from massmem.server.errors import RETRY_LATER, Refused, RetryLater
+from massmem.server.metrics import SHARED_FOLDER
 from massmem.server.schemas import Problem
 from massmem.session.owners import hash_user
 
@@ -37,20 +41,112 @@ _REDIS_TIMEOUT = 2.0
 """Seconds that Redis may take to count a request; every request waits for it."""
 
 
-class Limits:
-    """Refuses what exceeds the configured limits.
+_MINUTE = 60
+_LOCK_SECONDS = 2.0
+"""How long a process waits for another one to count."""
 
-    Counting in memory goes through all users of the last two minutes at each request: 0.1 ms of CPU with 1,000 users,
-    1.7 ms with 10,000. Services of that size count in Redis.
+_TABLES = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = OFF;
+CREATE TABLE IF NOT EXISTS counts (name TEXT, minute INTEGER, number INTEGER, PRIMARY KEY (name, minute)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS holds (id INTEGER PRIMARY KEY, pid INTEGER, kind TEXT, name TEXT, size INTEGER);
+"""
+
+
+class HostCounts:
+    """What the processes of a service on this host count together, in a database in the folder that they share.
+
+    A killed process leaves the database whole; the next one that starts releases what it held. One process alone counts
+    in memory.
+    """
+
+    def __init__(self) -> None:
+        folder = os.environ.get(SHARED_FOLDER)
+        place = Path(folder) / "limits.db" if folder else ":memory:"
+        self._database = sqlite3.connect(place, timeout=_LOCK_SECONDS, isolation_level=None)
+        self._database.executescript(_TABLES)
+        for (pid,) in self._database.execute("SELECT DISTINCT pid FROM holds").fetchall():
+            if not _is_alive(pid):
+                self._database.execute("DELETE FROM holds WHERE pid = ?", (pid,))
+
+    def count(self, name: str, most: int) -> float:
+        """Count one more in the last minute, unless there are `most`; return the seconds until there is room, else 0.
+
+        The minute before this one counts by the share of it that is in the last 60 seconds.
+        """
+        minute, seconds = divmod(time.time(), _MINUTE)
+        share = 1 - seconds / _MINUTE
+        with self._begin() as database:
+            query = "SELECT minute, number FROM counts WHERE name = ? AND minute >= ?"
+            numbers: dict[int, int] = dict(database.execute(query, (name, minute - 1)).fetchall())
+            current, previous = numbers.get(int(minute), 0), numbers.get(int(minute) - 1, 0)
+            if current >= most:
+                return _MINUTE - seconds
+            if math.floor(previous * share) + current >= most:
+                return (share - (most - current) / previous) * _MINUTE
+            if not current:
+                database.execute("DELETE FROM counts WHERE minute < ?", (minute - 1,))
+            database.execute(
+                "INSERT INTO counts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET number = number + 1", (name, int(minute))
+            )
+        return 0
+
+    def measure(self, kind: str, name: str) -> tuple[int, int, int]:
+        """Return how many of a kind are held, how many of them by this name, and the bytes of the latter."""
+        query = (
+            "SELECT count(*), count(*) FILTER (WHERE name = :name), ifnull(sum(size) FILTER (WHERE name = :name), 0) "
+            "FROM holds WHERE kind = :kind"
+        )
+        return self._database.execute(query, {"name": name, "kind": kind}).fetchone()
+
+    @contextmanager
+    def hold(
+        self, kind: str, name: str, size: int, check: Callable[[int, int, int], None] | None = None
+    ) -> Generator[None]:
+        """Count one more while the block runs, unless `check` raises, which is given what `measure` returns."""
+        with self._begin() as database:
+            if check is not None:
+                check(*self.measure(kind, name))
+            row = "INSERT INTO holds (pid, kind, name, size) VALUES (?, ?, ?, ?)"
+            hold = database.execute(row, (os.getpid(), kind, name, size)).lastrowid
+        try:
+            yield
+        finally:
+            with self._begin() as database:
+                database.execute("DELETE FROM holds WHERE id = ?", (hold,))
+
+    @contextmanager
+    def _begin(self) -> Generator[sqlite3.Connection]:
+        try:
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                yield self._database
+        except sqlite3.Error as e:
+            raise StoreUnavailable(f"requests cannot be counted: {e}", "is the folder of temporary files full?") from e
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+class Limits:
+    """Refuses what exceeds the configured limits: all processes of a service on this host count together.
+
+    With `server.limits.counted_in`, requests are counted in Redis, for several hosts.
     """
 
     def __init__(self, config: LimitsConfig) -> None:
         """Raise InputError when `server.limits.counted_in` is not a usable address."""
         self._config = config
-        self._rate = RateLimitItemPerMinute(config.requests)
-        self._limiter = SlidingWindowCounterRateLimiter(_open_storage(config.counted_in))
-        self._turns: Counter[str | None] = Counter()
-        self._streams: Counter[str | None] = Counter()
+        self._host = HostCounts()
+        url = config.counted_in
+        self._redis = None if url is None else SlidingWindowCounterRateLimiter(_open_redis(url))
 
     async def count_request(self, user: str | None) -> None:
         """Count a request of the user.
@@ -59,37 +155,53 @@ class Limits:
             RetryLater: The user has sent too many requests in the last minute.
             StoreUnavailable: Requests are counted in Redis, and Redis cannot be reached.
         """
-        name = hash_user(user or "")
-        try:
-            if await self._limiter.hit(self._rate, name):
-                return
-            window = await self._limiter.get_window_stats(self._rate, name)
-        except StorageError as e:
-            raise StoreUnavailable(
-                f"requests cannot be counted: {type(e.storage_error).__name__}", "see server.limits.counted_in"
-            ) from e
-        # Rounded up, and past whole numbers: at the very moment of the reset there is no room yet.
-        seconds = max(0, math.floor(window.reset_time - time.time() + 1e-6)) + 1
-        raise RetryLater(429, "too many requests", seconds)
+        await self._count(hash_user(user or ""), self._config.requests, "too many requests")
 
-    @contextmanager
-    def hold_turn(self, user: str | None) -> Generator[None]:
+    async def count_wrong_key(self, address: str) -> None:
+        """Count a key or token that nobody has. Raises as `count_request`: too many came from this address."""
+        with suppress(ValueError):
+            network = ip_network(address)
+            # Whoever has one address of IPv6 has a whole network of them.
+            address = str(network.supernet(new_prefix=64) if network.version == 6 else network)
+        await self._count(f"wrong key {address}", self._config.wrong_keys, "too many wrong keys or tokens")
+
+    async def _count(self, name: str, most: int, refusal: str) -> None:
+        if self._redis is None:
+            seconds = self._host.count(name, most)
+        else:
+            try:
+                rate = RateLimitItemPerMinute(most)
+                if await self._redis.hit(rate, name):
+                    return
+                seconds = max(1e-6, (await self._redis.get_window_stats(rate, name)).reset_time - time.time())
+            except StorageError as e:
+                raise StoreUnavailable(
+                    f"requests cannot be counted: {type(e.storage_error).__name__}", "see server.limits.counted_in"
+                ) from e
+        if seconds:
+            # Rounded up, and past whole numbers: at the very moment of the reset there is no room yet.
+            raise RetryLater(429, refusal, math.floor(seconds + 1e-6) + 1)
+
+    def hold_turn(self, user: str | None) -> AbstractContextManager[None]:
         """Count a question of the user while the block runs. Raise RetryLater when there are too many."""
-        if self._turns[user] >= self._config.turns_per_user:
-            raise RetryLater(429, "too many questions at the same time")
-        if self._turns.total() >= self._config.turns:
-            raise RetryLater(503, "the service is busy")
-        with _count(self._turns, user):
-            yield
+
+        def check(of_all: int, of_user: int, _size: int) -> None:
+            if of_user >= self._config.turns_per_user:
+                raise RetryLater(429, "too many questions at the same time")
+            if of_all >= self._config.turns:
+                raise RetryLater(503, "the service is busy")
+
+        return self._host.hold("turn", user or "", 0, check)
 
     def check_streams(self, user: str | None) -> None:
         """Raise RetryLater when the user may not open another event stream."""
-        if self._streams[user] >= self._config.streams_per_user:
+        _, of_user, _ = self._host.measure("stream", user or "")
+        if of_user >= self._config.streams_per_user:
             raise RetryLater(429, "too many open streams")
 
     def hold_stream(self, user: str | None) -> AbstractContextManager[None]:
         """Count an open event stream of the user while the block runs."""
-        return _count(self._streams, user)
+        return self._host.hold("stream", user or "", 0)
 
 
 class BodyLimit:
@@ -196,26 +308,10 @@ def _parse_float(text: str) -> float:
     return number
 
 
-@contextmanager
-def _count(counter: Counter[str | None], name: str | None) -> Generator[None]:
-    counter[name] += 1
-    try:
-        yield
-    finally:
-        counter[name] -= 1
-        if not counter[name]:
-            del counter[name]
-
-
-def _open_storage(url: str | None) -> Storage:
-    """Return the storage at `url`, or this process's memory for None."""
+def _open_redis(url: str) -> Storage:
     options = {"socket_timeout": _REDIS_TIMEOUT, "socket_connect_timeout": _REDIS_TIMEOUT}
     try:
-        storage = (
-            storage_from_string("async+memory://")
-            if url is None
-            else storage_from_string(f"async+{url}", implementation="redispy", wrap_exceptions=True, **options)
-        )
+        storage = storage_from_string(f"async+{url}", implementation="redispy", wrap_exceptions=True, **options)
     except ConfigurationError as e:
         raise InputError("server.limits.counted_in is not an address of Redis", "use redis://HOST:PORT") from e
     assert isinstance(storage, Storage)  # as "async+" asks for

@@ -8,10 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from starlette.datastructures import Address
+
 from massmem.config.models import TeamConfig
 from massmem.core.errors import MassmemError, StoreUnavailable
 from massmem.server.auth import Tokens, User, authenticate
 from massmem.server.conversations import Conversations
+from massmem.server.errors import Expired, Unauthorized
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Turns
@@ -69,9 +72,17 @@ class Service:
             return None
         return "this conversation is held in memory, and ends with the service"
 
-    async def authenticate(self, headers: list[str]) -> User:
-        """Return the user that the Authorization headers of a request name. Raises as `auth.authenticate`."""
-        return await authenticate(headers, self.tokens, self.team.store)
+    async def authenticate(self, headers: list[str], sender: Address | None) -> User:
+        """Return the user that the Authorization headers of a request name.
+
+        Raises as `auth.authenticate`, and RetryLater: the sender has sent too many wrong keys.
+        """
+        try:
+            return await authenticate(headers, self.tokens, self.team.store)
+        except Unauthorized as e:
+            if e.error == "invalid_token" and not isinstance(e, Expired):
+                await self.limits.count_wrong_key("" if sender is None else sender.host)
+            raise
 
 
 @asynccontextmanager

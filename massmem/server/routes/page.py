@@ -66,7 +66,7 @@ async def enter(body: Entrance, request: Request, response: Response) -> None:
     visitors: Visitors = request.app.state.visitors
     cookie = visitors.exchange(body.token)
     if cookie is None:
-        await get_service(request).authenticate([f"Bearer {body.token}"])
+        await get_service(request).authenticate([f"Bearer {body.token}"], request.client)
         if len(body.token) > MAX_COOKIE_LENGTH:
             raise InputError("this token is too long for a browser", "create a key with massmem key create")
         cookie = body.token
