@@ -514,6 +514,12 @@ class LimitsConfig(Section):
     """Requests of one user per minute."""
     wrong_keys: int = Field(default=30, ge=1)
     """Wrong keys and tokens from one address per minute; more are answered with 429, right ones as ever."""
+    bytes_per_user: int | None = Field(default=1_000_000_000, ge=0)
+    """Bytes of one user's conversations with their files; 0: no limit."""
+    sessions_per_user: int | None = Field(default=10_000, ge=0)
+    """Conversations of one user; 0: no limit."""
+    memories_per_user: int | None = Field(default=1_000_000, ge=0)
+    """Messages of one user's conversations, of which memories are made; 0: no limit."""
     turns_per_user: int = Field(default=4, ge=1)
     """Questions of one user at the same time, on this host."""
     turns: int = Field(default=64, ge=1)

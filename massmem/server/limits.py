@@ -32,6 +32,7 @@ from uvicorn.server import ServerState
 
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import InputError, StoreUnavailable
+from massmem.core.records import SessionCounts
 from massmem.server.errors import RETRY_LATER, Refused, RetryLater
 from massmem.server.metrics import SHARED_FOLDER
 from massmem.server.schemas import Problem
@@ -182,8 +183,11 @@ class Limits:
             # Rounded up, and past whole numbers: at the very moment of the reset there is no room yet.
             raise RetryLater(429, refusal, math.floor(seconds + 1e-6) + 1)
 
-    def hold_turn(self, user: str | None) -> AbstractContextManager[None]:
-        """Count a question of the user while the block runs. Raise RetryLater when there are too many."""
+    def hold_turn(self, user: str | None, size: int = 0) -> AbstractContextManager[None]:
+        """Count a question of the user while the block runs. Raise RetryLater when there are too many.
+
+        size: bytes that it may add to the store, which `check_room` counts as well.
+        """
 
         def check(of_all: int, of_user: int, _size: int) -> None:
             if of_user >= self._config.turns_per_user:
@@ -191,7 +195,24 @@ class Limits:
             if of_all >= self._config.turns:
                 raise RetryLater(503, "the service is busy")
 
-        return self._host.hold("turn", user or "", 0, check)
+        return self._host.hold("turn", user or "", size, check)
+
+    def check_room(self, user: str, stored: SessionCounts, *, is_new: bool) -> None:
+        """Raise Refused (413) when what is stored of the user, and what `hold_turn` holds, is more than they may have.
+
+        is_new: a conversation is about to be added.
+        """
+        _, _, coming = self._host.measure("turn", user)
+        config, sessions = self._config, stored.sessions - stored.by_status.get("deleting", 0)
+        for used, more, most, what in (
+            (stored.bytes, max(1, coming), config.bytes_per_user, "bytes of conversations"),
+            (sessions if is_new else 0, 1, config.sessions_per_user, "conversations"),
+            (stored.messages, 1, config.memories_per_user, "messages of conversations"),
+        ):
+            if most and used + more > most:
+                needed = f", and this needs {more:,} more" if more > 1 else ""
+                message = f"you have {used:,} of the {most:,} {what} that a user may have{needed}: delete some of them"
+                raise Refused(413, message)
 
     def check_streams(self, user: str | None) -> None:
         """Raise RetryLater when the user may not open another event stream."""

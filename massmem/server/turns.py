@@ -30,10 +30,11 @@ from massmem.core.events import (
     now,
 )
 from massmem.core.outcome import was_cut_off
-from massmem.core.records import EVERYBODY, Owner, SessionFilter, SessionRecord, TurnRecord
-from massmem.server.errors import RetryLater
+from massmem.core.records import EVERYBODY, Owner, SessionCounts, SessionFilter, SessionRecord, TurnRecord
+from massmem.server.errors import Refused, RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
+from massmem.session.owners import to_stored_id
 from massmem.session.session import Session
 from massmem.session.team import DEFAULT_TEAM, Team, Teams
 from massmem.session.turn_runner import StopReason
@@ -91,6 +92,12 @@ class Question:
     """What was said before it elsewhere: the beginning of the session, if that is new."""
     answer_schema: Mapping[str, Any] | None = None
     """A JSON Schema that the answer has to fit."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it adds to the session at least."""
+        texts = (self.text, self.instructions, *(text for _, text in self.history))
+        return sum(map(len, texts)) + sum(attachment.file.size for attachment in self.attachments)
 
     @property
     def content(self) -> tuple[str, tuple[AttachedFile, ...]]:
@@ -384,13 +391,15 @@ class Turns:
             if last is not None:
                 await last.wait_for_end()
             with self._hold(turn), self._metrics.running.track_inprogress():
+                if turn.question is not None:
+                    await self.check_room(turn.owner, turn.session_id)
                 session = await self._open_session(turn)
                 async with aclosing(turn.run(session)) as events:
                     async for event in events:
                         self._metrics.count_event(event, time.monotonic() - started)
                         _log_failure(event)
             error = None
-        except (MassmemError, RetryLater) as e:
+        except (MassmemError, Refused) as e:
             error = e
         finally:
             turn.end(error)
@@ -403,7 +412,18 @@ class Turns:
         """Count the turn while the block runs. Raise RetryLater when there are too many."""
         if self.stopping:
             raise RetryLater(503, _ENDING)
-        return nullcontext() if turn.question is None else self._limits.hold_turn(turn.owner.user_id)
+        question = turn.question
+        return nullcontext() if question is None else self._limits.hold_turn(turn.owner.user_id, question.size)
+
+    async def measure(self, owner: Owner) -> SessionCounts:
+        """Return what is stored of the owner. Raise StoreError."""
+        return await self._store.count_sessions(SessionFilter(owner=owner, prefix=to_stored_id(owner, "")))
+
+    async def check_room(self, owner: Owner, session_id: str | None = None) -> None:
+        """Raise Refused when the owner has no room for more, StoreError. session_id: where it goes; None: a new one."""
+        if owner.user_id is not None:
+            is_new = session_id is None or await self._store.get_session(session_id) is None
+            self._limits.check_room(owner.user_id, await self.measure(owner), is_new=is_new)
 
     async def _open_session(self, turn: RunningTurn) -> Session:
         if (closing := self._closing.get(turn.session_id)) is not None:

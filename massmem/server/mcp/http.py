@@ -37,6 +37,12 @@ class UserAccess:
             raise InputError("a session id has letters, digits, '_', '-' and single dots")
         return to_stored_id(self.owner, session_id)
 
+    async def check_room(self, session_id: str) -> None:
+        try:
+            await self._caller.service.turns.check_room(self.owner, self.to_stored_id(session_id))
+        except Refused as e:
+            raise InputError(e.message) from e
+
     async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
         if not question.strip():
             raise InputError("the question is empty")
@@ -51,6 +57,8 @@ class UserAccess:
                     yield public
         except RetryLater as e:
             raise InputError(e.message, f"ask again in {e.retry_after} s") from e
+        except Refused as e:
+            raise InputError(e.message) from e
         finally:
             turns.stop_question(asked)
 

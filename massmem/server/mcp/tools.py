@@ -51,6 +51,10 @@ class Access(Protocol):
         """Return the id under which the store knows a session of the user. Raise InputError: it cannot be an id."""
         ...
 
+    async def check_room(self, session_id: str) -> None:
+        """Raise InputError: the user has no room for more in this session."""
+        ...
+
     def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
         """Ask, and yield the events of the turn, with the id of the session as its user knows it.
 
@@ -225,6 +229,7 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
 async def _remember(access: Access, text: str, session_id: str | None) -> str:
     """Store a note in a session of the user, by default in that of notes; return it. Raise as `Session.remember`."""
     name = session_id or NOTES
+    await access.check_room(name)
     stored_id = access.to_stored_id(name)
     record = await access.team.store.get_session(stored_id)
     if session_id is not None or record is not None:
@@ -329,6 +334,9 @@ class LocalAccess:
 
     def to_stored_id(self, session_id: str) -> str:
         return session_id
+
+    async def check_room(self, session_id: str) -> None:
+        """This machine's user has the whole disk."""
 
     async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
         record = None if session_id is None else await find_session(self, session_id)

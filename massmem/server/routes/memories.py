@@ -323,6 +323,7 @@ async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetai
 @router.post("", status_code=201)
 async def add_memory(body: NewMemory, caller: Authorized) -> MemoryEntry:
     """Remember a text as the user's words."""
+    await caller.service.turns.check_room(caller.owner, body.session_id)
     _, memory = await _open(caller).add(body.text, await _find_session(caller, body.session_id))
     if memory is None:
         raise MemoryUnavailable("the index is in use; the text is stored, and becomes a memory later")

@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -22,6 +24,12 @@ _NO_SCOPE: dict[str, Any] = {"model": Problem, "description": "The token lacks t
 _ROOM = 1_000_000
 """Bytes that must fit on the disk for the process to be ready."""
 
+_CHECK_SECONDS = 0.7
+"""For one check; all of them are made at the same time."""
+
+_PROBES = ThreadPoolExecutor(2, "readyz")
+"""Apart from the threads that requests of users may fill."""
+
 _OK = "ok"
 _NO_STORE = "the store cannot be used"
 
@@ -38,9 +46,11 @@ async def readyz(request: Request, response: Response) -> Readiness:
     service: Service | None = getattr(request.app.state, "service", None)
     checks = {"store": _NO_STORE}
     if service is not None:
+        probe = asyncio.get_running_loop().run_in_executor(_PROBES, _check_disk, service.settings.home)
+        store, disk = await asyncio.gather(_limit_time(_check_store(service)), _limit_time(probe))
         checks = {
-            "store": await _check_store(service),
-            "disk": await asyncio.to_thread(_check_disk, service.settings.home),
+            "store": store,
+            "disk": disk,
             "vectors": service.team.memory.trouble or _OK,
             "provider": _OK if service.team.chat else "no model is configured",
             "process": "about to end" if service.turns.stopping else _OK,
@@ -62,6 +72,13 @@ async def metrics(service: Scraper) -> Response:
 async def openapi(request: Request, caller: Authorized) -> JSONResponse:
     """This interface, for programs."""
     return JSONResponse({**request.app.openapi(), "servers": [{"url": str(request.base_url).rstrip("/")}]})
+
+
+async def _limit_time(check: Awaitable[str]) -> str:
+    try:
+        return await asyncio.wait_for(check, _CHECK_SECONDS)
+    except TimeoutError:
+        return f"no reply in {_CHECK_SECONDS} s"
 
 
 def _check_disk(home: Path) -> str:

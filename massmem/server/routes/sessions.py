@@ -90,6 +90,17 @@ class TeamEntry(Body):
     agents: list[AgentEntry]
 
 
+class Usage(Body):
+    """What the user has stored, and may have; null: no limit."""
+
+    bytes: int
+    max_bytes: int | None
+    sessions: int
+    max_sessions: int | None
+    messages: int
+    max_messages: int | None
+
+
 class About(Body):
     user: str | None
     """The owner of the sessions; null: the user of this machine."""
@@ -103,6 +114,7 @@ class About(Body):
     """The user runs this service: reports of evaluations are shown."""
     warning: str | None
     """What to know about where conversations are stored."""
+    usage: Usage
 
 
 class SessionEntry(Body):
@@ -258,7 +270,8 @@ class SearchHits(Body):
 @router.get("/about")
 async def about(caller: Authorized) -> About:
     """Who is asking, and which teams can be asked."""
-    service = caller.service
+    service, limits = caller.service, caller.service.settings.config.server.limits
+    used = await service.turns.measure(caller.owner)
     return About(
         user=caller.sub,
         version=version("massmem"),
@@ -267,6 +280,14 @@ async def about(caller: Authorized) -> About:
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
         warning=service.warning,
+        usage=Usage(
+            bytes=used.bytes,
+            max_bytes=limits.bytes_per_user or None,
+            sessions=used.sessions - used.by_status.get("deleting", 0),
+            max_sessions=limits.sessions_per_user or None,
+            messages=used.messages,
+            max_messages=limits.memories_per_user or None,
+        ),
     )
 
 

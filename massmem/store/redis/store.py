@@ -406,11 +406,13 @@ class RedisStore(RedisKeyTable):
         return page[offset:]
 
     async def count_sessions(self, criteria: SessionFilter) -> SessionCounts:
-        sessions = [stored.session async for stored in self._find(criteria)]
+        found = [stored async for stored in self._find(criteria)]
+        sessions = [stored.session for stored in found]
         return SessionCounts(
             sessions=len(sessions),
             active=sum(session.active for session in sessions),
             messages=sum(session.message_count for session in sessions),
+            bytes=sum(stored.size for stored in found if stored.session.status != "deleting"),
             by_status=dict(Counter(session.status for session in sessions)),
         )
 
@@ -511,6 +513,7 @@ class RedisStore(RedisKeyTable):
         """Yield the sessions that match, the last used first."""
         newest = "+inf" if criteria.before is None else f"({_us(criteria.before)}"
         names = await self._server.run("ZREVRANGEBYSCORE", USED, newest, _us(criteria.since) if criteria.since else 0)
+        names = [name for name in names if name.startswith(clean_text(criteria.prefix))]
         for start in range(0, len(names), _SESSIONS_AT_ONCE):
             for stored in await self._load_sessions(names[start : start + _SESSIONS_AT_ONCE]):
                 if stored is not None and matches(stored.session, criteria):
