@@ -28,7 +28,9 @@ from massmem.server.auth import User, Visitors, read_cookie
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
 from massmem.server.limits import JsonRequest
 from massmem.server.schemas import (
+    MAX_LIST_LENGTH,
     MAX_MESSAGE_LENGTH,
+    MAX_OFFSET,
     MAX_QUERY_LENGTH,
     MAX_SESSION_ID_LENGTH,
     MAX_SMALL_BODY,
@@ -192,6 +194,8 @@ QueryWords = Annotated[
     Query(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=r"\S", description="Words to look for.", examples=["sky"]),
     AfterValidator(check_words),
 ]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
+Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")]
 LastEventId = Annotated[
     int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="Go on after this event.")
 ]  # fmt: skip

@@ -109,22 +109,21 @@ Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX
 """A text, or parts in the form of OpenAI's chat messages."""
 
 
-class ChatRequest(Body):
-    message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
+class _Question(Body):
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
+    team: Team | None = None
+    """One of the configured teams; left out: the session's own."""
+
+
+class ChatRequest(_Question):
+    message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     user_id: Annotated[str | None, Field(max_length=255, examples=["user-456"])] = None
     """For older clients; ignored: the token names the owner."""
-    team: Team | None = None
-    """One of the configured teams; left out: the session's own."""
 
 
-class QueryRequest(Body):
+class QueryRequest(_Question):
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
-    session_id: SessionId | None = None
-    """The conversation; an unknown one is created; left out: a new one."""
-    team: Team | None = None
-    """One of the configured teams; left out: the session's own."""
 
 
 class Answer(Body):
@@ -146,13 +145,11 @@ class Answer(Body):
     warning: Annotated[
         str | None, Field(examples=["this conversation is held in memory, and ends with the service"])
     ] = None
-    """What to know about where the conversation is stored."""
     timestamp: datetime
 
 
 class ChatAnswer(Answer):
     response: Annotated[str, Field(examples=[_ANSWER])]
-    """The final answer, or what the user is asked for."""
     turn: Annotated[int, Field(examples=[1])]
 
 
@@ -160,7 +157,6 @@ class QueryAnswer(Answer):
     success: Literal[True] = True
     query: Annotated[str, Field(examples=["Why is the sky blue?"])]
     content: Annotated[str, Field(examples=[_ANSWER])]
-    """The final answer, or what the user is asked for."""
     agent_name: Annotated[str | None, Field(examples=["Researcher"])] = None
     agents_used: Annotated[list[str], Field(examples=[["Researcher", "Critic"]])]
 
@@ -186,7 +182,6 @@ class ConversationMessage(Body):
     timestamp: datetime
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     citations: list[str] | None = None
-    """For older clients; empty."""
 
 
 class Conversation(Body):
@@ -237,7 +232,6 @@ class MemoryAnswer(Body):
 class MemoryList(Body):
     success: Literal[True] = True
     data: Annotated[list[str], Field(examples=[[_SESSION]])]
-    """The last used first."""
 
 
 class Cleared(Body):
@@ -251,7 +245,6 @@ class Stats(Body):
     averageMessagesPerConversation: int
     usingRedis: bool
     durable: bool
-    """False: the conversations end with the process."""
 
 
 class StatsAnswer(Body):

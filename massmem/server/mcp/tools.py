@@ -75,7 +75,6 @@ SessionId = Annotated[str, Field(max_length=128, description="The conversation, 
 
 class CouncilAnswer(BaseModel):
     answer: str
-    """The answer, or what the user is asked for."""
     session_id: str
     """Goes on with the conversation when it is given to ask_council again."""
     turn: int
@@ -83,9 +82,7 @@ class CouncilAnswer(BaseModel):
     """waiting: ask the user, and give the reply to ask_council as the next question of this session."""
     agent: str | None = None
     confidence: float | None = None
-    """The share of the agents that stand behind the answer, 0 to 1."""
     agreement: str = ""
-    """What is known of how far the agents agree, one sentence."""
 
 
 class FoundMemory(BaseModel):

@@ -29,7 +29,6 @@ class ModelEntry(Body):
     id: Annotated[str, Field(examples=[_MODEL])]
     object: Literal["model"] = "model"
     created: int = 0
-    """0: it is not known."""
     owned_by: str = "massmem"
 
 
@@ -59,7 +58,6 @@ class ChatReply(Body):
     content: str
     refusal: None = None
     reasoning_content: str | None = None
-    """What the council did, a line for each step."""
 
 
 class ChatChoice(Body):
@@ -67,14 +65,12 @@ class ChatChoice(Body):
     message: ChatReply
     logprobs: None = None
     finish_reason: Literal["stop", "length"]
-    """length: the end of the answer is missing."""
 
 
 class ChatCompletion(Body):
     id: Annotated[str, Field(examples=[_ID])]
     object: Literal["chat.completion"] = "chat.completion"
     created: int
-    """Seconds since 1970."""
     model: Annotated[str, Field(examples=[_MODEL])]
     choices: list[ChatChoice]
     usage: ChatUsage
@@ -83,7 +79,6 @@ class ChatCompletion(Body):
 class InputDetails(Body):
     cached_tokens: int
     cache_write_tokens: int = 0
-    """Tokens that providers put into their caches."""
 
 
 class ResponseUsage(Body):
@@ -118,7 +113,6 @@ class MessageItem(Body):
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
     status: Literal["in_progress", "completed", "incomplete"] = "completed"
-    """incomplete: the end of the answer is missing."""
     content: list[OutputText]
 
 
@@ -131,15 +125,11 @@ class Response(Body):
     """Of this answer; `previous_response_id` goes on with its conversation."""
     object: Literal["response"] = "response"
     created_at: int
-    """Seconds since 1970."""
     status: Literal["in_progress", "completed", "incomplete"]
-    """incomplete: the end of the answer is missing."""
     error: None = None
-    """Always null: an error is a response of its own."""
     incomplete_details: IncompleteDetails | None = None
     instructions: None = None
     metadata: dict[str, str] = Field(default_factory=dict[str, str])
-    """`session_id`: the conversation."""
     model: Annotated[str, Field(examples=[_MODEL])]
     output: list[ReasoningItem | MessageItem]
     parallel_tool_calls: bool = False
@@ -160,12 +150,10 @@ class Answer:
     session_id: str = ""
     """As its user knows it; empty: it is in no session."""
     previous: str | None = None
-    """The id of the response that it goes on with."""
     created: int = field(default_factory=lambda: int(time.time()))
     progress: list[str] = field(default_factory=list[str])
     words: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
-    """None: it is not complete."""
 
     @property
     def text(self) -> str:

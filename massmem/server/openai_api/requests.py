@@ -73,7 +73,6 @@ class _CouncilRequest(Body):
     """`massmem/TEAM`, or `massmem/TEAM/AGENT` for one agent's model alone; see `/v1/models`."""
     stream: bool | None = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    """For one agent alone; those of a council have their own."""
     tool_choice: Any = None
     """The council calls no tools of the client: it cannot be forced to."""
     metadata: _Object | None = None
@@ -82,14 +81,11 @@ class _CouncilRequest(Body):
 
 class ChatCompletionRequest(_CouncilRequest):
     messages: Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
-    """The conversation; the last message is the user's."""
     stream_options: StreamOptions | None = None
     max_tokens: _Count | None = None
     max_completion_tokens: _Count | None = None
     stop: _Stop | Annotated[list[_Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
-    """The answer ends before any of these texts."""
     n: int | None = None
-    """How many answers; 1 alone is possible."""
     response_format: _Object | None = None
     """`json_schema` or `json_object`: the answer is a JSON value."""
 
@@ -98,7 +94,6 @@ class InputItem(Body):
     """A message; items of other types are left out."""
 
     type: _Kind | None = None
-    """`message`, or left out."""
     role: _Kind | None = None
     content: _Content | None = None
 
@@ -110,11 +105,9 @@ class TextSettings(Body):
 
 class ResponseRequest(_CouncilRequest):
     input: _String | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
-    """The question, or the conversation with it at its end."""
     instructions: _String | None = None
     """For all agents, in this turn."""
     previous_response_id: Annotated[str | None, Field(max_length=300)] = None
-    """Go on with the conversation of this response."""
     max_output_tokens: _Count | None = None
     text: TextSettings | None = None
 
@@ -124,13 +117,10 @@ class Conversation:
     """What a client sends, without its form."""
 
     instructions: str
-    """Its system messages."""
     history: tuple[Exchanged, ...]
-    """What was said before the question."""
     question: Exchanged
     """As text, as clients resend it later."""
     content: str | Sequence[ContentPart]
-    """The question with its pictures and files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +268,6 @@ class FoundSession:
     id: str
     """As the store knows it; it may be new."""
     is_resent: bool
-    """The client resends the whole conversation: the session can be found by it."""
 
 
 def hash_history(messages: Sequence[Exchanged]) -> str:

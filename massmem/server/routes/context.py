@@ -34,17 +34,14 @@ class ContextPart(Body):
     kind: PartKind
     """system: who the agent is; summary: stands for old messages; history: messages as they were said."""
     role: str | None
-    """Of a message of the history: user or assistant."""
     tokens: int
     """By our count, corrected by what the provider has reported."""
     text: str
-    """What the model is sent, or its beginning."""
     length: int
 
 
 class Compression(Body):
     removed: int
-    """Messages that the agent no longer sees word for word; the log keeps them."""
     remaining: int
     by: str
     """model: a model wrote the summary; extract: sentences were taken from the messages."""
@@ -55,9 +52,7 @@ class ContextEntry(Body):
     name: str
     model: str
     window: int
-    """Tokens that the model reads."""
     is_assumed: bool
-    """The size of the window is not known; this is a careful guess."""
     threshold: float | None
     """The share of the window at which the prompt is compressed; null: only when the provider refuses."""
     tokens: int

@@ -14,9 +14,9 @@ from massmem.core.events import now
 from massmem.core.records import is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.memory.quoting import find_author
-from massmem.server.dependencies import Authorized, Caller, CheckedRoute, QueryWords
+from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit, Offset, QueryWords
 from massmem.server.errors import PROBLEMS
-from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body, SmallBody
+from massmem.server.schemas import Body, SmallBody
 from massmem.session.erasure import Receipt
 from massmem.session.memories import MAX_MEMORY_LENGTH, Memories, View
 from massmem.session.owners import public_session_id
@@ -26,7 +26,6 @@ router = APIRouter(route_class=CheckedRoute, prefix="/api/v1/memories", tags=["m
 _COUNTED = 20_000
 """Memories that are counted by agent and day, the newest."""
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
 InSession = Annotated[str | None, Query(max_length=200, description="The session; left out: all of the user.")]
 OfAgent = Annotated[str | None, Query(max_length=200, description="The id of an agent, or user.")]
 FromOrigin = Annotated[
@@ -56,11 +55,8 @@ class MemoryEntry(Body):
     """Whose it is; user: the user's own words."""
     text: str
     score: float
-    """Of a search: its rank."""
     relevance: float
-    """Of a search: how much it matters for the words, from 0 to 1."""
     pinned: bool
-    """Agents are shown it with every question."""
     edited_at: datetime | None
     """When the user gave it this text; null: it has the words that it was recorded with."""
     seen_because: Literal["own", "user", "won"] | None
@@ -70,47 +66,36 @@ class MemoryEntry(Body):
     origin: str | None
     """Who said it: user, agent, import, outside, or tool:NAME for its result; null: not noted."""
     rests_on: str | None
-    """Whose words it has, when they are a tool's: tool:NAME."""
     call: str
-    """Of the result of a tool: its call with the main argument, by the agent."""
     created_at: datetime
 
 
 class MemoryPage(Body):
     memories: list[MemoryEntry]
     notice: str
-    """Why the index was not used; empty: it was."""
 
 
 class MemoryHits(Body):
     memories: list[MemoryEntry]
-    """The memories; pinned ones first, whatever the words."""
     beyond: list[MemoryEntry]
     """With `all`: what the agent would not be shown, the best first."""
     decision: str
     """Why these memories are shown, or why nothing is; empty: nothing was found."""
     tokens: int
-    """Of the text that the model is shown."""
     by_words_alone: bool
-    """Words were compared, and no meaning."""
 
 
 class Value(Body):
     value: str
     since: datetime
-    """When it was said first."""
     until: datetime | None
-    """When another value took its place; null: it holds."""
     by: list[str]
-    """Who says so: agents, or user."""
     disputed_by: list[str]
-    """Who says otherwise at the same time."""
     memory_ids: list[str]
 
 
 class Topic(Body):
     subject: str
-    """Of what; user: the user."""
     attribute: str
     values: list[Value]
 
@@ -123,16 +108,13 @@ class Source(Body):
     seq: int
     turn: int
     agent: str | None
-    """Who said it; null: the user."""
     text: str
     created_at: datetime
 
 
 class Change(Body):
     action: Literal["edit", "pin", "unpin"]
-    """edit: its text; pin, unpin: whether agents are always shown it."""
     by: str
-    """Who: user, or the subject of a token."""
     changed_at: datetime
     old: str
     text: str
@@ -151,7 +133,6 @@ class NewText(SmallBody):
 class MemoryDetails(Body):
     memory: MemoryEntry
     changes: list[Change]
-    """What the user changed of it, the earliest first."""
     sources: list[Source]
 
 
@@ -172,7 +153,6 @@ class AgentMemories(Body):
 
 class DayMemories(Body):
     day: str
-    """YYYY-MM-DD, in UTC."""
     agents: dict[str, int]
 
 
@@ -180,26 +160,18 @@ class Queue(Body):
     pending: int
     done: int
     failed: int
-    """Jobs that were given up."""
     reason: str | None
-    """Why the newest job that did not succeed failed."""
 
 
 class MemoryFigures(Body):
     agents: list[AgentMemories]
-    """The one with most memories first."""
     days: list[DayMemories]
-    """In order; days without a memory are left out."""
     turns: dict[str, int]
     """Memories by the number of their turn; from the tenth on together as 10."""
     counted: int
-    """Memories that these figures count, the newest."""
     queue: Queue | None
-    """null: only the operator is told."""
     size: int | None
-    """Bytes on disk; null: not known."""
     notice: str
-    """Why the index could not be used; empty: it was."""
 
 
 async def _read_view(
@@ -234,7 +206,7 @@ async def memories(
     caller: Authorized,
     selection: OfSelection,
     limit: Limit = 50,
-    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
+    offset: Offset = 0,
 ) -> MemoryPage:
     """What is remembered, the newest first."""
     listed, unavailable = await _open(caller).list(selection, limit, offset)

@@ -69,30 +69,14 @@ _ANSWER: dict[int | str, dict[str, Any]] = {
     }
 }
 
-SoloHeader = Annotated[
-    str | None,
-    Header(
-        alias="X-Massmem-Solo",
-        max_length=MAX_KEY_LENGTH,
-        description="1: one agent's model answers alone, and nothing is remembered.",
-    ),
-]
-SessionHeader = Annotated[
-    str | None,
-    Header(
-        alias="X-Session-Id",
-        max_length=MAX_KEY_LENGTH,
-        description="The conversation to go on with; an unknown one is created.",
-    ),
-]
-ChatHeader = Annotated[
-    str | None,
-    Header(
-        alias="X-OpenWebUI-Chat-Id",
-        max_length=MAX_KEY_LENGTH,
-        description="The chat of Open WebUI: each is a conversation.",
-    ),
-]
+
+def _header(name: str, description: str) -> Any:
+    return Header(alias=name, max_length=MAX_KEY_LENGTH, description=description)
+
+
+_SOLO = _header("X-Massmem-Solo", "1: one agent's model answers alone, and nothing is remembered.")
+_SESSION = _header("X-Session-Id", "The conversation to go on with; an unknown one is created.")
+_CHAT = _header("X-OpenWebUI-Chat-Id", "The chat of Open WebUI: each is a conversation.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +94,9 @@ class _CouncilModel:
 class _Naming:
     """What headers say of the conversation."""
 
-    solo: SoloHeader = None
-    session_id: SessionHeader = None
-    chat: ChatHeader = None
+    solo: Annotated[str | None, _SOLO] = None
+    session_id: Annotated[str | None, _SESSION] = None
+    chat: Annotated[str | None, _CHAT] = None
 
 
 Naming = Annotated[_Naming, Depends()]

@@ -22,10 +22,10 @@ from massmem.core.records import ListedSession, MessageRecord, SessionFilter, Se
 from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
-from massmem.server.dependencies import Authorized, CheckedRoute, QueryWords, SessionPath
+from massmem.server.dependencies import Authorized, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
-from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body, SmallBody
+from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
 from massmem.session.catalogue import export_session, mark_cut_off
 from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
@@ -65,7 +65,6 @@ _UPLOAD: dict[str, Any] = {
     }
 }
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
 
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 _FILE_BODY: dict[str, Any] = {
@@ -103,30 +102,23 @@ class Usage(Body):
 
 class About(Body):
     user: str | None
-    """The owner of the sessions; null: the user of this machine."""
     version: str
     teams: list[TeamEntry]
     remembers: bool
-    """What is said becomes memories."""
     max_file_size: int
-    """Bytes of one file."""
     is_operator: bool
-    """The user runs this service: reports of evaluations are shown."""
     warning: str | None
-    """What to know about where conversations are stored."""
     usage: Usage
 
 
 class SessionEntry(Body):
     session_id: str
     title: str
-    """Its name, or the beginning of its first question."""
     status: str
     """active, completed, interrupted, failed or waiting."""
     turns: int
     confidence: float | None
     escalated: bool
-    """The agents were too much at odds about the last answer."""
     created_at: datetime
     updated_at: datetime
 
@@ -140,15 +132,12 @@ class FileEntry(Body):
     name: str
     media_type: str
     size: int
-    """Bytes."""
     hash: str
-    """Names it below /files."""
 
 
 class TextEntry(Body):
     name: str
     length: int
-    """Characters."""
 
 
 class CheckedFile(Body):
@@ -169,21 +158,16 @@ class SessionMessage(Body):
     text: str
     """The text, or its beginning; of a question without the texts of files."""
     length: int
-    """Characters of the whole text."""
     texts: list[TextEntry]
-    """Of a question: the texts of files below it, in order."""
     description: str
     """Of a question: how its pictures were described for agents that do not see; empty: they were not."""
     is_note: bool
-    """The user noted it; the agents were not asked anything."""
     waiting_for: str | None
-    """The agents ask for the value with this name."""
     param: str | None
     """The message was the reply to a question for the value with this name, and is not shown."""
     confidence: float | None
     escalated: bool
     agreement: str
-    """Of an answer: what is known of how far the agents agree, one sentence; empty: nothing."""
     files: list[FileEntry]
     created_at: datetime
 
@@ -193,7 +177,6 @@ class TurnEntry(Body):
     status: str
     """running, completed, failed, interrupted, waiting, abandoned or undone."""
     winner: str | None
-    """The id of the agent whose answer won."""
     started_at: datetime
     ended_at: datetime | None
 
@@ -201,7 +184,6 @@ class TurnEntry(Body):
 class SessionPart(Body):
     session: SessionEntry
     messages: list[SessionMessage]
-    """The newest, or those before `before`, oldest first."""
     turns: list[TurnEntry]
     has_older: bool
     follow_after: int | None
@@ -219,7 +201,6 @@ class TurnDetails(Body):
 
 class NewTitle(SmallBody):
     title: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, examples=["Trip to Lisbon"])]
-    """Not used by another session of the user."""
 
 
 class ForkRequest(SmallBody):
@@ -233,22 +214,17 @@ class ForkRequest(SmallBody):
 
 class ImportedSession(Body):
     session_id: str
-    """Its session; the same for every export of the conversation."""
     title: str
     turns: int
-    """Questions with an answer in the export."""
     added: int
     conflict: bool
-    """The session has gone on in another way here, and was left as it is."""
     replaced: int
     """Turns of an older export that are no more in this one, and were removed."""
     busy: bool
-    """A turn of the session is under way, or its memory in use; import the export again after it."""
 
 
 class ImportedSessions(Body):
     sessions: list[ImportedSession]
-    """In the order of the export; what has no question with an answer is left out."""
     left_out: dict[str, int]
     """What could not be read or has no place in a session, and how often."""
 
@@ -295,7 +271,7 @@ async def about(caller: Authorized) -> About:
 async def sessions(
     caller: Authorized,
     limit: Limit = 50,
-    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
+    offset: Offset = 0,
     text: Annotated[str, Query(max_length=200, description="With this in id, title or last message.")] = "",
 ) -> SessionList:
     """The user's sessions, the last used first."""
