@@ -161,7 +161,7 @@ class Conversations:
         event: int | None = None,
     ) -> SessionRecord:
         """Begin a new session with a copy of this one. Arguments, raises: as `fork_session`."""
-        await self._turns.check_room(session.owner)
+        await self._turns.check_room(session.owner, is_new=True)
         prefix = to_stored_id(session.owner, "")
         fork = await fork_session(self._store, session.session_id, turn, prefix, before=before, event=event)
         await self._register(fork)
@@ -177,7 +177,7 @@ class Conversations:
         target = ImportTarget(self._store, team.process, owner, memory_group(team.config, owner), memories=memories)
         results: list[ImportResult] = []
         for conversation in conversations:
-            await self._turns.check_room(owner)
+            await self._turns.check_room(owner, is_new=True)
             results.append(await import_conversation(target, conversation))
         ids = [to_stored_id(owner, result.session_id) for result in results if not result.conflict]
         await self._register(*filter(None, [await self._store.get_session(session_id) for session_id in ids]))

@@ -392,7 +392,8 @@ class Turns:
                 await last.wait_for_end()
             with self._hold(turn), self._metrics.running.track_inprogress():
                 if turn.question is not None:
-                    await self.check_room(turn.owner, turn.session_id)
+                    is_new = await self._store.get_session(turn.session_id) is None
+                    await self.check_room(turn.owner, is_new=is_new)
                 session = await self._open_session(turn)
                 async with aclosing(turn.run(session)) as events:
                     async for event in events:
@@ -419,10 +420,9 @@ class Turns:
         """Return what is stored of the owner. Raise StoreError."""
         return await self._store.count_sessions(SessionFilter(owner=owner, prefix=to_stored_id(owner, "")))
 
-    async def check_room(self, owner: Owner, session_id: str | None = None) -> None:
-        """Raise Refused when the owner has no room for more, StoreError. session_id: where it goes; None: a new one."""
+    async def check_room(self, owner: Owner, *, is_new: bool = False) -> None:
+        """Raise Refused when the owner has no room for more, StoreError. is_new: a conversation is to be added."""
         if owner.user_id is not None:
-            is_new = session_id is None or await self._store.get_session(session_id) is None
             self._limits.check_room(owner.user_id, await self.measure(owner), is_new=is_new)
 
     async def _open_session(self, turn: RunningTurn) -> Session:

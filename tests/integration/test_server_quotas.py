@@ -66,12 +66,22 @@ async def test_sessions_of_a_user_are_limited_at_every_door(start_service: Start
         assert response.status_code == 413, response.text
         assert "you have 2 of the 2 conversations that a user may have: delete some of them" in response.text
     async with open_http(service, "cem") as client:
-        for tool, arguments in (("ask_council", {"question": "Why?"}), ("remember", {"text": "The sky is blue."})):
-            result = await client.call_tool(tool, arguments)
-            assert result.is_error
-            assert "delete some of them" in str(result.content)
+        result = await client.call_tool("ask_council", {"question": "Why?"})
+        assert result.is_error
+        assert "delete some of them" in str(result.content)
     assert cem.chat("And now?", "a").status_code == 200, "what there is goes on"
     assert len(cem.list_sessions()) == 2
+
+
+async def test_whoever_has_too_much_already_adds_nothing_more(start_service: StartService) -> None:
+    service = start_with_quotas(start_service, memories_per_user=2)
+    eli = service.client("eli")
+    assert eli.chat("Why?", "a").status_code == 200
+    for response in (eli.chat("And now?", "a"), eli.post("/api/v1/memories", {"text": "The sky is blue."})):
+        assert response.status_code == 413, response.text
+    async with open_http(service, "eli") as client:
+        result = await client.call_tool("remember", {"text": "The sky is blue."})
+        assert "messages of conversations that a user may have" in str(result.content)
 
 
 @pytest.mark.parametrize("limit", ["bytes_per_user", "sessions_per_user", "memories_per_user"])

@@ -37,9 +37,9 @@ class UserAccess:
             raise InputError("a session id has letters, digits, '_', '-' and single dots")
         return to_stored_id(self.owner, session_id)
 
-    async def check_room(self, session_id: str) -> None:
+    async def check_room(self) -> None:
         try:
-            await self._caller.service.turns.check_room(self.owner, self.to_stored_id(session_id))
+            await self._caller.service.turns.check_room(self.owner)
         except Refused as e:
             raise InputError(e.message) from e
 

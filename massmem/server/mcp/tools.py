@@ -51,8 +51,8 @@ class Access(Protocol):
         """Return the id under which the store knows a session of the user. Raise InputError: it cannot be an id."""
         ...
 
-    async def check_room(self, session_id: str) -> None:
-        """Raise InputError: the user has no room for more in this session."""
+    async def check_room(self) -> None:
+        """Raise InputError: the user has no room for more."""
         ...
 
     def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
@@ -226,7 +226,7 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
 async def _remember(access: Access, text: str, session_id: str | None) -> str:
     """Store a note in a session of the user, by default in that of notes; return it. Raise as `Session.remember`."""
     name = session_id or NOTES
-    await access.check_room(name)
+    await access.check_room()
     stored_id = access.to_stored_id(name)
     record = await access.team.store.get_session(stored_id)
     if session_id is not None or record is not None:
@@ -332,7 +332,7 @@ class LocalAccess:
     def to_stored_id(self, session_id: str) -> str:
         return session_id
 
-    async def check_room(self, session_id: str) -> None:
+    async def check_room(self) -> None:
         """This machine's user has the whole disk."""
 
     async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:

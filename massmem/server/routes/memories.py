@@ -295,7 +295,7 @@ async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetai
 @router.post("", status_code=201)
 async def add_memory(body: NewMemory, caller: Authorized) -> MemoryEntry:
     """Remember a text as the user's words."""
-    await caller.service.turns.check_room(caller.owner, body.session_id)
+    await caller.service.turns.check_room(caller.owner)
     _, memory = await _open(caller).add(body.text, await _find_session(caller, body.session_id))
     if memory is None:
         raise MemoryUnavailable("the index is in use; the text is stored, and becomes a memory later")
@@ -305,12 +305,14 @@ async def add_memory(body: NewMemory, caller: Authorized) -> MemoryEntry:
 @router.patch("/{memory_id}")
 async def edit_memory(memory_id: MemoryId, body: NewText, caller: Authorized) -> MemoryEntry:
     """Give a memory another text; what it said before is among its changes."""
+    await caller.service.turns.check_room(caller.owner)
     return _show_memory(await _open(caller).change(memory_id, "edit", body.text))
 
 
 @router.put("/{memory_id}/pin")
 async def pin_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
     """Show a memory to agents with every question, whatever it is about."""
+    await caller.service.turns.check_room(caller.owner)
     return _show_memory(await _open(caller).change(memory_id, "pin"))
 
 

@@ -43,18 +43,13 @@ async def healthz() -> Health:
 @router.get("/readyz", responses={503: {"model": Readiness}})
 async def readyz(request: Request, response: Response) -> Readiness:
     """The process can answer: its store, disk, vectors and models are there, and it is not about to end."""
-    service: Service | None = getattr(request.app.state, "service", None)
+    service, state = getattr(request.app.state, "service", None), request.app.state
     checks = {"store": _NO_STORE}
     if service is not None:
-        probe = asyncio.get_running_loop().run_in_executor(_PROBES, _check_disk, service.settings.home)
-        store, disk = await asyncio.gather(_limit_time(_check_store(service)), _limit_time(probe))
-        checks = {
-            "store": store,
-            "disk": disk,
-            "vectors": service.team.memory.trouble or _OK,
-            "provider": _OK if service.team.chat else "no model is configured",
-            "process": "about to end" if service.turns.stopping else _OK,
-        }
+        # Anybody may ask: who asks at the same time gets the same answer.
+        if (checking := getattr(state, "checking", None)) is None or checking.done():
+            checking = state.checking = asyncio.create_task(_check(service))
+        checks = await asyncio.shield(checking)
     # Without vectors memories are searched by words: worse, but no reason to send users elsewhere.
     ready = all(result == _OK for name, result in checks.items() if name != "vectors")
     response.status_code = 200 if ready else 503
@@ -72,6 +67,18 @@ async def metrics(service: Scraper) -> Response:
 async def openapi(request: Request, caller: Authorized) -> JSONResponse:
     """This interface, for programs."""
     return JSONResponse({**request.app.openapi(), "servers": [{"url": str(request.base_url).rstrip("/")}]})
+
+
+async def _check(service: Service) -> dict[str, str]:
+    probe = asyncio.get_running_loop().run_in_executor(_PROBES, _check_disk, service.settings.home)
+    store, disk = await asyncio.gather(_limit_time(_check_store(service)), _limit_time(probe))
+    return {
+        "store": store,
+        "disk": disk,
+        "vectors": service.team.memory.trouble or _OK,
+        "provider": _OK if service.team.chat else "no model is configured",
+        "process": "about to end" if service.turns.stopping else _OK,
+    }
 
 
 async def _limit_time(check: Awaitable[str]) -> str:

@@ -3,6 +3,8 @@
 import json
 import logging
 import re
+import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +21,7 @@ from massmem.server.metrics import JsonFormatter
 from massmem.server.service import Settings
 from massmem.session.owners import to_stored_id
 from massmem.telemetry import hash_name
-from tests.support.service import find_free_port, make_agent, make_config, make_token
+from tests.support.service import find_free_port, make_agent, make_config, make_token, wait_until
 
 ALICE = {"Authorization": f"Bearer {make_token('alice')}"}
 BOB = {"Authorization": f"Bearer {make_token('bob')}"}
@@ -199,6 +201,20 @@ def test_unreachable_store_leaves_the_application_alive_but_not_ready(home: Path
         response = client.get(STATS, headers=ALICE)
         assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
         assert response.json() == {"success": False, "error": "the service cannot answer yet"}
+
+
+def test_readiness_waits_for_no_store_that_is_held_up(home: Path) -> None:
+    with open_client(home) as client:
+        assert client.portal is not None
+        database, release = client.app.state.service.team.store._database, threading.Event()  # type: ignore[attr-defined]
+        for _ in range(20):
+            client.portal.start_task_soon(database.read, hold_up)
+        started = time.monotonic()
+        response = client.get("/readyz")
+        assert time.monotonic() - started < 30
+        assert (response.status_code, response.json()["checks"]["store"]) == (503, "no reply in 0.7 s")
+        release.set()
+        wait_until(lambda: client.get("/readyz").status_code == 200)
 
 
 def test_failed_turn_leaves_its_reason_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
