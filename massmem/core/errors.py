@@ -38,6 +38,7 @@ MassmemError                      one message, one hint, one exit code
 │   └── ContentRefused            the provider's filter or the model refused
 ├── DownloadError             3   no source delivered the file
 ├── TurnError                 1   no agent could answer
+├── BusyError                 3   too many strangers' files are being read; the same may succeed in a minute
 ├── MachineError              3   the machine is at its limit: no disk space, no memory, too many open files
 ├── InternalError            70   a bug of massmem in one agent's step; its traceback is in the log
 └── LimitReached              4   time, cost or tokens
@@ -234,6 +235,10 @@ class DownloadError(MassmemError):
 
 class TurnError(MassmemError):
     pass
+
+
+class BusyError(MassmemError):
+    exit_code: ClassVar[int] = 3
 
 
 class MachineError(MassmemError):

@@ -185,6 +185,8 @@ async def _handle_massmem_error(request: Request, error: Exception) -> JSONRespo
             refusal = Refused(404, "There is no such memory")
         case errors.SessionBusyError():
             refusal = RetryLater(409, "another question to this session is under way")
+        case errors.BusyError():
+            refusal = RetryLater(429, error.message, RETRY_LATER)
         case errors.InputError() if type(error) is errors.InputError:
             refusal = Refused(400 if request.url.path.startswith(OPENAI_PATH) else 422, error.message)
         case errors.StoreError() | errors.MemoryUnavailable() | errors.ProviderError() | errors.ToolServerError():

@@ -18,6 +18,7 @@ BENCHES: dict[str, str] = {
     "chat_turns": "durable turns of scripted chats that one process runs in a second",
     "session": "appending to a session of 100,000 messages, and going on with it",
     "server": "the HTTP service beside a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
+    "deaf": "whether hostile inputs of one user keep the service from answering others: --only KIND for some of them",
     "memory": "searching and recording memories, and with --data how much is recalled",
     "silence": "whether recall is silent when nothing stored matters, over stores of five sizes: needs DIR",
     "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", metavar="N", type=int, help="memory: cost of so many memories, such as 1000000")
     parser.add_argument("--sessions", metavar="N", type=int, help="store: of 100 messages each [default: 10000]")
     parser.add_argument("--url", metavar="URL", action="append", help="store: another one that a history is read from")
+    parser.add_argument("--only", metavar="TEXT", help="deaf: the cases with this in their names, such as pdf")
     options = parser.parse_args(argv)
     if options.name is None:
         print(overview())
@@ -60,6 +62,10 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
         if data is None:
             raise BenchError("name the folder with conversations: scripts/bench silence DIR")
         return as_object(name, import_module("scripts.benches.silence").run_on(data))
+    if options.only is not None:
+        if name != "deaf":
+            raise BenchError("--only is for the bench deaf alone")
+        return as_object(name, import_module("scripts.benches.deaf").run(options.only))
     if data is not None or options.scale is not None:
         if name != "memory":
             raise BenchError("a folder is for the benches memory and silence, --scale for memory alone")
@@ -88,7 +94,7 @@ def run_one(name: str) -> list[Row]:
 def run_all() -> dict[str, Any]:
     """Each bench in a process of its own: what one leaves in memory is no burden of the next."""
     rows: list[dict[str, Any]] = []
-    for name in [name for name in BENCHES if name != "silence"]:  # it needs conversations
+    for name in [name for name in BENCHES if name not in ("silence", "deaf")]:  # one needs conversations, one an hour
         print(f"{name} ...", file=sys.stderr)
         rows += [{"bench": name, **row} for row in _apart(name)]
     return {"bench": ALL, "rows": rows, "machine": machine()}

@@ -176,7 +176,7 @@ async def _fill_stores(home: Path) -> None:
 
 @contextmanager
 def _start_massmem(home: Path) -> Generator[_Server]:
-    port = _find_free_port()
+    port = find_free_port()
     script = {"latency": 0, "chunk_delay": 0, "answer": [_ANSWER]}
     limits = {"requests": 10_000_000, "turns": 1_000, "streams_per_user": 1_000}
     server = {"port": port, "jwt": {"secret": SECRET}, "limits": limits, "teams": {"slow": str(home / "slow.yaml")}}
@@ -193,7 +193,7 @@ def _make_agent(script: Mapping[str, object]) -> dict[str, object]:
 
 @contextmanager
 def _start_bare(home: Path) -> Generator[_Server]:
-    port = _find_free_port()
+    port = find_free_port()
     command = [sys.executable, "-m", "scripts.benches.bare_server", str(home / "bare.db"), str(port), SECRET]
     with _start(command, port, home) as server:
         yield server
@@ -225,7 +225,7 @@ def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path
     raise BenchError(f"a server did not start: {log.read_text()[-500:]}")
 
 
-def _find_free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -15,6 +15,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from scripts.benches.hostile import BEGIN, END
 from scripts.benches.process import PYTHON
 from scripts.benches.rows import ROOT
 
@@ -82,7 +83,7 @@ class _Server:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, kept open for any number of requests."""
         self.connections += 1
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 body = await reader.readexactly(_length(head))
@@ -102,6 +103,8 @@ class _Server:
         self.bodies.append(body)
         number = len(self.bodies) % _DISTINCT  # agents that answer the same are not asked to vote
         await asyncio.sleep(self.latency)
+        if (asked := find_asked_reply(body)) is not None:
+            return _stream([{"content": asked}], "stop")
         if b'"tools":' not in body:
             return self.answers[number]
         return self.votes[_OWN_ANSWER_IS_A in body]
@@ -112,6 +115,13 @@ class _Server:
         seen = Seen(self.connections - 1, len(self.bodies), characters, sum(map(len, self.bodies)))
         self.connections, self.bodies = 0, []
         return _response("application/json", json.dumps(asdict(seen)).encode())
+
+
+def find_asked_reply(body: bytes) -> str | None:
+    """Return the reply that a hostile question asks for word for word."""
+    begin, end = BEGIN.encode(), END.encode()
+    start, stop = body.rfind(begin), body.rfind(end)
+    return json.loads(b'"%b"' % body[start + len(begin) : stop]) if 0 <= start < stop else None
 
 
 def characters_sent(body: bytes) -> int:

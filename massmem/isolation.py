@@ -1,0 +1,378 @@
+"""Work whose cost strangers' input decides, in worker processes with limits of time, memory and output.
+
+`re`, pypdf and others cannot be interrupted, and hold the interpreter for all threads: only a process can be ended.
+Each worker is a child with pipes of its own, from which it learns that its parent has ended. `multiprocessing`, and
+pebble above it, would run the user's main program again in each worker, and would share one pipe between workers: one
+that is killed while it reads or writes stops them all.
+"""
+
+import asyncio
+import atexit
+import logging
+import math
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from threading import Condition, Lock, Thread, Timer
+from types import TracebackType
+from typing import IO, Any, TypeVar
+
+from massmem.core.errors import BusyError, InputError, MachineError, MassmemError
+
+log = logging.getLogger(__name__)
+
+MAX_RESULT = 64_000_000
+"""Bytes of a pickled result."""
+MAX_WAITING = 64
+"""Tasks of all callers that wait for a worker."""
+_MAX_MEMORY = 1_000_000_000
+"""Bytes of address space beyond those that a worker starts with."""
+_MAX_KEPT_MEMORY = 300_000_000
+"""Bytes of memory at most that a worker may have used once, and takes the next task."""
+_WORKERS = 2
+_MAX_WAIT = 15.0
+"""Seconds that a task waits for a worker, at most."""
+_START_SECONDS = 60.0
+_IDLE_SECONDS = 120.0
+"""After which a worker ends."""
+_LENGTH = struct.Struct(">Q")
+_SMALLER = "give a smaller or simpler one"
+
+T = TypeVar("T")
+
+
+async def run_isolated(
+    function: Callable[..., T], *args: Any, what: str, seconds: float = 20, caller: str | None = None
+) -> T:
+    """Call a function of a module in a worker process; return its result, or raise its MassmemError.
+
+    Arguments and result are pickled. When the caller is cancelled, the work ends.
+
+    what: what the input is called in messages, such as the name of a file. seconds: of the work; waiting for a worker
+    comes on top. caller: who sent the input. Tasks of a named caller never take the last worker, and wait for their
+    own kind: callers are served in turn.
+
+    Raises:
+        InputError: the work takes longer, needs more than 1 GB of memory, has too large a result, or ends its process.
+        BusyError: too many tasks are waiting.
+    """
+    task = _Task(function, args, what, seconds, caller)
+    _get_pool().submit(task)
+    try:
+        return await asyncio.wrap_future(task.future)
+    finally:
+        task.cancel()
+
+
+def call_isolated(
+    function: Callable[..., T], *args: Any, what: str, seconds: float = 20, caller: str | None = None
+) -> T:
+    """Do the same in a thread, and wait. Raises as `run_isolated`."""
+    task = _Task(function, args, what, seconds, caller)
+    _get_pool().submit(task)
+    try:
+        return task.future.result()
+    finally:
+        task.cancel()
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    what: str
+    seconds: float
+    caller: str | None
+    future: Future[Any] = field(default_factory=Future[Any])
+    since: float = field(default_factory=time.monotonic)
+    worker: "_Worker | None" = None
+
+    def cancel(self) -> None:
+        """End the work unless it is done."""
+        if not self.future.cancel() and not self.future.done() and (worker := self.worker):
+            worker.kill(self)
+
+
+class _Pool:
+    """Threads, each with a worker process that is started when there is something to do."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._waiting: dict[str | None, deque[_Task]] = {}
+        """By caller; the first one is served next."""
+        self._running = Counter[str | None]()
+        self._workers: set[_Worker] = set()
+        for _ in range(_WORKERS):
+            Thread(target=self._serve, name="isolation", daemon=True).start()
+        atexit.register(self._end)
+
+    def submit(self, task: _Task) -> None:
+        """Raise BusyError when too many tasks wait."""
+        with self._changed:
+            if sum(map(len, self._waiting.values())) >= MAX_WAITING:
+                raise BusyError("too much is being read at the moment", "try again in a minute")
+            self._waiting.setdefault(task.caller, deque()).append(task)
+            self._changed.notify_all()
+
+    def _take_task(self) -> _Task | None:
+        for caller, tasks in self._waiting.items():
+            if caller is None or self._running[caller] < _WORKERS - 1:
+                task = tasks.popleft()
+                del self._waiting[caller]
+                if tasks:
+                    self._waiting[caller] = tasks
+                self._running[caller] += 1
+                return task
+        return None
+
+    def _serve(self) -> None:
+        worker: _Worker | None = None
+        while True:
+            with self._changed:
+                task = self._changed.wait_for(self._take_task, _IDLE_SECONDS)
+            if task is not None:
+                worker = self._carry_out(task, worker)
+                with self._changed:
+                    self._running[task.caller] -= 1
+                    self._changed.notify_all()
+            elif worker is not None:
+                self._discard(worker)
+                worker = None
+
+    def _carry_out(self, task: _Task, worker: "_Worker | None") -> "_Worker | None":
+        """Set the task's result. Return the worker if it can take another task."""
+        if not task.future.set_running_or_notify_cancel():
+            return worker
+        try:
+            if time.monotonic() - task.since > _MAX_WAIT:
+                raise BusyError(f"others are being read, and {task.what} would wait too long", "try again in a minute")
+            if worker is None:
+                worker = _Worker()
+                self._workers.add(worker)
+            task.worker = worker
+            result = worker.run(task)
+        except (MassmemError, OSError, pickle.PicklingError, AttributeError, TypeError) as e:
+            task.future.set_exception(e)
+        else:
+            task.future.set_result(result)
+        if worker is not None and not worker.can_go_on:
+            self._discard(worker)
+            return None
+        return worker
+
+    def _discard(self, worker: "_Worker") -> None:
+        worker.end()
+        self._workers.discard(worker)
+
+    def _end(self) -> None:
+        for worker in tuple(self._workers):
+            worker.kill()
+
+
+@cache
+def _get_pool() -> _Pool:
+    return _Pool()
+
+
+class _Worker:
+    """A worker process, seen from its parent."""
+
+    def __init__(self) -> None:
+        """Raises MachineError, OSError: it cannot be started."""
+        self._lock = Lock()
+        self._task: _Task | None = None
+        self.can_go_on = True
+        # A file called `json.py` in the working directory is not to be imported (-P).
+        command = [sys.executable, "-P", "-c", f"from {__name__} import {_serve_calls.__name__} as serve; serve()"]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,
+        )
+        if self._exchange(b"", _START_SECONDS) is None:
+            self.end()
+            raise MachineError("a worker process does not start", f"is {sys.executable} whole?")
+
+    def run(self, task: _Task) -> Any:
+        """Raises MassmemError: of the function, or for a limit that was passed; what `pickle` raises."""
+        message = pickle.dumps((task.seconds, task.function, task.args))
+        began = time.monotonic()
+        self._task = task
+        reply = self._exchange(message, task.seconds)
+        with self._lock:
+            self._task = None
+        if reply is None:
+            raise self._explain_end(task, time.monotonic() - began)
+        outcome, value, can_go_on = pickle.loads(reply)
+        self.can_go_on = self.can_go_on and can_go_on
+        match outcome:
+            case "result":
+                return value
+            case "error":
+                raise _make_error(*value)
+            case "crash":
+                log.error("%s ended a worker process: %s", task.what, value)
+                raise InputError(f"{task.what} cannot be read: the program for it failed", _SMALLER)
+            case _:
+                raise InputError(f"{task.what} {value}", _SMALLER)
+
+    def kill(self, task: _Task | None = None) -> None:
+        """End it and what it has started, whatever it is doing; with a task, only while it works on that."""
+        with self._lock:
+            if task is not None and task is not self._task:
+                return
+            self.can_go_on = False
+            if self._process.poll() is not None:
+                return
+            if sys.platform == "win32":
+                self._process.kill()
+            else:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> int:
+        """Kill it, and wait. Return its exit code."""
+        self.kill()
+        with self._process:
+            return self._process.wait()
+
+    def _exchange(self, message: bytes, seconds: float) -> bytes | None:
+        """Return the reply to a message, None when the process has ended or takes too long. "" waits for its start."""
+        assert self._process.stdin and self._process.stdout
+        watchdog = Timer(seconds, self.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            if message:
+                _write(self._process.stdin, message)
+            return _read(self._process.stdout)
+        except OSError:
+            return None
+        finally:
+            watchdog.cancel()
+
+    def _explain_end(self, task: _Task, seconds: float) -> InputError:
+        code = self.end()
+        if seconds >= task.seconds or (sys.platform != "win32" and -code in (signal.SIGALRM, signal.SIGXCPU)):
+            return InputError(f"{task.what} takes longer than {task.seconds:g} s", _SMALLER)
+        log.error("%s ended a worker process with exit code %s", task.what, code)
+        return InputError(f"{task.what} cannot be read: it ended the program for it", _SMALLER)
+
+
+def _make_error(kind: type[MassmemError], args: tuple[Any, ...], state: dict[str, Any]) -> MassmemError:
+    """Return an error as it was; its class may be made from other arguments than those that it shows."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
+
+def _write(target: IO[bytes], message: bytes) -> None:
+    target.write(_LENGTH.pack(len(message)))
+    target.write(message)
+    target.flush()
+
+
+def _read(source: IO[bytes]) -> bytes | None:
+    """Return the next message, None at the end."""
+    header = source.read(_LENGTH.size)
+    if len(header) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(header)
+    message = source.read(length)
+    return message if len(message) == length else None
+
+
+def _serve_calls() -> None:
+    """Be a worker: read calls from standard input, and write what they return to standard output."""
+    source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with Path(os.devnull).open("r+b") as nothing:
+        for descriptor in (0, 1):  # a library may print, and a program that it starts may read
+            os.dup2(nothing.fileno(), descriptor)
+    limits = _Limits(source.fileno())
+
+    def report_crash(kind: type[BaseException], _: BaseException, trace: TracebackType | None) -> None:
+        # The message may quote the input, which does not belong into a log.
+        where = "".join(traceback.format_tb(trace))
+        _write(target, pickle.dumps(("crash", f"{kind.__name__}\n{where}", False)))
+
+    sys.excepthook = report_crash
+    _write(target, b"ready")
+    while message := _read(source):
+        reply = _call(message, limits)
+        can_go_on = limits.stop()
+        _write(target, pickle.dumps((*reply, can_go_on)))
+
+
+def _call(message: bytes, limits: "_Limits") -> tuple[str, Any]:
+    try:
+        seconds, function, args = pickle.loads(message)
+        limits.start(seconds)
+        result = function(*args)
+        if len(pickle.dumps(result)) > MAX_RESULT:
+            return "failure", f"has too large a result: more than {MAX_RESULT:,} bytes"
+    except MassmemError as e:
+        return "error", (type(e), e.args, e.__dict__)
+    except MemoryError:
+        return "failure", f"needs more than {_MAX_MEMORY / 1e9:g} GB of memory"
+    except RecursionError:
+        return "failure", "is nested too deeply"
+    return "result", result
+
+
+class _Limits:
+    """Those that the kernel holds, whatever the worker computes and whether its parent is there or not."""
+
+    def __init__(self, source: int) -> None:
+        """source: the pipe of the parent, which closes when the parent ends."""
+        self._source = source
+        if sys.platform != "win32":
+            import resource
+
+            os.nice(5)  # before strangers' files come the service and its other users
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            for number in (signal.SIGALRM, signal.SIGXCPU, signal.SIGIO, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            if (sizes := Path("/proc/self/statm")).exists():  # on Linux; others do not hold this limit
+                most = int(sizes.read_text().split()[0]) * resource.getpagesize() + _MAX_MEMORY
+                _, hard = resource.getrlimit(resource.RLIMIT_AS)
+                resource.setrlimit(resource.RLIMIT_AS, (most if hard < 0 else min(most, hard), hard))
+
+    def start(self, seconds: float) -> None:
+        if sys.platform != "win32":
+            import fcntl
+            import resource
+
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+            most = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (most if hard < 0 else min(most, hard), hard))
+            signal.setitimer(signal.ITIMER_REAL, seconds + 1)
+            # The signal comes when the parent's end of the pipe closes, and ends this process.
+            fcntl.fcntl(self._source, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def stop(self) -> bool:
+        """Return whether there is memory for another call."""
+        if sys.platform == "win32":
+            return True
+        import fcntl
+        import resource
+
+        fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) & ~os.O_ASYNC)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit < _MAX_KEPT_MEMORY
