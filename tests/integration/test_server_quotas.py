@@ -31,9 +31,12 @@ def read_usage(client: Client) -> dict[str, Any]:
 def test_bytes_of_a_user_are_limited_however_many_questions_come_at_once(start_service: StartService) -> None:
     service = start_with_quotas(start_service, bytes_per_user=QUOTA, turns_per_user=20)
     ada, bob = service.client("ada"), service.client("bob")
+
+    def ask(number: int) -> int:
+        return ask_with_picture(service.client("ada"), f"s{number}").status_code
+
     with ThreadPoolExecutor(6) as pool:
-        answers = [*pool.map(lambda number: ask_with_picture(service.client("ada"), f"s{number}"), range(6))]
-    assert {answer.status_code for answer in answers} <= {200, 413}
+        assert {*pool.map(ask, range(6))} <= {200, 413}
     assert read_usage(ada)["bytes"] <= QUOTA
     while (answer := ask_with_picture(ada, "more")).status_code == 200:
         assert read_usage(ada)["bytes"] <= QUOTA

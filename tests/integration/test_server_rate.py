@@ -41,9 +41,12 @@ def test_workers_count_questions_and_wrong_keys_together(start_service: StartSer
     limits = {"turns_per_user": 2, "wrong_keys": 5}
     config = make_config(make_agent("ann", "It is blue.", latency=5), server={"limits": limits})
     service = start_service(config, "--workers", "3")
+
+    def ask(number: int) -> int:
+        return service.client("tom").chat(f"Question {number}?").status_code
+
     with ThreadPoolExecutor(12) as pool:
-        answers = [*pool.map(lambda _: service.client("tom").chat("Why?").status_code, range(12))]
-    assert sorted(answers) == [200] * 2 + [429] * 10
+        assert sorted(pool.map(ask, range(12))) == [200] * 2 + [429] * 10
     refused = [Client(service.url, f"wrong{number}").get("/api/v1/about") for number in range(20)]
     assert {response.status_code for response in refused[:5]} == {401}
     assert refused[-1].status_code == 429

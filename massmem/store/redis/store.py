@@ -406,13 +406,13 @@ class RedisStore(RedisKeyTable):
         return page[offset:]
 
     async def count_sessions(self, criteria: SessionFilter) -> SessionCounts:
-        found = [stored async for stored in self._find(criteria)]
-        sessions = [stored.session for stored in found]
+        matching = [stored async for stored in self._find(criteria)]
+        sessions = [stored.session for stored in matching]
         return SessionCounts(
             sessions=len(sessions),
             active=sum(session.active for session in sessions),
             messages=sum(session.message_count for session in sessions),
-            bytes=sum(stored.size for stored in found if stored.session.status != "deleting"),
+            bytes=sum(stored.size for stored in matching if stored.session.status != "deleting"),
             by_status=dict(Counter(session.status for session in sessions)),
         )
 

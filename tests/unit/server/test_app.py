@@ -206,7 +206,12 @@ def test_unreachable_store_leaves_the_application_alive_but_not_ready(home: Path
 def test_readiness_waits_for_no_store_that_is_held_up(home: Path) -> None:
     with open_client(home) as client:
         assert client.portal is not None
-        database, release = client.app.state.service.team.store._database, threading.Event()  # type: ignore[attr-defined]
+        application: Any = client.app
+        database, release = application.state.service.team.store._database, threading.Event()
+
+        def hold_up(_: object) -> None:
+            release.wait()
+
         for _ in range(20):
             client.portal.start_task_soon(database.read, hold_up)
         started = time.monotonic()
