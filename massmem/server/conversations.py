@@ -57,8 +57,6 @@ class ConversationPage:
 
 @dataclass(frozen=True, slots=True)
 class ConversationPart:
-    """Messages of a conversation that follow one another, and their turns."""
-
     messages: list[MessageRecord]
     """Questions, notes and final answers, oldest first."""
     turns: list[TurnRecord]
@@ -255,5 +253,4 @@ class Conversations:
 
 
 def list_agents(messages: Sequence[MessageRecord]) -> list[str]:
-    """Return the names of the agents that answered, in the order of their first answers."""
     return list(dict.fromkeys(m.agent_name for m in messages if m.agent_name and m.kind != "user"))

@@ -51,8 +51,6 @@ MAX_KEY_LENGTH = 255
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request, and the service that it calls."""
-
     user: User
     service: Service
 
@@ -162,7 +160,6 @@ def _find_guard(dependant: Dependant) -> _Guard | None:
 
 
 async def _admit_scraper(request: Request) -> Service:
-    """Return the service to whoever may read figures of all users. Raise Unauthorized, Forbidden."""
     service = get_service(request)
     user = await service.authenticate(request.headers.getlist("authorization"), request.client)
     if not user.scopes & {"admin", "metrics"}:

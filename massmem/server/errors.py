@@ -67,8 +67,6 @@ _METHODS = ("DELETE", "GET", "POST")
 
 
 class Refused(HTTPException):
-    """The request is refused. The message goes to the client."""
-
     def __init__(
         self,
         status: int,
@@ -104,8 +102,6 @@ class Expired(Unauthorized):
 
 
 class Forbidden(Refused):
-    """The token is valid, and lacks a scope."""
-
     def __init__(self, scope: str) -> None:
         message = f"the token lacks the scope {scope}"
         challenge = f'Bearer error="insufficient_scope", error_description="{message}", scope="{scope}"'
@@ -113,15 +109,11 @@ class Forbidden(Refused):
 
 
 class InvalidField(Refused):
-    """A field of a request in the form of OpenAI's API is not valid."""
-
     def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
         super().__init__(status, message, param=param, code=code)
 
 
 class RetryLater(Refused):
-    """The request is refused for now; the client may send it again."""
-
     def __init__(self, status: int, message: str, retry_after: int = RETRY_SOON) -> None:
         """status: 429 when the user sends too much, 409 for a busy session, else 503. retry_after: in seconds."""
         super().__init__(status, message, {"Retry-After": str(retry_after)})

@@ -102,7 +102,6 @@ def require_answer(outcome: TurnOutcome) -> None:
 
 
 def make_chat_answer(session_id: str, outcome: TurnOutcome, warning: str | None) -> ChatAnswer:
-    """session_id: as the store knows it."""
     return ChatAnswer(
         **_describe_end(session_id, outcome), response=get_text(outcome), turn=outcome.turn, warning=warning
     )
@@ -140,7 +139,6 @@ def _describe_end(session_id: str, outcome: TurnOutcome) -> dict[str, Any]:
 
 
 def get_text(outcome: TurnOutcome) -> str:
-    """Return the answer, or what the user is asked for."""
     return outcome.answer or outcome.prompt or "Cancelled."
 
 

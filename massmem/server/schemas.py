@@ -58,8 +58,6 @@ class SmallBody(Body):
 
 
 class Problem(Body):
-    """The body of every response that is not a success."""
-
     success: Literal[False] = False
     error: Annotated[str, Field(examples=["Session not found"])]
 
@@ -98,8 +96,6 @@ class FileData(Body):
 
 
 class FilePart(Body):
-    """A file: its text is added to the question; a picture, or a PDF without text, is seen."""
-
     type: Literal["file"]
     file: FileData
 

@@ -53,8 +53,6 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the routes work with."""
-
     settings: Settings
     team: Team
     teams: Teams

@@ -74,8 +74,6 @@ _ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to a session."""
-
     owner: Owner
     session_id: str
     """The id under which the session is stored."""
@@ -106,8 +104,6 @@ class Question:
 
 
 class RunningTurn:
-    """A turn that runs in this process, and its events so far."""
-
     def __init__(self, session_id: str, owner: Owner, question: Question | None = None) -> None:
         """question: None resumes the session's interrupted turn."""
         self.session_id = session_id
@@ -149,7 +145,6 @@ class RunningTurn:
                 yield event
 
     def answer_now(self) -> None:
-        """Let the turn end with the answers that it has."""
         self._answers_now = True
         if self._session is not None:
             self._session.answer_now()
@@ -222,7 +217,6 @@ class Turns:
             await turn.wait_for_end()
 
     async def answer_now(self, session_id: str) -> None:
-        """Let the session's turn end with the answers that it has. Raises as `stop_turn`."""
         (await self._find_running(session_id)).answer_now()
 
     async def stop_turn(self, session_id: str) -> None:

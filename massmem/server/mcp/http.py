@@ -25,8 +25,6 @@ _CALLER = "massmem_caller"
 
 
 class UserAccess:
-    """The council, as a user of the service has it."""
-
     def __init__(self, caller: Caller) -> None:
         self.team = caller.service.team
         self.owner = caller.owner

@@ -42,8 +42,6 @@ _MAX_RESOURCES = 200
 
 
 class Access(Protocol):
-    """The council, as one user has it."""
-
     team: Team
     owner: Owner
 
@@ -285,7 +283,6 @@ async def _follow(events: AsyncGenerator[Event, None], ctx: Context[Any, Any]) -
 
 
 def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
-    """Return the answer. Raise ToolError: there is none."""
     status = outcome.status
     if status not in ("completed", "limit", "waiting", "abandoned") or (status == "limit" and outcome.answer is None):
         raise ToolError("no agent could answer" if status in ("failed", "limit") else "the turn was stopped")
@@ -321,8 +318,6 @@ def _explain_errors() -> Generator[None]:
 
 
 class LocalAccess:
-    """The council of the command line's user."""
-
     owner = COMMAND_LINE_USER
 
     def __init__(self, team: Team) -> None:

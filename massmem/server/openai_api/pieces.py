@@ -35,15 +35,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A piece of the answer."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The answer is complete."""
-
     reason: Literal["stop", "length"]
     usage: Usage
 

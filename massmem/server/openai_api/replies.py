@@ -143,8 +143,6 @@ class Response(Body):
 
 @dataclass(slots=True)
 class Answer:
-    """An answer, as far as it has come."""
-
     id: str
     model: str
     session_id: str = ""
@@ -170,7 +168,6 @@ class Answer:
 
 
 async def collect(answer: Answer, pieces: Pieces) -> Answer:
-    """Return the answer once it is complete. Raises as the pieces do."""
     async with aclosing(pieces):
         async for piece in pieces:
             answer.feed(piece)
@@ -212,7 +209,6 @@ async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> S
 
 
 def make_response(answer: Answer) -> Response:
-    """Return the answer as far as it has come."""
     finish = answer.finish
     cut = finish is not None and finish.reason == "length"
     status = "in_progress" if finish is None else "incomplete" if cut else "completed"
@@ -230,7 +226,6 @@ def make_response(answer: Answer) -> Response:
 
 
 async def stream_response_events(answer: Answer, pieces: Pieces) -> Stream:
-    """Yield the answer as the events of OpenAI's responses."""
     encoder = _ResponseEncoder(answer)
     try:
         for event in encoder.start():
@@ -314,7 +309,6 @@ class _ResponseEncoder:
 
     @property
     def _index(self) -> int:
-        """Of the message among the items."""
         return 1 if self._answer.progress else 0
 
     def _of_summary(self, kind: str, **fields: Any) -> ServerSentEvent:

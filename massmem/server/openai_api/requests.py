@@ -91,8 +91,6 @@ class ChatCompletionRequest(_CouncilRequest):
 
 
 class InputItem(Body):
-    """A message; items of other types are left out."""
-
     type: _Kind | None = None
     role: _Kind | None = None
     content: _Content | None = None
@@ -114,8 +112,6 @@ class ResponseRequest(_CouncilRequest):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a client sends, without its form."""
-
     instructions: str
     history: tuple[Exchanged, ...]
     question: Exchanged
@@ -125,8 +121,6 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """What the client wants of the answer."""
-
     schema: Mapping[str, Any] | None = None
     temperature: float | None = None
     max_tokens: int | None = None
@@ -225,7 +219,6 @@ def _read_parts(content: _Sent, param: str, *, is_question: bool) -> str | list[
 
 
 def _read_part(part: Mapping[str, Any]) -> ContentPart | None:
-    """Return a part as chat completions write it, None for one of an unknown form."""
     match part:
         case {"text": str(text)} | {"refusal": str(text)}:
             return TextPart(type="text", text=text)
@@ -263,8 +256,6 @@ def _check_tool_choice(choice: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FoundSession:
-    """The session of a request."""
-
     id: str
     """As the store knows it; it may be new."""
     is_resent: bool

@@ -1,7 +1,7 @@
 """`/api/v1/memories`: what is remembered; to search as an agent does, to trace, add, correct, pin and forget."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
@@ -390,22 +390,13 @@ def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
     seen_because: Literal["own", "user", "won"] | None = None
     if reader is not None:
         seen_because = "user" if memory.agent_id == USER else "own" if find_author(memory, reader) == reader else "won"
-    return MemoryEntry(
-        id=memory.id,
-        kind=memory.kind,
-        session_id=public_session_id(memory.session_id),
-        turn=memory.turn,
-        agent_id=memory.agent_id,
-        text=memory.text,
-        short_id=memory.short_id,
-        score=memory.score,
-        relevance=min(max(memory.relevance, 0.0), 1.0),
-        pinned=memory.is_pinned,
-        edited_at=memory.edited_at,
-        seen_because=seen_because,
-        note=memory.note,
-        origin=memory.origin or None,
-        rests_on=memory.rests_on or None,
-        call=memory.call,
-        created_at=memory.created_at,
-    )
+    shown = {
+        "session_id": public_session_id(memory.session_id),
+        "short_id": memory.short_id,
+        "relevance": min(max(memory.relevance, 0.0), 1.0),
+        "pinned": memory.is_pinned,
+        "seen_because": seen_because,
+        "origin": memory.origin or None,
+        "rests_on": memory.rests_on or None,
+    }
+    return MemoryEntry.model_validate(asdict(memory) | shown)

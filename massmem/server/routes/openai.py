@@ -81,8 +81,6 @@ _CHAT = _header("X-OpenWebUI-Chat-Id", "The chat of Open WebUI: each is a conver
 
 @dataclass(frozen=True, slots=True)
 class _CouncilModel:
-    """A team, or one of its agents."""
-
     team_name: str
     """As `Question.team`."""
     team: Team
@@ -92,8 +90,6 @@ class _CouncilModel:
 
 @dataclass(frozen=True, slots=True)
 class _Naming:
-    """What headers say of the conversation."""
-
     solo: Annotated[str | None, _SOLO] = None
     session_id: Annotated[str | None, _SESSION] = None
     chat: Annotated[str | None, _CHAT] = None
@@ -104,8 +100,6 @@ Naming = Annotated[_Naming, Depends()]
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Who is to answer, and in which session."""
-
     model: str
     naming: _Naming
     metadata: dict[str, Any] | None
@@ -323,7 +317,6 @@ async def _send_whole(
     pieces: Pieces,
     encode: Callable[[replies.Answer], replies.ChatCompletion | replies.Response],
 ) -> Response:
-    """Return the answer in one piece, once it is there."""
     if await _run_while_connected(request, replies.collect(answer, pieces)) is None:
         return _NOBODY_READS
     response = JSONResponse(encode(answer).model_dump())

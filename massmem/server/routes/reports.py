@@ -170,7 +170,6 @@ async def evaluations(caller: Authorized) -> EvaluationList:
 
 
 def _read_reports(folder: Path) -> list[SavedReport]:
-    """Return the reports in the folder, the newest first. What is none is left out."""
     reports = list(filter(None, map(_read_report, folder.glob("*.json"))))
     return sorted(reports, key=lambda report: report.at, reverse=True)[:MOST_REPORTS]
 
