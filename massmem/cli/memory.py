@@ -39,7 +39,7 @@ from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionErr
 from massmem.core.events import MemoryAction
 from massmem.core.ids import SESSION_ID
 from massmem.core.records import EVERYBODY, RecordingCounts
-from massmem.core.text import make_printable, one_line
+from massmem.core.text import one_line
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.ledger import Chain
@@ -247,7 +247,7 @@ def edit_command(
     if text is None:
         if not sys.stdin.isatty():
             raise InputError("the new text is missing", f"massmem memory edit {memory_id[:40]} TEXT")
-        write_out(f"{make_printable(asyncio.run(_load_memory(setup, memory_id)).memory.text)}\n")
+        write_out(f"{asyncio.run(_load_memory(setup, memory_id)).memory.text}\n")
         answer: str = typer.prompt("What it is to say", err=True)
         text = answer
     report_change(asyncio.run(change_memory(setup, memory_id, "edit", _read_text(text))), "edited", as_json=as_json)

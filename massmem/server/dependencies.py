@@ -24,7 +24,7 @@ from massmem.core.attachments import Attachment, clean_name, name_attachments
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner
-from massmem.server.auth import User, Visitors, read_cookie
+from massmem.server.auth import PageToken, User, authenticate_cookie, check_page, read_cookie
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
 from massmem.server.limits import JsonRequest
 from massmem.server.schemas import (
@@ -113,11 +113,15 @@ async def authorize(request: Request) -> Caller:
 
 async def _authenticate(request: Request, service: Service) -> User:
     """Return the user that the request names by its Authorization header, or the page by its cookie."""
-    headers, cookie = request.headers.getlist("authorization"), read_cookie(request)
-    if headers or cookie is None:
+    headers = request.headers.getlist("authorization")
+    cookie = None if headers else read_cookie(request)
+    if cookie is None:
         return await service.authenticate(headers, request.client)
-    visitors: Visitors = request.app.state.visitors
-    return User(None) if visitors.admits(cookie) else await service.authenticate([f"Bearer {cookie}"], request.client)
+    return await authenticate_cookie(cookie, get_page_token(request), service.tokens, service.team.store)
+
+
+def get_page_token(request: Request) -> PageToken:
+    return request.app.state.page_token
 
 
 class _Guard(SecurityBase):
@@ -167,6 +171,11 @@ async def _admit_scraper(request: Request) -> Service:
     return service
 
 
+async def _admit_page(request: Request) -> None:
+    check_page(request)
+
+
+FromPage = Depends(_Guard(_admit_page))
 Authorized = Annotated[Caller, Depends(_Guard(authorize))]
 Scraper = Annotated[Service, Depends(_Guard(_admit_scraper))]
 SessionPath = Annotated[

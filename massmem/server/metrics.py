@@ -4,7 +4,6 @@ Metrics are requests, turns, tokens, latency, queued recordings and compression.
 secrets.
 """
 
-import json
 import logging
 import os
 import re
@@ -34,6 +33,7 @@ from massmem.core.events import (
 from massmem.core.messages import Usage
 from massmem.core.records import RecordingCounts
 from massmem.core.redact import redact
+from massmem.core.text import dump_json
 from massmem.telemetry import hash_name
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -146,7 +146,7 @@ class JsonFormatter(logging.Formatter):
             line["error"] = "" if kind is None else kind.__name__
             frames = traceback.extract_tb(trace, -_MAX_FRAMES)
             line["where"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-        return json.dumps(line, ensure_ascii=False)
+        return dump_json(line)
 
 
 def log_to_stderr() -> None:

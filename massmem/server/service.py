@@ -44,6 +44,8 @@ class Settings:
 
     page_token: str = ""
     """Lets a browser of this machine's user in, once; empty: the page is for users with a key or token alone."""
+    page_file: Path | None = None
+    """File with the token, which goes when it is used up."""
 
     @property
     def shutdown_seconds(self) -> int:

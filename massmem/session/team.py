@@ -64,9 +64,10 @@ class Team:
         self.agents = resolve_agents(config, os.environ)
         self.chat: dict[str, ChatProvider] = {}
         """The agents' models, by agent id."""
-        learnt = LearntModels(home if config.store.url != NO_STORE else None)
+        own_folder = home if config.store.url != NO_STORE else None
+        learnt = LearntModels(own_folder)
         self.windows = Windows(self.agents, learnt)
-        self.tools = Toolboxes(self.agents)
+        self.tools = Toolboxes(self.agents, own_folder)
         stages_file = config.telemetry.stages if config.store.url != NO_STORE else None
         self.stages = Stages(stages_file, config.telemetry.redact)
         self.tracer = Tracer({})

@@ -14,13 +14,14 @@ from massmem.core.records import (
     ApiKey,
     ListedSession,
     LogEntry,
+    PageSession,
     SessionCopy,
     SessionCounts,
     SessionFilter,
     SessionRecord,
 )
 from massmem.store.encoding import build_log_page
-from massmem.store.ports import FilePages, unknown_session_error
+from massmem.store.ports import MAX_BROWSERS, FilePages, unknown_session_error
 from massmem.store.schema import (
     HAS_HISTORY,
     HAS_OWNER,
@@ -33,6 +34,7 @@ from massmem.store.schema import (
     chat_sessions,
     events,
     is_owned_by,
+    page_sessions,
     recordings,
     turns,
 )
@@ -288,6 +290,9 @@ def _client_conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] |
 _k = api_keys.c
 _KEY_HASH = sa.bindparam("of_hash", type_=KEY)
 _FIND_KEY = sa.select(api_keys).where(_k.key_hash == _KEY_HASH)
+_p = page_sessions.c
+_FIND_PAGE_SESSION = sa.select(page_sessions).where(_p.cookie_hash == _KEY_HASH)
+_DELETE_PAGE_SESSION = sa.delete(page_sessions).where(_p.cookie_hash == _KEY_HASH)
 _DELETE_KEY = sa.delete(api_keys).where(_k.id == sa.bindparam("of_id", type_=KEY))
 
 
@@ -307,3 +312,21 @@ class SqlKeyTable:
 
     async def delete_key(self, key_id: str) -> bool:
         return await self._database.execute(_DELETE_KEY, {"of_id": key_id}) > 0
+
+    async def add_page_session(self, session: PageSession) -> None:
+        newest = sa.select(_p.cookie_hash).where(_p.sub == session.sub).order_by(_p.used_at.desc())
+        is_too_old = sa.and_(_p.sub == session.sub, _p.cookie_hash.not_in(newest.limit(MAX_BROWSERS - 1)))
+        is_dispensable = sa.or_(_p.expires_at < session.used_at, is_too_old)
+        await self._database.execute(sa.delete(page_sessions).where(is_dispensable))
+        await self._database.execute(sa.insert(page_sessions), session.model_dump())
+
+    async def renew_page_session(self, session: PageSession) -> None:
+        change = sa.update(page_sessions).where(_p.cookie_hash == session.cookie_hash)
+        await self._database.execute(change.values(used_at=session.used_at))
+
+    async def find_page_session(self, cookie_hash: str) -> PageSession | None:
+        rows = await self._database.fetch(_FIND_PAGE_SESSION, {"of_hash": cookie_hash})
+        return PageSession(**rows[0]) if rows else None
+
+    async def delete_page_session(self, cookie_hash: str) -> None:
+        await self._database.execute(_DELETE_PAGE_SESSION, {"of_hash": cookie_hash})
