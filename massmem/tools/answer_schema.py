@@ -19,7 +19,7 @@ _NATIVE_KEYS = {
 }
 """What providers can hold a reply to, the bounds excepted, which are checked afterwards."""
 
-_FENCE = re.compile(r"\A```\w*\s*\n(.*)\n```\Z", re.DOTALL)
+_FENCE = re.compile(r"\A```\w*[^\S\n]*\n(.*)\n```\Z", re.DOTALL)
 
 
 class FormError(ValueError):

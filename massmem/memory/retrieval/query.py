@@ -78,7 +78,7 @@ _HISTORY = re.compile(
 _ORDER = re.compile(r"\b(?:(?:in|the|what|which) order|chronolog\w+)\b", re.IGNORECASE)
 _OVERVIEW = re.compile(
     r"\b(?:summar\w+|overview|recap|so far|over time|(?:across|throughout) (?:our|my|all)"
-    r"|how (?:has|have|had|did)\b.*\b(?:progress|develop|evolve|change)d?)\b",
+    r"|how (?:has|have|had|did)\b.{0,200}\b(?:progress|develop|evolve|change)d?)\b",
     re.IGNORECASE,
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
