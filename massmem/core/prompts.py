@@ -170,7 +170,7 @@ def format_candidates(candidates: Sequence[Candidate]) -> str:
 
 def parse_candidates(text: str) -> dict[str, str]:
     """Return label -> content from a prompt with answers: the inverse of `format_candidates`."""
-    return {label: content for label, content in _list_framed(text, r'<answer label="([A-Z]+)">\n', "\n</answer>")}
+    return dict(_list_framed(text, r'<answer label="([A-Z]+)">\n', "\n</answer>"))
 
 
 def _list_framed(text: str, opening: str, closing: str) -> list[tuple[str, str]]:

@@ -45,7 +45,12 @@ class Settings:
     @property
     def shutdown_seconds(self) -> int:
         """How long connections may stay open once the process is told to end: as long as turns may, and a bit more."""
-        return int(self.config.server.grace) + 10
+        return int(self.config.server.grace) + 5
+
+    @property
+    def end_seconds(self) -> float:
+        """After so many seconds a process that was told to end is killed; all are gone in `server.grace` + 10 s."""
+        return self.config.server.grace + 8.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,22 @@ import importlib
 import pkgutil
 import re
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from re import _constants as constants  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-from re import _parser as parser  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import massmem
 
+_parser: Any = importlib.import_module("re._parser")
+_constants: Any = importlib.import_module("re._constants")
 _WAYS = {"match", "fullmatch", "search", "findall", "finditer", "split", "sub", "subn"}
 _FLAGS = {name: getattr(re, name) for name in ("IGNORECASE", "MULTILINE", "DOTALL", "ASCII", "VERBOSE")}
+MAX_TEXTS = 400
+"""For one expression; of more texts some are left out, evenly."""
 ALPHABET = (
     *(" ", "\t", "\n", "\r", "\u3000", "\u00a0", "\u2003", "\x00", "\x1b", "\x7f", "\u0301", "\u200d", "\ufeff"),
     *("a", "A", "0", "e", "x", "s", "\u00e9", "\u5929", "\u3042", "\U0001f600", "\ud800", "\uff0e", "\u3002"),
@@ -88,10 +91,10 @@ def _walk(value: object, depth: int) -> Iterator[re.Pattern[Any]]:
         with suppress(re.error):  # a list of texts that are used as expressions, or only look like them
             yield re.compile(value, re.IGNORECASE | re.DOTALL)
     elif isinstance(value, dict) and depth < 4:
-        for part in [*value, *value.values()]:
+        for part in chain.from_iterable(cast("dict[object, object]", value).items()):
             yield from _walk(part, depth + 1)
-    elif isinstance(value, tuple | list | set | frozenset) and depth < 4 and len(value) < 1_000:
-        for part in value:
+    elif isinstance(value, tuple | list | set | frozenset) and depth < 4:
+        for part in islice(cast("Iterable[object]", value), 1_000):
             yield from _walk(part, depth + 1)
 
 
@@ -121,7 +124,7 @@ def _evaluate(module: ModuleType, node: ast.expr) -> list[Any]:
 def make_texts(pattern: re.Pattern[Any]) -> list[Callable[[int], str]]:
     """Return makers of texts of a length: each repetition is fed what it repeats, and then does not end."""
     source = pattern.pattern.decode("latin-1") if isinstance(pattern.pattern, bytes) else pattern.pattern
-    tree = parser.parse(source, pattern.flags)
+    tree: Any = _parser.parse(source, pattern.flags)
     pieces: dict[tuple[str, str, str], None] = {("", sign, ""): None for sign in ALPHABET}
     whole = _sample(tree)
     pieces["", whole or "a", ""] = None
@@ -134,7 +137,7 @@ def make_texts(pattern: re.Pattern[Any]) -> list[Callable[[int], str]]:
             pieces["", before + body + body, "\x00"] = None
             pieces["", body + before, "\x00"] = None
             pieces["", before or body, "\x00"] = None
-    return [_make_maker(*piece) for piece in pieces]
+    return [_make_maker(*piece) for piece in list(pieces)[:: len(pieces) // MAX_TEXTS + 1]]
 
 
 def _make_maker(before: str, body: str, tail: str) -> Callable[[int], str]:
@@ -176,11 +179,11 @@ def _sample_node(kind: Any, value: Any) -> str:
 
 def _signs_in(items: Any) -> Iterator[str]:
     """Yield signs of a class, of different kinds."""
-    negated = bool(items) and items[0][0] is constants.NEGATE
-    one = re.compile("|".join(_write_item(*item) for item in items if item[0] is not constants.NEGATE))
+    negated = bool(items) and items[0][0] is _constants.NEGATE
+    one = re.compile("|".join(_write_item(*item) for item in items if item[0] is not _constants.NEGATE))
     signs = [sign for sign in ("a", "0", " ", *ALPHABET) if (one.fullmatch(sign) is None) == negated]
-    literal = [chr(value) for kind, value in items if kind is constants.LITERAL] if not negated else []
-    ranges = [chr(value[0]) for kind, value in items if kind is constants.RANGE] if not negated else []
+    literal = [chr(value) for kind, value in items if kind is _constants.LITERAL] if not negated else []
+    ranges = [chr(value[0]) for kind, value in items if kind is _constants.RANGE] if not negated else []
     yield from dict.fromkeys([*signs, *literal[:3], *ranges[:3]])
 
 
