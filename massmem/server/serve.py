@@ -157,7 +157,7 @@ class _Supervisor(Multiprocess):
         self._seconds = seconds
 
     def init_processes(self) -> None:
-        self.processes += [self._start_worker() for _ in range(self.processes_num)]
+        self.processes.extend(self._start_worker() for _ in range(self.processes_num))
 
     def keep_subprocess_alive(self) -> None:
         for index, worker in enumerate(self.processes):

@@ -29,7 +29,7 @@ from massmem.core.events import (
     UserReplied,
     now,
 )
-from massmem.core.outcome import was_cut_off
+from massmem.core.outcome import MAX_DEATHS, count_deaths, was_cut_off
 from massmem.core.records import EVERYBODY, Owner, SessionFilter, SessionRecord, TurnRecord
 from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
@@ -202,6 +202,8 @@ class Turns:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: dict[str, datetime] = {}
         """Sessions whose user stopped the turn, and when they were changed last: nobody resumes them."""
+        self._last_try = ""
+        """The session whose turn has killed its process before, and is resumed for the last time."""
         self.stopping = False
 
     def is_running(self, session_id: str) -> bool:
@@ -320,6 +322,12 @@ class Turns:
             last = await self._store.get_last_turn(session.session_id)
             if last is not None and await self._was_cut_off(last):
                 assert session.user_id is not None  # the filter finds sessions with an owner
+                # The one that kills its process dies alone, not with turns that were only beside it.
+                events = await self._store.read_turn_events(session.session_id, last.turn)
+                if count_deaths(events) == MAX_DEATHS - 1:
+                    if self.is_running(self._last_try):
+                        continue
+                    self._last_try = session.session_id
                 self.resume(session.session_id, session.owner)
             else:
                 self._stopped[session.session_id] = session.updated_at

@@ -67,6 +67,8 @@ async def play(scripts: Scripts, past: Sequence[Event] = (), *, tools: bool = Tr
 
 async def run(agents: Mapping[str, Agent], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
     """Run one turn of these agents; return its events, deltas included."""
+    if past:  # as the session resumes it
+        past = [*past, TurnResumed(session_id="session_x", turn=1, question="why?", agents=tuple(agents))]
     turn = Turn("session_x", 1, "why?", SEED, past)
     return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
 
