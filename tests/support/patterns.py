@@ -19,8 +19,6 @@ _parser: Any = importlib.import_module("re._parser")
 _constants: Any = importlib.import_module("re._constants")
 _WAYS = {"match", "fullmatch", "search", "findall", "finditer", "split", "sub", "subn"}
 _FLAGS = {name: getattr(re, name) for name in ("IGNORECASE", "MULTILINE", "DOTALL", "ASCII", "VERBOSE")}
-MAX_TEXTS = 400
-"""For one expression; of more texts some are left out, evenly."""
 ALPHABET = (
     *(" ", "\t", "\n", "\r", "\u3000", "\u00a0", "\u2003", "\x00", "\x1b", "\x7f", "\u0301", "\u200d", "\ufeff"),
     *("a", "A", "0", "e", "x", "s", "\u00e9", "\u5929", "\u3042", "\U0001f600", "\ud800", "\uff0e", "\u3002"),
@@ -121,8 +119,11 @@ def _evaluate(module: ModuleType, node: ast.expr) -> list[Any]:
     return [value] if isinstance(value, str | bytes) else []
 
 
-def make_texts(pattern: re.Pattern[Any]) -> list[Callable[[int], str]]:
-    """Return makers of texts of a length: each repetition is fed what it repeats, and then does not end."""
+def make_texts(pattern: re.Pattern[Any], most: int) -> list[Callable[[int], str]]:
+    """Return makers of texts of a length: each repetition is fed what it repeats, and then does not end.
+
+    most: of more texts some are left out, evenly.
+    """
     source = pattern.pattern.decode("latin-1") if isinstance(pattern.pattern, bytes) else pattern.pattern
     tree: Any = _parser.parse(source, pattern.flags)
     pieces: dict[tuple[str, str, str], None] = {("", sign, ""): None for sign in ALPHABET}
@@ -137,7 +138,7 @@ def make_texts(pattern: re.Pattern[Any]) -> list[Callable[[int], str]]:
             pieces["", before + body + body, "\x00"] = None
             pieces["", body + before, "\x00"] = None
             pieces["", before or body, "\x00"] = None
-    return [_make_maker(*piece) for piece in list(pieces)[:: len(pieces) // MAX_TEXTS + 1]]
+    return [_make_maker(*piece) for piece in list(pieces)[:: len(pieces) // most + 1]]
 
 
 def _make_maker(before: str, body: str, tail: str) -> Callable[[int], str]:

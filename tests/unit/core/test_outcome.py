@@ -134,7 +134,15 @@ RESUMED = TurnResumed(session_id="s", turn=1, question="?", agents=("a",))
         ([STARTED], 1),
         ([STARTED, AgentStarted(agent_id="a", round=1, step="answer"), RESUMED, RESUMED], 3),
         ([STARTED, TurnInterrupted(by="signal"), RESUMED], 1),
-        ([STARTED, RESUMED, AgentFailed(agent_id="a", round=1, step="answer", message="m", error="e"), RESUMED], 1),
+        (
+            [
+                STARTED,
+                RESUMED,
+                AgentFailed(agent_id="a", round=1, step="answer", message="m", error="e", usage=USAGE),
+                RESUMED,
+            ],
+            1,
+        ),
     ],
 )
 def test_deaths_are_counted_until_the_turn_gets_further(events: list[Event], deaths: int):
