@@ -61,6 +61,9 @@ def run(only: str = "") -> list[Row]:
         print(f"{case.name} ...", file=sys.stderr)
         found = asyncio.run(_run_case(case))
         rows += found
+        for row in found:
+            if row.ok is False:
+                print(f"  {row.what.rpartition(': ')[2]}: {row.value:.3g} {row.unit} {row.note}", file=sys.stderr)
         harmless += all(row.ok for row in found if row.ok is not None)
     return [*rows, exactly("hostile inputs that leave everybody else alone", harmless, "", len(cases))]
 

@@ -27,7 +27,7 @@ def measure(expression: Expression, text: str) -> float:
     return time.process_time() - started
 
 
-def find_slow_text(expression: Expression, longest: int, most: int = 100) -> str | None:
+def find_slow_text(expression: Expression, longest: int, most: int = 40) -> str | None:
     """Return a description of a text for which the time grows faster than n log n, None when there is none.
 
     most: texts that are tried.

@@ -41,7 +41,7 @@ def find_slow_text(function: TextFunction, longest: int) -> str | None:
 
 def test_the_functions_are_found():
     names = {function.name.partition("(")[0].rpartition(".")[2] for function in FUNCTIONS}
-    assert {"split_sentences", "redact", "defuse", "count_tokens", "guess_language", "find_object"} <= names
+    assert {"split_sentences", "redact", "defuse", "count_tokens", "extract_terms", "find_object"} <= names
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
