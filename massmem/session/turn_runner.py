@@ -12,7 +12,6 @@ from massmem.config.models import AgentConfig
 from massmem.core.attachments import AttachedFile, Attachment, add_description, remove_description
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
 from massmem.core.events import (
-    AgentDelta,
     Event,
     Notice,
     SourceEvent,
@@ -40,13 +39,14 @@ from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
-from massmem.turn.stream import Checkpoint
+from massmem.turn.stream import Outbox
 from massmem.turn.tool_loop import AgentTools, Confirmations
 from massmem.turn.vision import Description, describe, find_describer
 
 log = logging.getLogger(__name__)
 
 StopReason = Literal["user", "signal"]
+Events = AsyncGenerator[Event, None]
 
 
 @dataclass(slots=True)
@@ -103,23 +103,37 @@ class TurnRunner:
         self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
         self._notices: list[str] = []
 
-    async def ask(
+    def ask(
         self,
         question: str,
         request: str,
         answer_schema: Mapping[str, Any] | None,
         attachments: Sequence[Attachment] = (),
-    ) -> AsyncGenerator[Event, None]:
+    ) -> Events:
         """Do what `Session.ask` does."""
+        return _chain(self._ask(question, request, answer_schema, attachments))
+
+    def finish(self) -> Events:
+        """Do what `Session.finish_turn` does."""
+        return _chain(self._finish())
+
+    async def _ask(
+        self,
+        question: str,
+        request: str,
+        answer_schema: Mapping[str, Any] | None,
+        attachments: Sequence[Attachment],
+    ) -> AsyncGenerator[Events, None]:
+        """Yield what is left of the turn before, and the new turn."""
         self._request = (request, question)
         last = await self._store.get_last_turn(self._session_id)
         if request and (seq := await self._store.find_request(self._session_id, request)) is not None:
             raise DuplicateRequestError(seq)
         if last is not None and last.is_unfinished:
             message = _Message(question, tuple(attachment.file for attachment in attachments))
-            async with aclosing(self._continue_turn(last, message)) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(self._continue_turn(last, message)) as parts:
+                async for part in parts:
+                    yield part
             if message.consumed or self._stop.requested.is_set():
                 return
         number = 1 if last is None else last.turn + 1
@@ -139,64 +153,48 @@ class TurnRunner:
             answer_schema=answer_schema,
             attachments=tuple(attachment.file for attachment in attachments),
         )
-        async with aclosing(self._run(turn, release_lease=True)) as events:
-            async for event in events:
-                yield event
+        yield self._run(turn, release_lease=True)
 
-    async def finish(self) -> AsyncGenerator[Event, None]:
-        """Do what `Session.finish_turn` does."""
+    async def _finish(self) -> AsyncGenerator[Events, None]:
         pending = await self._store.get_last_turn(self._session_id)
         if pending is None or not pending.is_unfinished:
             raise InputError("no turn of this session is unfinished", "ask a question")
         logged = await self._load(pending)
-        expired = self.dialog.is_waiting and self.dialog.is_expired
-        if expired:
-            turn = self._store_and_yield(pending.turn, self.dialog.abandon(pending, ReplyReading("timeout"), ""))
+        if self.dialog.is_waiting and self.dialog.is_expired:
+            yield self._store_and_yield(pending.turn, self.dialog.abandon(pending, ReplyReading("timeout"), ""))
         else:
-            turn = self._resume(pending, logged)
-        async with aclosing(turn) as events:
-            async for event in events:
-                yield event
+            yield self._resume(pending, logged)
 
-    async def _continue_turn(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Event, None]:
+    async def _continue_turn(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Events, None]:
         """Go on with the unfinished turn, as far as the message asks for that, or give it up."""
         logged = await self._load(pending)
         message.consumed = message.asks_again(logged)
         if message.consumed or (not self.dialog.is_waiting and was_cut_off(logged)):
-            async with aclosing(self._resume(pending, logged)) as events:
-                async for event in events:
-                    yield event
+            yield self._resume(pending, logged)
             if message.consumed or self._stop.requested.is_set():
                 return
             logged = await self._load(pending)
         elif not self.dialog.is_waiting:
             await self._store.abandon_turn(self._session_id, pending.turn)
         if self.dialog.is_waiting:
-            async with aclosing(self._reply(pending, logged, message)) as events:
-                async for event in events:
-                    yield event
+            yield await self._reply(pending, logged, message)
 
-    async def _reply(self, pending: TurnRecord, logged: list[Event], message: _Message) -> AsyncGenerator[Event, None]:
+    async def _reply(self, pending: TurnRecord, logged: list[Event], message: _Message) -> Events:
         """Read the message as a reply to the waiting turn, and go on with the turn, or give it up."""
         reading = await self.dialog.read_reply(pending.question, message.text, self._team.chat, self._stop.requested)
         match reading:
             case None:  # `ask` goes no further when a stop is requested
-                turn = self._store_and_yield(pending.turn, [TurnInterrupted(by=self._stop.by)])
+                return self._store_and_yield(pending.turn, [TurnInterrupted(by=self._stop.by)])
             case ReplyReading("answer"):
                 message.consumed = True
                 if message.attachments:
                     self._notices.append("what is attached to a reply is not shown: attach it to a question")
-                turn = self._resume(pending, logged, self.dialog.accept(reading, message.text))
+                return self._resume(pending, logged, self.dialog.accept(reading, message.text))
             case ReplyReading(intent):
                 message.consumed = intent in ("cancel", "reset")
-                turn = self._store_and_yield(pending.turn, self.dialog.abandon(pending, reading, message.text))
-        async with aclosing(turn) as events:
-            async for event in events:
-                yield event
+                return self._store_and_yield(pending.turn, self.dialog.abandon(pending, reading, message.text))
 
-    def _resume(
-        self, pending: TurnRecord, logged: list[Event], replies: Sequence[Event] = ()
-    ) -> AsyncGenerator[Event, None]:
+    def _resume(self, pending: TurnRecord, logged: list[Event], replies: Sequence[Event] = ()) -> Events:
         started = _find_start(logged)
         if count_deaths(logged) >= MAX_DEATHS:
             hint = "ask it in another way, or in smaller parts; to try it again as it is, continue the turn"
@@ -235,7 +233,7 @@ class TurnRunner:
         self.dialog = ParamDialog(self._config, state, pending.turn, events)
         return events
 
-    async def _run(self, turn: Turn, *, release_lease: bool = False) -> AsyncGenerator[Event, None]:
+    async def _run(self, turn: Turn, *, release_lease: bool = False) -> Events:
         """Run the turn, and report it to telemetry. release_lease: with the turn's last events."""
         last: Event | None = None
         with self._team.tracer.turn(self._session_id) as trace:
@@ -247,17 +245,18 @@ class TurnRunner:
         if last is not None:
             await self._write_stage("respond", turn, make_respond_payload(last))
 
-    async def _store_turn(self, turn: Turn, *, release_lease: bool) -> AsyncGenerator[Event, None]:
+    async def _store_turn(self, turn: Turn, *, release_lease: bool) -> Events:
         """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
         budget = Budget(self._config.coordination)
         providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
         started, ended = bool(turn.events), False
         try:
             turn, agents = await self._prepare(turn, providers)
-            source = run_turn(turn, agents, self._config.coordination, budget, self._stop.answer_now)
+            outbox = Outbox()
+            work = run_turn(turn, agents, self._config.coordination, outbox, budget, self._stop.answer_now)
             for event in self._history.take_prepared():
                 yield event
-            async with aclosing(batch_events(source, self._stop.requested)) as batches:
+            async with aclosing(outbox.run(work, self._stop.requested)) as batches:
                 async for batch in batches:
                     last = batch.events[-1] if batch.events else None
                     ended = isinstance(last, TurnCompleted | TurnFailed | TurnWaiting)
@@ -312,7 +311,7 @@ class TurnRunner:
         self._team.memory.wake()
         return stored
 
-    async def _store_and_yield(self, turn: int, events: Sequence[Event]) -> AsyncGenerator[Event, None]:
+    async def _store_and_yield(self, turn: int, events: Sequence[Event]) -> Events:
         stored = await self._append(turn, events)
         for self.seq, event in stored:
             yield event
@@ -414,94 +413,14 @@ async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -
     return Confirmations(ask_context.known, ask_context.given_up, results)
 
 
+async def _chain(parts: AsyncGenerator[Events, None]) -> Events:
+    """Yield the events of each part; the next part is made when the one before has ended."""
+    async with aclosing(parts):
+        async for part in parts:
+            async with aclosing(part) as events:
+                async for event in events:
+                    yield event
+
+
 def _find_start(events: Sequence[Event]) -> TurnStarted:
     return next(event for event in events if isinstance(event, TurnStarted))
-
-
-DELTA_SECONDS = 0.1
-"""Seconds for which streamed text is gathered into one event, when nothing else happens meanwhile."""
-
-_PASSES = 8
-"""Passes of the event loop in which a batch takes in what follows at once. They take a hundredth of a transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Events that are stored together."""
-
-    events: list[Event]
-    checkpoints: list[Checkpoint] = field(default_factory=list[Checkpoint])
-
-    def confirm(self) -> None:
-        """The events are stored: let the turn go on."""
-        for checkpoint in self.checkpoints:
-            checkpoint.confirm()
-
-
-async def batch_events(
-    source: AsyncGenerator[Event | Checkpoint, None], stop: asyncio.Event
-) -> AsyncGenerator[Batch, None]:
-    """Gather what `source` yields into batches, while it goes on.
-
-    A batch ends with the first event that is no streamed text, and what follows that at once. `stop` ends the source;
-    what it has yielded until then is still in a batch.
-    """
-    items: list[Event | Checkpoint] = []
-    arrived, urgent = asyncio.Event(), asyncio.Event()
-
-    async def read_source() -> None:
-        async with aclosing(source):
-            async for item in source:
-                items.append(item)
-                arrived.set()
-                if not isinstance(item, AgentDelta):
-                    urgent.set()
-
-    reading = asyncio.create_task(read_source())
-    stopping = asyncio.create_task(stop.wait())
-    stopping.add_done_callback(lambda _: reading.cancel())
-    reading.add_done_callback(lambda _: (arrived.set(), urgent.set()))
-    try:
-        while items or not reading.done():
-            await arrived.wait()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(DELTA_SECONDS):
-                    await urgent.wait()
-            for _ in range(_PASSES if urgent.is_set() else 0):
-                await asyncio.sleep(0)
-            if not reading.done():
-                arrived.clear()
-                urgent.clear()
-            events = join_deltas([item for item in items if not isinstance(item, Checkpoint)])
-            batch = Batch(events, [item for item in items if isinstance(item, Checkpoint)])
-            items.clear()
-            if batch.events or batch.checkpoints:
-                yield batch
-        if not reading.cancelled():
-            reading.result()
-    finally:
-        stopping.cancel()
-        reading.cancel()
-        await asyncio.gather(reading, stopping, return_exceptions=True)
-
-
-def join_deltas(events: Sequence[Event]) -> list[Event]:
-    """Return the events with neighbouring deltas of one agent and channel joined into one.
-
-    Deltas of different agents may move past each other, never past another event.
-    """
-    joined: list[Event] = []
-    position: dict[tuple[str, str], int] = {}
-    for event in events:
-        if not isinstance(event, AgentDelta):
-            position.clear()
-            joined.append(event)
-            continue
-        index = position.setdefault((event.agent_id, event.channel), len(joined))
-        if index == len(joined):
-            joined.append(event)
-        else:
-            first = joined[index]
-            assert isinstance(first, AgentDelta)
-            joined[index] = first.model_copy(update={"text": first.text + event.text})
-    return joined

@@ -2,8 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,8 +17,6 @@ from massmem.core.events import (
     ContextCompressed,
     Notice,
     ParamRequested,
-    ToolCalled,
-    ToolReturned,
 )
 from massmem.core.messages import (
     Candidate,
@@ -59,12 +56,9 @@ from massmem.tools.answer_schema import FormError, native_schema, read_value
 from massmem.turn.compressor import Compressor, Reading, read_question
 from massmem.turn.journal import Journal
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.request import Progress, RequestSender, Step, StepCost
-from massmem.turn.stream import Checkpoint
+from massmem.turn.request import RequestSender, Step, StepCost
+from massmem.turn.stream import Outbox
 from massmem.turn.tool_loop import AgentTools, ToolLoop
-
-Work = Notice | Progress | ToolCalled | ToolReturned | Checkpoint
-"""What a step yields before its result."""
 
 Result = AnswerSubmitted | BallotCast | ParamRequested
 """What a step of a round results in."""
@@ -100,8 +94,8 @@ class _Unusable:
 class Agent:
     """A configured model that answers, votes and presents; one step at a time.
 
-    Each step is an async generator: it yields its work, and its result as the last item. It raises ProviderError, and
-    NotAnActionError when the reply is no action, also after one repair.
+    A step emits its work, and returns its result. It raises ProviderError, and NotAnActionError when the reply is no
+    action, also after one repair.
     """
 
     def __init__(
@@ -146,21 +140,28 @@ class Agent:
                 place = "question" if event.work_until else "history"
                 self._prompt = replace(self._prompt, summary=event.summary, summary_place=place)
 
-    def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
+    async def answer(self, question: str, round_: int, cost: StepCost, outbox: Outbox) -> Result:
         """Answer the question alone, with tools, or ask the user for what is missing.
 
         The number of an answer is left 0 for the coordinator.
         """
-        start = partial(self._start, "answer", question, round_, cost)
-        return self._act(start, self._ask_for_answer, self._read_answer)
+        start = partial(self._start, "answer", question, round_, cost, outbox)
+        return await self._act(start, self._ask_for_answer, self._read_answer)
 
-    def vote(
-        self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost, *, final: bool
-    ) -> AsyncGenerator[Work | Result, None]:
+    async def vote(
+        self,
+        question: str,
+        round_: int,
+        candidates: Sequence[Candidate],
+        cost: StepCost,
+        outbox: Outbox,
+        *,
+        final: bool,
+    ) -> Result:
         """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
-        start = partial(self._start, "vote", question, round_, cost, candidates)
+        start = partial(self._start, "vote", question, round_, cost, outbox, candidates)
         read = partial(self._read_vote, candidates=candidates, final=final)
-        return self._act(start, partial(self._ask_for_vote, final=final), read, may_ask=not final)
+        return await self._act(start, partial(self._ask_for_vote, final=final), read, may_ask=not final)
 
     async def present(
         self,
@@ -168,13 +169,14 @@ class Agent:
         round_: int,
         candidates: Sequence[Candidate],
         cost: StepCost,
+        outbox: Outbox,
         schema: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[Work | Presentation, None]:
+    ) -> Presentation:
         """Write the final answer from all candidates, of which one is this agent's own.
 
         schema: JSON Schema that the answer has to fit; one that does not is repaired once.
         """
-        step = await self._start("present", question, round_, cost, candidates)
+        step = await self._start("present", question, round_, cost, outbox, candidates)
         own = next(candidate.label for candidate in candidates if candidate.agent_id == self.id)
         text = self._add_param_values(step.prompt.question)
         most = min(_MAX_REASONS, self._compressor.meter.window // _WINDOW_PER_REASON)
@@ -193,9 +195,7 @@ class Agent:
         loop = ToolLoop(AgentTools(), step, self._journal, self._compressor.meter, native=self._native)
         repaired = False
         while True:
-            async with aclosing(self._send(step, build, loop, repaired=repaired)) as progress:
-                async for event in progress:
-                    yield event
+            await self._send(step, build, loop, repaired=repaired)
             answer, data = _require_text(_read_submitted(step.reply)), None
             if schema is None:
                 written = _remove_frame(NewAnswer(answer), step.prompt, repaired=repaired)
@@ -213,10 +213,16 @@ class Agent:
                         raise NotAnActionError(f"{self.id} wrote something else: {e}", partial=step.reply.text) from e
                     repair = prompts.build_form_repair_prompt(str(e))
             step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, repair)), True
-        yield Presentation(answer, step.reply.reasoning, cost.usage, step.reply.is_truncated, data)
+        return Presentation(answer, step.reply.reasoning, cost.usage, step.reply.is_truncated, data)
 
     async def _start(
-        self, purpose: Purpose, question: str, round_: int, cost: StepCost, candidates: Sequence[Candidate] = ()
+        self,
+        purpose: Purpose,
+        question: str,
+        round_: int,
+        cost: StepCost,
+        outbox: Outbox,
+        candidates: Sequence[Candidate] = (),
     ) -> Step:
         """Begin a step with the prompt that the last one left.
 
@@ -233,7 +239,7 @@ class Agent:
         if self._step is None or (purpose == "vote" and round_ >= FIRST_RESTART):
             prompt = await self._compressor.recall(prompt, abstain=self._step is None)
             self._memories = prompt.memories
-        self._step = Step(round_, replace(prompt, memories=prompt.memories or self._memories), cost)
+        self._step = Step(round_, replace(prompt, memories=prompt.memories or self._memories), cost, outbox)
         return self._step
 
     async def _read_question(self, question: str, cost: StepCost) -> str:
@@ -256,7 +262,7 @@ class Agent:
         read: Callable[[Reply], Action | _Unusable],
         *,
         may_ask: bool = True,
-    ) -> AsyncGenerator[Work | Result, None]:
+    ) -> Result:
         """Send requests and run the tools that the replies call, until a reply is an action; allow one repair.
 
         may_ask: the user may be asked to allow a call.
@@ -265,20 +271,14 @@ class Agent:
         is_vote = step.prompt.purpose == "vote"
         ends = ACTIONS if is_vote or self._list_spare_tools(()) else (ASK_USER,)
         tools = ToolLoop(self._tools, step, self._journal, self._compressor.meter, native=self._native)
-        async for item in tools.settle():
-            yield item
+        await tools.settle()
         repaired = False
         while True:
-            async with aclosing(self._send(step, build, tools, repaired=repaired)) as progress:
-                async for event in progress:
-                    yield event
+            await self._send(step, build, tools, repaired=repaired)
             if calls := tools.find_calls(step.reply, ends):
                 if (request := tools.request_permission(calls, may_ask=may_ask)) is not None:
-                    yield self._to_event(request, step)
-                    return
-                async with aclosing(tools.run(calls)) as items:
-                    async for item in items:
-                        yield item
+                    return self._to_event(request, step)
+                await tools.run(calls)
                 continue
             if not is_vote and step.prompt.schema is not None:
                 # A model without tool calls was asked if it needs a tool: an answer itself has no schema.
@@ -291,7 +291,7 @@ class Agent:
                 break
             self._ask_for_repair(action, step, tools, repaired=repaired)
             repaired = True
-        yield self._to_event(action, step)
+        return self._to_event(action, step)
 
     async def _update_work(self, step: Step, tools: ToolLoop) -> Notice | None:
         """Put the newest results into the prompt. Return what the user is told when the work has to end now."""
@@ -321,7 +321,7 @@ class Agent:
 
     async def _send(
         self, step: Step, build: Callable[[Prompt, ToolLoop], Prompt], tools: ToolLoop, *, repaired: bool
-    ) -> AsyncGenerator[Progress | Notice, None]:
+    ) -> None:
         """Build and send the step's prompt with the newest results, and once more without tools when it is refused.
 
         repaired: the last message is about a reply that could not be used.
@@ -329,7 +329,7 @@ class Agent:
         if notice := await self._update_work(step, tools):
             self._notices.append(notice)
         for notice in self._notices:
-            yield notice
+            step.outbox.emit(notice)
         self._notices = []
         while True:
             step.prompt = build(step.prompt, tools)
@@ -337,15 +337,14 @@ class Agent:
                 step.prompt = replace(step.prompt, note="")  # it is about what tools gave back
             started = time.monotonic()
             try:
-                async with aclosing(self._sender.send(step)) as progress:
-                    async for event in progress:
-                        yield event
+                await self._sender.send(step)
                 step.slowest = max(step.slowest, time.monotonic() - started)
                 return
             except ToolsRefused as e:
                 if not step.prompt.tools:
                     raise
-                yield AgentRetrying(agent_id=self.id, round=step.round, error=e.message, delay=0.0, attempt=2)
+                retrying = AgentRetrying(agent_id=self.id, round=step.round, error=e.message, delay=0.0, attempt=2)
+                step.outbox.emit(retrying)
             self._go_on_without_tools(step, tools)
 
     @property

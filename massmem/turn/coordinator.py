@@ -1,15 +1,15 @@
 """A turn: rounds of answers and ballots until there is a winner, and its final answer.
 
-One async generator of events. It knows neither store nor screen. It is given what the log already holds of the turn and
-goes on from there, so that a turn that was cut off and one that was not take the same path.
+It knows neither store nor screen: it emits events. It is given what the log already holds of the turn and goes on from
+there, so that a turn that was cut off and one that was not take the same path.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
@@ -46,15 +46,16 @@ from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agreement
 from massmem.providers.pricing import Price
-from massmem.turn.agent import Presentation, Result, Work
+from massmem.turn.agent import Presentation, Result
 from massmem.turn.budget import Budget
 from massmem.turn.request import EndOfWork, StepCost
-from massmem.turn.stream import Checkpoint, merge
+from massmem.turn.stream import Outbox, run_until
 from massmem.turn.vision import Description
 
 log = logging.getLogger(__name__)
 
-_StepItem = AgentStarted | Work | Result | Presentation | AgentFailed | AnswerNowRequested
+R = TypeVar("R", Result, Presentation)
+_Work = Callable[[], Coroutine[Any, Any, R]]
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
@@ -71,20 +72,28 @@ class TurnAgent(Protocol):
     @property
     def order(self) -> str: ...
 
-    def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]: ...
+    async def answer(self, question: str, round_: int, cost: StepCost, outbox: Outbox) -> Result: ...
 
-    def vote(
-        self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost, *, final: bool
-    ) -> AsyncGenerator[Work | Result, None]: ...
-
-    def present(
+    async def vote(
         self,
         question: str,
         round_: int,
         candidates: Sequence[Candidate],
         cost: StepCost,
+        outbox: Outbox,
+        *,
+        final: bool,
+    ) -> Result: ...
+
+    async def present(
+        self,
+        question: str,
+        round_: int,
+        candidates: Sequence[Candidate],
+        cost: StepCost,
+        outbox: Outbox,
         schema: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[Work | Presentation, None]: ...
+    ) -> Presentation: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +122,19 @@ async def run_turn(
     turn: Turn,
     agents: Mapping[str, TurnAgent],
     settings: CoordinationConfig,
+    outbox: Outbox,
     budget: Budget | None = None,
     answer_now: asyncio.Event | None = None,
-) -> AsyncGenerator[Event | Checkpoint, None]:
-    """Run a turn, or the rest of it, and yield its events in the order that massmem.core.events states.
+) -> None:
+    """Run a turn, or the rest of it, and emit its events in the order that massmem.core.events states.
 
-    The last event is turn_completed, turn_failed or turn_waiting. The turn waits at each checkpoint until it is
-    confirmed. Closing the generator cancels all requests.
+    The last event is turn_completed, turn_failed or turn_waiting. Cancelling it cancels all requests.
 
     agents: by id, in configuration order. settings.timeout counts from this call. budget: ends the turn when its
     requests come to a limit. answer_now: once it is set, the turn ends with its answers so far, or with the first one.
     """
     deadline = asyncio.get_running_loop().time() + settings.timeout
-    run = _TurnRun(turn, agents, settings, deadline, budget or Budget(), answer_now or asyncio.Event())
+    run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event())
     run.tally.apply_all(turn.events)
     run.names = TurnOutcome.of(turn.events).names | {
         agent.id: agent.name for agent in agents.values() if agent.name != agent.id
@@ -133,12 +142,11 @@ async def run_turn(
     run.budget.begin(run.tally.usage, deadline)
     if turn.events:
         run.unreported_usage += turn.description.usage  # the first try was stopped, and its event has none
-    for part in (run.open(), run.run_rounds(), run.decide(), run.conclude()):
-        async with aclosing(part) as items:
-            async for item in items:
-                if not isinstance(item, Checkpoint):
-                    run.tally.apply(item)
-                yield item
+    outbox.on_event = run.apply
+    run.open()
+    await run.run_rounds()
+    run.decide()
+    await run.conclude()
 
 
 @dataclass(slots=True)
@@ -146,6 +154,7 @@ class _TurnRun:
     turn: Turn
     agents: Mapping[str, TurnAgent]
     settings: CoordinationConfig
+    outbox: Outbox
     deadline: float
     budget: Budget
     answer_now: asyncio.Event
@@ -159,16 +168,24 @@ class _TurnRun:
     """What steps cost that are in no event."""
     names: dict[str, str] = field(default_factory=dict[str, str])
     """What people are shown instead of an agent's id, of the agents that have a name."""
+    presentation: Presentation | None = None
+    """The final answer, once the winner has written it."""
+    is_cut: asyncio.Event = field(default_factory=asyncio.Event)
+    """The steps under way are to end: a limit is passed, or the user has the answer that is wanted now."""
+
+    def apply(self, event: Event) -> None:
+        self.tally.apply(event)
+        self._cut_if_over()
 
     @property
     def limit(self) -> Limit | None:
         """The limit that ends the turn early."""
         return "timeout" if self.timed_out else self.budget.reached
 
-    async def open(self) -> AsyncGenerator[Event, None]:
+    def open(self) -> None:
         turn, ids = self.turn, tuple(self.agents)
         if not turn.events:
-            yield TurnStarted(
+            started = TurnStarted(
                 session_id=turn.session_id,
                 turn=turn.number,
                 question=turn.question,
@@ -180,10 +197,11 @@ class _TurnRun:
                 description=turn.description.text,
                 usage=turn.description.usage,
             )
+            self.outbox.emit(started)
         for event in turn.replies:
-            yield event
+            self.outbox.emit(event)
 
-    async def run_rounds(self) -> AsyncGenerator[Event | Checkpoint, None]:
+    async def run_rounds(self) -> None:
         """Run rounds until the votes are decided, the rounds or a limit are used up, or the user is needed."""
         tally = self.tally
         if tally.winner is not None:
@@ -196,22 +214,23 @@ class _TurnRun:
             number = tally.round if unfinished else tally.round + 1
             unfinished = False
             if actors:
-                async with aclosing(self._run_round(number, actors)) as items:
-                    async for item in items:
-                        yield item
+                await self._run_round(number, actors)
             if tally.waiting.next_request is not None:
                 return  # the round goes on when the user has replied
             if voided := tally.list_voided_voters():
-                yield BallotsVoided(round=number, agents=voided)
+                self.outbox.emit(BallotsVoided(round=number, agents=voided))
             if self.limit is not None:
                 if late := self._name_late_agents(actors):
-                    yield Notice(message=f"{late} did not finish within {self.settings.timeout:g} seconds")
+                    self._notify(f"{late} did not finish within {self.settings.timeout:g} seconds")
                 return
 
     def _name_late_agents(self, actors: Sequence[str]) -> str:
         """Name those of a round whose time was up before they had acted, when there is an answer without them."""
         unfinished = self.tally.remaining_actors() if self.timed_out and self.tally.answers else ()
         return ", ".join(self._name(agent) for agent in actors if agent in unfinished and agent not in self.failures)
+
+    def _notify(self, message: str) -> None:
+        self.outbox.emit(Notice(message=message))
 
     def _name(self, agent_id: str) -> str:
         return self.names.get(agent_id, agent_id)
@@ -220,10 +239,6 @@ class _TurnRun:
     def _ends_now(self) -> bool:
         """Whether the user wants the answer now and there is one."""
         return (self.tally.answer_now or self.answer_now.is_set()) and bool(self.tally.answers)
-
-    async def _wait_for_answer_now(self) -> AnswerNowRequested:
-        await self.answer_now.wait()
-        return AnswerNowRequested()
 
     def _next_actors(self) -> tuple[str, ...]:
         tally = self.tally
@@ -240,60 +255,51 @@ class _TurnRun:
     def _is_final(self, number: int) -> bool:
         return 1 < number == self.settings.max_rounds
 
-    async def _run_round(self, number: int, actors: tuple[str, ...]) -> AsyncGenerator[Event | Checkpoint, None]:
+    async def _run_round(self, number: int, actors: tuple[str, ...]) -> None:
         """Run a round, or the rest of it: all agents at the same time, in early stop in two waves at most."""
         final, tally = self._is_final(number), self.tally
         early_stop = final and self.settings.early_stop if number > tally.round else bool(tally.first_wave)
-        yield RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop)
+        self.outbox.emit(RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop))
         asked: set[str] = set()  # a limit leaves agents without an event
         while wave := [agent for agent in tally.choose_actors() if agent not in asked]:
             if self.limit is not None or self._ends_now:
                 return
             asked.update(wave)
-            steps = [self._run_step(self.agents[agent_id], number, final=final) for agent_id in wave]
-            async with aclosing(self._merge(steps)) as items:
-                async for item in items:
-                    if isinstance(item, AnswerSubmitted):
-                        yield item.model_copy(update={"number": tally.answer_count + 1})
-                    elif not isinstance(item, Presentation):
-                        yield item
+            await self._run_together([self._prepare_step(self.agents[agent], number, final=final) for agent in wave])
 
-    def _run_step(self, agent: TurnAgent, number: int, *, final: bool) -> AsyncGenerator[_StepItem, None]:
-        cost = StepCost(find_end=self._find_end_of_work)
+    def _prepare_step(self, agent: TurnAgent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
+        cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
         if number == 1:
-            return self._guard(agent, number, "answer", cost, agent.answer(self.turn.question, number, cost))
+            answer = partial(agent.answer, question, number, cost, self.outbox)
+            return partial(self._run_step, agent, number, "answer", cost, answer)
         candidates = self.tally.build_candidates(agent.id, self.tally.visible_answers, agent.order)
-        step = agent.vote(self.turn.question, number, candidates, cost, final=final)
-        return self._guard(agent, number, "vote", cost, step)
+        vote = partial(agent.vote, question, number, candidates, cost, self.outbox, final=final)
+        return partial(self._run_step, agent, number, "vote", cost, vote)
+
+    async def _run_step(self, agent: TurnAgent, number: int, step: Step, cost: StepCost, work: _Work[Result]) -> None:
+        result = await self._guard(agent, number, step, cost, work)
+        if isinstance(result, AnswerSubmitted):
+            result = result.model_copy(update={"number": self.tally.answer_count + 1})
+        if result is not None:
+            self.outbox.emit(result)
 
     def _find_end_of_work(self, price: Price, tokens: int, seconds: float) -> EndOfWork | None:
         """See `StepCost.find_end`."""
         return "answer_now" if self.answer_now.is_set() else self.budget.find_near_limit(price, tokens, seconds)
 
-    async def _guard(
-        self,
-        agent: TurnAgent,
-        number: int,
-        step: Step,
-        cost: StepCost,
-        items: AsyncGenerator[Work | Result | Presentation, None],
-    ) -> AsyncGenerator[_StepItem, None]:
-        """Yield the items of a step. A failure of the agent becomes an event and harms nobody else.
+    async def _guard(self, agent: TurnAgent, number: int, step: Step, cost: StepCost, work: _Work[R]) -> R | None:
+        """Return the result of a step. A failure of the agent becomes an event and harms nobody else.
 
         The step begins once everything that it rests on is stored, the event of its beginning included.
         """
-        yield AgentStarted(agent_id=agent.id, round=number, step=step)
-        yield (stored := Checkpoint())
-        await stored.wait()
+        self.outbox.emit(AgentStarted(agent_id=agent.id, round=number, step=step))
+        await self.outbox.wait_until_stored()
         error: MassmemError
         try:
-            async with aclosing(items):
-                async for item in items:
-                    yield item
-            return
+            return await work()
         except LimitReached as e:
             self._note_cut_off(agent.id, step, cost, e.partial)
-            return
+            return None
         except asyncio.CancelledError:
             self._note_cut_off(agent.id, step, cost, "")
             raise
@@ -303,7 +309,7 @@ class _TurnRun:
             log.exception("agent %s failed in step %s", agent.id, step)
             error = InternalError(f"internal error: {type(e).__name__}", _REPORT)
         self.failures[agent.id] = error
-        yield AgentFailed(
+        failed = AgentFailed(
             agent_id=agent.id,
             round=number,
             step=step,
@@ -314,6 +320,8 @@ class _TurnRun:
             out=not isinstance(error, NotAnActionError),
             usage=cost.usage,
         )
+        self.outbox.emit(failed)
+        return None
 
     def _note_cut_off(self, agent_id: str, step: Step, cost: StepCost, partial: str) -> None:
         if step == "answer" and partial.strip():
@@ -321,65 +329,73 @@ class _TurnRun:
         else:
             self.unreported_usage += cost.usage
 
-    async def _merge(self, steps: Sequence[AsyncGenerator[_StepItem, None]]) -> AsyncGenerator[_StepItem, None]:
-        """Merge the items of all steps until the time is up, a limit is passed or the user wants the answer now."""
-        # An answer that has to fit a schema is none before it is presented.
-        presents_form = self.tally.winner is not None and self.turn.answer_schema is not None
-        merged = merge(
-            steps,
-            self.settings.max_concurrency,
-            self.deadline,
-            lambda: self.budget.exhausted or (self._ends_now and not presents_form),
-            [] if self.tally.answer_now else [self._wait_for_answer_now],
-        )
+    async def _run_together(self, steps: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """Run steps until all have ended, the time is up, a limit is passed or the user wants the answer now."""
+        gate = asyncio.Semaphore(self.settings.max_concurrency)
+
+        async def run(step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+            async with gate:
+                await step()
+            self._cut_if_over()
+
+        async def run_all() -> None:
+            async with asyncio.TaskGroup() as group:
+                for step in steps:
+                    group.create_task(run(step))
+
+        self.is_cut.clear()
+        self._cut_if_over()
+        announcing = asyncio.create_task(self._announce_answer_now())
         try:
-            async with aclosing(merged) as items:
-                async for item in items:
-                    yield item
+            async with asyncio.timeout_at(self.deadline):
+                await run_until(self.is_cut, run_all())
         except TimeoutError:
             self.timed_out = True
+        finally:
+            announcing.cancel()
 
-    async def decide(self) -> AsyncGenerator[Event, None]:
-        """Yield the winner, or why there is none, or what is waited for."""
+    async def _announce_answer_now(self) -> None:
+        await self.answer_now.wait()
+        if not self.tally.answer_now:
+            self.outbox.emit(AnswerNowRequested())
+
+    def _cut_if_over(self) -> None:
+        # An answer that has to fit a schema is none before it is presented.
+        presents_form = self.tally.winner is not None and self.turn.answer_schema is not None
+        if self.budget.exhausted or (self._ends_now and not presents_form):
+            self.is_cut.set()
+
+    def decide(self) -> None:
+        """Emit the winner, or why there is none, or what is waited for."""
         tally = self.tally
         if (request := tally.waiting.next_request) is not None:
-            yield self._build_waiting(request)
+            self.outbox.emit(self._build_waiting(request))
             return
-        for event in self._use_cut_answer():
-            yield event
+        self._use_cut_answer()
         if self.answer_now.is_set() and not tally.answer_now:
-            yield AnswerNowRequested()  # it came between two steps
+            self.outbox.emit(AnswerNowRequested())  # it came between two steps
         if not tally.answers:
-            yield self._build_failed()
-            return
-        if tally.winner is None:
-            yield tally.decide_winner(self.limit, self.settings.max_rounds)
+            self.outbox.emit(self._build_failed())
+        elif tally.winner is None:
+            self.outbox.emit(tally.decide_winner(self.limit, self.settings.max_rounds))
 
-    async def conclude(self) -> AsyncGenerator[Event | Checkpoint, None]:
+    async def conclude(self) -> None:
         """Let the winner write the final answer, where that is wanted, and end the turn."""
         winner = self.tally.winner
         if winner is None:
             return
-        presentation: Presentation | None = None
         presenter = self.agents.get(winner.agent_id) if self._needs_presentation(winner) else None
         if presenter is not None:
-            async with aclosing(self._present(presenter)) as items:
-                async for item in items:
-                    if isinstance(item, Presentation):
-                        presentation = item
-                    else:
-                        yield item
-        if presentation is None and self.turn.answer_schema is not None:
-            yield self._build_without_form(winner.agent_id)
+            await self._run_together([partial(self._present, presenter)])
+        if self.presentation is None and self.turn.answer_schema is not None:
+            self.outbox.emit(self._build_without_form(winner.agent_id))
             return
-        if presentation is None and presenter is not None and not self._ends_now:
-            yield Notice(
-                message=f"{self._name(presenter.id)} could not write the final answer; its answer is shown as it is"
-            )
-        completed = self._build_completed(winner, presentation)
+        if self.presentation is None and presenter is not None and not self._ends_now:
+            self._notify(f"{self._name(presenter.id)} could not write the final answer; its answer is shown as it is")
+        completed = self._build_completed(winner, self.presentation)
         for flaw in self._list_flaws(winner, completed):
-            yield Notice(message=flaw)
-        yield completed
+            self._notify(flaw)
+        self.outbox.emit(completed)
 
     def _list_flaws(self, winner: WinnerDecided, completed: TurnCompleted) -> Iterator[str]:
         """Yield what the user should know of the answer."""
@@ -400,22 +416,23 @@ class _TurnRun:
             return False
         return kind == "synthesize" or not tally.answers[winner.agent_id].short.is_bare
 
-    def _present(self, agent: TurnAgent) -> AsyncGenerator[_StepItem, None]:
-        number, tally, cost = self.tally.round, self.tally, StepCost()
+    async def _present(self, agent: TurnAgent) -> None:
+        number, tally, cost, schema = self.tally.round, self.tally, StepCost(), self.turn.answer_schema
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
-        step = agent.present(self.turn.question, number, candidates, cost, self.turn.answer_schema)
-        return self._merge([self._guard(agent, number, "present", cost, step)])
+        work = partial(agent.present, self.turn.question, number, candidates, cost, self.outbox, schema)
+        self.presentation = await self._guard(agent, number, "present", cost, work)
 
-    def _use_cut_answer(self) -> Iterator[Event]:
+    def _use_cut_answer(self) -> None:
         """When a limit left no answer, the longest beginning of one is it: it has been paid for."""
         longest = max(self.cut_answers, key=lambda agent_id: len(self.cut_answers[agent_id][0]), default=None)
         if longest is not None and not self.tally.answers:
             text, usage = self.cut_answers.pop(longest)
-            yield Notice(message=f"the answer of {self._name(longest)} is cut off: {self.budget.explain_limit()[0]}")
+            self._notify(f"the answer of {self._name(longest)} is cut off: {self.budget.explain_limit()[0]}")
             number = self.tally.answer_count + 1
-            yield AnswerSubmitted(
+            answer = AnswerSubmitted(
                 agent_id=longest, round=self.tally.round, number=number, content=text, usage=usage, truncated=True
             )
+            self.outbox.emit(answer)
         for _, usage in self.cut_answers.values():
             self.unreported_usage += usage
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -38,11 +38,9 @@ from massmem.providers.pricing import Price
 from massmem.providers.windows import ask_served_window, find_cut, is_short_count
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, continue_reply, keep_end, room_to_wrap_up, wrap_up
-from massmem.turn.stream import Checkpoint
+from massmem.turn.stream import Outbox
 
 log = logging.getLogger(__name__)
-
-Progress = AgentBusy | AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured | Notice | Checkpoint
 
 _NEARLY_FULL = 0.93
 """Part of the window from which a reply is wrapped up."""
@@ -74,6 +72,7 @@ class Step:
     prompt: Prompt
     """As it was sent last: compression replaces it."""
     cost: StepCost
+    outbox: Outbox
     reply: Reply = field(default_factory=Reply)
     """To the last request."""
     slowest: float = 0.0
@@ -92,7 +91,7 @@ class RequestSender:
         self._compressor = compressor
         self._meter = compressor.meter
 
-    async def send(self, step: Step) -> AsyncGenerator[Progress, None]:
+    async def send(self, step: Step) -> None:
         """Send the step's prompt and fill in its reply; compress the prompt before, when it is too long.
 
         When it is refused nevertheless, it is compressed and sent once more.
@@ -105,28 +104,25 @@ class RequestSender:
         # Before the prompt is counted: that needs the model, and what is not shown looks like a standstill.
         async with aclosing(self._provider.prepare()) as chunks:
             async for chunk in chunks:
-                yield self._report(step.round, chunk)
-        compressor, round_ = self._compressor, step.round
+                step.outbox.emit(self._report(step.round, chunk))
+        compressor, round_, emit = self._compressor, step.round, step.outbox.emit
         overflow: ContextOverflow | None = None
         compression = await compressor.compress_if_due(step.prompt, round_)
         while True:
             if compression is not None:
                 step.prompt, step.reply = compression.prompt, Reply()
                 step.cost.usage += compression.event.usage
-                yield compression.event
+                emit(compression.event)
                 if overflow is not None:
                     error = overflow.message
-                    yield AgentRetrying(agent_id=self._id, round=round_, error=error, delay=0.0, attempt=2)
+                    emit(AgentRetrying(agent_id=self._id, round=round_, error=error, delay=0.0, attempt=2))
                 # The request rests on the summary: a kill while it runs must not cost the summary once more.
-                yield (summary_stored := Checkpoint())
-                await summary_stored.wait()
+                await step.outbox.wait_until_stored()
             estimated = step.prompt.tokens(self._meter.buffer)
             if overflow is None:
                 compressor.require_fit(step.prompt, estimated)
             try:
-                async with aclosing(self._receive(step, estimated)) as progress:
-                    async for event in progress:
-                        yield event
+                await self._receive(step, estimated)
                 return
             except ContextOverflow as e:
                 if overflow is not None:
@@ -134,31 +130,25 @@ class RequestSender:
                 overflow = e
             compression = await compressor.compress_overflow(step.prompt, round_, overflow, step.reply, estimated)
 
-    async def _receive(self, step: Step, estimated: int) -> AsyncGenerator[Progress, None]:
+    async def _receive(self, step: Step, estimated: int) -> None:
         """Send one request, and a second one when its reply nears the end of the window or was cut at its limit."""
         room = room_to_wrap_up(step.prompt, self._compressor.budget, self._meter.buffer) - 2 * _MIN_WORDS
         # Half of a ballot is none.
         may_wrap_up = step.prompt.purpose != "vote" and room >= MIN_TOKENS
-        async with aclosing(self._stream(step, step.prompt.request(), estimated, may_break_off=may_wrap_up)) as events:
-            async for event in events:
-                yield event
+        await self._stream(step, step.prompt.request(), estimated, may_break_off=may_wrap_up)
         if step.reply.finish is not None:
-            async with aclosing(self._continue(step)) as events:
-                async for event in events:
-                    yield event
+            await self._continue(step)
             return
         first, step.reply = step.reply, Reply()
         request, compressed = self._wrap_up(step, first.text, room)
-        yield compressed
+        step.outbox.emit(compressed)
         try:
-            async with aclosing(self._stream(step, request, compressed.after)) as events:
-                async for event in events:
-                    yield event
+            await self._stream(step, request, compressed.after)
         finally:
             step.reply.text = first.text + step.reply.text
             step.reply.reasoning, step.reply.tool_calls = first.reasoning, first.tool_calls
 
-    async def _continue(self, step: Step) -> AsyncGenerator[Progress, None]:
+    async def _continue(self, step: Step) -> None:
         """Ask once for the rest of a text that the provider cut at its limit of tokens.
 
         Whatever happens, the step keeps what it has; the reply stays truncated when its end is still missing.
@@ -172,9 +162,7 @@ class RequestSender:
             return
         step.reply = Reply()
         try:
-            async with aclosing(self._stream(step, prompt.request(), estimated)) as events:
-                async for event in events:
-                    yield event
+            await self._stream(step, prompt.request(), estimated)
         except (ProviderError, LimitReached) as e:
             log.info("%s: its cut reply could not be continued: %s", self._id, e.message)
         finally:
@@ -209,15 +197,13 @@ class RequestSender:
         )
         return prompt.request(), event
 
-    async def _stream(
-        self, step: Step, request: ChatRequest, estimated: int, *, may_break_off: bool = False
-    ) -> AsyncGenerator[Progress, None]:
+    async def _stream(self, step: Step, request: ChatRequest, estimated: int, *, may_break_off: bool = False) -> None:
         """Stream one reply into the step, and add what it cost.
 
         estimated: tokens of the request as we counted them. may_break_off: leave the reply without a finish when the
         window is nearly full.
         """
-        reply, retries = step.reply, 0
+        reply, retries, emit = step.reply, 0, step.outbox.emit
         # An answer is never JSON: with a schema, a model without tool calls decides on a tool before it answers.
         quiet = request.purpose == "answer" and request.schema is not None
         try:
@@ -227,19 +213,22 @@ class RequestSender:
                     match chunk:
                         case TextChunk(text) if text:
                             if not quiet:
-                                yield self._delta(step.round, "text", text)
+                                emit(self._delta(step.round, "text", text))
                             if self._is_nearly_full(text) and may_break_off:
                                 break
                         case ReasoningChunk(text) if text:
                             self._meter.buffer.stream(text, "reasoning")
-                            yield self._delta(step.round, "reasoning", text)
+                            emit(self._delta(step.round, "reasoning", text))
                         case RetryChunk(error, delay, attempt):
                             retries += attempt > 0  # nothing was sent while its server wanted no requests
-                            yield AgentRetrying(
-                                agent_id=self._id, round=step.round, error=error, delay=delay, attempt=attempt
+                            round_ = step.round
+                            emit(
+                                AgentRetrying(
+                                    agent_id=self._id, round=round_, error=error, delay=delay, attempt=attempt
+                                )
                             )
                         case ActivityChunk() | NoticeChunk():
-                            yield self._report(step.round, chunk)
+                            emit(self._report(step.round, chunk))
                         case _:
                             pass
         except (ProviderError, LimitReached, asyncio.CancelledError) as e:
@@ -253,7 +242,7 @@ class RequestSender:
         measured = measure_context(self._config, self._meter, step.prompt, step.round, None if is_short else usage)
         if usage.reported and usage.prompt and not is_short:
             self._meter.buffer.calibrate(estimated, usage.prompt)
-        yield measured
+        emit(measured)
 
     async def _check_whole(self, usage: Usage) -> bool:
         """Return whether the server counts much less than it was sent. Raises PromptTruncated: it has cut it."""

@@ -1,29 +1,117 @@
-"""The stream of a turn: several agents' events as one, and the points at which it waits for the log."""
+"""The events of a running turn on their way to the log."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from massmem.core.events import AgentDelta, Event
 
 T = TypeVar("T")
 
+DELTA_SECONDS = 0.1
+"""Seconds for which streamed text is gathered into one event, when nothing else happens meanwhile."""
 
-class Checkpoint:
-    """A point in the stream that is passed once everything before it is stored.
+_PASSES = 8
+"""Passes of the event loop in which a batch takes in what follows at once. They take a hundredth of a transaction."""
 
-    What comes after it rests on what came before: a request on the answers of the round before, a tool on its call.
-    Whoever reads the stream calls `confirm`; whoever writes it yields the checkpoint and then waits for it.
-    """
 
-    def __init__(self) -> None:
-        self._stored = asyncio.Event()
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events that are stored together."""
+
+    events: list[Event]
+    waiting: list[asyncio.Event]
+    """Of those who wait until the events are stored."""
 
     def confirm(self) -> None:
-        """Everything before this point is stored."""
-        self._stored.set()
+        """The events are stored: let the turn go on."""
+        for stored in self.waiting:
+            stored.set()
 
-    async def wait(self) -> None:
-        await self._stored.wait()
+
+class Outbox:
+    """Takes the events of all parts of a turn. Whoever runs the turn takes them out, stores them, and confirms that."""
+
+    def __init__(self) -> None:
+        self.on_event: Callable[[Event], None] = lambda _: None
+        """Is called with each event as soon as it is emitted."""
+        self._events: list[Event] = []
+        self._waiting: list[asyncio.Event] = []
+        self._arrived, self._urgent = asyncio.Event(), asyncio.Event()
+
+    def emit(self, event: Event) -> None:
+        self._events.append(event)
+        self.on_event(event)
+        self._arrived.set()
+        if not isinstance(event, AgentDelta):
+            self._urgent.set()
+
+    async def wait_until_stored(self) -> None:
+        """Wait until all events so far are stored.
+
+        What comes next rests on what came before: a request on the answers of the round before, a tool on its call.
+        """
+        stored = asyncio.Event()
+        self._waiting.append(stored)
+        self._arrived.set()
+        self._urgent.set()
+        await stored.wait()
+
+    async def run(self, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> AsyncGenerator[Batch, None]:
+        """Run what emits the events, and yield them in batches meanwhile. Raises as the work.
+
+        A batch ends with the first event that is no streamed text, and what follows that at once. `stop` cancels the
+        work; what it has emitted until then is still in a batch.
+        """
+        working = asyncio.create_task(work)
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda _: working.cancel())
+        working.add_done_callback(lambda _: (self._arrived.set(), self._urgent.set()))
+        try:
+            while self._events or self._waiting or not working.done():
+                await self._arrived.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(DELTA_SECONDS):
+                        await self._urgent.wait()
+                for _ in range(_PASSES if self._urgent.is_set() else 0):
+                    await asyncio.sleep(0)
+                if not working.done():
+                    self._arrived.clear()
+                    self._urgent.clear()
+                batch = Batch(join_deltas(self._events), self._waiting)
+                self._events, self._waiting = [], []
+                if batch.events or batch.waiting:
+                    yield batch
+            if not working.cancelled():
+                working.result()
+        finally:
+            stopping.cancel()
+            working.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+def join_deltas(events: Sequence[Event]) -> list[Event]:
+    """Return the events with neighbouring deltas of one agent and channel joined into one.
+
+    Deltas of different agents may move past each other, never past another event.
+    """
+    joined: list[Event] = []
+    position: dict[tuple[str, str], int] = {}
+    for event in events:
+        if not isinstance(event, AgentDelta):
+            position.clear()
+            joined.append(event)
+            continue
+        index = position.setdefault((event.agent_id, event.channel), len(joined))
+        if index == len(joined):
+            joined.append(event)
+        else:
+            first = joined[index]
+            assert isinstance(first, AgentDelta)
+            joined[index] = first.model_copy(update={"text": first.text + event.text})
+    return joined
 
 
 async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
@@ -36,62 +124,3 @@ async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | No
         working.cancel()
         stopping.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
-
-
-async def merge(
-    steps: Sequence[AsyncGenerator[T, None]],
-    max_concurrency: int,
-    deadline: float,
-    is_over: Callable[[], bool],
-    interruptions: Sequence[Callable[[], Coroutine[Any, Any, T]]] = (),
-) -> AsyncGenerator[T, None]:
-    """Yield the items of all steps as they come; `max_concurrency` steps run at a time.
-
-    deadline: by the clock of the event loop. is_over: asked after each item; once it is true, the steps are cut off.
-    What they had yielded until then is still yielded. What a step raises harms no other step, and is lost.
-    interruptions: each waits for something; its result is one more item, when it comes before the steps end.
-
-    Raises:
-        TimeoutError: the deadline passed before all steps ended.
-    """
-    queue = asyncio.Queue[T | None]()
-    gate = asyncio.Semaphore(max_concurrency)
-    tasks = [asyncio.create_task(_run(step, gate, queue)) for step in steps]
-    clock = asyncio.get_running_loop().time
-    running, late = len(tasks), False
-    tasks += [asyncio.create_task(_interrupt(wait, queue)) for wait in interruptions]
-    try:
-        while running and not is_over():
-            if clock() > deadline:  # items that are there already are got without a look at the clock
-                raise TimeoutError
-            async with asyncio.timeout_at(deadline):
-                item = await queue.get()
-            if item is None:
-                running -= 1
-            else:
-                yield item
-    except TimeoutError:
-        late = True
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    while not queue.empty():
-        if (item := queue.get_nowait()) is not None:
-            yield item
-    if late:
-        raise TimeoutError
-
-
-async def _interrupt(wait: Callable[[], Coroutine[Any, Any, T]], queue: asyncio.Queue[T | None]) -> None:
-    queue.put_nowait(await wait())
-
-
-async def _run(step: AsyncGenerator[T, None], gate: asyncio.Semaphore, queue: asyncio.Queue[T | None]) -> None:
-    """Put the items of a step into the queue, and None after the last one."""
-    try:
-        async with gate, aclosing(step) as items:
-            async for item in items:
-                queue.put_nowait(item)
-    finally:
-        queue.put_nowait(None)

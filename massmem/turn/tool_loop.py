@@ -11,7 +11,7 @@ that of a param, whose name stands for this very call; the answer holds until th
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, cast
@@ -32,7 +32,6 @@ from massmem.turn.compressor import LISTS_SHARE, TokenMeter
 from massmem.turn.journal import CUT_OFF, READ_EARLIER, Journal, count_part_characters, format_size
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import EndOfWork, Step
-from massmem.turn.stream import Checkpoint
 
 MAX_CALLS = 16
 """Calls of one reply that are run."""
@@ -105,6 +104,7 @@ class ToolLoop:
         self._id = step.prompt.agent_id
         self._tools = tools
         self._step = step
+        self._emit = step.outbox.emit
         self._journal = journal
         self.native = native
         """The model takes tool calls; else calls and results are shown to it, and written by it, as text."""
@@ -197,20 +197,17 @@ class ToolLoop:
         confirmations = self._tools.confirmations if may_ask else None
         return confirmations and confirmations.request_permission(calls[:MAX_CALLS], self._step.prompt)
 
-    async def settle(self) -> AsyncGenerator[ToolReturned | Checkpoint, None]:
-        """Yield a result for each call that was cut off by the end of an earlier run."""
+    async def settle(self) -> None:
+        """Emit a result for each call that was cut off by the end of an earlier run."""
         cut_off = [
             (batch, call) for batch in self._batches for call in batch.calls if call.call_id not in batch.results
         ]
         for batch, call in cut_off:
-            yield self._return(batch, call, ToolResult(CUT_OFF, failed=True))
+            self._emit(self._return(batch, call, ToolResult(CUT_OFF, failed=True)))
         if cut_off:
-            yield (results_stored := Checkpoint())
-            await results_stored.wait()
+            await self._step.outbox.wait_until_stored()
 
-    async def run(
-        self, calls: Sequence[ToolCall]
-    ) -> AsyncGenerator[ToolCalled | ToolReturned | Notice | Checkpoint, None]:
+    async def run(self, calls: Sequence[ToolCall]) -> None:
         """Run the calls of the step's reply at once; results come in the order in which they end."""
         batch = _Batch([self._call_event(i, call) for i, call in enumerate(calls[:MAX_CALLS])])
         self._not_run = [describe_call(call.name, call.arguments) for call in calls[MAX_CALLS:]]
@@ -218,28 +215,27 @@ class ToolLoop:
         self._unshown.append(batch)
         for call in batch.calls:
             self._journal.feed(call)
-            yield call
-        yield (calls_stored := Checkpoint())
-        await calls_stored.wait()
+            self._emit(call)
+        await self._step.outbox.wait_until_stored()
         running = {asyncio.create_task(self._call(call)): call for call in batch.calls}
         try:
             while running:
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    yield self._return(batch, running.pop(task), task.result())
+                    self._emit(self._return(batch, running.pop(task), task.result()))
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        yield (results_stored := Checkpoint())
-        await results_stored.wait()
+        await self._step.outbox.wait_until_stored()
         known = (*self._tools.toolbox.tools, READ_EARLIER.name)
         usable = (call.name in known and parse_object(call.arguments or "{}") is not None for call in batch.calls)
         self._unusable = 0 if any(usable) else self._unusable + 1
         for call in batch.calls:
             if self._journal.count_repeats(call.call_id) == _MAX_REPEATS:
                 what = describe_call(call.name, call.arguments)
-                yield Notice(message=f"{self._tools.name} has called {what} {_MAX_REPEATS} times with the same result")
+                repeats = f"{self._tools.name} has called {what} {_MAX_REPEATS} times with the same result"
+                self._emit(Notice(message=repeats))
 
     def _call_event(self, index: int, call: ToolCall) -> ToolCalled:
         number, is_first, reply = len(self._batches) + 1, index == 0, self._step.reply

@@ -9,8 +9,8 @@ from massmem.config.models import CoordinationConfig
 from massmem.core.events import AgentFailed, Event, TurnFailed, TurnStarted
 from massmem.providers import Providers
 from massmem.turn.budget import Budget
-from massmem.turn.coordinator import Turn, run_turn
-from tests.support.turns import agent_of, agents_of, check_order, config_of, confirm_all, only
+from massmem.turn.coordinator import Turn
+from tests.support.turns import agent_of, agents_of, check_order, collect_turn, config_of, only
 from tests.unit.turn.test_coordinator import VOTE_A, council, find_completion
 
 SCHEMA = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}
@@ -20,7 +20,7 @@ FITS, WRONG = '{"port": 8080}', '{"port": "8080"}'
 async def play(scripts: dict[str, dict[str, Any]], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
     turn = Turn("session_x", 1, "Which port?", 7, past, answer_schema=SCHEMA)
     agents = await agents_of(scripts, tools=settings.pop("tools", True))
-    return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
+    return await collect_turn(turn, agents, CoordinationConfig(**settings))
 
 
 @pytest.mark.parametrize("tools", [True, False], ids=["tool calls", "constrained output"])
@@ -66,7 +66,6 @@ async def test_limit_that_leaves_no_request_for_the_form_fails_the_turn():
     budget = Budget(settings)
     config = config_of("ann", {"answer": "It is 8080. " * 100, "present": FITS})
     provider = budget.limit(config, await Providers().open(config.backend))
-    stream = run_turn(turn, {"ann": agent_of(config, provider)}, settings, budget)
-    end = [event async for event in confirm_all(stream)][-1]
+    end = (await collect_turn(turn, {"ann": agent_of(config, provider)}, settings, budget))[-1]
     assert isinstance(end, TurnFailed) and end.exit_code == 4
     assert "not in the form of the schema" in end.message

@@ -28,11 +28,11 @@ from massmem.providers import Providers
 from massmem.session.session import Session
 from massmem.store import open_store
 from massmem.tools.actions import AskContext
-from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.coordinator import Turn
 from tests.support.contexts import RequestKeeper, answer
 from tests.support.provider_stub import KEY, OpenAIWire, Say, running_stub
 from tests.support.sessions import collect
-from tests.support.turns import Scripts, agent_of, agents_of, check_order, config_of, confirm_all, only
+from tests.support.turns import Scripts, agent_of, agents_of, check_order, collect_turn, config_of, only
 
 PARAMS = {"order_id": ParamSpec(pattern=r"O-\d{5}", examples=("O-12345",)), "zip": ParamSpec()}
 ASKS = {"ask": "order_id", "ask_prompt": "Which order?", "text": "Order {order_id} is on its way."}
@@ -50,7 +50,7 @@ async def play(
 ) -> list[Event]:
     agents = await agents_of(scripts, tools=tools, asking=asking or AskContext(PARAMS))
     turn = Turn("session_x", 1, "where is it?", 7, past, replies, PARAMS)
-    return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
+    return await collect_turn(turn, agents, CoordinationConfig(**settings))
 
 
 def build_reply_events(param: str = "order_id") -> list[Event]:

@@ -16,7 +16,7 @@ from massmem.turn.agent import Agent
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import StepCost
-from tests.support.turns import confirm_all
+from tests.support.turns import Collector
 
 
 @dataclass
@@ -76,12 +76,16 @@ async def agent_with(
 
 async def answer(agent: Agent, question: str, cost: StepCost | None = None) -> list[Event]:
     """Return all events of answering."""
-    return [event async for event in confirm_all(agent.answer(question, 1, cost or StepCost()))]
+    outbox = Collector()
+    result = await agent.answer(question, 1, cost or StepCost(), outbox)
+    return [*outbox.events, result]
 
 
 async def vote(agent: Agent, question: str, candidates: Sequence[Candidate]) -> list[Event]:
     """Return all events of a vote."""
-    return [event async for event in confirm_all(agent.vote(question, 2, candidates, StepCost(), final=False))]
+    outbox = Collector()
+    result = await agent.vote(question, 2, candidates, StepCost(), outbox, final=False)
+    return [*outbox.events, result]
 
 
 def find_orphans(messages: Sequence[ChatMessage]) -> list[str]:

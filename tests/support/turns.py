@@ -1,7 +1,7 @@
 """Runs turns of scripted agents, and checks the order of events that massmem.core.events states."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from massmem.config.models import AgentConfig, BackendConfig, CoordinationConfig, MemoryConfig
@@ -28,11 +28,11 @@ from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.tools.actions import AskContext
-from massmem.turn.agent import Agent, Presentation
+from massmem.turn.agent import Agent
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
-from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.coordinator import Turn, TurnAgent, run_turn
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.stream import Checkpoint
+from massmem.turn.stream import Outbox
 
 Scripts = Mapping[str, dict[str, Any]]
 SEED = 7
@@ -76,17 +76,33 @@ async def run(agents: Mapping[str, Agent], past: Sequence[Event] = (), **setting
 async def run_rest(agents: Mapping[str, Agent], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
     """Run what is left of a turn after these events; return its events, deltas included."""
     turn = Turn("session_x", 1, "why?", SEED, past)
-    return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
+    return await collect_turn(turn, agents, CoordinationConfig(**settings))
 
 
-async def confirm_all(stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-    """Read a stream of events that nobody stores: its checkpoints are confirmed at once."""
-    async with aclosing(stream):
-        async for item in stream:
-            if isinstance(item, Checkpoint):
-                item.confirm()
-            elif not isinstance(item, Presentation):
-                yield item
+async def collect_turn(
+    turn: Turn, agents: Mapping[str, TurnAgent], settings: CoordinationConfig, *more: Any, **named: Any
+) -> list[Event]:
+    """Run a turn that nobody stores; return its events, deltas included. more, named: see `run_turn`."""
+    outbox = Collector()
+    await run_turn(turn, agents, settings, outbox, *more, **named)
+    return outbox.events
+
+
+class Collector(Outbox):
+    """Keeps all events; whoever waits until they are stored goes on at once."""
+
+    def __init__(self, on_emitted: Callable[[Event], None] = lambda _: None) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self._on_emitted = on_emitted
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+        self.on_event(event)
+        self._on_emitted(event)
+
+    async def wait_until_stored(self) -> None:
+        await asyncio.sleep(0)
 
 
 def only(events: Sequence[Event], kind: type) -> list[Any]:

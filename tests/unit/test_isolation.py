@@ -88,7 +88,7 @@ async def test_errors_of_massmem_come_through():
     assert (str(error.value), error.value.problems, error.value.hint) == ("one\ntwo", ["one", "two"], "a hint")
 
 
-async def test_what_cannot_be_sent_is_an_error_of_the_caller():
+async def test_call_that_cannot_be_sent_is_an_error_of_the_caller():
     with pytest.raises(AttributeError):
         await run_isolated(lambda: None, what="it")
 

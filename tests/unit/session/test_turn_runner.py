@@ -20,7 +20,6 @@ from massmem.core.attachments import make_attachment
 from massmem.core.errors import DuplicateRequestError, StoreError
 from massmem.core.events import (
     EVENT,
-    AgentDelta,
     AnswerSubmitted,
     BallotCast,
     ContextCompressed,
@@ -42,9 +41,7 @@ from massmem.providers.scripted import ScriptedProvider
 from massmem.session.handle import ConversationMemory
 from massmem.session.session import Session
 from massmem.session.team import Team
-from massmem.session.turn_runner import batch_events, join_deltas
 from massmem.telemetry import Tracer
-from massmem.turn.stream import Checkpoint
 from tests.support.contexts import RequestKeeper
 from tests.support.pictures import PNG
 from tests.support.sessions import collect
@@ -242,7 +239,7 @@ async def test_answer_becomes_a_memory_while_the_session_is_open(folder: Path):
 
 
 async def test_message_is_not_asked_when_the_turn_before_it_is_stopped_again(folder: Path):
-    async with await Session.open(team({"ann": {}}), home=folder) as session:
+    async with await Session.open(team({"ann": {"latency": 0.3}}), home=folder) as session:
         await interrupt(session, QUESTION)
         events = await interrupt(session, "And now?")
         assert [event.question for event in only(events, TurnResumed)] == [QUESTION]
@@ -457,79 +454,3 @@ async def test_each_turn_has_a_seed_of_its_own_unless_one_is_given(folder: Path)
     first, second, third = (start.seed for start in starts)
     assert first != second
     assert third == 5
-
-
-async def notices(*pauses: float) -> AsyncGenerator[Event, None]:
-    """Yield one event after each pause in seconds."""
-    for number, pause in enumerate(pauses):
-        await asyncio.sleep(pause)
-        yield Notice(message=str(number))
-
-
-async def gather(source: AsyncGenerator[Event, None], stop: asyncio.Event | None = None) -> list[str]:
-    """Return the events of each batch, by their numbers."""
-    batches: list[str] = []
-    async for batch in batch_events(source, stop or asyncio.Event()):
-        batches.append("".join(event.message for event in batch.events if isinstance(event, Notice)))
-    return batches
-
-
-async def test_batch_holds_what_comes_at_once():
-    assert await gather(notices(0, 0, 0, 0.2, 0, 0.2)) == ["012", "34", "5"]
-
-
-async def test_events_before_the_end_or_a_stop_are_in_a_batch():
-    stop = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.1, stop.set)
-    assert await gather(notices(0, 0, 60), stop) == ["01"]
-    assert await gather(notices(0)) == ["0"]
-
-
-async def test_source_that_never_pauses_is_split_into_batches():
-    batches = await gather(notices(*[0.0] * 60))
-    assert len(batches) > 3
-    assert "".join(batches) == "".join(map(str, range(60)))
-
-
-async def test_error_of_the_source_follows_its_events():
-    async def broken() -> AsyncGenerator[Event, None]:
-        yield Notice(message="0")
-        raise ValueError
-
-    batches: list[Event] = []
-    with pytest.raises(ValueError):
-        async for batch in batch_events(broken(), asyncio.Event()):
-            batches += batch.events
-    assert len(batches) == 1
-
-
-async def test_source_passes_a_checkpoint_once_its_batch_is_confirmed():
-    passed: list[str] = []
-
-    async def source() -> AsyncGenerator[Event | Checkpoint, None]:
-        yield Notice(message="0")
-        checkpoint = Checkpoint()
-        yield checkpoint
-        await checkpoint.wait()
-        passed.append("checkpoint")
-        yield Notice(message="1")
-
-    sizes: list[int] = []
-    async for batch in batch_events(source(), asyncio.Event()):
-        sizes.append(len(batch.events))
-        if len(sizes) == 1:
-            await asyncio.sleep(0.05)
-            assert passed == []
-        batch.confirm()
-    assert sizes == [1, 1]
-    assert passed == ["checkpoint"]
-
-
-def test_deltas_of_one_agent_and_channel_are_joined():
-    def delta(agent: str, text: str) -> AgentDelta:
-        return AgentDelta(agent_id=agent, round=1, channel="text", text=text)
-
-    notice = Notice(message="x")
-    events = [delta("a", "1"), delta("b", "2"), delta("a", "3"), notice, delta("a", "4"), delta("a", "5")]
-    joined = join_deltas(events)
-    assert [event.text if isinstance(event, AgentDelta) else "|" for event in joined] == ["13", "2", "|", "45"]

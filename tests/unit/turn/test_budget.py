@@ -22,10 +22,10 @@ from massmem.core.messages import (
 from massmem.providers import Providers
 from massmem.providers.pricing import Price, price_of
 from massmem.turn.budget import Budget
-from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.coordinator import Turn
 from tests.support.pictures import PNG
 from tests.support.replies import collect
-from tests.support.turns import agent_of, config_of, confirm_all, only
+from tests.support.turns import agent_of, collect_turn, config_of, only
 
 DOLLAR_A_TOKEN = PriceConfig(input=1_000_000, output=1_000_000)
 
@@ -39,8 +39,7 @@ async def play(scripts: dict[str, dict[str, Any]], price: PriceConfig | None = N
     backends = {c.id: c.backend.model_copy(update={"price": price}) for c in configs}
     chat = {c.id: budget.limit(c, await providers.open(backends[c.id])) for c in configs}
     agents = {c.id: agent_of(c, chat[c.id]) for c in configs}
-    turn = run_turn(Turn("s", 1, "why?", 7), agents, limits, budget)
-    return [event async for event in confirm_all(turn)]
+    return await collect_turn(Turn("s", 1, "why?", 7), agents, limits, budget)
 
 
 def count(usage: Usage) -> int:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -36,9 +35,8 @@ from massmem.providers import Providers
 from massmem.providers.base import Abilities, AlwaysReady
 from massmem.providers.pricing import Price
 from massmem.turn.coordinator import Turn, run_turn
-from massmem.turn.stream import Checkpoint
 from tests.support.contexts import RequestKeeper
-from tests.support.turns import SEED, agent_of, agents_of, check_order, config_of, confirm_all, only, play, run
+from tests.support.turns import SEED, Collector, agent_of, agents_of, check_order, config_of, only, play, run
 
 VOTE_A = {"vote": "A", "reason": "clear"}
 
@@ -248,16 +246,19 @@ async def play_until(
     scripts: Mapping[str, dict[str, Any]], moment: type[Event] | None, logged: Sequence[Event] = (), **more: Any
 ) -> list[Event]:
     """Run a turn whose user wants the answer now once an event of this type comes; None: from the beginning."""
-    answer_now, events = asyncio.Event(), list[Event]()
+    answer_now = asyncio.Event()
     if moment is None:
         answer_now.set()
     schema, settings = more.pop("answer_schema", None), CoordinationConfig(**more)
     turn = Turn("session_x", 1, "why?", SEED, logged, answer_schema=schema)
-    async for event in confirm_all(run_turn(turn, await agents_of(scripts), settings, answer_now=answer_now)):
-        events.append(event)
+
+    def watch(event: Event) -> None:
         if moment is not None and isinstance(event, moment):
             answer_now.set()
-    return events
+
+    outbox = Collector(watch)
+    await run_turn(turn, await agents_of(scripts), settings, outbox, answer_now=answer_now)
+    return outbox.events
 
 
 def slow_council(**script: Any) -> dict[str, dict[str, Any]]:
@@ -482,14 +483,28 @@ async def test_max_concurrency_limits_the_requests_at_once():
     assert most == 2
 
 
-async def test_closing_the_turn_leaves_no_task_behind():
+async def test_cancelled_turn_leaves_no_task_behind():
     agents = await agents_of(council(3, latency=30))
-    before = asyncio.all_tasks()
-    async with aclosing(confirm_all(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig()))) as events:
-        async for event in events:
-            if isinstance(event, AgentStarted):
-                break
+    before, started = asyncio.all_tasks(), asyncio.Event()
+    outbox = Collector(lambda event: started.set() if isinstance(event, AgentStarted) else None)
+    turn = asyncio.create_task(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig(), outbox))
+    await started.wait()
+    turn.cancel()
+    await asyncio.gather(turn, return_exceptions=True)
+    await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
+
+
+class HeldOutbox(Collector):
+    """Lets nobody go on before the test does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[asyncio.Event] = []
+
+    async def wait_until_stored(self) -> None:
+        self.waiting.append(stored := asyncio.Event())
+        await stored.wait()
 
 
 async def test_bug_in_one_agent_does_not_end_the_turn(caplog: pytest.LogCaptureFixture):
@@ -528,31 +543,16 @@ async def test_known_error_is_not_reported_as_a_bug(caplog: pytest.LogCaptureFix
 
 async def test_each_step_waits_until_the_log_holds_what_it_rests_on():
     agents = await agents_of(council(2, vote=VOTE_A, present="final"))
-    events: list[Event] = []
-    waits: list[int] = []
-    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as items:
-        waiting: list[Checkpoint] = []
-        following = asyncio.ensure_future(anext(items, None))
-        while True:
-            done, _ = await asyncio.wait([following], timeout=0.05)
-            if not done:
-                assert waiting, "the turn waits for nothing"
-                assert isinstance(events[-1], AgentStarted)
-                waits.append(len(waiting))
-                for checkpoint in waiting:
-                    checkpoint.confirm()
-                waiting = []
-                continue
-            item = following.result()
-            if item is None:
-                break
-            following = asyncio.ensure_future(anext(items, None))
-            if isinstance(item, Checkpoint):
-                waiting.append(item)
-            else:
-                assert not waiting or isinstance(item, AgentStarted)
-                events.append(item)
-    check_order(events)
+    outbox, waits = HeldOutbox(), list[int]()
+    turn = asyncio.create_task(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig(), outbox))
+    while not (await asyncio.wait([turn], timeout=0.05))[0]:
+        assert outbox.waiting, "the turn waits for nothing"
+        assert isinstance(outbox.events[-1], AgentStarted)
+        waits.append(len(outbox.waiting))
+        for stored in outbox.waiting:
+            stored.set()
+        outbox.waiting.clear()
+    check_order(outbox.events)
     assert waits == [2, 2, 1], "two answers, two votes and the presentation"
 
 

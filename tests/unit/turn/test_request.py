@@ -1,7 +1,6 @@
 """One request of an agent: it is made to fit, compressed when it is refused, and wrapped up near the end."""
 
 import asyncio
-from contextlib import aclosing
 from itertools import pairwise
 
 import pytest
@@ -19,9 +18,8 @@ from massmem.providers import Providers
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import StepCost
-from massmem.turn.stream import Checkpoint
 from tests.support.contexts import agent_with, answer, find_orphans, history, vote
-from tests.support.turns import only
+from tests.support.turns import Collector, only
 
 LONG = "Nothing of note happened in this part of the work, which went on as it had before. " * 8
 
@@ -282,12 +280,15 @@ async def run_once(window: int, wrong: float, texts: list[str], ratio: float, pr
 
 async def test_request_is_sent_after_the_summary_that_it_rests_on_is_stored():
     agent, provider = await agent_with(8_000, history(*chat(20)))
-    async with aclosing(agent.answer("why?", 1, StepCost())) as items:
-        async for item in items:
-            if isinstance(item, Checkpoint):
-                await asyncio.sleep(0)
-                assert [request.purpose for request in provider.requests] == ["summary"]
-                item.confirm()
+    sent: list[list[str]] = []
+
+    class Watching(Collector):
+        async def wait_until_stored(self) -> None:
+            await asyncio.sleep(0.01)
+            sent.append([request.purpose for request in provider.requests])
+
+    await agent.answer("why?", 1, StepCost(), Watching())
+    assert sent == [["summary"]]
     assert [request.purpose for request in provider.requests] == ["summary", "answer"]
 
 

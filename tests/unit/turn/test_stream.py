@@ -1,98 +1,100 @@
-"""Merging the items of several steps: order, concurrency, the deadline, and cutting off."""
+"""The events of a turn in batches, and what waits until they are stored."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 
 import pytest
 
-from massmem.turn.stream import Checkpoint, merge
-
-NEVER = float("inf")
-
-
-async def step(name: str, pauses: list[float], ended: list[str]) -> AsyncGenerator[str, None]:
-    try:
-        for i, pause in enumerate(pauses):
-            await asyncio.sleep(pause)
-            yield f"{name}{i}"
-    finally:
-        ended.append(name)
+from massmem.core.events import AgentDelta, Event, Notice
+from massmem.turn.stream import Outbox, join_deltas
 
 
-async def test_items_come_in_time_order_with_limited_concurrency():
-    ended: list[str] = []
-    steps = [step("a", [0.05, 0.05], ended), step("b", [0.02, 0.2], ended), step("c", [0], ended)]
-    items = [item async for item in merge(steps, 2, NEVER, lambda: False)]
-    assert sorted(items) == ["a0", "a1", "b0", "b1", "c0"]
-    assert items.index("b0") < items.index("a0") < items.index("c0") < items.index("b1")
-    assert sorted(ended) == ["a", "b", "c"]
+async def emit_notices(outbox: Outbox, *pauses: float) -> None:
+    """Emit one event after each pause in seconds."""
+    for number, pause in enumerate(pauses):
+        await asyncio.sleep(pause)
+        outbox.emit(Notice(message=str(number)))
 
 
-async def test_steps_are_cut_off_once_it_is_over():
-    ended: list[str] = []
-    items: list[str] = []
-    steps = [step("a", [0.01, 30], ended), step("b", [30], ended)]
-    async for item in merge(steps, 2, NEVER, lambda: bool(items)):
-        items.append(item)
-    assert items == ["a0"]
-    assert sorted(ended) == ["a", "b"]
+async def gather(*pauses: float, stop: asyncio.Event | None = None) -> list[str]:
+    """Return the events of each batch, by their numbers."""
+    outbox, batches = Outbox(), list[str]()
+    async for batch in outbox.run(emit_notices(outbox, *pauses), stop or asyncio.Event()):
+        batches.append("".join(event.message for event in batch.events if isinstance(event, Notice)))
+    return batches
 
 
-async def test_steps_are_cut_off_at_the_deadline():
-    ended: list[str] = []
-    items: list[str] = []
-    steps = [step("a", [0, 30], ended), step("b", [30], ended)]
-    with pytest.raises(TimeoutError):
-        async for item in merge(steps, 2, asyncio.get_running_loop().time() + 0.1, lambda: False):
-            items.append(item)
-    assert items == ["a0"]
-    assert sorted(ended) == ["a", "b"]
+async def test_batch_holds_what_comes_at_once():
+    assert await gather(0, 0, 0, 0.2, 0, 0.2) == ["012", "34", "5"]
 
 
-async def test_deadline_ends_steps_that_never_pause():
-    async def endless() -> AsyncGenerator[int, None]:
-        while True:
-            yield 1
-            await asyncio.sleep(0)
-
-    with pytest.raises(TimeoutError):
-        async for _ in merge([endless(), endless()], 2, asyncio.get_running_loop().time() + 0.1, lambda: False):
-            await asyncio.sleep(0)
+async def test_events_before_the_end_or_a_stop_are_in_a_batch():
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.1, stop.set)
+    assert await gather(0, 0, 60, stop=stop) == ["01"]
+    assert await gather(0) == ["0"]
 
 
-async def test_closing_the_stream_ends_every_step():
-    ended: list[str] = []
-    merged = merge([step("a", [0, 30], ended), step("b", [0, 30], ended)], 2, NEVER, lambda: False)
-    await anext(merged)
-    await merged.aclose()
-    assert sorted(ended) == ["a", "b"]
+async def test_source_that_never_pauses_is_split_into_batches():
+    batches = await gather(*[0.0] * 60)
+    assert len(batches) > 3
+    assert "".join(batches) == "".join(map(str, range(60)))
 
 
-async def test_error_of_one_step_harms_no_other():
-    async def broken() -> AsyncGenerator[str, None]:
-        yield "x"
+async def test_error_of_the_source_follows_its_events():
+    outbox = Outbox()
+
+    async def break_down() -> None:
+        outbox.emit(Notice(message="0"))
         raise ValueError
 
-    ended: list[str] = []
-    items = [item async for item in merge([broken(), step("a", [0, 0.05], ended)], 2, NEVER, lambda: False)]
-    assert sorted(items) == ["a0", "a1", "x"]
+    batches: list[Event] = []
+    with pytest.raises(ValueError):
+        async for batch in outbox.run(break_down(), asyncio.Event()):
+            batches += batch.events
+    assert len(batches) == 1
 
 
-async def test_step_waits_at_a_checkpoint_and_others_go_on():
-    passed: list[str] = []
+async def test_waiter_for_the_log_goes_on_once_its_batch_is_confirmed():
+    outbox, passed = Outbox(), list[str]()
 
-    async def waiting() -> AsyncGenerator[str | Checkpoint, None]:
-        checkpoint = Checkpoint()
-        yield checkpoint
-        await checkpoint.wait()
-        passed.append("checkpoint")
+    async def wait() -> None:
+        outbox.emit(Notice(message="0"))
+        await outbox.wait_until_stored()
+        passed.append("stored")
+        outbox.emit(Notice(message="1"))
 
-    ended: list[str] = []
-    checkpoints: list[Checkpoint] = []
-    async for item in merge([waiting(), step("a", [0.01, 0.01], ended)], 2, NEVER, lambda: False):
-        if isinstance(item, Checkpoint):
-            checkpoints.append(item)
-        elif item == "a1":
+    sizes: list[int] = []
+    async for batch in outbox.run(wait(), asyncio.Event()):
+        sizes.append(len(batch.events))
+        if len(sizes) == 1:
+            await asyncio.sleep(0.05)
             assert passed == []
-            checkpoints[0].confirm()
-    assert passed == ["checkpoint"]
+        batch.confirm()
+    assert sizes == [1, 1]
+    assert passed == ["stored"]
+
+
+async def test_closing_the_batches_ends_the_work():
+    outbox, ended = Outbox(), list[str]()
+
+    async def work() -> None:
+        try:
+            outbox.emit(Notice(message="0"))
+            await asyncio.sleep(30)
+        finally:
+            ended.append("work")
+
+    batches = outbox.run(work(), asyncio.Event())
+    await anext(batches)
+    await batches.aclose()
+    assert ended == ["work"]
+
+
+def test_deltas_of_one_agent_and_channel_are_joined():
+    def delta(agent: str, text: str) -> AgentDelta:
+        return AgentDelta(agent_id=agent, round=1, channel="text", text=text)
+
+    notice = Notice(message="x")
+    events = [delta("a", "1"), delta("b", "2"), delta("a", "3"), notice, delta("a", "4"), delta("a", "5")]
+    joined = join_deltas(events)
+    assert [event.text if isinstance(event, AgentDelta) else "|" for event in joined] == ["13", "2", "|", "45"]

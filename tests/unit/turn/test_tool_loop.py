@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,14 +26,14 @@ from massmem.memory.origins import ToolText
 from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.tools.toolbox import Tool, Toolbox
-from massmem.turn.agent import Agent, Presentation
+from massmem.turn.agent import Agent
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import EndOfWork, StepCost
-from massmem.turn.stream import Checkpoint
+from massmem.turn.stream import Outbox
 from massmem.turn.tool_loop import AgentTools, Confirmations, excerpt, name_confirmation
 from tests.support.contexts import RequestKeeper, answer, find_orphans, vote
-from tests.support.turns import confirm_all, only
+from tests.support.turns import only
 
 SPEC = ToolSpec("mcp__t__read", "Read.", {"type": "object", "properties": {"n": {"type": "integer"}}})
 
@@ -126,32 +127,23 @@ async def test_last_request_names_the_tools_and_closes_them():
 async def test_tool_runs_once_its_call_is_stored_and_the_model_is_told_once_the_result_is():
     shelf = Shelf(["x"])
     agent, provider = await agent_with(shelf, {"answer": [read(0), "done"]})
-    items: list[Event | Checkpoint] = []
+    outbox = Outbox()
+    seen: list[Event] = []
 
-    async def run() -> None:
-        async for item in agent.answer("why?", 1, StepCost()):
-            if not isinstance(item, Presentation):
-                items.append(item)
+    async def act() -> None:
+        outbox.emit(await agent.answer("why?", 1, StepCost(), outbox))
 
-    async def wait_for(kind: type) -> Checkpoint:
-        """Wait for the checkpoint after an event of this kind, and for whatever comes in spite of it."""
-        async with asyncio.timeout(5):
-            while not (any(isinstance(item, kind) for item in items) and isinstance(items[-1], Checkpoint)):
-                await asyncio.sleep(0.005)
-        await asyncio.sleep(0.05)
-        checkpoint = items[-1]
-        assert isinstance(checkpoint, Checkpoint)
-        return checkpoint
-
-    task = asyncio.create_task(run())
-    call_stored = await wait_for(ToolCalled)
-    assert shelf.calls == []
-    call_stored.confirm()
-    result_stored = await wait_for(ToolReturned)
-    assert len(shelf.calls) == len(provider.requests) == 1
-    result_stored.confirm()
-    await task
-    assert isinstance(items[-1], AnswerSubmitted)
+    async with aclosing(outbox.run(act(), asyncio.Event())) as batches:
+        async for batch in batches:
+            seen += batch.events
+            await asyncio.sleep(0.05)  # whatever does not wait happens now
+            if not only(seen, ToolReturned):
+                assert shelf.calls == []
+            elif not only(seen, AnswerSubmitted):
+                assert len(shelf.calls) == len(provider.requests) == 1
+            batch.confirm()
+    kinds = [type(event) for event in seen if isinstance(event, ToolCalled | ToolReturned | AnswerSubmitted)]
+    assert kinds == [ToolCalled, ToolReturned, AnswerSubmitted]
 
 
 async def test_resumed_step_goes_on_with_the_calls_in_the_log():
@@ -302,7 +294,7 @@ async def test_new_text_is_no_standstill():
 async def test_a_limit_of_the_turn_or_its_user_leaves_one_request_for_the_answer(end: EndOfWork):
     agent, provider = await agent_with(Shelf(["x"] * 9), {"answer": [*(read(n, text="so far") for n in range(9))]})
     cost = StepCost(find_end=lambda _price, _tokens, _seconds: end if len(provider.requests) > 2 else None)
-    events = [event async for event in confirm_all(agent.answer("why?", 1, cost))]
+    events = await answer(agent, "why?", cost)
     assert events[-1].work_cut == (None if end == "answer_now" else end)
     assert "had to answer before its work was done" in only(events, Notice)[-1].message
     assert len(only(events, ToolCalled)) == 3
