@@ -140,7 +140,7 @@ async def worker_command(
     others = load_server_teams(setup.config, setup.home)
     with require_extra("server", "worker"):
         from massmem.server import metrics
-    from massmem.server.watchdog import end_in_time
+    from massmem.isolation import end_in_time
     from massmem.session.background import BackgroundWork, log
     from massmem.session.team import DEFAULT_TEAM, Team
 
@@ -184,8 +184,8 @@ async def mcp_command(
     setup = load_setup(config)
     with require_extra("mcp", "mcp"):
         import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from massmem.isolation import end_in_time
     from massmem.server.mcp.tools import LocalAccess, create_mcp_server
-    from massmem.server.watchdog import end_in_time
     from massmem.session.team import Team
 
     team = await Team.open(setup.config, home=setup.home)

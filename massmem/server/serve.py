@@ -7,10 +7,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from ctypes import c_double
 from functools import partial
 from multiprocessing import get_context
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,16 +19,13 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from massmem.core.errors import InputError, MassmemError
+from massmem.isolation import end_in_time
 from massmem.server.app import create_app
 from massmem.server.auth import Tokens
 from massmem.server.limits import LimitedConfig, LimitedConnection, Limits
 from massmem.server.metrics import SHARED_FOLDER, log_to_stderr
 from massmem.server.service import Settings
-from massmem.server.watchdog import end_in_time
 from massmem.session.background import check_workers
-
-if TYPE_CHECKING:
-    from multiprocessing.sharedctypes import Synchronized
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +134,7 @@ class _Worker(Process):
 
 
 class _BeatingServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, beat: "Synchronized[float]") -> None:
+    def __init__(self, config: uvicorn.Config, beat: c_double) -> None:
         super().__init__(config)
         self._beat = beat
 
@@ -150,6 +147,8 @@ class _Supervisor(Multiprocess):
     """Starts workers, replaces those that have died or are stuck, and ends all of them in time."""
 
     processes: list[_Worker]  # pyright: ignore[reportIncompatibleVariableOverride]
+    # They would start workers that nobody watches.
+    handle_hup = handle_ttin = handle_ttou = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], seconds: float) -> None:
         """seconds: until a worker that does not end is killed."""
@@ -173,41 +172,20 @@ class _Supervisor(Multiprocess):
             log.warning("a worker %s and was replaced", "was stuck" if is_alive else "has died")
             multiprocess.mark_process_dead(worker.pid)  # pyright: ignore[reportUnknownMemberType] - it has no annotations
 
-    def restart_all(self) -> None:
-        """Replace the workers one by one, each when its successor serves."""
-        for index, old in enumerate(self.processes):
-            worker = self._start_worker()
-            if not worker.wait_until_ready(_MAX_START, self.should_exit):
-                worker.kill()
-                log.error("a new worker does not start; the old ones go on")
-                return
-            self.processes[index] = worker
-            self._end([old])
-
-    def handle_ttin(self) -> None:
-        self.processes.append(self._start_worker())
-
-    def handle_ttou(self) -> None:
-        if len(self.processes) > 1:
-            self._end([self.processes.pop()])
-
-    def terminate_all(self) -> None:
-        self._end(self.processes)
-
     def _start_worker(self) -> _Worker:
         worker = _Worker(self.config, self.sockets)
         worker.start()
         return worker
 
-    def _end(self, workers: Sequence[_Worker]) -> None:
+    def join_all(self) -> None:
+        """Wait for the workers, which were told to end; kill those that do not."""
         until = time.monotonic() + self._seconds
-        for worker in workers:
-            worker.terminate()
-        for worker in workers:
+        for worker in self.processes:
             worker.process.join(max(0, until - time.monotonic()))
             if worker.process.is_alive():
                 log.warning("a worker does not end and is killed")
                 worker.process.kill()
+                worker.process.join()
 
 
 def _create_worker_app(settings: Settings) -> FastAPI:

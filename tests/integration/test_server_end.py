@@ -12,7 +12,7 @@ from tests.support.service import StartService, make_config, wait_until
 
 STUCK = """
 import asyncio, re, signal, sys
-from massmem.server.watchdog import end_in_time
+from massmem.isolation import end_in_time
 loop = asyncio.new_event_loop()
 stopping = asyncio.Event()
 loop.add_signal_handler(signal.SIGTERM, stopping.set)

@@ -58,7 +58,7 @@ def import_modules() -> Iterator[ModuleType]:
 
 def find_expressions() -> list[Expression]:
     """Return all expressions: those in the values of modules, and those written where they are applied."""
-    found: dict[tuple[Any, int], Expression] = {}
+    expressions: dict[tuple[Any, int], Expression] = {}
     ways: dict[tuple[str, str], set[str]] = {}
     modules = list(import_modules())
     for module in modules:
@@ -69,17 +69,19 @@ def find_expressions() -> list[Expression]:
                 # What begins with an underline is of this module; other modules use the rest, too.
                 ways.setdefault((module.__name__ if name.startswith("_") else "", name), set()).add(node.attr)
             for expression in _read_call(module, node):
-                found.setdefault((expression.pattern.pattern, expression.pattern.flags), expression)
+                expressions.setdefault((expression.pattern.pattern, expression.pattern.flags), expression)
     for module in modules:
         for name, value in vars(module).items():
             for pattern in _walk(value, 0):
                 key = (pattern.pattern, pattern.flags)
                 used = ways.get((module.__name__ if name.startswith("_") else "", name), ())
-                earlier = found.get(key)
+                earlier = expressions.get(key)
                 if earlier is None or not earlier.ways:
                     is_single = isinstance(value, re.Pattern)
-                    found[key] = Expression(f"{module.__name__}.{name}", pattern, frozenset(used if is_single else ()))
-    return list(found.values())
+                    expressions[key] = Expression(
+                        f"{module.__name__}.{name}", pattern, frozenset(used if is_single else ())
+                    )
+    return list(expressions.values())
 
 
 def _walk(value: object, depth: int) -> Iterator[re.Pattern[Any]]:
