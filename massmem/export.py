@@ -1,6 +1,5 @@
 """Writes a session as a file, a turn at a time, in one of several formats, with secrets removed."""
 
-import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
-from massmem.core.text import format_dollars
+from massmem.core.text import dump_json, format_dollars
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
 from massmem.core.voting import describe_share
 
@@ -274,10 +273,11 @@ class Json(Format):
     suffix, end = "json", "\n]}\n"
 
     def write_start(self, session: SessionRecord) -> str:
-        return f'{{"schema_version": {SCHEMA_VERSION}, "session": {_dump(session.model_dump(mode="json"))}, "turns": ['
+        about = dump_json(session.model_dump(mode="json"))
+        return f'{{"schema_version": {SCHEMA_VERSION}, "session": {about}, "turns": ['
 
     def write_turn(self, turn: TurnTranscript, first: bool, detailed: bool) -> str:
-        return ("" if first else ",") + "\n" + _dump(turn_to_dict(turn))
+        return ("" if first else ",") + "\n" + dump_json(turn_to_dict(turn))
 
 
 FORMATS: dict[str, Format] = {"json": Json(), "markdown": Markdown(), "text": Format(), "html": Html()}
@@ -348,10 +348,6 @@ def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, 
         "timestamp": message.created_at.isoformat(),
         "metadata": message.metadata,
     }
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def redact_turn(turn: TurnTranscript, params: Mapping[str, object] | None = None) -> TurnTranscript:

@@ -18,7 +18,6 @@ from massmem.config.home import expand_home, massmem_home
 from massmem.config.load import LoadedConfig
 from massmem.config.show import Setting, list_settings
 from massmem.config.yaml import format_path
-from massmem.core.text import make_printable
 from massmem.memory.opening import index_root
 from massmem.providers.weights import models_folder
 from massmem.render.text import format_columns
@@ -46,7 +45,7 @@ def validate_command(file: File = None, config: TeamFile = None, as_json: AsJson
     for warning in loaded.warnings:
         notify(warning)
     agents = ", ".join(f"{agent.id} ({agent.backend.label})" for agent in loaded.team.agents)
-    write_out(make_printable(f"{loaded.team.source}: valid; agents: {agents}") + "\n")
+    write_out(f"{loaded.team.source}: valid; agents: {agents}\n")
 
 
 @app.command("show")
@@ -65,7 +64,7 @@ def show_command(file: File = None, config: TeamFile = None, as_json: AsJson = F
     lines = list(_format_yaml(rows))
     width = min(max(len(text) for text, _ in lines), _MAX_WIDTH)
     with_origins = (f"{text:<{width}}  # {origin}" if origin else text for text, origin in lines)
-    write_out("".join(f"{make_printable(line)}\n" for line in with_origins))
+    write_out("".join(f"{line}\n" for line in with_origins))
 
 
 @app.command("schema")
@@ -124,7 +123,7 @@ def paths_command(config: Config = None, as_json: AsJson = False) -> None:
     if as_json:
         write_json(paths)
         return
-    write_out("".join(f"{line}\n" for line in format_columns([(n, make_printable(p)) for n, p in paths.items()])))
+    write_out("".join(f"{line}\n" for line in format_columns(list(paths.items()))))
 
 
 def _find_paths(setup: Setup) -> dict[str, str]:

@@ -36,7 +36,7 @@ from massmem.core.events import now
 from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.core.redact import redact, show_start
-from massmem.core.text import format_dollars, make_printable, one_line
+from massmem.core.text import format_dollars, one_line
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
@@ -682,4 +682,4 @@ def _format_result(result: CheckResult) -> str:
     lines = [f"{result.status:<8} {result.check:<12} {result.text}"]
     lines += [f"{'':<21} {detail}" for detail in result.details]
     lines += [f"{'':<21} -> {result.fix}"] if result.fix else []
-    return "".join(make_printable(line) + "\n" for line in lines)
+    return "".join(line + "\n" for line in lines)

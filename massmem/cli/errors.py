@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from massmem import __version__
+from massmem.cli.streams import notify, write_err
 from massmem.config.home import make_file, make_folder, massmem_home
 from massmem.core.errors import MachineError, MassmemError
 from massmem.core.redact import mask, redact
@@ -56,11 +57,9 @@ def to_machine_error(error: Exception) -> MachineError | None:
 
 def show_error(error: MassmemError) -> None:
     """Write the error and its hint to stderr."""
-    hint = make_printable(redact(error.hint)).splitlines()
-    lines = [f"massmem: {make_printable(redact(error.message))}", *(f"  {line}" for line in hint)]
     with contextlib.suppress(OSError):  # the exit code reports the error when stderr is closed
-        sys.stderr.write("\n".join(lines) + "\n")
-        sys.stderr.flush()
+        notify(redact(error.message))
+        write_err(*redact(error.hint).splitlines(), indent="  ")
 
 
 def report_bug(error: Exception, arguments: Sequence[str]) -> int:
@@ -123,7 +122,7 @@ class _RedactingFormatter(logging.Formatter):
         self._read_params = read_params
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact(mask(super().format(record), self._read_params()))
+        return make_printable(redact(mask(super().format(record), self._read_params())))
 
 
 def start_logging(

@@ -24,7 +24,6 @@ from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path,
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import ChatMessage, ChatRequest
-from massmem.core.text import make_printable
 from massmem.memory.embedders import MULTILINGUAL
 from massmem.providers import Providers
 from massmem.providers.base import ask
@@ -243,10 +242,10 @@ def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prom
     choices = candidates.list_choices()
     if not choices:
         raise InputError("there is no key, no model server and no model on this machine", NOTHING_FOUND)
-    choice = choices[prompter.choose("Which models?", [make_printable(choice.label) for choice in choices])]
+    choice = choices[prompter.choose("Which models?", [choice.label for choice in choices])]
     backends = choice.backends
     if choice.models:
-        names = [make_printable(draft.model) for draft in choice.models]
+        names = [draft.model for draft in choice.models]
         backends = (choice.models[prompter.choose("Which model?", names)],)
     extractor = _choose_extractor(backends, prompter)
     is_own = path == default_config_path(home)
@@ -282,11 +281,11 @@ def _choose_multilingual() -> bool:
         return False
     if find_spec(MULTILINGUAL) is None:
         notify(
-            f"your locale is {make_printable(locale)}: to find memories in other words than they were said in, run "
+            f"your locale is {locale}: to find memories in other words than they were said in, run "
             "`pip install 'massmem[multilingual]'` (89 MB), then massmem init again"
         )
         return False
-    notify(f"memories are embedded by {MULTILINGUAL}, because your locale is {make_printable(locale)}")
+    notify(f"memories are embedded by {MULTILINGUAL}, because your locale is {locale}")
     return True
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from massmem.cli.streams import MB, notify, write_out
-from massmem.core.records import MessageRecord, RecordingCounts
+from massmem.core.records import Everybody, MessageRecord, Owner, RecordingCounts
 from massmem.core.text import make_printable, one_line
 from massmem.memory.ledger import Chain
 from massmem.memory.origins import AGENT
@@ -146,18 +146,18 @@ def print_memory(details: MemoryDetails) -> None:
     memory = details.memory
     where = f"{memory.session_id} turn {memory.turn}" if memory.turn else f"{memory.session_id}, a note"
     about = [memory.kind, memory.agent_id, _format_moment(memory.created_at), where, *_list_notes(memory)]
-    write_out(f"{memory.short_id}  {make_printable(', '.join(dict.fromkeys(about)))}\n{_indent(memory.text)}\n")
+    write_out(f"{memory.short_id}  {', '.join(dict.fromkeys(about))}\n{_indent(memory.text)}\n")
     if details.changes:
         write_out("\nChanges:\n")
     for change in details.changes:
         verb = {"edit": "edited", "pin": "pinned", "unpin": "no longer pinned"}[change.action]
-        write_out(f"  {verb} by {make_printable(change.by)}, {_format_moment(change.created_at)}")
+        write_out(f"  {verb} by {change.by}, {_format_moment(change.created_at)}")
         write_out(f"; before:\n{_indent(change.old, 4)}\n" if change.action == "edit" else "\n")
     write_out("\nFrom:\n")
     for message in details.messages:
         moment = _format_moment(message.created_at)
         head = f"{message.agent_id or USER}, {message.session_id} turn {message.turn}, {moment}"
-        write_out(f"  {make_printable(head)}\n{_indent(message.content, 4)}\n")
+        write_out(f"  {head}\n{_indent(message.content, 4)}\n")
     if not details.messages:
         write_out("  messages that are no longer in the store\n")
 
@@ -196,14 +196,14 @@ def print_history(chains: Sequence[Chain]) -> None:
     """Write each topic with its values, the earliest first."""
     for chain in chains:
         claim = chain.entries[-1].claim
-        write_out(f"{make_printable(f'{claim.subject}: {claim.attribute}')}\n")
+        write_out(f"{claim.subject}: {claim.attribute}\n")
         for entry in chain.entries:
             until = f"until {_format_day(entry.until)}" if entry.until else "holds"
             others = f"; {', '.join(entry.disputed_by)} otherwise" if entry.disputed_by else ""
             line = f"{one_line(entry.claim.value, 60)}  since {_format_day(entry.since)}, {until}"
             last = entry.memories[-1]
             origin = f"{', '.join(entry.authors)}{others}; {last.session_id} turn {last.turn}, memory {last.short_id}"
-            write_out(f"  {make_printable(f'{line}  ({origin})')}\n")
+            write_out(f"  {line}  ({origin})\n")
     if not chains:
         notify("no value is known of that")
 
@@ -223,17 +223,24 @@ def print_stats(stats: Stats) -> None:
     if queue.reason:
         write_out(f"           last failure: {one_line(queue.reason)}\n")
     size = "" if stats.size is None else f", {stats.size / MB:,.1f} MB"
-    write_out(f"location   {make_printable(stats.location)}{size}\n")
+    write_out(f"location   {stats.location}{size}\n")
     if stats.note:
         notify(stats.note)
     if stats.unavailable:
         notify(f"{stats.unavailable}: memories cannot be counted now")
 
 
-def print_findings(findings: Findings) -> None:
+def describe_reach(findings: Findings, owner: Owner | Everybody) -> str:
+    """Return whose data a forgetting changes, and how much of it."""
+    whose = "everybody" if isinstance(owner, Everybody) else owner.user_id or "this machine's user"
+    sessions, files = pluralize(len(findings.sessions), "session"), pluralize(findings.files, "file")
+    memories = count_memories(len(findings.memories))
+    return f"this goes from {sessions} of {make_printable(whose)}, {memories}, and {files} beside the store"
+
+
+def print_findings(findings: Findings, owner: Owner | Everybody) -> None:
     """Write what would be forgotten everywhere."""
-    sessions = pluralize(len(findings.sessions), "session")
-    notify(f"this goes from {sessions}, and {count_memories(len(findings.memories))}:")
+    notify(f"{describe_reach(findings, owner)}:")
     for sentence in findings.sentences[:_MAX_LISTED]:
         write_out(f"  {one_line(sentence, _EXCERPT)}\n")
     if len(findings.sentences) > _MAX_LISTED:
@@ -244,7 +251,7 @@ def choose_near(near: Sequence[Near]) -> list[Near]:
     """Ask which of the near paraphrases go, too."""
     notify("this may say the same in other words:")
     for number, one in enumerate(near, 1):
-        place = make_printable(f"{_name_memory(one)}, {one.session_id} turn {one.turn}, {one.agent_id}")
+        place = f"{_name_memory(one)}, {one.session_id} turn {one.turn}, {one.agent_id}"
         write_out(f"  {number}. {place}\n     {one_line(one.text, _EXCERPT)}\n")
     while True:
         reply = typer.prompt("Which of them, too? (numbers, all, or none)", default="none", err=True).strip().lower()
@@ -277,6 +284,7 @@ def print_receipt(receipt: Receipt) -> None:
             notify(f"it is still in {path}")
         if not checks.bytes_erased:
             notify("parts of it may remain in the free space of the database, which is very large or read by a process")
+            notify("the next forgetting or deletion removes them")
     for near in receipt.near:
         notify(f"left, it may say the same in other words: {near.session_id} turn {near.turn}, {_name_memory(near)}")
     if ids := [shorten_id(near.memory_id) for near in receipt.near if near.memory_id]:

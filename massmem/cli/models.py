@@ -15,7 +15,6 @@ from massmem.cli.streams import MB, notify, show_progress, write_json, write_out
 from massmem.config.home import make_home, massmem_home
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
 from massmem.core.errors import ConfigError, DownloadError, InputError, MassmemError, ProviderError
-from massmem.core.text import make_printable
 from massmem.providers.discovery import find_local_servers
 from massmem.providers.downloads import ask_hub_for_hash, fetch_weights, list_sources
 from massmem.providers.learnt import LearntModels
@@ -242,7 +241,7 @@ def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_Server]) ->
         write_out(f"{row['name']:<28} {size:>9}  {row['memory']:>4.1f} GB memory  {row['state']}{path}\n")
     for server in servers:
         if not server.problem:
-            write_out(make_printable(f"\n{server.type}, {without_password(server.base_url)}\n"))
+            write_out(f"\n{server.type}, {without_password(server.base_url)}\n")
         width = max((len(model.name) for model in server.models), default=0)
         for model in server.models:
             window = f"{model.window:,} tokens" if model.window else "-"
@@ -251,9 +250,9 @@ def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_Server]) ->
             dollars = f"${price['input']:g} in, ${price['output']:g} out" if price else ""
             abilities = ", ".join(name for name, value in model.abilities.items() if value)
             line = f"{mark} {model.name:<{width}}  {window:>16}  {dollars:<22} {abilities}"
-            write_out(make_printable(f"{line.rstrip()}\n"))
+            write_out(f"{line.rstrip()}\n")
         for model, lines in server.refusals.items():
-            write_out(make_printable("".join(f"  {model} {line}\n" for line in lines)))
+            write_out("".join(f"  {model} {line}\n" for line in lines))
     if any(server.used for server in servers):
         notify("*: used by the team; dollars are for a million tokens")
 

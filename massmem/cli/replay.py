@@ -16,7 +16,7 @@ from massmem.core.errors import InputError
 from massmem.core.events import AgentFailed, AnswerSubmitted, BallotCast, Event
 from massmem.core.ids import check_session_name
 from massmem.core.outcome import TurnOutcome
-from massmem.core.text import make_printable, one_line
+from massmem.core.text import one_line
 from massmem.render.text import format_columns
 from massmem.session.fork import ask_again
 from massmem.session.team import Team
@@ -136,7 +136,7 @@ def _describe_winner(events: Sequence[Event]) -> str:
     if winner is None:
         return "none"
     votes = winner.votes.get(winner.agent_id, 0)
-    return make_printable(f"{winner.agent_id} ({winner.by}, {votes} of {sum(winner.votes.values())} votes)")
+    return f"{winner.agent_id} ({winner.by}, {votes} of {sum(winner.votes.values())} votes)"
 
 
 def _conclude(original: Sequence[Event], replay: Sequence[Event], changes: Sequence[str]) -> list[str]:
@@ -147,7 +147,7 @@ def _conclude(original: Sequence[Event], replay: Sequence[Event], changes: Seque
         return [f"The winner changed: {old} in the original, {new} in the replay.", *chance]
     if outcomes[0].answer == outcomes[1].answer:
         return [f"The winner stays {old}, with the same answer."]
-    answer = make_printable(one_line(outcomes[1].answer or "(none)", 400))
+    answer = one_line(outcomes[1].answer or "(none)", 400)
     return [
         f"The winner stays {old}; the final answer is another one:",
         textwrap.indent(textwrap.fill(answer, 110), "  "),

@@ -25,7 +25,6 @@ from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnIn
 from massmem.core.ids import check_session_name
 from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.records import Owner
-from massmem.core.text import make_printable
 from massmem.render.text import describe_limit, pluralize
 from massmem.render.turn_view import TurnView, turn_to_dict
 from massmem.session.session import Session
@@ -290,4 +289,4 @@ def _explain_loss(invocation: Invocation, view: TurnView) -> None:
 def report_failure(end: TurnFailed, *more: str) -> None:
     """Write why a turn failed, what to do, and further lines to stderr."""
     notify(end.message)
-    write_err(*([make_printable(end.hint)] if end.hint else []), *more, indent="  ")
+    write_err(*([end.hint] if end.hint else []), *more, indent="  ")

@@ -26,8 +26,9 @@ from massmem.cli.access import ensure_secret
 from massmem.cli.errors import log_to_stderr
 from massmem.cli.options import Config
 from massmem.cli.setup import load_server_teams, load_setup, require_extra
-from massmem.cli.streams import discard_output, notify, write_out
+from massmem.cli.streams import discard_output, notify, open_output, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
+from massmem.config.home import make_home
 
 if TYPE_CHECKING:
     from massmem.server.service import Settings
@@ -100,10 +101,13 @@ def ui_command(
 
     Only this machine can open the page, with an address that is printed and works once. Ctrl-C ends it.
     """
+    log_to_stderr(logging.WARNING)
     settings, _ = load_service("ui", config, host=_LOCALHOST, port=port, workers=1, grace=_PAGE_GRACE)
     from massmem.server.serve import serve_page
 
     token = secrets.token_urlsafe(32)
+    make_home(settings.home)
+    entrance = settings.home / f"open-{secrets.token_hex(4)}.html"
 
     def announce(chosen_port: int) -> None:
         # Browsers send nothing after the # to anybody; the page reads it there.
@@ -111,9 +115,25 @@ def ui_command(
         write_out(f"{url}\n")
         notify("the address works once, on this machine; Ctrl-C ends it")
         if browser and _has_screen():
-            Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+            # All users of this machine can read the arguments of a browser, but not this file.
+            with open_output(entrance) as write:
+                write(_ENTRANCE.format(url=url))
+            Thread(target=webbrowser.open, args=(entrance.as_uri(),), daemon=True).start()
 
-    serve_page(replace(settings, page_token=token), announce)
+    try:
+        serve_page(replace(settings, page_token=token, page_file=entrance), announce)
+    finally:
+        entrance.unlink(missing_ok=True)
+
+
+_ENTRANCE = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>massmem</title>
+<p><a href="{url}">Open massmem</a></p>
+"""
 
 
 def _has_screen() -> bool:

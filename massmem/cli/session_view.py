@@ -14,7 +14,6 @@ from rich.cells import cell_len
 from massmem.cli.options import format_time
 from massmem.core.calls import shorten_tool_name
 from massmem.core.events import BallotCast, Event
-from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord
 from massmem.core.text import cut_excerpt, format_dollars, make_printable, match_any, one_line
 from massmem.core.transcript import TurnTranscript, parse_ballot
@@ -103,7 +102,7 @@ def format_insights(insights: dict[str, Any]) -> str:
         ("turns", f"{insights['turns']:,} ({states})" if states else "0"),
         ("messages", f"{insights['message_count']:,} in the log, {insights['user_messages']:,} from you"),
         ("time", f"{format_duration(insights['duration'])} from first to last message, {answers}"),
-        ("topics", ", ".join(map(make_printable, insights["topics"]))),
+        ("topics", ", ".join(insights["topics"])),
         ("agreement", "" if confidence is None else f"{format_percent(confidence)} on average{escalated}"),
         ("tools", _format_tools(insights["tools"])),
         ("sequences", _format_sequences(insights["tool_sequences"])),
@@ -120,7 +119,7 @@ def format_stats(stats: dict[str, Any]) -> str:
         ("sessions", f"{stats['total_sessions']:,}{f' ({states})' if states else ''}"),
         ("messages", f"{stats['total_messages']:,}, {stats['avg_messages_per_session']:,.1f} per session"),
         ("recording", f"{queue['pending']:,} pending, {queue['done']:,} done, {queue['failed']:,} failed"),
-        ("store", f"{store['kind']}{'' if store['durable'] else ', not durable'}, {make_printable(store['url'])}"),
+        ("store", f"{store['kind']}{'' if store['durable'] else ', not durable'}, {store['url']}"),
     )
 
 
@@ -139,18 +138,18 @@ def _list_event(number: int, event: Event) -> tuple[str, ...]:
     text = next((text for text in texts if text and isinstance(text, str)), "")
     vote = f"for {event.choice}: " if isinstance(event, BallotCast) else ""
     agent = values.get("agent_id") or values.get("winner") or ""
-    return str(number), event.type, str(values.get("round", "")), make_printable(agent), vote + one_line(text, 80)
+    return str(number), event.type, str(values.get("round", "")), agent, vote + one_line(text, 80)
 
 
 def _format_with_head(rows: Sequence[Sequence[str]]) -> str:
     """Return a line per row, cut to the width of the terminal. rows: the first one is the heading."""
     head, *lines = format_columns(rows, _terminal_width() if _on_terminal() else None)
-    return "".join(f"{line}\n" for line in (_style(head, _BOLD), *lines))
+    return "".join(f"{line}\n" for line in (_style(head, _BOLD), *map(make_printable, lines)))
 
 
 def _format_rows(*rows: tuple[str, str]) -> str:
     """Return a line per name and value, without the empty values."""
-    return "".join(f"{_style(f'{name:<10}', _DIM)}  {value}\n" for name, value in rows if value)
+    return "".join(f"{_style(f'{name:<10}', _DIM)}  {make_printable(value)}\n" for name, value in rows if value)
 
 
 def _format_steps(turn: TurnTranscript) -> list[str]:
@@ -172,8 +171,7 @@ def _format_steps(turn: TurnTranscript) -> list[str]:
 
 
 def _format_speech(speaker: str, text: str) -> str:
-    shown = make_printable(text) if _on_terminal() else clean_text(text)
-    lines = "\n".join(map(_indent, shown.splitlines()))
+    lines = "\n".join(map(_indent, make_printable(text).splitlines()))
     return f"{_style(one_line(speaker) + ':', _BOLD)}\n{lines}\n"
 
 
@@ -236,6 +234,7 @@ def _format_agents(agents: dict[str, dict[str, Any]]) -> str:
 
 
 def _style(text: str, code: str) -> str:
+    text = make_printable(text)
     return f"\x1b[{code}m{text}\x1b[0m" if _on_terminal() and "NO_COLOR" not in os.environ else text
 
 

@@ -97,7 +97,7 @@ async def list_command(
         write_json({"sessions": rows, **counts})
         return
     if page.sessions:
-        write_out(view.format_table(page.sessions))
+        write_out(view.format_table(page.sessions), styled=True)
     else:
         is_filtered = page.counts.sessions or criteria != everything
         notify("no session matches" if is_filtered else "there is no session yet")
@@ -129,16 +129,16 @@ async def show_command(
             if as_json:
                 write_json([{"seq": number, **event.model_dump(mode="json")} for number, event in shown])
             else:
-                write_out(view.format_events(shown))
+                write_out(view.format_events(shown), styled=True)
             return
         only = None if turn is None else await read_turn_transcript(store, session.session_id, turn)
         async with aclosing(_read_turns(store, session, only)) as turns:
             if as_json:
                 write_json(_session_to_dict(session) | {"turns": [turn_to_dict(t) async for t in turns]})
                 return
-            write_out(view.format_heading(session))
+            write_out(view.format_heading(session), styled=True)
             async for transcript in turns:
-                write_out(view.format_turn(transcript, detailed=detailed))
+                write_out(view.format_turn(transcript, detailed=detailed), styled=True)
 
 
 async def _read_turns(
@@ -181,7 +181,7 @@ async def search_command(
     if as_json:
         write_json({"query": query, "messages": [_hit_to_dict(hit) for hit in hits]})
     elif hits:
-        write_out(view.format_hits(hits, query))
+        write_out(view.format_hits(hits, query), styled=True)
     else:
         notify("no message has any of these words")
 
@@ -286,7 +286,7 @@ def cleanup_command(
         if as_json:
             write_json({"would_delete" if dry_run else "sessions": [session.session_id for session in sessions]})
         elif unused:
-            write_out(view.format_table(unused))
+            write_out(view.format_table(unused), styled=True)
         notify(f"{pluralize(len(unused), 'session')} not used for {older_than}; nothing was deleted")
         return 0
     if not (yes or _confirm_deletion(sessions)):
@@ -414,7 +414,7 @@ async def insights_command(
     if as_json:
         write_json(figures)
     else:
-        write_out(view.format_insights(figures))
+        write_out(view.format_insights(figures), styled=True)
 
 
 @app.command("stats")
@@ -426,7 +426,7 @@ async def stats_command(
     if as_json:
         write_json(stats)
     else:
-        write_out(view.format_stats(stats))
+        write_out(view.format_stats(stats), styled=True)
 
 
 async def _collect_stats(setup: Setup) -> dict[str, Any]:

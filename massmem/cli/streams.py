@@ -2,7 +2,6 @@
 
 import errno
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -12,7 +11,7 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 from massmem.core.errors import InputError, MassmemError
-from massmem.core.text import make_printable
+from massmem.core.text import dump_json, make_printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -58,10 +57,13 @@ def prepare_streams() -> None:
         )
 
 
-def write_out(text: str) -> None:
-    """Write to standard output and flush. Raises OutputError, BrokenPipeError."""
+def write_out(text: str, *, styled: bool = False) -> None:
+    """Write to standard output and flush, without anything that a terminal would obey: a pipe may end in one.
+
+    styled: on a terminal, the text is written as it is, with styles of our own. Raises OutputError, BrokenPipeError.
+    """
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(text if styled and sys.stdout.isatty() else make_printable(text))
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -72,18 +74,18 @@ def write_out(text: str) -> None:
 
 def write_json(value: Any, indent: int | None = None) -> None:
     """Write a JSON value to standard output, on one line without `indent`. Raises as `write_out`."""
-    write_out(json.dumps(value, ensure_ascii=False, indent=indent, default=str) + "\n")
+    write_out(dump_json(value, indent) + "\n")
 
 
 def write_err(*lines: str, indent: str = "") -> None:
-    """Write lines to standard error."""
-    sys.stderr.write("".join(f"{indent}{line}".rstrip() + "\n" for line in lines))
+    """Write lines to standard error, without anything that a terminal would obey."""
+    sys.stderr.write(make_printable("".join(f"{indent}{line}".rstrip() + "\n" for line in lines)))
     sys.stderr.flush()
 
 
 def notify(message: str) -> None:
     """Write `massmem: MESSAGE` to standard error."""
-    write_err(f"massmem: {make_printable(message)}")
+    write_err(f"massmem: {message}")
 
 
 def choose_option(question: str, options: Sequence[str]) -> int:
@@ -91,12 +93,12 @@ def choose_option(question: str, options: Sequence[str]) -> int:
     import typer
 
     for number, option in enumerate(options, start=1):
-        typer.echo(f"  {number}  {option}", err=True)
+        write_err(f"  {number}  {option}")
     while True:
         answer: str = typer.prompt(question, default="1", err=True)
         if answer.strip().isdecimal() and 1 <= int(answer) <= len(options):
             return int(answer) - 1
-        typer.echo(f"a number from 1 to {len(options)}", err=True)
+        write_err(f"a number from 1 to {len(options)}")
 
 
 def discard_output() -> None:

@@ -28,7 +28,7 @@ from massmem.core.events import (
     TurnStarted,
 )
 from massmem.core.messages import clean_text
-from massmem.core.text import make_printable, one_line
+from massmem.core.text import one_line
 from massmem.render import Renderer
 from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer
 from massmem.render.turn_view import TurnView
@@ -131,7 +131,7 @@ class AnswerWriter(Renderer):
                 text, self._blanks = text[:end], text[end:]
                 self.written += text
                 self.is_line_open = self._on_terminal and bool(self.written)
-                write_out(make_printable(text) if self._on_terminal else text)
+                write_out(text)
             case AgentRetrying() if self.written:
                 self.end_line()
                 write_out("" if self._on_terminal else "\n")  # the agent begins anew
@@ -200,7 +200,7 @@ def _control_terminal(renderer: "LiveRenderer") -> Generator[None]:
 
 
 def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
-    """Write the answer to stdout: unchanged to a pipe, as laid-out Markdown or printable text to a terminal.
+    """Write the answer to stdout: as laid-out Markdown to a terminal with cursor control, else as it is.
 
     written: what an `AnswerWriter` has written of it.
     """
@@ -210,16 +210,16 @@ def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
         write_out(("\n" if written and not has_begun else "") + text[len(written) * has_begun :] + "\n")
         return
     if has_begun:
-        write_out(make_printable(text[len(written) :]) + ("\n" if len(text) > len(written) else ""))
+        write_out(text[len(written) :] + ("\n" if len(text) > len(written) else ""))
         return
     if not quiet:
         write_err("")
     if has_cursor():
         from massmem.render.live import render_markdown
 
-        write_out(render_markdown(answer, sys.stdout))
+        write_out(render_markdown(answer, sys.stdout), styled=True)
     else:
-        write_out(make_printable(answer).rstrip("\n") + "\n")
+        write_out(f"{text}\n")
     if not quiet:
         write_err("")
 
@@ -232,15 +232,15 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
     agreement, dissent = view.outcome.agreement, view.dissent
     if show == "answer":
         if dissent is not None and (dissent.others or len(view.votes) > 1):
-            write_err(make_printable(dissent.summarize(agreement, view.name)))
+            write_err(dissent.summarize(agreement, view.name))
             write_err(*([others] if others and dissent.uncompared else []))
         return
     if agreement:
-        write_err(make_printable(agreement))
+        write_err(agreement)
     if dissent is not None:
         for position in (*(dissent.agreed if show == "all" else ()), *dissent.others):
             write_err("", f"{view.name(position.agent_id)}:")
-            write_err(*make_printable(position.answer or "(no answer)").splitlines(), indent="  ")
+            write_err(*(position.answer or "(no answer)").splitlines(), indent="  ")
             if position.choice:
                 own = position.choice == position.agent_id
                 chosen = "its own answer" if own else f"the answer of {view.name(position.choice)}"
@@ -268,9 +268,9 @@ def _report_earlier_turn(view: TurnView) -> None:
     question = f" {one_line(view.outcome.question, 80)!r}" if view.outcome.question else ""
     match view.outcome.end:
         case TurnCompleted(answer=answer):
-            write_err(f"answer to the earlier question{question}:", make_printable(answer), "")
+            write_err(f"answer to the earlier question{question}:", answer, "")
         case TurnFailed(message=message):
-            write_err(f"the earlier question{question} failed again: {make_printable(message)}")
+            write_err(f"the earlier question{question} failed again: {message}")
         case TurnAbandoned(why=why):
             write_err(f"the earlier question{question} has no answer. {ABANDONED[why]}")
         case _:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 
 from massmem.core.errors import InputError
 from massmem.core.params import ParamSpec, ParamType
+from massmem.core.patterns import PatternError, compile_pattern
 from massmem.core.redact import redact_values
 from massmem.core.text import one_line, trim_value
 
@@ -365,7 +366,7 @@ class ParamConfig(Section):
     type: ParamType = "string"
     """Type of the value; a date is stored as YYYY-MM-DD."""
     pattern: str | None = Field(default=None, max_length=500)
-    """Regular expression that the whole value must match; only for type string."""
+    """Regular expression that the whole value must match, without look-around; only for type string."""
     values: tuple[str, ...] = Field(default=(), max_length=1000)
     """The only allowed values; upper and lower case do not matter."""
     examples: tuple[str, ...] = Field(default=(), max_length=20)
@@ -380,9 +381,9 @@ class ParamConfig(Section):
         if self.type != "string":
             raise ValueError(f"a pattern is for type string; a value of type {self.type} has its own form")
         try:
-            pattern = re.compile(self.pattern)
-        except re.error as e:
-            raise ValueError(f"the pattern is no regular expression: {e}") from e
+            pattern = compile_pattern(self.pattern)
+        except PatternError as e:
+            raise ValueError(f"the pattern cannot be used: {e}") from e
         if wrong := next((text for text in (*self.values, *self.examples) if not pattern.fullmatch(text)), None):
             raise ValueError(f"{wrong[:60]!r} does not match the pattern")
         return self
@@ -538,6 +539,9 @@ class ServerConfig(Section):
     """How tokens are checked."""
     cors: CorsConfig = CorsConfig()
     """Pages of other origins."""
+    hosts: tuple[str, ...] = Field(default=(), max_length=100)
+    """Names (HOST or HOST:PORT) under which browsers reach the page, as behind a proxy; addresses, localhost and the
+    name of this machine are always known."""
     limits: LimitsConfig = LimitsConfig()
     """Limits for one user and for all."""
     teams: dict[str, str] = Field(default_factory=dict[str, str], max_length=100)

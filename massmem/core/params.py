@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal, assert_never
 
+from massmem.core.patterns import compile_pattern
+
 Value = str | int | float | bool
 ParamType = Literal["string", "integer", "number", "boolean", "date", "email"]
 
@@ -71,7 +73,7 @@ def parse_value(spec: ParamSpec, raw: object) -> Value | None:
     if isinstance(raw, str):
         raw = raw.strip()
     value = _convert(spec.type, raw)
-    if isinstance(value, str) and spec.pattern is not None and not re.fullmatch(spec.pattern, value):
+    if isinstance(value, str) and spec.pattern is not None and not compile_pattern(spec.pattern).fullmatch(value):
         return None
     if value is None or not spec.values:
         return value
@@ -204,10 +206,10 @@ def _find_allowed(values: Iterable[str], text: str) -> Iterator[str]:
 
 def _find_matches(pattern: str, text: str) -> Iterator[str]:
     """Yield the matches that are whole words: NO-12345-6 has neither O-12345 nor 12345."""
-    for match in re.finditer(pattern, text):
-        joined = _ENDS_JOINED.search(text[: match.start()][-2:]) or _STARTS_JOINED.match(text[match.end() :][:2])
-        if match.group() and not joined:
-            yield match.group()
+    for start, end in compile_pattern(pattern).find_all(text):
+        joined = _ENDS_JOINED.search(text[:start][-2:]) or _STARTS_JOINED.match(text[end:][:2])
+        if start < end and not joined:
+            yield text[start:end]
 
 
 def _split_words(text: str) -> list[str]:

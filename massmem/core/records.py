@@ -329,6 +329,28 @@ class ApiKey(BaseModel):
     """None: it is valid until it is revoked."""
 
 
+class PageSession(BaseModel):
+    """What is stored of a browser in which a user has entered with a key or a token.
+
+    It holds neither of them: only what tells whether they still count.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    cookie_hash: str = Field(repr=False)
+    """SHA-256 of the cookie, in hex."""
+    sub: str
+    scope: str = ""
+    key_hash: str = Field(default="", repr=False)
+    """Of the API key; "": it was a token."""
+    token_id: str = ""
+    """The token's `jti`."""
+    signed_with: str = ""
+    """A mark of the secret or public key that the token was checked with."""
+    used_at: datetime
+    """Of the last request, to a few minutes."""
+    expires_at: datetime
+
+
 def make_api_key(
     sub: str, now: datetime, *, name: str = "", scope: str = "", expires_at: datetime | None = None
 ) -> tuple[str, ApiKey]:

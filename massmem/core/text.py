@@ -3,11 +3,13 @@
 Markup is found however it is disguised: other alphabets, wide or invisible characters.
 """
 
+import json
 import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, erase
@@ -17,6 +19,7 @@ _SEQUENCE = re.compile(
 _EXCERPT = 160
 _INVISIBLE = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_NOT_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def make_printable(text: str) -> str:
@@ -29,6 +32,16 @@ def make_printable(text: str) -> str:
         return text
     text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
     return _CONTROL.sub(_symbol, _INVISIBLE.sub("", text))
+
+
+def dump_json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, on one line without `indent`, in which no terminal finds anything to obey."""
+    return escape_json(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
+
+
+def escape_json(text: str) -> str:
+    """Return JSON with escapes for what JSON allows in texts, and a terminal obeys."""
+    return _NOT_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def trim_value(text: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Literal, cast, get_args
 
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
+from massmem.core.patterns import PatternError, compile_pattern
 from massmem.core.short_answers import normalise, read_choice, read_number
 from massmem.core.voting import build_label
 from massmem.tools.answer_schema import FormError, check_schema, read_value
@@ -243,9 +244,9 @@ def _check_schema(value: object, where: str) -> Mapping[str, Any]:
 def _check_patterns(patterns: Iterable[str], where: str) -> None:
     for pattern in patterns:
         try:
-            re.compile(pattern)
-        except re.error as e:
-            raise InputError(f"{where}: {pattern[:60]!r} is no regular expression: {e}") from e
+            compile_pattern(pattern)
+        except PatternError as e:
+            raise InputError(f"{where}: the pattern {pattern[:60]!r} cannot be used: {e}") from e
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +266,8 @@ def score(item: Item, text: str) -> Score:
             hits = [answer for answer in map(normalise, item.expected) if f" {answer} " in plain]
             return Score(bool(hits), hits[0] if hits else plain.strip())
         case "regex":
-            hits = [match[0] for pattern in item.expected if (match := re.search(pattern, text.strip())) is not None]
+            matches = (compile_pattern(pattern).search(text.strip()) for pattern in item.expected)
+            hits = [match for match in matches if match is not None]
             return Score(bool(hits), hits[0] if hits else normalise(text))
         case "schema":
             try:

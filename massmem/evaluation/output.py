@@ -1,12 +1,11 @@
 """An evaluation for people, as plain text or one HTML file with its plots, and its answers for programs, as JSON."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from math import log10
 
 from massmem.core.evaluation import Bin, Council, EvaluatedTeam, EvaluationReport, Share, TeamComparison
-from massmem.core.text import make_printable
+from massmem.core.text import dump_json
 from massmem.evaluation.evaluate import Evaluation
 from massmem.evaluation.items import score
 
@@ -39,7 +38,7 @@ def list_answers(evaluation: Evaluation) -> Iterator[str]:
                 "expected": list(item.expected),
                 **result.model_dump(mode="json", exclude={"kind", "team", "item"}),
             }
-            yield json.dumps(row, ensure_ascii=False) + "\n"
+            yield dump_json(row) + "\n"
 
 
 def format_text(report: EvaluationReport) -> str:
@@ -48,7 +47,7 @@ def format_text(report: EvaluationReport) -> str:
     for team in report.teams:
         if team.council is not None:
             parts.append("\n".join((_name_council(team), *_align(_list_council(team.council)))))
-    return make_printable("\n\n".join(parts)) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def format_html(report: EvaluationReport, title: str) -> str:

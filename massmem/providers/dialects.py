@@ -283,6 +283,8 @@ class _Tidier:
         numbers, texts = (_NUMBERS, ()) if self.narrow else (_NUMBERS + _MORE_NUMBERS, _MORE_TEXTS)
         written = {name: fields[name] for name in texts if isinstance(fields.get(name), str)}
         written |= {name: value for name in numbers if type(value := fields.get(name)) in (int, float)}
+        if written.get("multipleOf", 1) <= 0:
+            del written["multipleOf"]
         if types:
             written["type"] = types[0] if len(types) == 1 else list(types)
         if not self.narrow:

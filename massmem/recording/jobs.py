@@ -118,7 +118,7 @@ async def mark_failed(
     counts.retried += not final
     outcome = "given up" if final else "tried again later"
     counts.problems.append(reason)
-    log.warning("%s of %s turn %d not recorded (%s): %s", row.kind, row.session_id, row.turn, outcome, reason)
+    log.warning("%s of %s turn %d not recorded (%s): %s", row.kind, row.session_id, row.turn, outcome, error)
 
 
 _NO_MODEL = "no llm that can extract is configured"
@@ -524,7 +524,7 @@ async def summarize_results(
                 known[message.id] = await summarize(message.content, settings.summary_model)
             except MassmemError as e:
                 reason = " ".join(redact(e.message).split())
-                log.warning("a large tool result was not summarised: %s", reason)
+                log.warning("a large tool result was not summarised: %s", e)
         problem = problem or (reason if message.id not in known else "")
         if message.id in known:
             text = f"[Summary of a result of {len(message.content):,} characters]\n{known[message.id]}"

@@ -38,7 +38,7 @@ from massmem.core.events import (
 )
 from massmem.core.messages import Usage
 from massmem.core.redact import redact_line
-from massmem.core.text import format_dollars, one_line
+from massmem.core.text import escape_json, format_dollars, make_printable, one_line
 from massmem.core.voting import NO_VOTE, describe_share
 from massmem.render import Renderer
 from massmem.render.turn_view import AgentEvent, AgentView, TurnView
@@ -257,7 +257,7 @@ class PlainRenderer(Renderer):
             return
         text = describe_event(event, self._view)
         if text is not None:
-            self._stream.write(f"{format_duration(self._view.seconds(event.at)):>6}  {text}\n")
+            self._stream.write(f"{format_duration(self._view.seconds(event.at)):>6}  {make_printable(text)}\n")
             self._stream.flush()
 
 
@@ -269,7 +269,7 @@ class JsonlRenderer(Renderer):
         self._write = write
 
     def feed(self, event: Event) -> None:
-        self._write(EVENT.dump_json(hide_private_fields(event)).decode() + "\n")
+        self._write(escape_json(EVENT.dump_json(hide_private_fields(event)).decode()) + "\n")
 
 
 def describe_event(event: Event, view: TurnView) -> str | None:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from massmem.core.errors import MassmemError
-from massmem.server.auth import Visitors
+from massmem.server.auth import PageToken
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
 from massmem.server.metrics import AccessLog
@@ -81,7 +81,8 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
     for routes in (chat, sessions, context, memories, reports, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
-    app.state.visitors = Visitors(settings.page_token)
+    app.state.page_token = PageToken(settings.page_token, settings.page_file)
+    app.state.server = settings.config.server
     if mcp is not None:
         app.router.routes.append(Route(mcp.path, mcp, methods=["POST"], include_in_schema=False))
     app.add_middleware(BodyLimit, limits=settings.config.server.limits)

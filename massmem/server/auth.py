@@ -1,17 +1,22 @@
 """Authentication: JSON Web Tokens (RFC 7519), API keys, and the cookie of the page.
 
-The browser of a user of the page sends a cookie instead of an Authorization header. That of a user of the service holds
-the key or token that they have given; that of this machine's user a random number, for which `massmem ui` gives a token
-that can be used once.
+The browser of a user of the page sends a cookie instead of an Authorization header: a random number. A user of the
+service gets it for a key or token, and the store has its hash; this machine's user for a token that `massmem ui` makes
+and that can be used once.
 """
 
 import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from ipaddress import ip_address
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import jwt
 from fastapi import Request, Response
@@ -19,11 +24,11 @@ from pydantic import SecretStr
 
 from massmem.config.home import expand_home
 from massmem.config.load import MIN_JWT_SECRET
-from massmem.config.models import JwtConfig
+from massmem.config.models import JwtConfig, ServerConfig
 from massmem.core.errors import InputError
 from massmem.core.events import now
-from massmem.core.records import MAX_SUBJECT_LENGTH, hash_api_key, is_api_key, is_subject
-from massmem.server.errors import RETRY_LATER, RetryLater, Unauthorized
+from massmem.core.records import MAX_SUBJECT_LENGTH, PageSession, hash_api_key, is_api_key, is_subject
+from massmem.server.errors import RETRY_LATER, Refused, RetryLater, Unauthorized
 from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
@@ -56,6 +61,8 @@ class User:
     """The token's subject, which owns the sessions that it creates; None: the user of this machine (`massmem ui`)."""
     scopes: frozenset[str] = frozenset()
     """What else the token allows: `admin`, `metrics`."""
+    credential: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
+    """Of the key or token: what a `PageSession` has of it."""
 
     @property
     def is_admin(self) -> bool:
@@ -81,7 +88,7 @@ class Tokens:
 
     def authenticate(self, headers: list[str]) -> User:
         """Return the user that the Authorization headers of a request name. Raise Unauthorized."""
-        claims = self._decode(_read_bearer_token(headers))
+        claims, signed_with = self._decode(_read_bearer_token(headers))
         now = time.time()
         exp, iat = claims["exp"], claims.get("iat", now)
         if not (_is_number(exp) and _is_number(iat)):
@@ -90,10 +97,25 @@ class Tokens:
             raise Unauthorized("the token lives too long")
         if not is_subject(claims["sub"]):
             raise Unauthorized("the token's subject is not valid")
-        if self._revoked is not None and claims.get("jti") in self._revoked.read():
+        token_id, scope = claims.get("jti", ""), claims.get("scope")
+        self._check_revocation(token_id)
+        expires_at = datetime.fromtimestamp(exp, UTC)
+        credential = {"token_id": token_id, "signed_with": signed_with, "expires_at": expires_at}
+        return User(claims["sub"], frozenset(scope.split() if isinstance(scope, str) else ()), credential)
+
+    def check(self, session: PageSession) -> None:
+        """Raise Unauthorized when the token that let a browser in counts no longer."""
+        if session.signed_with not in {_mark_key(kid, key) for kid, key in self._keys.items()}:
+            raise Unauthorized("the token's key is not known")
+        self._check_revocation(session.token_id)
+
+    @property
+    def _keys(self) -> Keys:
+        return self._secrets if self._public_keys is None else self._public_keys.read()
+
+    def _check_revocation(self, token_id: str) -> None:
+        if self._revoked is not None and token_id in self._revoked.read():
             raise Unauthorized("the token was revoked")
-        scope = claims.get("scope")
-        return User(claims["sub"], frozenset(scope.split() if isinstance(scope, str) else ()))
 
     def create(self, sub: str, seconds: int, scope: str = "") -> str:
         """Return a token for `sub` that lives for so many seconds.
@@ -123,18 +145,21 @@ class Tokens:
         headers = {"kid": kid} if kid is not None else None
         return jwt.encode(claims, self._secrets[kid], "HS256", headers=headers)
 
-    def _decode(self, token: str) -> Mapping[str, Any]:
+    def _decode(self, token: str) -> tuple[Mapping[str, Any], str]:
+        """Return the claims of a token, and a mark of the key that it was checked with."""
         config = self._config
-        keys = self._secrets if self._public_keys is None else self._public_keys.read()
         try:
-            return jwt.decode(
+            kid = jwt.get_unverified_header(token).get("kid")
+            key = _find_key(self._keys, kid)
+            claims = jwt.decode(
                 token,
-                _find_key(keys, jwt.get_unverified_header(token).get("kid")),
+                key,
                 algorithms=[config.algorithm],
                 audience=config.audience,
                 issuer=config.issuer,
                 options=self._options,
             )
+            return claims, _mark_key(kid, key)
         except jwt.ExpiredSignatureError as e:
             raise Unauthorized("the token has expired") from e
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as e:
@@ -154,14 +179,19 @@ async def authenticate(headers: list[str], tokens: Tokens, store: SessionStore) 
     text = _read_bearer_token(headers)
     if not is_api_key(text):
         return tokens.authenticate(headers)
-    key = await store.find_key(hash_api_key(text))
+    return await _find_key_user(hash_api_key(text), store)
+
+
+async def _find_key_user(key_hash: str, store: SessionStore) -> User:
+    key = await store.find_key(key_hash)
     if key is None and not store.info.durable:
         raise RetryLater(503, "keys cannot be checked now", RETRY_LATER)
     if key is None:
         raise Unauthorized("the key is not known, or was revoked")
     if key.expires_at is not None and key.expires_at <= now():
         raise Unauthorized("the key has expired")
-    return User(key.sub, frozenset(key.scope.split()))
+    credential = {"key_hash": key_hash, "expires_at": key.expires_at or datetime.max.replace(tzinfo=UTC)}
+    return User(key.sub, frozenset(key.scope.split()), credential)
 
 
 class ReloadingFile(Generic[T]):
@@ -219,6 +249,11 @@ def _find_key(keys: Keys, kid: object) -> Any:
     return keys[kid]
 
 
+def _mark_key(kid: str | None, key: Any) -> str:
+    data = key if isinstance(key, bytes) else repr(key.key.public_numbers()).encode()
+    return sha256(f"{kid}\0".encode() + data).hexdigest()[:16]
+
+
 def _is_number(value: object) -> bool:
     """A number in quotes is not a NumericDate (RFC 7519, section 2)."""
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -274,59 +309,135 @@ def _read_words(path: Path) -> frozenset[str]:
 
 
 _HEADER = "X-Massmem-Page"
-"""Only our own page can send it: a browser asks before it sends such a header to another origin, and we say no."""
+"""A browser asks before it sends such a header to another origin, and we say no."""
 
-MAX_COOKIE_LENGTH = 3_800
-"""Characters. Browsers ignore longer ones without a word."""
+_COOKIE = "massmem-"
 
-
-class Visitors:
-    """The browsers of this machine's user that have been let in. Only for a single process."""
-
-    def __init__(self, token: str = "") -> None:
-        """token: lets one browser in, once; "" for none."""
-        self._token = token
-        self._admitted: set[str] = set()
-
-    def exchange(self, token: str) -> str | None:
-        """Return a cookie for the token, which is used up then; None: it is not the token, or was used before."""
-        if not self._token or not secrets.compare_digest(self._token.encode(), token.encode()):
-            return None
-        self._token = ""
-        cookie = secrets.token_urlsafe(32)
-        self._admitted.add(cookie)
-        return cookie
-
-    def admits(self, cookie: str) -> bool:
-        return cookie in self._admitted
-
-    def dismiss(self, cookie: str) -> None:
-        """Admit the cookie no longer."""
-        self._admitted.discard(cookie)
+LIFETIME, IDLE = timedelta(days=7), timedelta(days=1)
+"""How long a browser stays in at most, and without a request."""
+_RENEW_AFTER = timedelta(minutes=5)
+"""Requests within it count as one use, so that not every request is a write."""
 
 
-def is_from_page(request: Request) -> bool:
-    """Return whether our own page sends the request, and no page of another origin."""
-    return _HEADER in request.headers
+class PageToken:
+    """Lets one browser of this machine's user in, once: see `massmem ui`."""
+
+    def __init__(self, text: str = "", file: Path | None = None) -> None:
+        """text: "" for none. file: holds it, and goes when it is used up."""
+        self.is_used = not text
+        self.user = User(None, credential={"signed_with": sha256(text.encode()).hexdigest()} if text else {})
+        self._file = file
+
+    def use(self, text: str) -> bool:
+        """Return whether this is the token, which is used up then."""
+        if self.is_used or not secrets.compare_digest(self.user.credential["signed_with"], _hash(text)):
+            return False
+        self.is_used = True
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+        return True
+
+    def admits(self, session: PageSession) -> bool:
+        """Return whether it has let this browser in: that of another `massmem ui` has not."""
+        return session.signed_with == self.user.credential.get("signed_with")
+
+
+async def open_page_session(user: User, store: SessionStore) -> str:
+    """Return a cookie that stands for the user for as long as the key or token does that they have come with."""
+    cookie, moment, scope = secrets.token_urlsafe(32), now(), " ".join(sorted(user.scopes))
+    latest = {"expires_at": min(user.credential.get("expires_at", moment + LIFETIME), moment + LIFETIME)}
+    fields = {"cookie_hash": _hash(cookie), "sub": user.sub or "", "scope": scope, "used_at": moment}
+    await store.add_page_session(PageSession(**fields, **{**user.credential, **latest}))
+    return cookie
+
+
+async def close_page_session(cookie: str, store: SessionStore) -> None:
+    await store.delete_page_session(_hash(cookie))
+
+
+async def authenticate_cookie(cookie: str, page_token: PageToken, tokens: Tokens, store: SessionStore) -> User:
+    """Return the user whose browser has this cookie. Its key or token is looked at every time.
+
+    Raises as `authenticate`.
+    """
+    session, moment = await store.find_page_session(_hash(cookie)), now()
+    if session is None and not store.info.durable:
+        raise RetryLater(503, "browsers cannot be recognised now", RETRY_LATER)
+    if session is None or moment >= session.expires_at or moment - session.used_at >= IDLE:
+        raise Unauthorized("come in again: the browser is not known, or was away for too long")
+    if page_token.admits(session):
+        user = page_token.user
+    elif session.key_hash:
+        user = await _find_key_user(session.key_hash, store)
+    else:
+        tokens.check(session)
+        user = User(session.sub, frozenset(session.scope.split()))
+    if moment - session.used_at > _RENEW_AFTER:
+        await store.renew_page_session(session.model_copy(update={"used_at": moment}))
+    return user
+
+
+def _hash(cookie: str) -> str:
+    return sha256(cookie.encode()).hexdigest()
+
+
+def check_page(request: Request) -> None:
+    """Raise Refused unless our own page sends the request, and by a name under which the service is known.
+
+    Every request that a cookie authorises passes here, and those that give or take a cookie.
+    """
+    server: ServerConfig = request.app.state.server
+    hosts = {known.lower() for known in server.hosts}
+    host = request.headers.get("host", "").lower()
+    name = _read_host(host)[0]
+    is_own = name in ("localhost", gethostname().lower(), server.host.lower()) or name.endswith(".localhost")
+    if not (is_own or _is_address(name) or {host, name} & hosts):
+        raise Refused(421, "the page is not served under this name; whoever runs the service adds it to server.hosts")
+    origins = {urlsplit(origin.lower()).netloc for origin in request.headers.getlist("origin")}
+    is_same_site = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
+    if _HEADER not in request.headers or not is_same_site or not origins <= {host, *hosts}:
+        raise Refused(403, "only the page of this service may do this")
 
 
 def read_cookie(request: Request) -> str | None:
-    """Return the cookie of the page, if the page sends the request."""
-    return request.cookies.get(_cookie_name(request)) if is_from_page(request) else None
+    """Return the cookie of the page; None: there is none. Raises as `check_page`."""
+    if not any(name.removeprefix("__Host-").startswith(_COOKIE) for name in request.cookies):
+        return None
+    check_page(request)
+    return request.cookies.get(_cookie_name(request))
 
 
 def set_cookie(request: Request, response: Response, value: str) -> None:
     """Let the browser send this cookie from now on, until it is closed; "" deletes it."""
-    response.set_cookie(
-        _cookie_name(request),
-        value,
-        max_age=None if value else 0,
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
+    is_secure = request.url.scheme == "https"
+    age = None if value else 0
+    name = _cookie_name(request)
+    response.set_cookie(name, value, max_age=age, path="/", httponly=True, samesite="strict", secure=is_secure)
 
 
 def _cookie_name(request: Request) -> str:
-    """Browsers send cookies to all ports of a host: each service has a name of its own."""
-    return f"massmem-{request.url.port or request.url.scheme}"
+    """Browsers send cookies to all ports of a host: each service has a name of its own.
+
+    With the prefix, a browser takes the cookie from this very host alone, and over HTTPS.
+    """
+    scheme = request.url.scheme
+    port = _read_host(request.headers.get("host", ""))[1]
+    return f"{'__Host-' if scheme == 'https' else ''}{_COOKIE}{port or scheme}"
+
+
+def _read_host(host: str) -> tuple[str, int | None]:
+    """Return name and port of a Host header, ("", None) when there are none."""
+    try:
+        address = urlsplit(f"//{host}")
+        return address.hostname or "", address.port
+    except ValueError:
+        return "", None
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is an IP address: no other site's name leads to it."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

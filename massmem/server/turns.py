@@ -62,9 +62,6 @@ _FOLLOW_TIMEOUT = 900.0
 
 _RETRY_AFTER_TIMEOUT = 30
 
-_MAX_REASON = 300
-"""Characters of the reason of a failure in the log: messages of providers may quote what they were sent."""
-
 _UNDER_WAY = ("running", "interrupted")
 _ENDING = "this process is about to end"
 _ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
@@ -453,15 +450,16 @@ class Turns:
 
 
 def _log_failure(event: Event) -> None:
-    """Log why an agent or a turn failed, for whoever runs the service; users are told only that it did."""
+    """Log why an agent or a turn failed, for whoever runs the service; users are told only that it did.
+
+    The messages of providers may quote what they were sent: the log has the kind of the error, and what to do.
+    """
     match event:
         case AgentFailed():
-            fields = {"agent": event.agent_id, "step": event.step, "error": event.error}
-            log.warning("an agent failed: %s", event.message[:_MAX_REASON], extra={"fields": fields})
+            fields = {"agent": event.agent_id, "step": event.step, "hint": event.hint}
+            log.warning("an agent failed: %s", event.error, extra={"fields": fields})
         case TurnFailed():
-            log.warning(
-                "a turn failed: %s", event.message[:_MAX_REASON], extra={"fields": {"exit_code": event.exit_code}}
-            )
+            log.warning("a turn failed", extra={"fields": {"exit_code": event.exit_code}})
         case _:
             pass
 

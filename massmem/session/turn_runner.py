@@ -400,17 +400,22 @@ async def create_agents(
 
 async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -> Confirmations | None:
     """Return what decides which tool calls the user has to allow, with the session's newest results."""
-    if team.config.coordination.confirm is None:
+    by_origin, changed = team.config.coordination.confirm is not None, team.tools.find_changed()
+    if not (by_origin or changed):
         return None
+    # What a user of the service allows holds for their turn: the tools are the operator's.
+    session = await team.store.get_session(turn.session_id)
+    is_own = session is None or session.user_id is None
     results: list[ToolText] = []
-    number, read = turn.number, 0
+    number, read = turn.number if by_origin else 0, 0
     while number > 0 and read < MOST_READ:
         messages = await team.store.read_turn_messages(turn.session_id, number)
         of_turn = [result.words for result in list_results(messages)]
         results = [*of_turn, *results]
         read += sum(len(result.text) for result in of_turn)
         number -= 1
-    return Confirmations(ask_context.known, ask_context.given_up, results)
+    allow = team.tools.allow if is_own else None
+    return Confirmations(ask_context.known, ask_context.given_up, results, by_origin, changed, allow)
 
 
 async def _chain(parts: AsyncGenerator[Events, None]) -> Events:

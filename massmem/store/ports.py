@@ -18,6 +18,7 @@ from massmem.core.records import (
     MessageRecord,
     MessageToRecord,
     Owner,
+    PageSession,
     RecordingCounts,
     RecordingJob,
     RecordingKind,
@@ -347,8 +348,12 @@ class SessionCatalogue(Protocol):
         ...
 
 
+MAX_BROWSERS = 50
+"""Browsers in which a user can have entered at the same time."""
+
+
 class KeyTable(Protocol):
-    """The API keys with which users call the service: all processes on a store know the same."""
+    """The API keys of users of the service, and their browsers: all processes on a store know the same."""
 
     async def add_key(self, key: ApiKey) -> None: ...
 
@@ -363,6 +368,20 @@ class KeyTable(Protocol):
     async def delete_key(self, key_id: str) -> bool:
         """Delete the key with this id. False: there is none."""
         ...
+
+    async def add_page_session(self, session: PageSession) -> None:
+        """Add the browser, in place of the user's oldest beyond MAX_BROWSERS; those that have expired may go."""
+        ...
+
+    async def renew_page_session(self, session: PageSession) -> None:
+        """Store when the browser was used last. One that has left meanwhile does not come back."""
+        ...
+
+    async def find_page_session(self, cookie_hash: str) -> PageSession | None:
+        """Return the browser whose cookie has this hash; None: there is none, or it has left."""
+        ...
+
+    async def delete_page_session(self, cookie_hash: str) -> None: ...
 
 
 class SessionStore(SessionLog, LeaseTable, RecordingQueue, SessionCatalogue, KeyTable, Protocol):

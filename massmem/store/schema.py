@@ -19,7 +19,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.encoding import clean_json
 
-REVISIONS = ("0013",)
+REVISIONS = ("0013", "0014")
 """Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -286,6 +286,20 @@ api_keys = sa.Table(
     sa.Column("last_four", sa.Text, nullable=False),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("expires_at", UtcDateTime),
+)
+
+# Browsers in which users of the HTTP service have entered. What they send is nowhere: see massmem/core/records.py.
+page_sessions = sa.Table(
+    "page_sessions",
+    metadata,
+    sa.Column("cookie_hash", KEY, primary_key=True),
+    sa.Column("sub", CleanText, nullable=False),
+    sa.Column("scope", CleanText, nullable=False),
+    sa.Column("key_hash", sa.Text, nullable=False),
+    sa.Column("token_id", CleanText, nullable=False),
+    sa.Column("signed_with", sa.Text, nullable=False),
+    sa.Column("used_at", UtcDateTime, nullable=False),
+    sa.Column("expires_at", UtcDateTime, nullable=False),
 )
 
 events = sa.Table(

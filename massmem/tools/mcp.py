@@ -20,12 +20,13 @@ from mcp_types import CONNECTION_CLOSED
 from pydantic import SecretStr
 
 from massmem.config.models import McpServerConfig
-from massmem.core.errors import ToolServerError
+from massmem.core.errors import InputError, ToolServerError
 from massmem.core.messages import ToolResult, ToolSpec, clean_text
 from massmem.core.redact import redact
 from massmem.core.text import make_printable, one_line
 from massmem.providers.clients import open_client
-from massmem.providers.dialects import UnusableSchema, tidy_schema
+from massmem.providers.dialects import UnusableSchema
+from massmem.tools.answer_schema import check_tool_schema
 
 if TYPE_CHECKING:
     from mcp.client import Transport
@@ -66,6 +67,9 @@ class McpServer:
         self._starting = asyncio.Lock()
         self._started_at = 0.0
         self._restarted = False
+        self._tools: dict[str, ToolSpec] = {}
+        """As the first start has found them, and as the models are told of them."""
+        self._changed: set[str] = set()
         self.notices: list[str] = []
         """What of its tools cannot be used, for the user."""
 
@@ -78,6 +82,8 @@ class McpServer:
         link = self._link = _Link(self.config)
         tools = await link.open(self.config.start_timeout)
         self.notices = [f"the tool server {self.config.name}: {note}" for note in link.notes]
+        self._tools = self._tools or {tool.name: tool for tool in tools}
+        self._changed = {tool.name for tool in tools if tool != self._tools.get(tool.name, tool)}
         self._started_at = asyncio.get_running_loop().time()
         return tools
 
@@ -87,6 +93,9 @@ class McpServer:
             link = await self._require_link()
         except ToolServerError as e:
             return ToolResult(e.message, failed=True)
+        if tool in self._changed:
+            message = "not called: its server was started anew, and describes the tool differently since then"
+            return ToolResult(message, failed=True)
         try:
             async with asyncio.timeout(self.config.timeout):
                 result = await link.client.call_tool(tool, dict(arguments))
@@ -288,7 +297,8 @@ class _CleanStream:
         response = getattr(item, "message", None)
         result: object = getattr(response, "result", None)
         if isinstance(result, dict) and response is not None:
-            response.result, notes = clean_reply(cast("dict[str, Any]", result))
+            # Many tools with large schemas take seconds.
+            response.result, notes = await asyncio.to_thread(clean_reply, cast("dict[str, Any]", result))
             self._notes.extend(notes)
         return item
 
@@ -348,8 +358,8 @@ def _clean_tools(tools: object) -> tuple[list[dict[str, Any]], list[str]]:
             left_out.append(f"its tool number {number} has no name, and is left out")
             continue
         try:
-            schema = tidy_schema(tool.get("inputSchema") or {})
-        except UnusableSchema as e:
+            schema = check_tool_schema(tool.get("inputSchema") or {})
+        except (UnusableSchema, InputError) as e:
             left_out.append(f"its tool {one_line(make_printable(name))} is left out: {e}")
             continue
         texts = {key: text for key in ("title", "description") if isinstance(text := tool.get(key), str)}

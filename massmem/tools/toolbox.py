@@ -3,15 +3,20 @@
 import asyncio
 import hashlib
 import importlib.util
+import json
 import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from massmem.config.home import replace_file
 from massmem.config.models import AgentConfig, AgentSpec
+from massmem.core.calls import parse_object
 from massmem.core.errors import InputError, ToolServerError
 from massmem.core.messages import ToolResult, ToolSpec
 
@@ -32,6 +37,54 @@ class Tool:
     spec: ToolSpec
     """As the model is offered it."""
 
+    @property
+    def mark(self) -> str:
+        """What differs as soon as the model is told something else of the tool."""
+        definition = json.dumps([self.spec.description, self.spec.parameters], sort_keys=True)
+        return hashlib.sha256(definition.encode()).hexdigest()[:16]
+
+    @property
+    def key(self) -> str:
+        """Names the tool for as long as the configuration has this server."""
+        config = self.server.config
+        place = json.dumps([config.name, config.command, config.args, config.url])
+        return f"{hashlib.sha256(place.encode()).hexdigest()[:16]} {self.name}"
+
+
+class AllowedTools:
+    """How each tool was described when the user allowed it: by having its server in the configuration, or when asked.
+
+    A server may describe a tool as something else later on, once it is trusted. What cannot be read counts as empty.
+    """
+
+    def __init__(self, home: Path | None = None) -> None:
+        """home: massmem's own folder; None: what is allowed is forgotten with this process."""
+        self._path = None if home is None else home / "tools.json"
+        self._marks: dict[str, str] = {}
+
+    def find_changed(self, tools: Collection[Tool]) -> list[Tool]:
+        """Return those that were described differently before; those that nobody has seen are allowed."""
+        known = self._read()
+        self._write({tool.key: tool.mark for tool in tools if tool.key not in known})
+        return [tool for tool in tools if known.get(tool.key, tool.mark) != tool.mark]
+
+    def allow(self, tool: Tool) -> None:
+        self._write({tool.key: tool.mark})
+
+    def _read(self) -> dict[str, str]:
+        with suppress(OSError, UnicodeDecodeError):
+            stored = {} if self._path is None else parse_object(self._path.read_text()) or {}
+            self._marks |= {key: mark for key, mark in stored.items() if isinstance(mark, str)}
+        return self._marks
+
+    def _write(self, marks: Mapping[str, str]) -> None:
+        """Add to what this and other processes know. A file that cannot be written costs another question, no more."""
+        if marks:
+            self._marks = {**self._read(), **marks}
+            if self._path is not None:
+                with suppress(OSError):
+                    replace_file(self._path, json.dumps(self._marks, indent=1) + "\n")
+
 
 @dataclass(slots=True)
 class Toolbox:
@@ -39,6 +92,8 @@ class Toolbox:
 
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     """By the names that the model is told."""
+    changed: set[str] = field(default_factory=set[str])
+    """Names of those that the user has to allow anew."""
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -79,7 +134,9 @@ class Toolbox:
 class Toolboxes:
     """The tools of a team. `start` starts the servers in parallel; `wait_until_ready` waits for them."""
 
-    def __init__(self, agents: Sequence[AgentConfig | AgentSpec]) -> None:
+    def __init__(self, agents: Sequence[AgentConfig | AgentSpec], home: Path | None = None) -> None:
+        """home: massmem's own folder, where allowed tools are remembered; None: nowhere."""
+        self._allowed = AllowedTools(home)
         self._agents = [agent for agent in agents if agent.mcp_servers]
         self._boxes: dict[str, Toolbox] = {}
         self._servers: list[McpServer] = []
@@ -123,6 +180,17 @@ class Toolboxes:
         """Return the tools that the agent can use now."""
         return self._boxes.get(agent_id) or Toolbox()
 
+    def find_changed(self) -> dict[str, Tool]:
+        """Return the tools that the user has to allow anew, by the names that the models are told."""
+        return {name: box.tools[name] for box in self._boxes.values() for name in box.changed}
+
+    def allow(self, name: str) -> None:
+        """Remember that the user allows a tool as it is described now."""
+        for box in self._boxes.values():
+            if name in box.changed:
+                box.changed.remove(name)
+                self._allowed.allow(box.tools[name])
+
     def take_notices(self) -> list[str]:
         """Return a message for each server that did not start since the last call."""
         notices, self._notices = self._notices, []
@@ -153,6 +221,13 @@ class Toolboxes:
                 self._boxes.setdefault(agent.id, Toolbox()).add(server, tools)
         for box in self._boxes.values():
             box.put_first()
+            changed = await asyncio.to_thread(self._allowed.find_changed, box.tools.values())
+            box.changed = {tool.spec.name for tool in changed}
+            self._notices += [
+                f"the tool {tool.name} of {tool.server.config.name} is not described as it was when you allowed it; "
+                "you are asked before it is called"
+                for tool in changed
+            ]
         if required is not None:
             raise required
 

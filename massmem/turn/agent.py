@@ -1,5 +1,6 @@
 """One agent in one turn: what it is asked in each step, and what its reply means."""
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -205,7 +206,7 @@ class Agent:
                 repair = written.repair
             else:
                 try:
-                    data = read_value(answer, schema)
+                    data = await asyncio.to_thread(read_value, answer, schema)
                     answer = json.dumps(data, ensure_ascii=False, indent=2)
                     break
                 except FormError as e:

@@ -27,7 +27,7 @@ from massmem.memory.origins import ToolText, ToolWords, label_tool
 from massmem.memory.quoting import list_tool_lines
 from massmem.memory.tokens import PER_MESSAGE
 from massmem.tools.actions import AskUser, format_call, parse_object, read_call, write_calls
-from massmem.tools.toolbox import Toolbox
+from massmem.tools.toolbox import Tool, Toolbox
 from massmem.turn.compressor import LISTS_SHARE, TokenMeter
 from massmem.turn.journal import CUT_OFF, READ_EARLIER, Journal, count_part_characters, format_size
 from massmem.turn.prompt_builder import Prompt
@@ -203,7 +203,10 @@ class ToolLoop:
             (batch, call) for batch in self._batches for call in batch.calls if call.call_id not in batch.results
         ]
         for batch, call in cut_off:
-            self._emit(self._return(batch, call, ToolResult(CUT_OFF, failed=True)))
+            is_read = call.name == READ_EARLIER.name  # which has no effects
+            self._emit(
+                self._return(batch, call, await self._call(call) if is_read else ToolResult(CUT_OFF, failed=True))
+            )
         if cut_off:
             await self._step.outbox.wait_until_stored()
 
@@ -444,10 +447,20 @@ class Confirmations:
     """Names for which the user was asked in vain."""
     results: list[ToolText] = field(default_factory=list[ToolText])
     """What tools have given back, in this turn and in those of the history."""
+    by_origin: bool = True
+    """The user is asked about words that are from tools alone."""
+    changed: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    """Tools that are described differently than when the user allowed them, by the names that models are told."""
+    allow: Callable[[str], None] | None = None
+    """Called with the name of such a tool once the user has allowed it anew, for good; None: for this turn."""
 
     def request_permission(self, calls: Sequence[ToolCall], prompt: Prompt) -> AskUser | None:
         """Return the question to the user about the first call that needs one and that was not decided yet."""
         for call in calls:
+            if (changed := self.changed.get(call.name)) is not None:
+                name = _name_change(changed)
+                if name not in self.known and name not in self.given_up:
+                    return AskUser(name, _write_change(changed))
             name = name_confirmation(call)
             if name not in self.known and name not in self.given_up and (tool := self._find_tool(call, prompt)):
                 return AskUser(name, _write_question(call, tool))
@@ -455,20 +468,28 @@ class Confirmations:
 
     def explain_refusal(self, call: ToolCall, prompt: Prompt) -> str:
         """Return why a call may not run, for its agent; "": it may."""
+        if (changed := self.changed.get(call.name)) is not None:
+            name = _name_change(changed)
+            if self.known.get(name) is not True:
+                return self._refuse(name, "the tool has changed since the user allowed it")
+            if self.allow is not None:
+                self.allow(call.name)
         name = name_confirmation(call)
-        if self.known.get(name) is True:
+        if self.known.get(name) is True or not (tool := self._find_tool(call, prompt)):
             return ""
-        tool = self._find_tool(call, prompt)
-        if not tool:
-            return ""
+        return self._refuse(name, f"an argument is from the tool {tool} alone")
+
+    def _refuse(self, name: str, reason: str) -> str:
         why = "has refused it" if name in self.known else "has not allowed it"
         return (
-            f"not called: an argument is from the tool {tool} alone, so the user has to allow this call, and {why}. "
+            f"not called: {reason}, so the user has to allow this call, and {why}. "
             "Go on without it, and say so in your answer."
         )
 
     def _find_tool(self, call: ToolCall, prompt: Prompt) -> str:
         """Return the tool that an argument has its words from; "": from none."""
+        if not self.by_origin:
+            return ""
         results = [*self.results, *(ToolText(tool, text) for tool, text in list_tool_lines(prompt.memories))]
         user_texts = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]
         user_texts += [str(value) for value in self.known.values()]
@@ -480,9 +501,24 @@ class Confirmations:
 def name_confirmation(call: ToolCall) -> str:
     """Return the name of the param that stands for the user's permission of this call."""
     arguments = json.dumps(parse_object(call.arguments or "{}"), sort_keys=True)
-    mark = sha256(f"{call.name}\0{arguments}".encode()).hexdigest()[:8]
-    tool = re.sub(r"\W", "_", label_tool(call.name).removeprefix("tool "), flags=re.ASCII)
-    return f"{CONFIRMATION}{tool}_{mark}"
+    return _name_param(call.name, sha256(f"{call.name}\0{arguments}".encode()).hexdigest())
+
+
+def _name_change(tool: Tool) -> str:
+    return _name_param(tool.spec.name, tool.mark)
+
+
+def _name_param(tool: str, mark: str) -> str:
+    name = re.sub(r"\W", "_", label_tool(tool).removeprefix("tool "), flags=re.ASCII)
+    return f"{CONFIRMATION}{name}_{mark[:8]}"
+
+
+def _write_change(tool: Tool) -> str:
+    described = one_line(tool.spec.description, _MAX_SHOWN_ARGUMENTS) or "nothing"
+    return (
+        f"The tool {tool.spec.name} has changed since you allowed it. It says of itself now: {described} "
+        "May it be called? (yes or no)"
+    )
 
 
 def _write_question(call: ToolCall, tool: str) -> str:

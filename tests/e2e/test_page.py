@@ -1,7 +1,9 @@
 """The page in a real browser, at a real service: ask, watch, stop, reload, come back; markup stays text."""
 
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect
 
 from tests.integration.test_server_evaluations import evaluate
-from tests.support.cli import massmem
+from tests.support.cli import massmem, start
 from tests.support.page import StartPage
 from tests.support.pictures import PNG
 from tests.support.service import Service, make_agent, make_config, make_token, wait_until
@@ -598,8 +600,7 @@ def test_page_that_is_left_open_beyond_its_token_asks_for_another_and_goes_on(op
     ask(page, "Why is the sky blue?")
     expect(final_answer(page)).to_be_visible()
     address = get_address(page)
-    page.wait_for_timeout(1_000 * lifetime)
-    ask(page, "And at night?")
+    # It looks for news every few seconds.
     expect(page.get_by_label("Key or token")).to_be_visible()
     assert "sky" not in page.locator("main").inner_text()
     page.get_by_label("Key or token").fill(make_token("early"))
@@ -780,3 +781,28 @@ def test_address_of_massmem_ui_opens_the_page_once(browser: Browser, start_page:
     finally:
         context.close()
         stranger.close()
+
+
+def test_file_that_massmem_ui_hands_to_the_browser_opens_the_page(browser: Browser, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    program = tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\necho "$1" > {seen}.part && mv {seen}.part {seen}\n')
+    program.chmod(0o700)
+    team = tmp_path / "team.yaml"
+    team.write_text(yaml.safe_dump({"agents": [make_agent("ann", "It is blue.")]}))
+    environment = os.environ | {"HOME": str(tmp_path), "BROWSER": f"{program} %s", "DISPLAY": ":99"}
+    process = start("ui", "--config", str(team), env=environment)
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE)
+    try:
+        wait_until(seen.exists)
+        page = context.new_page()
+        page.goto(seen.read_text().strip())
+        ask(page, "Why?")
+        expect(final_answer(page)).to_contain_text("It is blue.")
+        assert "token" not in page.url
+        assert not list(tmp_path.rglob("open-*.html"))
+    finally:
+        context.close()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)

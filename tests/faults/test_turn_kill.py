@@ -43,23 +43,23 @@ def done(events: list[Event]) -> set[tuple[str, str, int]]:
     return {(e.agent_id, "answer" if e.round == 1 else "vote", e.round) for e in results}
 
 
-def kill_in_mid_turn(config: Path, lines: int) -> list[bytes]:
+def kill_in_mid_turn(config: Path, lines: int, *options: str) -> list[bytes]:
     """Run a turn and kill it after it has printed `lines` events; returns what it had printed."""
-    child = ForkedMassmem("--config", str(config), "--output", "jsonl", "why?")
+    child = ForkedMassmem("--config", str(config), "--output", "jsonl", *options, "why?")
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
     time.sleep(random.random() * 0.03)
     return shown + child.kill()
 
 
 def one_kill(
-    folder: Path, council: CouncilServer, lines: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+    folder: Path, council: CouncilServer, lines: int, rounds: int, monkeypatch: pytest.MonkeyPatch, *options: str
 ) -> Counter[str]:
     home = folder / f"home{lines}_{time.monotonic_ns()}"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     config = folder / "team.yaml"
     config.write_text(f"{council.config(AGENTS)}coordination: {{max_rounds: {rounds}}}\n")
-    shown = kill_in_mid_turn(config, lines)
+    shown = kill_in_mid_turn(config, lines, *options)
     before = read_log(home)
     whole_lines = [line for line in shown if line.endswith(b"\n")]
     counts = Counter(kills=1, shown=len(whole_lines))
@@ -69,10 +69,10 @@ def one_kill(
     council.requests.clear()
     session_id = json.loads(before[0].model_dump_json())["session_id"]
     finished = any(isinstance(e, TurnCompleted) for e in before)
-    asks = ["again?"] if finished else []
+    asks = [*options, "again?"] if finished else []
     result = massmem("--config", str(config), "--session-id", session_id, *asks, timeout=60, text=True)
     after = read_log(home)
-    counts["unanswered"] = int(result.returncode != 0 or not result.stdout.startswith("present of"))
+    counts["unanswered"] = int(result.returncode != 0 or not result.stdout.startswith(council.final or "present of"))
     counts["lost"] = sum(event not in after for event in before)
     counts["leak"] = sum(other != session_id for other in sessions(home))
     if not finished:
@@ -84,20 +84,36 @@ def one_kill(
     return counts
 
 
-def kill_loop(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def kill_loop(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch, schema: object = None) -> None:
+    """schema: of the answer."""
     total: Counter[str] = Counter()
+    (folder / "schema.json").write_text(json.dumps(schema))
+    options = () if schema is None else ("--schema", str(folder / "schema.json"))
     with council_server() as council:
+        council.final = "" if schema is None else "8080"
         for number in range(times):
             # Spread over the whole turn, however few they are.
             lines = 1 + int((number + random.random()) * LINES / times)
             rounds = 2 + number % 2  # the last votes, which may stop early, or votes that a better answer may void
-            total.update(one_kill(folder, council, lines, rounds, monkeypatch))
-    check(f"ask, {times} kills", total, "asked again", "unanswered")
+            total.update(one_kill(folder, council, lines, rounds, monkeypatch, *options))
+    check(f"ask{' for a form' if schema else ''}, {times} kills", total, "asked again", "unanswered")
     assert total["resumed"] > 0
 
 
 def test_a_killed_turn_is_finished_without_repeating_paid_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     kill_loop(tmp_path, 4, monkeypatch)
+
+
+FORM = {"type": "integer", "minimum": 1}
+
+
+def test_a_killed_turn_for_a_form_is_finished_in_that_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    kill_loop(tmp_path, 3, monkeypatch, FORM)
+
+
+@pytest.mark.full
+def test_a_killed_turn_for_a_form_is_finished_in_that_form_60_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    kill_loop(tmp_path, 60, monkeypatch, FORM)
 
 
 @pytest.mark.full

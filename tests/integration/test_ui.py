@@ -1,9 +1,14 @@
 """`massmem ui`: one user on this machine, let in by an address that works once."""
 
+import os
 import signal
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import psutil
 import requests
 
 from tests.support.cli import massmem, script, start, write_team
@@ -38,9 +43,9 @@ def test_cookie_is_of_no_use_to_pages_of_others(start_page: StartPage) -> None:
     page = start_page(CONFIG)
     visitor = page.enter()
     cookies = visitor.cookies.get_dict()
-    assert requests.get(f"{page.url}/api/v1/about", cookies=cookies, timeout=60).status_code == 401
+    assert requests.get(f"{page.url}/api/v1/about", cookies=cookies, timeout=60).status_code == 403
     body = {"token": page.token}
-    assert requests.post(f"{page.url}/page/enter", json=body, timeout=60).status_code == 401
+    assert requests.post(f"{page.url}/page/enter", json=body, timeout=60).status_code == 403
     visitor.post(f"{page.url}/page/leave", json={}, timeout=60)
     assert requests.get(f"{page.url}/api/v1/about", cookies=cookies, headers=FROM_PAGE, timeout=60).status_code == 401
 
@@ -128,6 +133,58 @@ def test_page_loads_nothing_from_elsewhere(start_page: StartPage) -> None:
         again = requests.get(f"{page.url}/page/{name}", headers={"If-None-Match": file.headers["ETag"]}, timeout=60)
         assert again.status_code == 304
     assert requests.get(f"{page.url}/page/../app.py", timeout=60).status_code == 404
+
+
+def test_cookie_of_one_page_is_of_no_use_at_another_service_on_its_store(start_page: StartPage) -> None:
+    page, other = start_page(CONFIG), start_page(CONFIG)
+    (cookie,) = page.enter().cookies
+    about = f"{other.url}/api/v1/about"
+    for value, status in ((cookie.value, 401), (other.enter().cookies[f"massmem-{other.port}"], 200)):
+        cookies = {f"massmem-{other.port}": str(value)}
+        assert requests.get(about, cookies=cookies, headers=FROM_PAGE, timeout=60).status_code == status
+
+
+def test_browser_gets_a_file_that_only_this_user_can_read(tmp_path: Path) -> None:
+    """Every user of a machine can read the arguments of all processes."""
+    seen = tmp_path / "seen"
+    program = tmp_path / "browser"
+    lines = ["#!/bin/sh", f'echo "$1" > {seen}.part', f"mv {seen}.part {seen}", "sleep 600 & wait"]
+    program.write_text("\n".join(lines))
+    program.chmod(0o700)
+    environment = os.environ | {"HOME": str(tmp_path), "BROWSER": f"{program} %s", "DISPLAY": ":99"}
+    process = start("ui", "--config", write_team(tmp_path, script()), env=environment)
+    try:
+        assert process.stdout is not None
+        url, _, token = process.stdout.readline().decode().strip().partition("/#token=")
+        wait_until(seen.exists)
+        file = Path(urlsplit(seen.read_text().strip()).path)
+        assert seen.read_text().startswith("file://")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert f'content="0; url={url}/#token={token}"' in file.read_text()
+        parent, shown = psutil.Process(process.pid), list[str]()
+        for one in (parent, *parent.children(recursive=True)):
+            with suppress(psutil.Error):  # it has ended meanwhile
+                shown.append(" ".join(one.cmdline()))
+        assert any(str(program) in line for line in shown)
+        assert not [line for line in shown if token in line]
+        entered = requests.post(f"{url}/page/enter", json={"token": token}, headers=FROM_PAGE, timeout=60)
+        assert entered.status_code == 204
+        assert not file.exists()
+    finally:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+
+
+def test_file_of_an_address_that_nobody_used_goes_with_the_service(tmp_path: Path) -> None:
+    environment = os.environ | {"HOME": str(tmp_path), "BROWSER": "/bin/true %s", "DISPLAY": ":99"}
+    process = start("ui", "--config", write_team(tmp_path, script()), env=environment)
+    wait_until(lambda: bool(list((tmp_path / ".massmem").glob("*.html"))))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert not list((tmp_path / ".massmem").glob("*.html"))
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ class CouncilServer:
     """Seconds before a reply."""
     requests: list[CouncilRequest] = field(default_factory=list)
     """All so far, in order."""
+    final: str = ""
+    """The text of every presentation; "": one that names the agent."""
     gate: threading.Event = field(default_factory=threading.Event)
     """While it is not set, no request is answered."""
 
@@ -53,7 +55,7 @@ class CouncilServer:
         self.requests.append(request)
         time.sleep(self.delay)
         assert self.gate.wait(120), "the gate stays closed"
-        chunks = [f"data: {json.dumps(chunk)}\n\n" for chunk in _reply(request)]
+        chunks = [f"data: {json.dumps(chunk)}\n\n" for chunk in _reply(request, self.final)]
         return 200, "text/event-stream", "".join([*chunks, "data: [DONE]\n\n"]).encode()
 
 
@@ -71,12 +73,13 @@ def _parse(body: dict[str, Any]) -> CouncilRequest:
     return CouncilRequest(messages[0]["content"].split("\n")[0], step, messages)
 
 
-def _reply(request: CouncilRequest) -> list[dict[str, Any]]:
+def _reply(request: CouncilRequest, final: str) -> list[dict[str, Any]]:
     if request.step == "vote":
         call = {"name": "vote", "arguments": json.dumps({"reason": "because", "choice": _choose(request)})}
         delta: dict[str, Any] = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": call}]}
     else:
-        delta = {"content": f"{request.step} of {request.agent}"}
+        is_given = final and request.step == "present"
+        delta = {"content": final if is_given else f"{request.step} of {request.agent}"}
     prompt = 10 + sum(len(message["content"]) for message in request.messages) // 3
     base = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
     return [

@@ -37,7 +37,7 @@ class _Databases:
 
     def give_back(self) -> None:
         for name in self._used:
-            self._server.execute("DELETE FROM chat_sessions; DELETE FROM api_keys", name)
+            self._server.execute("DELETE FROM chat_sessions; DELETE FROM api_keys; DELETE FROM page_sessions", name)
         self._free += self._used
         self._used.clear()
 

@@ -1,6 +1,7 @@
 """An MCP server with tools that do what a test needs: `python -m tests.support.tool_server [LOG]`.
 
 Each call is written to LOG, a line of JSON, before it is answered. `--http PORT` serves on loopback instead of stdio.
+ECHO_SAYS in the environment names a file with another description of the tool `echo`.
 """
 
 import asyncio
@@ -30,9 +31,8 @@ def note(name: str, **arguments: Any) -> None:
             file.write(json.dumps({"tool": name, "pid": os.getpid(), **arguments}) + "\n")
 
 
-@server.tool()
+@server.tool(description=Path(_says).read_text() if (_says := os.environ.get("ECHO_SAYS")) else "Say the text again.")
 def echo(text: str) -> str:
-    """Say the text again."""
     note("echo", text=text)
     return text
 
@@ -53,9 +53,9 @@ async def slow(seconds: float, text: str = "late") -> str:
 
 
 @server.tool()
-def huge(characters: int) -> str:
+def huge(characters: int, text: str = "") -> str:
     """So many characters, numbered."""
-    note("huge")
+    note("huge", text=text)
     return "".join(f"{n:09d}\n" for n in range(characters // 10))
 
 

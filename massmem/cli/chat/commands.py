@@ -369,7 +369,7 @@ async def _forget(state: ChatState, rest: str) -> None:
 async def _list_sessions(state: ChatState, rest: str) -> None:
     page = await list_sessions(state.setup, SessionFilter(owner=state.setup.owner, text=rest), _MAX_SESSIONS)
     if page.sessions:
-        write_out(view.format_table(page.sessions))
+        write_out(view.format_table(page.sessions), styled=True)
     else:
         write_err("No session matches." if rest else "There is no session yet.")
     if (more := page.counts.sessions - len(page.sessions)) > 0:
@@ -402,10 +402,12 @@ async def show_last_turn(state: ChatState) -> None:
     session = await store.get_session(session_id)
     if session is None:
         return
-    write_out(view.format_heading(session))
+    write_out(view.format_heading(session), styled=True)
     last = await store.get_last_turn(session_id)
     if last is not None:
-        write_out(view.format_turn(await read_turn_transcript(store, session_id, last.turn), detailed=False))
+        write_out(
+            view.format_turn(await read_turn_transcript(store, session_id, last.turn), detailed=False), styled=True
+        )
 
 
 async def _show_turn(state: ChatState, rest: str) -> None:
@@ -413,7 +415,7 @@ async def _show_turn(state: ChatState, rest: str) -> None:
     store, session_id = state.team.store, state.session.id
     last = await store.get_last_turn(session_id)
     number = _read_turn(rest) if rest or last is None else last.turn
-    write_out(view.format_turn(await read_turn_transcript(store, session_id, number), detailed=True))
+    write_out(view.format_turn(await read_turn_transcript(store, session_id, number), detailed=True), styled=True)
 
 
 async def _rename(state: ChatState, rest: str) -> None:

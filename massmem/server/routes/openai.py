@@ -16,12 +16,12 @@ from sse_starlette import EventSourceResponse
 from massmem.config.models import AgentConfig
 from massmem.core.errors import ContextOverflow, UnknownSessionError
 from massmem.core.messages import ChatMessage, ChatRequest, FinishChunk, ReasoningChunk, RetryChunk, TextChunk
-from massmem.core.prompts import build_system_prompt
+from massmem.core.prompts import build_form_prompt, build_system_prompt
 from massmem.providers.base import ChatProvider
 from massmem.server.dependencies import Authorized, Caller, CheckedRoute
 from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
 from massmem.server.openai_api import replies
-from massmem.server.openai_api.pieces import Finish, Pieces, Progress, Words, limit_words, read_turn
+from massmem.server.openai_api.replies import Finish, Pieces, Progress, Words, limit_words, read_turn
 from massmem.server.openai_api.requests import (
     AnswerForm,
     ChatCompletionRequest,
@@ -39,6 +39,7 @@ from massmem.server.schemas import is_session_id
 from massmem.server.turns import Question
 from massmem.session.owners import public_session_id
 from massmem.session.team import DEFAULT_TEAM, Team
+from massmem.tools.answer_schema import native_schema
 from massmem.turn.budget import Budget
 
 T = TypeVar("T")
@@ -266,12 +267,13 @@ def _make_solo_request(
     if attachments and vision is False:
         raise InvalidField(f"{agent.id} sees no pictures", "messages")
     system = "\n\n".join(filter(None, (build_system_prompt(agent.system_message), conversation.instructions)))
+    text = question.text if form.schema is None else build_form_prompt(question.text, form.schema)
     history = (ChatMessage("user" if role == "user" else "assistant", text) for role, text in conversation.history)
     return ChatRequest(
-        (ChatMessage("system", system), *history, ChatMessage("user", question.text, attachments=attachments)),
+        (ChatMessage("system", system), *history, ChatMessage("user", text, attachments=attachments)),
         "answer",
         agent.id,
-        schema=form.schema,
+        schema=None if form.schema is None else native_schema(form.schema),
         temperature=form.temperature,
         max_tokens=form.max_tokens,
     )

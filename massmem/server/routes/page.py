@@ -10,10 +10,14 @@ from starlette.responses import Response as StarletteResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from massmem.core.errors import InputError
-from massmem.server.auth import MAX_COOKIE_LENGTH, MAX_TOKEN_LENGTH, Visitors, is_from_page, read_cookie, set_cookie
-from massmem.server.dependencies import CheckedRoute, get_service
-from massmem.server.errors import Unauthorized
+from massmem.server.auth import (
+    MAX_TOKEN_LENGTH,
+    close_page_session,
+    open_page_session,
+    read_cookie,
+    set_cookie,
+)
+from massmem.server.dependencies import CheckedRoute, FromPage, get_page_token, get_service
 
 router = APIRouter(route_class=CheckedRoute, include_in_schema=False)
 
@@ -57,25 +61,19 @@ async def page() -> FileResponse:
     return FileResponse(FOLDER / "index.html", headers=_HEADERS)
 
 
-@router.post(f"{PATH}/enter", status_code=204)
+@router.post(f"{PATH}/enter", status_code=204, dependencies=[FromPage])
 async def enter(body: Entrance, request: Request, response: Response) -> None:
-    """Let the browser in that has this token. Raise Unauthorized."""
-    if not is_from_page(request):
-        raise Unauthorized("only the page can do this")
-    visitors: Visitors = request.app.state.visitors
-    cookie = visitors.exchange(body.token)
-    if cookie is None:
-        await get_service(request).authenticate([f"Bearer {body.token}"])
-        if len(body.token) > MAX_COOKIE_LENGTH:
-            raise InputError("this token is too long for a browser", "create a key with massmem key create")
-        cookie = body.token
-    set_cookie(request, response, cookie)
+    """Let the browser in that has this token. Raise Unauthorized, RetryLater."""
+    service, page_token = get_service(request), get_page_token(request)
+    is_local = page_token.use(body.token)
+    user = page_token.user if is_local else await service.authenticate([f"Bearer {body.token}"])
+    await service.limits.count_request(user.sub)
+    set_cookie(request, response, await open_page_session(user, service.team.store))
 
 
-@router.post(f"{PATH}/leave", status_code=204)
+@router.post(f"{PATH}/leave", status_code=204, dependencies=[FromPage])
 async def leave(request: Request, response: Response) -> None:
-    """Forget the browser."""
+    """Forget the browser. Raise RetryLater."""
     if cookie := read_cookie(request):
-        visitors: Visitors = request.app.state.visitors
-        visitors.dismiss(cookie)
+        await close_page_session(cookie, get_service(request).team.store)
     set_cookie(request, response, "")

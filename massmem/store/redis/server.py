@@ -185,6 +185,7 @@ async def rewrite_files(server: Server) -> bool:
     """Have the server rewrite its files without what was deleted. False: it does not let us, or it failed."""
     settings = await _read_settings(server)
     try:
+        await _wait_for_rewrite(server)  # one that is under way knows nothing of what was deleted last
         if settings.get("appendonly") != "no":
             await server.run("BGREWRITEAOF")
             await _wait_for_rewrite(server)

@@ -2,19 +2,30 @@
 
 Sessions are found by a filter, messages by words with SQLite's full-text search in memory: sessions in Redis are short
 and expire, there is no index to keep. Files are a hash beside each session, base64 by SHA-256, that lives as long as
-the session. API keys are one hash, JSON by the SHA-256 of the key; they do not expire with sessions.
+the session. API keys are one hash, JSON by the SHA-256 of the key; they do not expire with sessions. A browser
+is a text of its own, which expires when the browser has to enter again.
 """
 
 import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
+from hashlib import sha256
 from typing import Any
 
 from massmem.core.messages import clean_text
-from massmem.core.records import EVERYBODY, ApiKey, Everybody, MessageRecord, Owner, SessionFilter, SessionRecord
+from massmem.core.records import (
+    EVERYBODY,
+    ApiKey,
+    Everybody,
+    MessageRecord,
+    Owner,
+    PageSession,
+    SessionFilter,
+    SessionRecord,
+)
 from massmem.store.encoding import quote_words
-from massmem.store.ports import SEARCHED_KINDS, FilePages
+from massmem.store.ports import MAX_BROWSERS, SEARCHED_KINDS, FilePages
 from massmem.store.redis.server import Server
 
 _CREATE = "CREATE VIRTUAL TABLE texts USING fts5(content, tokenize='unicode61 remove_diacritics 2')"
@@ -105,6 +116,10 @@ class FileTable:
 
 
 API_KEYS = "massmem:v3:api_keys"
+PAGE_SESSION = "massmem:v3:page:"
+
+_MAX_LIFETIME = 30 * 86_400
+"""Seconds in which the list of a user's browsers goes when none is added."""
 
 
 class RedisKeyTable:
@@ -124,3 +139,29 @@ class RedisKeyTable:
     async def delete_key(self, key_id: str) -> bool:
         hashes = [key.key_hash for key in await self.list_keys() if key.id == key_id]
         return bool(hashes) and await self._server.run("HDEL", API_KEYS, *hashes) > 0
+
+    async def add_page_session(self, session: PageSession) -> None:
+        seconds = max(1, int((session.expires_at - session.used_at).total_seconds()))
+        of_user = f"{PAGE_SESSION}of:{sha256(session.sub.encode()).hexdigest()}"
+        add = ("SET", PAGE_SESSION + session.cookie_hash, session.model_dump_json(), "EX", seconds)
+        *_, oldest = await self._server.run_all(
+            [
+                add,
+                ("LPUSH", of_user, session.cookie_hash),
+                ("EXPIRE", of_user, _MAX_LIFETIME),
+                ("LRANGE", of_user, MAX_BROWSERS, -1),
+            ]
+        )
+        gone = [("UNLINK", PAGE_SESSION + cookie_hash) for cookie_hash in oldest]
+        await self._server.run_all([*gone, ("LTRIM", of_user, 0, MAX_BROWSERS - 1)])
+
+    async def renew_page_session(self, session: PageSession) -> None:
+        key = PAGE_SESSION + session.cookie_hash
+        await self._server.run("SET", key, session.model_dump_json(), "XX", "KEEPTTL")
+
+    async def find_page_session(self, cookie_hash: str) -> PageSession | None:
+        text = await self._server.run("GET", PAGE_SESSION + cookie_hash)
+        return None if text is None else PageSession.model_validate_json(text)
+
+    async def delete_page_session(self, cookie_hash: str) -> None:
+        await self._server.run("UNLINK", PAGE_SESSION + cookie_hash)

@@ -14,13 +14,14 @@ from massmem.core.records import (
     ApiKey,
     ListedSession,
     LogEntry,
+    PageSession,
     SessionCopy,
     SessionCounts,
     SessionFilter,
     SessionRecord,
 )
 from massmem.store.encoding import build_log_page
-from massmem.store.ports import FilePages, unknown_session_error
+from massmem.store.ports import MAX_BROWSERS, FilePages, unknown_session_error
 from massmem.store.schema import (
     HAS_HISTORY,
     HAS_OWNER,
@@ -33,6 +34,7 @@ from massmem.store.schema import (
     chat_sessions,
     events,
     is_owned_by,
+    page_sessions,
     recordings,
     turns,
 )
@@ -95,8 +97,8 @@ class SqlSessionCatalogue:
 
     async def list_sessions(self) -> list[SessionRecord]:
         query = sa.select(chat_sessions).where(_s.status != "deleting")
-        rows = await self._database.fetch(query.order_by(_s.created_at.desc(), _s.session_id.desc()))
-        return [SessionRecord(**row) for row in rows]
+        query = query.order_by(_s.created_at.desc(), _s.session_id.desc())
+        return await self._database.fetch_as(lambda row: SessionRecord(**row), query)
 
     async def find_sessions(
         self, criteria: SessionFilter, limit: int | None = None, offset: int = 0
@@ -107,7 +109,7 @@ class SqlSessionCatalogue:
             # Chosen first: SQLite would count the turns and messages of every session to show a few.
             page = sa.select(_s.session_id).where(*_conditions(criteria)).order_by(*_LAST_USED_FIRST)
             query = _LIST.where(_s.session_id.in_(page.limit(limit).offset(offset).correlate(None)))
-        return [_build_listed_session(row) for row in await self._database.fetch(query)]
+        return await self._database.fetch_as(_build_listed_session, query)
 
     async def count_sessions(self, criteria: SessionFilter) -> SessionCounts:
         query = sa.select(
@@ -285,6 +287,9 @@ def _client_conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] |
 _k = api_keys.c
 _KEY_HASH = sa.bindparam("of_hash", type_=KEY)
 _FIND_KEY = sa.select(api_keys).where(_k.key_hash == _KEY_HASH)
+_p = page_sessions.c
+_FIND_PAGE_SESSION = sa.select(page_sessions).where(_p.cookie_hash == _KEY_HASH)
+_DELETE_PAGE_SESSION = sa.delete(page_sessions).where(_p.cookie_hash == _KEY_HASH)
 _DELETE_KEY = sa.delete(api_keys).where(_k.id == sa.bindparam("of_id", type_=KEY))
 
 
@@ -304,3 +309,21 @@ class SqlKeyTable:
 
     async def delete_key(self, key_id: str) -> bool:
         return await self._database.execute(_DELETE_KEY, {"of_id": key_id}) > 0
+
+    async def add_page_session(self, session: PageSession) -> None:
+        newest = sa.select(_p.cookie_hash).where(_p.sub == session.sub).order_by(_p.used_at.desc())
+        is_too_old = sa.and_(_p.sub == session.sub, _p.cookie_hash.not_in(newest.limit(MAX_BROWSERS - 1)))
+        is_dispensable = sa.or_(_p.expires_at < session.used_at, is_too_old)
+        await self._database.execute(sa.delete(page_sessions).where(is_dispensable))
+        await self._database.execute(sa.insert(page_sessions), session.model_dump())
+
+    async def renew_page_session(self, session: PageSession) -> None:
+        change = sa.update(page_sessions).where(_p.cookie_hash == session.cookie_hash)
+        await self._database.execute(change.values(used_at=session.used_at))
+
+    async def find_page_session(self, cookie_hash: str) -> PageSession | None:
+        rows = await self._database.fetch(_FIND_PAGE_SESSION, {"of_hash": cookie_hash})
+        return PageSession(**rows[0]) if rows else None
+
+    async def delete_page_session(self, cookie_hash: str) -> None:
+        await self._database.execute(_DELETE_PAGE_SESSION, {"of_hash": cookie_hash})

@@ -88,3 +88,58 @@ def test_provider_is_sent_a_schema_that_it_can_hold_the_reply_to():
 )
 def test_schema_that_providers_differ_in_is_left_to_the_prompt(schema: dict[str, Any]):
     assert native_schema(check_schema(json.loads(json.dumps(schema)))) is None
+
+
+def test_value_that_many_parts_are_compared_with_is_given_up_after_seconds():
+    item = {"type": "array", "allOf": [{"items": {"$ref": "#/$defs/item"}}] * 3}
+    schema = check_schema({"$defs": {"item": item}, "allOf": [{"$ref": "#/$defs/item"}]})
+    assert read_value("[[[]]]", schema) == [[[]]]
+    with pytest.raises(FormError, match="longer than"):
+        read_value("[" * 40 + "]" * 40, schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "fits"),
+    [
+        (json.dumps("a" * 50_000 + "!"), {"pattern": "^(a+)+$"}, False),
+        (json.dumps({"a" * 50_000 + "!": 1}), {"patternProperties": {"^(a+)+$": False}}, True),
+        (json.dumps({"a" * 50_000 + "!": 1}), {"propertyNames": {"pattern": "^(a|a)*$"}}, False),
+        (json.dumps({"a1": 1, "b": 2}), {"patternProperties": {"^a": {}}, "additionalProperties": False}, False),
+        (json.dumps({"a1": 1}), {"patternProperties": {"^a": {}}, "additionalProperties": False}, True),
+        (json.dumps({"b": 1}), {"additionalProperties": {"type": "string"}}, False),
+        (json.dumps([{"a": n} for n in range(5_000)]), {"uniqueItems": True}, True),
+        ("[1, 1.0]", {"uniqueItems": True}, False),
+        ("[1, true]", {"uniqueItems": True}, True),
+        ("19.99", {"multipleOf": 0.01}, True),
+        ("7" * 4_000, {"multipleOf": 0.5}, True),
+        ("1e999", {"type": "number"}, False),
+        ("NaN", {}, False),
+        ("```" + "\n" * 100_000 + "```", {}, False),
+        ("[" * 500 + "]" * 500, {"items": {"$ref": "#"}}, False),
+    ],
+    ids=range(15),
+)
+def test_hostile_value_is_compared_in_time_that_grows_with_its_size(text: str, schema: dict[str, Any], *, fits: bool):
+    check_schema(schema)
+    try:
+        read_value(text, schema)
+    except FormError:
+        assert not fits
+    else:
+        assert fits
+
+
+@pytest.mark.parametrize(
+    "draft", ["draft-04/schema#", "draft-07/schema", "draft/2019-09/schema", "draft/2020-12/schema"]
+)
+def test_schema_of_a_known_draft_is_read(draft: str):
+    schema = {"$schema": f"http://json-schema.org/{draft}", "type": "array", "items": PORT, "uniqueItems": True}
+    assert read_value('[{"port": 80}]', check_schema(schema)) == [{"port": 80}]
+    with pytest.raises(FormError):
+        read_value('[{"port": 80}, {"port": 80}]', schema)
+
+
+def test_names_of_properties_are_no_keywords():
+    names = {name: {"type": "string"} for name in ("$ref", "$id", "$schema", "enum", "pattern", "properties")}
+    schema = check_schema({"type": "object", "properties": names, "required": ["$ref"]})
+    assert read_value('{"$ref": "#", "pattern": "("}', schema) == {"$ref": "#", "pattern": "("}

@@ -14,6 +14,7 @@ import pytest
 from massmem.config.models import McpServerConfig
 from massmem.core.errors import ToolServerError
 from massmem.tools.mcp import MAX_CHARACTERS, McpServer, clean_reply, clean_result
+from tests.support import tools as support
 from tests.support.tool_server import INJECTION
 from tests.support.tools import ROOT, calls, running, server_config
 
@@ -110,6 +111,21 @@ async def test_a_server_that_dies_is_started_once_more_and_no_call_is_repeated(l
     assert [call["tool"] for call in made] == ["slow", "die", "echo", "die"]
     assert len({call["pid"] for call in made}) == 2
     await server.close()
+
+
+async def test_a_tool_that_changes_when_its_server_is_started_anew_is_not_called(log: Path, tmp_path: Path):
+    says = tmp_path / "says"
+    says.write_text("Says it.")
+    settings = support.server(log)
+    settings["env"]["ECHO_SAYS"] = str(says)
+    tool_server = await start_server(McpServerConfig.model_validate(settings))
+    assert not (await tool_server.call("echo", {"text": "one"})).failed
+    says.write_text("Says it, once all keys were read to it.")
+    await tool_server.call("die", {})
+    changed = await tool_server.call("echo", {"text": "two"})
+    assert "describes the tool differently" in changed.text
+    assert [call["text"] for call in calls(log) if call["tool"] == "echo"] == ["one"]
+    await tool_server.close()
 
 
 @pytest.mark.parametrize(("flag", "why"), [("--broken", "no license found"), ("--deaf", "within 1 s")])
@@ -266,6 +282,10 @@ def test_a_result_is_text_in_the_form_of_the_protocol(reply: dict[str, Any], con
     assert clean_reply(reply) == ({"content": [text(content)], "isError": failed}, [])
 
 
+def nest_lists(depth: int) -> Any:
+    return {"type": "array", "items": nest_lists(depth - 1)} if depth else {}
+
+
 def test_an_odd_tool_costs_itself():
     tools = [None, {"name": " "}, {"name": "a", "description": 5, "annotations": 3}, {"name": "b", "inputSchema": 5},
              {"name": "c", "inputSchema": {"type": "string"}}, "d"]  # fmt: skip
@@ -274,5 +294,18 @@ def test_an_odd_tool_costs_itself():
     assert cleaned == {"tools": [{"name": "a", "inputSchema": empty}, {"name": "b", "inputSchema": empty}]}
     assert len(notes) == 4
     assert "its tool c is left out: its arguments are no object but of type string" in notes
+    hostile = {
+        "deep": {"properties": {"a": nest_lists(900)}},
+        "large": {"description": "x" * 200_000},
+        "infinite": {"properties": {"a": {"maximum": float("inf")}}},
+        "impossible": {"type": "object", "required": ["a"], "properties": {"a": {"enum": ["b"], "type": "integer"}}},
+        "circle": {"$ref": "#"},
+        "pattern": {"properties": {"a": {"type": "string", "pattern": "^(?=(a+)+$)", "multipleOf": 0}}},
+    }
+    cleaned, notes = clean_reply({"tools": [{"name": name, "inputSchema": s} for name, s in hostile.items()]})
+    assert [tool["name"] for tool in cleaned["tools"]] == ["circle", "pattern"]
+    assert [note.split(" is left out: ")[0] for note in notes] == [
+        f"its tool {name}" for name in ("deep", "large", "infinite", "impossible")
+    ]
     assert clean_reply({"tools": None}) == ({"tools": []}, [])
     assert clean_reply({"protocolVersion": "1"}) == ({"protocolVersion": "1"}, [])
