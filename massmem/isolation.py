@@ -8,6 +8,7 @@ that is killed while it reads or writes stops them all.
 
 import asyncio
 import atexit
+import faulthandler
 import logging
 import math
 import os
@@ -21,6 +22,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -38,8 +40,10 @@ MAX_WAITING = 64
 """Tasks of all callers that wait for a worker."""
 _MAX_MEMORY = 1_000_000_000
 """Bytes of address space beyond those that a worker starts with."""
-_MAX_KEPT_MEMORY = 300_000_000
-"""Bytes of memory at most that a worker may have used once, and takes the next task."""
+_TOO_DEEP = "is nested too deeply"
+_TOO_MUCH_MEMORY = f"needs more than {_MAX_MEMORY / 1e9:g} GB of memory"
+_LONG = 1.0
+"""Seconds of work after which a worker is replaced: what it has allocated, and keeps in caches, ends with it."""
 _WORKERS = 2
 _MAX_WAIT = 15.0
 """Seconds that a task waits for a worker, at most."""
@@ -47,6 +51,9 @@ _START_SECONDS = 60.0
 _IDLE_SECONDS = 120.0
 """After which a worker ends."""
 _LENGTH = struct.Struct(">Q")
+_FAILURES = (OSError, pickle.PickleError, AttributeError, TypeError, ValueError, RuntimeError, MemoryError, ImportError)
+"""Of pickling, and of starting a process or a thread: the task's, not the pool's."""
+_TRY_AGAIN = "try again in a minute"
 _SMALLER = "give a smaller or simpler one"
 
 T = TypeVar("T")
@@ -60,8 +67,8 @@ async def run_isolated(
     Arguments and result are pickled. When the caller is cancelled, the work ends.
 
     what: what the input is called in messages, such as the name of a file. seconds: of the work; waiting for a worker
-    comes on top. caller: who sent the input. Tasks of a named caller never take the last worker, and wait for their
-    own kind: callers are served in turn.
+    comes on top. caller: who sent the input. A named caller never has the last worker, and waits a limited time;
+    callers are served in turn. None: the user of this machine, or the service itself.
 
     Raises:
         InputError: the work takes longer, needs more than 1 GB of memory, has too large a result, or ends its process.
@@ -120,8 +127,9 @@ class _Pool:
     def submit(self, task: _Task) -> None:
         """Raise BusyError when too many tasks wait."""
         with self._changed:
-            if sum(map(len, self._waiting.values())) >= MAX_WAITING:
-                raise BusyError("too much is being read at the moment", "try again in a minute")
+            waiting = sum(not other.future.cancelled() for tasks in self._waiting.values() for other in tasks)
+            if task.caller is not None and waiting >= MAX_WAITING:
+                raise BusyError(f"too much is being read at the moment, {task.what} has to wait", _TRY_AGAIN)
             self._waiting.setdefault(task.caller, deque()).append(task)
             self._changed.notify_all()
 
@@ -155,14 +163,14 @@ class _Pool:
         if not task.future.set_running_or_notify_cancel():
             return worker
         try:
-            if time.monotonic() - task.since > _MAX_WAIT:
-                raise BusyError(f"others are being read, and {task.what} would wait too long", "try again in a minute")
+            if task.caller is not None and time.monotonic() - task.since > _MAX_WAIT:
+                raise BusyError(f"too much is being read at the moment, {task.what} has to wait", _TRY_AGAIN)
             if worker is None:
                 worker = _Worker()
                 self._workers.add(worker)
             task.worker = worker
             result = worker.run(task)
-        except (MassmemError, OSError, pickle.PicklingError, AttributeError, TypeError) as e:
+        except (MassmemError, *_FAILURES) as e:
             task.future.set_exception(e)
         else:
             task.future.set_result(result)
@@ -209,23 +217,31 @@ class _Worker:
 
     def run(self, task: _Task) -> Any:
         """Raises MassmemError: of the function, or for a limit that was passed; what `pickle` raises."""
-        message = pickle.dumps((task.seconds, task.function, task.args))
+        try:
+            message = pickle.dumps((task.seconds, task.function, task.args))
+        except RecursionError as e:
+            raise InputError(f"{task.what} {_TOO_DEEP}", _SMALLER) from e
         began = time.monotonic()
         self._task = task
         reply = self._exchange(message, task.seconds)
+        seconds = time.monotonic() - began
         with self._lock:
             self._task = None
+            self.can_go_on = self.can_go_on and seconds < _LONG
         if reply is None:
-            raise self._explain_end(task, time.monotonic() - began)
-        outcome, value, can_go_on = pickle.loads(reply)
-        self.can_go_on = self.can_go_on and can_go_on
+            raise self._explain_end(task, seconds)
+        outcome, value = pickle.loads(reply)
         match outcome:
             case "result":
                 return value
             case "error":
-                raise _make_error(*value)
+                kind, arguments, state = value  # a class may be made from other arguments than those that it shows
+                error = kind.__new__(kind, *arguments)
+                error.__dict__.update(state)
+                raise error
             case "crash":
-                log.error("%s ended a worker process: %s", task.what, value)
+                self.can_go_on = False
+                log.error("a worker process failed: %s", value)
                 raise InputError(f"{task.what} cannot be read: the program for it failed", _SMALLER)
             case _:
                 raise InputError(f"{task.what} {value}", _SMALLER)
@@ -246,8 +262,9 @@ class _Worker:
     def end(self) -> int:
         """Kill it, and wait. Return its exit code."""
         self.kill()
-        with self._process:
-            return self._process.wait()
+        with suppress(OSError), self._process:  # what was not written yet has no reader any more
+            pass
+        return self._process.wait()
 
     def _exchange(self, message: bytes, seconds: float) -> bytes | None:
         """Return the reply to a message, None when the process has ended or takes too long. "" waits for its start."""
@@ -268,15 +285,10 @@ class _Worker:
         code = self.end()
         if seconds >= task.seconds or (sys.platform != "win32" and -code in (signal.SIGALRM, signal.SIGXCPU)):
             return InputError(f"{task.what} takes longer than {task.seconds:g} s", _SMALLER)
-        log.error("%s ended a worker process with exit code %s", task.what, code)
+        log.error("a worker process ended with exit code %s", code)
+        if sys.platform != "win32" and -code in (signal.SIGABRT, signal.SIGKILL):  # by the allocator, or by the kernel
+            return InputError(f"{task.what} {_TOO_MUCH_MEMORY}", _SMALLER)
         return InputError(f"{task.what} cannot be read: it ended the program for it", _SMALLER)
-
-
-def _make_error(kind: type[MassmemError], args: tuple[Any, ...], state: dict[str, Any]) -> MassmemError:
-    """Return an error as it was; its class may be made from other arguments than those that it shows."""
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(state)
-    return error
 
 
 def _write(target: IO[bytes], message: bytes) -> None:
@@ -306,30 +318,31 @@ def _serve_calls() -> None:
     def report_crash(kind: type[BaseException], _: BaseException, trace: TracebackType | None) -> None:
         # The message may quote the input, which does not belong into a log.
         where = "".join(traceback.format_tb(trace))
-        _write(target, pickle.dumps(("crash", f"{kind.__name__}\n{where}", False)))
+        _write(target, pickle.dumps(("crash", f"{kind.__name__}\n{where}")))
 
     sys.excepthook = report_crash
     _write(target, b"ready")
     while message := _read(source):
         reply = _call(message, limits)
-        can_go_on = limits.stop()
-        _write(target, pickle.dumps((*reply, can_go_on)))
+        limits.stop()
+        _write(target, reply)
 
 
-def _call(message: bytes, limits: "_Limits") -> tuple[str, Any]:
+def _call(message: bytes, limits: "_Limits") -> bytes:
+    """Return the pickled outcome of a call and what belongs to it."""
     try:
         seconds, function, args = pickle.loads(message)
         limits.start(seconds)
-        result = function(*args)
-        if len(pickle.dumps(result)) > MAX_RESULT:
-            return "failure", f"has too large a result: more than {MAX_RESULT:,} bytes"
+        reply = pickle.dumps(("result", function(*args)))
     except MassmemError as e:
-        return "error", (type(e), e.args, e.__dict__)
+        reply = pickle.dumps(("error", (type(e), e.args, e.__dict__)))
     except MemoryError:
-        return "failure", f"needs more than {_MAX_MEMORY / 1e9:g} GB of memory"
+        reply = pickle.dumps(("failure", _TOO_MUCH_MEMORY))
     except RecursionError:
-        return "failure", "is nested too deeply"
-    return "result", result
+        reply = pickle.dumps(("failure", _TOO_DEEP))
+    if len(reply) > MAX_RESULT:
+        return pickle.dumps(("failure", f"has too large a result: more than {MAX_RESULT:,} bytes"))
+    return reply
 
 
 class _Limits:
@@ -365,14 +378,42 @@ class _Limits:
             fcntl.fcntl(self._source, fcntl.F_SETOWN, os.getpid())
             fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) | os.O_ASYNC)
 
-    def stop(self) -> bool:
-        """Return whether there is memory for another call."""
-        if sys.platform == "win32":
-            return True
-        import fcntl
-        import resource
+    def stop(self) -> None:
+        if sys.platform != "win32":
+            import fcntl
 
-        fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) & ~os.O_ASYNC)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit < _MAX_KEPT_MEMORY
+            fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) & ~os.O_ASYNC)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+_WATCH = """
+import os, select, signal, sys, time
+if os.read(0, 65536):
+    end = time.monotonic() + float(sys.argv[2])
+    while (left := end - time.monotonic()) > 0:
+        if select.select([0], [], [], left)[0] and not os.read(0, 65536):
+            sys.exit()
+    os.kill(int(sys.argv[1]), signal.SIGKILL)
+"""
+"""Waits for the first byte, then for the end of the pipe: the process has ended by itself."""
+
+_watchers: list[subprocess.Popen[bytes]] = []
+
+
+def end_in_time(seconds: float) -> None:
+    """Let SIGTERM and SIGINT end this process within so many seconds, whatever it is doing.
+
+    The handler of faulthandler is in C, and runs at once: it writes to a small process, which waits and kills. Call
+    this when all other handlers are set: they go on to run, but each that is set later would replace this one.
+    """
+    if _watchers or not hasattr(faulthandler, "register"):  # Windows
+        return
+    command = [sys.executable, "-I", "-S", "-c", _WATCH, str(os.getpid()), str(seconds)]
+    # A session of its own: Ctrl-C in a terminal is not for it.
+    watcher = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert watcher.stdin is not None
+    _watchers.append(watcher)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        faulthandler.register(number, watcher.stdin, all_threads=False, chain=True)

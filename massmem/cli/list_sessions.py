@@ -9,7 +9,7 @@ from massmem.cli.streams import notify, write_out
 from massmem.config.home import massmem_home
 from massmem.core.errors import StoreError
 from massmem.core.text import one_line
-from massmem.session.registry import Entry, Registry, newest_first, read_lease_owner, read_sessions
+from massmem.session.registry import FORGETTING, Entry, Registry, newest_first, read_lease_owner, read_sessions
 
 _LINE = "=" * 60
 _HOW_TO_LOAD = 'To load a session, use: massmem --session-id <SESSION_ID> "Your question"'
@@ -24,6 +24,9 @@ def list_sessions(*, as_json: bool) -> int:
         StoreError: nor can the default store, which lists nothing that the registry has.
     """
     entries = [_mark_interrupted(entry) for entry in _read_entries()]
+    if (massmem_home() / FORGETTING).exists():
+        entries = [replace(entry, description="") for entry in entries]
+        notify("names are not shown: something is being forgotten; massmem sessions list finishes what was cut off")
     if as_json:
         rows = ",\n".join(json.dumps({name: getattr(entry, name) for name in _NAMES}) for entry in entries)
         write_out(f"[\n{rows}\n]\n")

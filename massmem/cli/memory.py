@@ -3,12 +3,12 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, time
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from massmem.cli.memory_view import (
     Stats,
     choose_near,
     count_memories,
+    describe_reach,
     details_to_dict,
     explain_list,
     memory_to_dict,
@@ -32,7 +33,7 @@ from massmem.cli.memory_view import (
 )
 from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes, offer_agents
 from massmem.cli.setup import Setup, load_setup
-from massmem.cli.streams import notify, show_activity, show_progress, write_json, write_out
+from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
@@ -47,14 +48,13 @@ from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, Selection
+from massmem.memory.short_ids import find_ids
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.jobs import DrainCounts
-from massmem.session.erasure import Eraser, Order
+from massmem.session.erasure import Findings, Receipt
 from massmem.session.memories import Memories, View
 from massmem.session.recall import create_recorder, explain_recall, to_memories
 from massmem.store.ports import SessionStore
-
-T = TypeVar("T")
 
 _ALL = 1_000_000
 _MOST_LISTED = 20
@@ -333,27 +333,42 @@ def forget_command(
 def _forget_everywhere(setup: Setup, ids: Sequence[str], texts: Sequence[str], *, yes: bool, as_json: bool) -> int:
     """Return exit code 1 when something is left. yes: near paraphrases stay. Raises what Eraser raises."""
     if not yes:
-        with show_activity("looking for it"):
-            findings = asyncio.run(_use_eraser(setup, ids, texts, Eraser.find))
-        print_findings(findings)
+        findings = asyncio.run(_find_everywhere(setup, ids, texts))
+        print_findings(findings, setup.owner)
         near = choose_near(findings.near) if findings.near else []
         if not typer.confirm("Forget this for good?", err=True):
             notify("nothing was forgotten")
             return 0
         texts = [*texts, *(one.text for one in near)]
-    with show_activity("forgetting it, and checking that nothing is left"):
-        receipt = asyncio.run(_use_eraser(setup, ids, texts, Eraser.erase))
+    receipt = asyncio.run(_erase_everywhere(setup, ids, texts, says_what=yes))
     if as_json:
         write_json(receipt.to_dict())
     print_receipt(receipt)
     return 0 if receipt.checks.is_clean else 1
 
 
-async def _use_eraser(
-    setup: Setup, ids: Sequence[str], texts: Sequence[str], use: Callable[[Eraser, Sequence[Order]], Awaitable[T]]
-) -> T:
+async def _find_everywhere(setup: Setup, ids: Sequence[str], texts: Sequence[str]) -> Findings:
     async with setup.open_memories() as memories, memories.open_eraser() as eraser:
-        return await use(eraser, await eraser.read_orders(ids, texts))
+        with show_progress("looking for it in sessions") as progress:
+            return await eraser.find(await eraser.read_orders(ids, texts), progress)
+
+
+async def _erase_everywhere(setup: Setup, ids: Sequence[str], texts: Sequence[str], *, says_what: bool) -> Receipt:
+    async with setup.open_store(finishes=False) as store:
+        finished = await setup.finish_forgetting(store)
+        memories = Memories(setup.config, setup.home, store, setup.open_index, setup.owner)
+        for receipt in finished:
+            numbers = [*map(int, receipt.memory_ids)]
+            if ids and not texts and all(name in receipt.memory_ids or find_ids(name, numbers) for name in ids):
+                return receipt  # the same command as before
+        async with memories.open_eraser() as eraser:
+            orders = await eraser.read_orders(ids, texts)
+            with show_progress("looking for it in sessions") as progress:
+                findings = await eraser.find(orders, progress)
+            if says_what:
+                notify(describe_reach(findings, setup.owner))
+            with show_progress("looking for what is left in sessions") as progress:
+                return await eraser.erase(orders, findings, progress)
 
 
 @app.command("stats")

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from massmem.cli.streams import MB, notify, write_out
-from massmem.core.records import MessageRecord, RecordingCounts
+from massmem.core.records import Everybody, MessageRecord, Owner, RecordingCounts
 from massmem.core.text import make_printable, one_line
 from massmem.memory.ledger import Chain
 from massmem.memory.origins import AGENT
@@ -230,10 +230,17 @@ def print_stats(stats: Stats) -> None:
         notify(f"{stats.unavailable}: memories cannot be counted now")
 
 
-def print_findings(findings: Findings) -> None:
+def describe_reach(findings: Findings, owner: Owner | Everybody) -> str:
+    """Return whose data a forgetting changes, and how much of it."""
+    whose = "everybody" if isinstance(owner, Everybody) else owner.user_id or "this machine's user"
+    sessions, files = pluralize(len(findings.sessions), "session"), pluralize(findings.files, "file")
+    memories = count_memories(len(findings.memories))
+    return f"this goes from {sessions} of {make_printable(whose)}, {memories}, and {files} beside the store"
+
+
+def print_findings(findings: Findings, owner: Owner | Everybody) -> None:
     """Write what would be forgotten everywhere."""
-    sessions = pluralize(len(findings.sessions), "session")
-    notify(f"this goes from {sessions}, and {count_memories(len(findings.memories))}:")
+    notify(f"{describe_reach(findings, owner)}:")
     for sentence in findings.sentences[:_MAX_LISTED]:
         write_out(f"  {one_line(sentence, _EXCERPT)}\n")
     if len(findings.sentences) > _MAX_LISTED:
@@ -277,6 +284,7 @@ def print_receipt(receipt: Receipt) -> None:
             notify(f"it is still in {path}")
         if not checks.bytes_erased:
             notify("parts of it may remain in the free space of the database, which is very large or read by a process")
+            notify("the next forgetting or deletion removes them")
     for near in receipt.near:
         notify(f"left, it may say the same in other words: {near.session_id} turn {near.turn}, {_name_memory(near)}")
     if ids := [shorten_id(near.memory_id) for near in receipt.near if near.memory_id]:

@@ -22,7 +22,7 @@ from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.tools.answer_schema import check_schema
-from massmem.tools.documents import Document, add_document, read_document, read_picture
+from massmem.tools.documents import File, add_document, read_document, read_file_apart, read_picture
 from massmem.tools.encodings import decode_text
 
 MAX_CHARACTERS = 1_000_000
@@ -82,9 +82,9 @@ def attach_files(question: Question, files: Sequence[str], pictures: Sequence[st
     Raises InputError: a file cannot be read or is none of its kind, or they are too large together.
     """
     for name in files:
-        question = _add_document(question, name, read_document(name, read_file(name, settings.max_size)))
+        question = _add_document(question, File(read_document, name, read_file(name, settings.max_size)))
     for name in pictures:
-        question = _add_document(question, name, read_picture(name, read_file(name, settings.max_size)))
+        question = _add_document(question, File(read_picture, name, read_file(name, settings.max_size)))
     if sum(attachment.file.size for attachment in question.attachments) > settings.max_size:
         raise InputError(
             f"the files are larger than {settings.max_size:,} bytes together",
@@ -93,11 +93,12 @@ def attach_files(question: Question, files: Sequence[str], pictures: Sequence[st
     return question
 
 
-def _add_document(question: Question, name: str, document: Document) -> Question:
-    """Return the question with what was read of a file, and tell how it was read. Raises InputError: it is too long."""
+def _add_document(question: Question, file: File) -> Question:
+    """Return the question with what is read of a file, and tell how it was read. Raises InputError."""
+    document = read_file_apart(file)
     if document.note:
         notify(document.note)
-    text = check_question(add_document(question.text, name, document))
+    text = check_question(add_document(question.text, file.name, document))
     return replace(question, text=text, attachments=(*question.attachments, *document.attachments))
 
 
@@ -117,7 +118,7 @@ def attach_mentioned_files(text: str, settings: FilesConfig) -> Question:
 def read_schema(path: Path) -> dict[str, Any]:
     """Return the JSON Schema in a file. Raises InputError."""
     try:
-        document = read_document(str(path), read_file(path, MAX_CHARACTERS))
+        document = read_file_apart(File(read_document, str(path), read_file(path, MAX_CHARACTERS)))
         if document.attachments:
             raise InputError(f"{path} is no text", "write the schema as JSON")
         return check_schema(json.loads(document.text))

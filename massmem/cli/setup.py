@@ -34,11 +34,12 @@ from massmem.core.ids import PREFIX, check_session_name
 from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY, Everybody, Owner, SessionRecord
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
-from massmem.session.registry import Registry
+from massmem.session.registry import FORGETTING, Registry
 
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
     from massmem.recording.forgetting import DamageHandler
+    from massmem.session.erasure import Receipt
     from massmem.session.memories import Memories
     from massmem.session.team import Team
     from massmem.store.ports import SessionStore
@@ -69,13 +70,14 @@ class Setup:
     """The open team, whose store and memory are used; None outside of a conversation."""
 
     @asynccontextmanager
-    async def open_store(self, *, fallback: bool = False) -> AsyncGenerator["SessionStore"]:
+    async def open_store(self, *, fallback: bool = False, finishes: bool = True) -> AsyncGenerator["SessionStore"]:
         """Open the store for the block, and write its warnings to stderr.
 
         Args:
             fallback: use a store in memory when Redis is down and the configuration allows that.
+            finishes: before anything is shown, finish what was to be forgotten when a process was killed.
 
-        Raises StoreError, InputError: see massmem.store.open_configured.
+        Raises StoreError, InputError: see massmem.store.open_configured. MemoryUnavailable: see `finish_forgetting`.
         """
         if self.team is not None:
             yield self.team.store
@@ -88,9 +90,25 @@ class Setup:
         for warning in filter(None, (store.info.always, *store.info.once)):
             notify(warning)
         try:
+            if finishes:
+                await self.finish_forgetting(store)
             yield store
         finally:
             await store.close()
+
+    async def finish_forgetting(self, store: "SessionStore") -> "list[Receipt]":
+        """Finish what was to be forgotten when a process was killed, of every owner.
+
+        Raises MemoryUnavailable: that is not possible now, and nothing is to be shown.
+        """
+        if not (self.home / FORGETTING).exists():
+            return []
+        from massmem.session.erasure import finish_forgetting
+
+        receipts = await finish_forgetting(self.config, self.home, store, self.open_index, EVERYBODY)
+        if receipts:
+            notify("what was to be forgotten when a process ended is forgotten now")
+        return receipts
 
     @asynccontextmanager
     async def open_memories(self) -> AsyncGenerator["Memories"]:

@@ -4,16 +4,19 @@ lock, lock.pid    held while the folder is open, and by whom
 shard/            qdrant-edge's files
 shard.json        what must be in there at least
 shard.new/ .old/  while the shard is written anew
+shard.copy/       what another process writes anew
 """
 
 import json
 import os
 import shutil
-from collections.abc import Generator, Iterator, Mapping
+import subprocess
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -25,12 +28,14 @@ from qdrant_edge import (
     EdgeShard,
     EdgeSparseVectorParams,
     EdgeVectorParams,
+    Filter,
     HnswIndexConfig,
     IntegerIndexParams,
     KeywordIndexParams,
     Memory,
     Modifier,
     Point,
+    Record,
     ScrollRequest,
     UpdateOperation,
     VectorStorageDatatype,
@@ -52,6 +57,9 @@ PAGE = 1_000
 MANY = 1_000
 """Points from which on all fields are indexed. The other eight indexes cost each start 40 ms and 35 MB; without them a
 search among so many takes 10 ms longer."""
+FEW = 2_000
+"""Points up to which a shard is written anew in this process: that takes 0.3 s, as long as another one takes to start.
+Every thread stops while qdrant-edge brings points into their final form: a second for 40,000."""
 _REBUILD = "`massmem memory rebuild` makes it again from the log; the damaged one is kept aside"
 # Cold, all of it: read from the files where it is needed. Kept in memory it is searched no faster, and loading 100,000
 # memories takes 0.14 s and 32 MB more.
@@ -94,6 +102,12 @@ class Shard:
         self._folder = folder
         self._dims = dims
         self._mutex = Lock()
+        self._writing, self._erasing = Lock(), Lock()
+        self._written: set[int] = set()
+        self._deleted: list[Filter] = []
+        """What was written and deleted since the shard was copied."""
+        self._process: subprocess.Popen[bytes] | None = None
+        """Writes the copy anew."""
         self._edge: EdgeShard | None = None
         self._tidied = 0
         self._lock = _lock_folder(folder, wait)
@@ -112,24 +126,77 @@ class Shard:
                 yield self._edge
 
     @contextmanager
-    def writing(self) -> Generator[EdgeShard]:
+    def writing(self, ids: Iterable[int] = ()) -> Generator[EdgeShard]:
+        """ids: of the points that are written."""
         _check_room(self._folder, ROOM)
-        with self.reading() as edge:
+        with self._writing, self.reading() as edge:
+            if self._process is not None:
+                self._written.update(ids)
             yield edge
 
-    @contextmanager
-    def removing(self, *, erase: bool) -> Generator[EdgeShard]:
-        """For deletions. erase: afterwards leave nothing of what was deleted on the disk."""
-        _check_room(self._folder, ROOM + (measure_disk_usage(self._folder / "shard") if erase else 0))
-        with self.reading() as edge:
+    def delete(self, where: Filter, *, erase: bool) -> None:
+        """Delete what the filter selects. erase: leave nothing on the disk of it, or of what was deleted before.
+
+        Others read and write while a large shard is written anew.
+        """
+        _check_room(self._folder, ROOM + (2 * measure_disk_usage(self._folder / "shard") if erase else 0))
+        with self.writing() as edge:
             self._write_notes(0)
-            yield edge
-            if erase:
+            edge.update(UpdateOperation.delete_points_by_filter(where))
+            edge.flush()
+            points = _count_points(edge)
+            self._write_notes(points)
+            if self._process is not None:
+                self._deleted.append(where)
+            if erase and points <= FEW and self._process is None:
                 self._edge = None
-                self._edge = edge = self._rewrite(edge)
-            else:
-                edge.flush()
-            self._write_notes(_count_points(edge))
+                write_anew(edge, self._folder, self._dims)
+                self._edge = self._replace_shard()
+                return
+        if erase:
+            with self._erasing:
+                self._write_anew_elsewhere()
+
+    def _write_anew_elsewhere(self) -> None:
+        """Let another process write the shard anew, do there what was done here meanwhile, and use the new one."""
+        copy = self._folder / "shard.copy"
+        with self.writing() as edge:
+            edge.flush()
+            self._written.clear()
+            self._deleted.clear()
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(self._folder / "shard", copy)
+            name = rewrite_copy.__name__
+            code = f"from {__name__} import {name}; {name}({str(self._folder)!r}, {self._dims})"
+            # -P: no module of the working directory takes the place of one that is installed.
+            command = [sys.executable, "-P", "-c", code]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            self._process = process
+        try:
+            if process.wait():
+                raise MemoryUnavailable(f"the memory index in {self._folder} was not written anew", "try again")
+            with self.writing() as edge:
+                new = EdgeShard.load(str(self._folder / "shard.new"))
+                for where in self._deleted:
+                    new.update(UpdateOperation.delete_points_by_filter(where))
+                ids = [*self._written]
+                for start in range(0, len(ids), PAGE):
+                    records = edge.retrieve([*ids[start : start + PAGE]], True, True)
+                    new.update(UpdateOperation.upsert_points([_to_point(record) for record in records]))
+                new.flush()
+                new.close()
+                self._edge = None
+                edge.close()
+                self._edge = self._replace_shard()
+        finally:
+            self._end_process()
+            shutil.rmtree(copy, ignore_errors=True)
+
+    def _end_process(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
 
     def sync(self) -> None:
         """Bring the log of writes to the disk: qdrant-edge reads it again when it opens a shard.
@@ -148,7 +215,7 @@ class Shard:
 
     def flush(self) -> None:
         """Bring everything to the disk, and begin the log of writes anew; tidy a slice once that many are new."""
-        with self.reading() as edge:
+        with self._writing, self.reading() as edge:
             edge.flush()
             points = _count_points(edge)
             self._write_notes(points)
@@ -163,6 +230,8 @@ class Shard:
 
     def close(self) -> None:
         """Flush, and let others open the folder. Closing twice does no harm."""
+        self._end_process()
+        self._erasing.acquire()
         try:
             if self._edge is not None:
                 self.flush()
@@ -171,6 +240,7 @@ class Shard:
                     edge.close()
                 make_private(self._folder)
         finally:
+            self._erasing.release()
             self._release()
 
     def _has_room(self) -> bool:
@@ -207,64 +277,28 @@ class Shard:
                 new.rename(shard)
             shutil.rmtree(new, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
+            shutil.rmtree(self._folder / "shard.copy", ignore_errors=True)
             if not shard.exists():
                 _check_room(self._folder, ROOM)
                 (self._folder / "shard.json").unlink(missing_ok=True)
                 with _translate_errors(f"the memory index in {self._folder} cannot be made"):
-                    self._create().close()
+                    _create(self._folder, self._dims).close()
                 new.rename(shard)
                 self._write_notes(0)
         except OSError as e:
             raise MemoryUnavailable(f"the memory index in {self._folder} cannot be opened: {e}") from e
 
-    def _create(self) -> EdgeShard:
-        meaning = EdgeVectorParams(
-            size=self._dims,
-            distance=Distance.Cosine,
-            datatype=VectorStorageDatatype.Float16,  # half the memory; scores change in the fourth digit
-            memory=Memory.Cold,
-        )
-        config = EdgeConfig(
-            vectors={MEANING: meaning} if self._dims else None,
-            sparse_vectors={WORDS: EdgeSparseVectorParams(modifier=Modifier.Idf, memory=Memory.Cold)},
-            payload_memory=Memory.Cold,
-            # Vectors are compared among few candidates only: no graph.
-            hnsw_config=HnswIndexConfig(m=0, ef_construct=4, full_scan_threshold=10_000_000),
-            max_search_threads=1,
-        )
-        folder = self._folder / "shard.new"
-        folder.mkdir(mode=0o700)  # nobody else gets to what qdrant-edge makes in it
-        (folder / "edge_config.json").write_text(json.dumps(_SETTINGS))
-        edge = EdgeShard.load(str(folder), config)
-        _index_fields(edge, _SORTED)
-        edge.flush()
-        return edge
-
-    def _rewrite(self, edge: EdgeShard) -> EdgeShard:
-        """Write all points to a new shard, close and remove the old one, and return the new one."""
-        shutil.rmtree(self._folder / "shard.new", ignore_errors=True)
-        new = self._create()
-        self._tidied = written = 0
-        for points in _read_pages(edge):
-            new.update(UpdateOperation.upsert_points(points))
-            written += len(points)
-            if written - self._tidied >= SLICE:
-                new.optimize()
-                self._tidied = written
-        if written >= MANY:
-            _index_fields(new, _FILTERED)
-        new.flush()
-        new.close()
-        edge.close()
-        return self._replace_shard()
-
     def _replace_shard(self) -> EdgeShard:
-        """shard.old only exists while shard.new is complete: `_clear_up` relies on it."""
+        """Use shard.new from now on. shard.old only exists while shard.new is complete: `_clear_up` relies on it."""
         shard, new, old = (self._folder / name for name in ("shard", "shard.new", "shard.old"))
         shard.rename(old)
         new.rename(shard)
         shutil.rmtree(old)
-        return EdgeShard.load(str(shard))
+        edge = EdgeShard.load(str(shard))
+        points = _count_points(edge)
+        self._tidied = points // SLICE * SLICE
+        self._write_notes(points)
+        return edge
 
     def _read_notes(self) -> dict[str, int]:
         try:
@@ -290,6 +324,56 @@ class Shard:
 def _count_points(edge: EdgeShard) -> int:
     """Return how many points there are; a kill may have left some twice, which `info` counts twice."""
     return edge.count(CountRequest(exact=True))
+
+
+def _create(folder: Path, dims: int) -> EdgeShard:
+    """Make an empty shard.new in the folder."""
+    meaning = EdgeVectorParams(
+        size=dims,
+        distance=Distance.Cosine,
+        datatype=VectorStorageDatatype.Float16,  # half the memory; scores change in the fourth digit
+        memory=Memory.Cold,
+    )
+    config = EdgeConfig(
+        vectors={MEANING: meaning} if dims else None,
+        sparse_vectors={WORDS: EdgeSparseVectorParams(modifier=Modifier.Idf, memory=Memory.Cold)},
+        payload_memory=Memory.Cold,
+        # Vectors are compared among few candidates only: no graph.
+        hnsw_config=HnswIndexConfig(m=0, ef_construct=4, full_scan_threshold=10_000_000),
+        max_search_threads=1,
+    )
+    new = folder / "shard.new"
+    new.mkdir(mode=0o700)  # nobody else gets to what qdrant-edge makes in it
+    (new / "edge_config.json").write_text(json.dumps(_SETTINGS))
+    edge = EdgeShard.load(str(new), config)
+    _index_fields(edge, _SORTED)
+    edge.flush()
+    return edge
+
+
+def write_anew(edge: EdgeShard, folder: Path, dims: int) -> None:
+    """Write all points to a new shard, shard.new in the folder, and close both."""
+    shutil.rmtree(folder / "shard.new", ignore_errors=True)
+    new = _create(folder, dims)
+    tidied = written = 0
+    for points in _read_pages(edge):
+        new.update(UpdateOperation.upsert_points(points))
+        written += len(points)
+        if written - tidied >= SLICE:
+            new.optimize()
+            tidied = written
+    if written >= MANY:
+        _index_fields(new, _FILTERED)
+    new.flush()
+    new.close()
+    edge.close()
+
+
+def rewrite_copy(folder: str, dims: int) -> None:
+    """Write shard.copy anew, in a process of its own, which ends when the one that has started it does."""
+    os.nice(10)  # questions come first
+    Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+    write_anew(EdgeShard.load(str(Path(folder, "shard.copy"))), Path(folder), dims)
 
 
 def _index_fields(
@@ -381,9 +465,13 @@ def _read_pages(edge: EdgeShard) -> Iterator[list[Point]]:
     while True:
         request = ScrollRequest(offset=offset, limit=PAGE, with_payload=True, with_vector=True)
         records, offset = edge.scroll(request)
-        yield [Point(record.id, record.vector or {}, record.payload) for record in records]
+        yield [_to_point(record) for record in records]
         if offset is None:
             return
+
+
+def _to_point(record: Record) -> Point:
+    return Point(record.id, record.vector or {}, record.payload)
 
 
 @contextmanager

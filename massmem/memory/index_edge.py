@@ -53,14 +53,14 @@ class EdgeIndex(Index):
     def upsert(self, points: Sequence[Point]) -> None:
         for start in range(0, len(points), _WRITE_BATCH):
             batch = [self._to_edge(point) for point in points[start : start + _WRITE_BATCH]]
-            with self._shard.writing() as shard:
+            with self._shard.writing(point.id for point in points[start : start + _WRITE_BATCH]) as shard:
                 shard.update(edge.UpdateOperation.upsert_points(batch))
         self._unflushed += len(points)
         if self._unflushed >= _FLUSH_EVERY:
             self.flush()
 
     def set_payload(self, ids: Sequence[int], fields: Mapping[str, Any]) -> None:
-        with self._shard.writing() as shard:
+        with self._shard.writing(ids) as shard:
             shard.update(edge.UpdateOperation.set_payload([*ids], dict(fields)))
 
     def search_words(self, terms: Mapping[int, float], condition: All, limit: int) -> list[tuple[int, float]]:
@@ -81,9 +81,13 @@ class EdgeIndex(Index):
             return [(int(record.order_value or 0), _id(record)) for record in shard.scroll(request)[0]]
 
     def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
-        with self._shard.reading() as shard:
-            records = shard.retrieve(list(valid_ids(ids).ids), True, False)
-            return {_id(record): record.payload or {} for record in records}
+        payloads: dict[int, dict[str, Any]] = {}
+        numbers = [*valid_ids(ids).ids]
+        for start in range(0, len(numbers), _READ_BATCH):
+            with self._shard.reading() as shard:
+                records = shard.retrieve([*numbers[start : start + _READ_BATCH]], True, False)
+                payloads |= {_id(record): record.payload or {} for record in records}
+        return payloads
 
     def read_pages(self, condition: All = EVERYTHING) -> Iterator[Payloads]:
         where = _to_filter(condition)
@@ -107,9 +111,8 @@ class EdgeIndex(Index):
             return {str(hit.value): hit.count for hit in facets.hits}
 
     def delete_matching(self, condition: All, *, erase: bool) -> None:
-        """As Index.delete_matching. With `erase` the whole index is written anew: about 10 s for 100,000 points."""
-        with self._shard.removing(erase=erase) as shard:
-            shard.update(edge.UpdateOperation.delete_points_by_filter(_to_filter(condition)))
+        """As Index.delete_matching. With `erase` the whole index is written anew: half a minute for 100,000 points."""
+        self._shard.delete(_to_filter(condition), erase=erase)
 
     def sync(self) -> None:
         """As Index.sync: a few milliseconds, unlike `flush`."""

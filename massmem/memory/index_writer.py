@@ -386,7 +386,10 @@ class IndexWriter:
         with self._lock:
             # Of what is there alone: an id that somebody makes up would leave its session no room.
             self._ids.clear(self._index.read_payloads(parse_ids(selection.ids).ids))
-            return self._index.delete(selection)
+            count = self._index.delete(selection, erase=False)
+        if count:
+            self._index.erase_deleted()  # others write while this takes its time
+        return count
 
     def _write_passages(self, plans: Mapping[str, WritePlan]) -> None:
         """Write the passages of all sessions together: one call of the embedder, one of the index."""

@@ -188,7 +188,7 @@ class IndexedMemory:
         try:
             vectors = dict(zip(asked, self._embedder.embed_queries(asked), strict=True))
         except EmbeddingError as e:
-            log.info("searching by words alone: %s", e.message)
+            log.info("searching by words alone: %s", e)
             vectors = {}
         return [vectors.get(query) for query in queries]
 
@@ -204,7 +204,7 @@ class IndexedMemory:
             return self._embedder.embed(texts)
         except EmbeddingError as e:
             self._embedder.embed([_TEST_TEXT])
-            log.warning("some memories will be found by words alone: %s", e.message)
+            log.warning("some memories will be found by words alone: %s", e)
             return [self._embed_or_skip(self._embedder, text) for text in texts]
 
     @staticmethod

@@ -109,12 +109,8 @@ def unknown_memory(memory_id: str) -> UnknownMemoryError:
     return UnknownMemoryError(f"there is no memory {memory_id[:60]!r}", "see them with: massmem memory list")
 
 
-async def resolve_ids(
-    memory: "IndexedMemory", names: Iterable[str], among: Selection, also: Iterable[str] = ()
-) -> tuple[str, ...]:
+async def resolve_ids(memory: "IndexedMemory", names: Iterable[str], among: Selection) -> tuple[str, ...]:
     """Return the ids of memories that are named by their ids or by the beginnings of their short forms.
-
-    also: ids of memories that are gone, and may be named still.
 
     Raises:
         InputError: a short form fits no memory, or several.
@@ -122,7 +118,7 @@ async def resolve_ids(
     """
     names, numbers = tuple(names), list[int]()
     if any(map(is_short, names)):
-        numbers = [*dict.fromkeys((*await memory.list_ids(among), *map(int, also)))]
+        numbers = [*await memory.list_ids(among)]
     return tuple(_choose_id(name, numbers) if is_short(name) else name for name in names)
 
 

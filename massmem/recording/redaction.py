@@ -10,13 +10,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import log
 from typing import Any, cast
 
 from massmem.core.records import LogEntry, MessageRecord
 from massmem.memory.extraction.facts import normalize_fact
-from massmem.memory.text_analysis import find_sentences
+from massmem.memory.text_analysis import find_sentences, split_sentences
 from massmem.memory.words import count_unspaced
 from massmem.recording.forgetting import SAME_WORDS, is_same, list_stems
 
@@ -60,11 +61,11 @@ class Statement:
     def parse(cls, text: str) -> "Statement":
         return cls(text, list_stems(text) - _EVERYBODY, _find_names(text), _compile(text))
 
-    def may_be_in(self, folded: str) -> bool:
-        """Return, at once, whether a folded text has enough of its words to say it."""
+    def may_be_in(self, folded: str, stems: frozenset[str]) -> bool:
+        """Return, at once, whether a folded text with these stems has enough of its words to say it."""
         if not self.stems:
             return normalize_fact(self.text).split()[0] in folded
-        return sum(stem in folded for stem in self.stems) >= SAME_WORDS * len(self.stems)
+        return len(self.stems & stems) >= SAME_WORDS * len(self.stems)
 
     def is_like(self, stems: frozenset[str], names: frozenset[str]) -> bool:
         """Return whether a sentence with these stems says it in nearly the same words. names: as in Statement."""
@@ -82,6 +83,7 @@ class Redactor:
         self.statements = [
             Statement.parse(sentence) for sentence in dict.fromkeys(sentences) if normalize_fact(sentence)
         ]
+        self.stems = frozenset(stem for statement in self.statements for stem in statement.stems)
         self.removed: set[str] = set()
         """Sentences that were taken out, as they stood there."""
 
@@ -97,7 +99,8 @@ class Redactor:
 
     def _choose(self, folded: str) -> list[Statement]:
         """Return the statements that a folded text may say."""
-        return [statement for statement in self.statements if statement.may_be_in(folded)]
+        stems = frozenset(stem for stem in self.stems if stem in folded)
+        return [statement for statement in self.statements if statement.may_be_in(folded, stems)]
 
     def mentions(self, text: str) -> bool:
         """Return whether there is something in the text to take out."""
@@ -108,8 +111,9 @@ class Redactor:
         if not (statements := self._choose(_fold(text))):
             return text
         if (value := _parse_json(text)) is not None:
-            new = self.redact_value(value)
-            return text if new == value else json.dumps(new, ensure_ascii=False)
+            with suppress(RecursionError):  # nested too deeply: as text
+                new = self.redact_value(value)
+                return text if new == value else json.dumps(new, ensure_ascii=False)
         return self._redact_lines(self._redact_sentences(text), statements)
 
     def redact_value(self, value: Any) -> Any:
@@ -170,18 +174,27 @@ class LogRedactor:
     """Entries with something taken out, as they are to be."""
     files: set[str] = field(default_factory=set[str])
     """Hashes of files in whose description something was taken out."""
+    memory_changes: list[LogEntry] = field(default_factory=list[LogEntry])
+    """Entries that say what the user changed of memories."""
     _streams: dict[tuple[Any, ...], list[LogEntry]] = field(default_factory=dict[tuple[Any, ...], list[LogEntry]])
     """Pieces of output that goes on."""
     _without_state: list[LogEntry] = field(default_factory=list[LogEntry])
     """Calls of tools as they are without what only their provider can read, which may say anything."""
 
-    def add(self, entry: LogEntry) -> None:
+    def add(self, entries: Iterable[LogEntry]) -> None:
+        """Look at the next entries."""
+        for entry in entries:
+            self._add(entry)
+
+    def _add(self, entry: LogEntry) -> None:
         event = json.loads(entry.payload)
         if event.pop("state", ""):
             self._without_state.append(_replace_payload(entry, event))
         if event["type"] == "agent_delta":
             self._streams.setdefault((event["agent_id"], event["round"], event["channel"]), []).append(entry)
             return
+        if event["type"] == "memory_changed":
+            self.memory_changes.append(entry)
         self._end_streams(lambda key: key[0] == event.get("agent_id"))
         new = self._redact_event(event, self.redactor)
         if entry.turn in self.short_sentences:
@@ -235,12 +248,11 @@ def has_only_marks(text: str) -> bool:
 
 def list_sentences(text: str) -> list[str]:
     """Return the sentences of a text; of a JSON value, those of its strings."""
-    return [
-        sentence
-        for part in _list_strings(_parse_json(text) or text)
-        for start, end in find_sentences(part)
-        if (sentence := part[start:end].strip())
-    ]
+    try:
+        parts = [*_list_strings(_parse_json(text) or text)]
+    except RecursionError:
+        parts = [text]
+    return [sentence for part in parts for sentence in split_sentences(part)]
 
 
 def _list_strings(value: Any) -> Iterator[str]:
@@ -292,10 +304,54 @@ def _compile(text: str) -> re.Pattern[str]:
     return re.compile(whole, re.IGNORECASE)
 
 
+MAX_STATEMENTS = 200
+"""Sentences that are looked for: each sentence of the log is compared with all of them."""
+OWN_SHARE = 0.5
+"""A sentence that a fact came from has this part of the fact's words."""
+
+
+def choose_statements(is_fact: bool, texts: Sequence[str], contents: Sequence[str]) -> Sequence[str]:
+    """Return what a memory says, in the words of the messages that it came from where these are known.
+
+    texts: what it says and said. contents: of the messages.
+    """
+    sentences = dict.fromkeys(sentence for content in contents for sentence in list_sentences(content))
+    if is_fact:
+        words = [list_stems(text) - {"user"} for text in texts]
+        own = [s for s in sentences if any(len(w & list_stems(s)) >= OWN_SHARE * max(len(w), 1) for w in words)]
+        return [*texts, *own[:MAX_STATEMENTS]]
+    passage = Redactor(texts)
+    own = [s for s in sentences if passage.says(s) or any(map(Redactor([s]).says, texts))]
+    return [*own[:MAX_STATEMENTS], *(text for text in texts if len(texts) > 1 or not own)]
+
+
+def encode_texts(redactor: Redactor) -> list[bytes]:
+    """Return how the statements, and the sentences that were taken out, are written in files."""
+    texts = {*redactor.removed, *(statement.text for statement in redactor.statements)}
+    in_json = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in texts for ascii_only in (True, False)}
+    return [form.encode("utf-8", "surrogatepass") for form in sorted(texts | in_json)]
+
+
+def write_questions(statement: Statement) -> list[str]:
+    """Return questions whose answer the statement is, in its words."""
+    words = [word for word in normalize_fact(statement.text).split() if list_stems(word)]
+    words = words or normalize_fact(statement.text).split()
+    rarest = sorted(words, key=lambda word: (not list_stems(word) & statement.names, -len(word)))[:2]
+    return [
+        statement.text,
+        f"What do you know about {' and '.join(rarest)}?",
+        " ".join(reversed(words)),
+        *(f"Who or what is {word}?" for word in rarest),
+        "What did the user say about " + ", ".join(sorted(words)) + "?",
+    ]
+
+
 _MIN_SHARE = 0.35
 """Of the weight of a statement's words: with less in common a sentence is about something else."""
 _MAX_OF_A_KIND = 50
 """Sentences with the same words of a statement that are kept."""
+_MAX_KEPT = 5_000
+"""Sentences that are kept; of more, those that share most words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,36 +365,48 @@ class Paraphrase:
 
 
 class ParaphraseFinder:
-    """Looks at message after message for sentences that share words with one statement."""
+    """Looks at message after message for sentences that share words with a statement, and do not say one."""
 
-    def __init__(self, statement: str, says: Callable[[str], bool]) -> None:
-        """says: whether a sentence says what is to be forgotten anyway."""
-        self._stems = list_stems(statement)
-        self._says = says
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._stems = [*dict.fromkeys(statement.stems for statement in redactor.statements if statement.stems)]
         self._counts: Counter[str] = Counter()
         self._messages = 0
         self._sentences: dict[frozenset[str], list[tuple[MessageRecord, str]]] = {}
+        """By the words that they share with all statements together."""
+        self._kept = 0
 
-    def add(self, message: MessageRecord) -> None:
-        """Look at a message."""
+    def add(self, messages: Iterable[MessageRecord]) -> None:
+        """Look at messages: at each sentence once, however many statements there are."""
+        for message in messages:
+            self._add(message)
+
+    def _add(self, message: MessageRecord) -> None:
         self._messages += 1
         folded = message.content.casefold()
-        shared = [stem for stem in self._stems if stem in folded]
+        shared = [stem for stem in self._redactor.stems if stem in folded]
         self._counts.update(shared)
         for sentence in list_sentences(message.content) if shared else ():
-            same = self._stems & list_stems(sentence)
+            same = self._redactor.stems & list_stems(sentence)
             similar = self._sentences.setdefault(same, [])
-            if same and len(similar) < _MAX_OF_A_KIND and not self._says(sentence):
+            if same and len(similar) < _MAX_OF_A_KIND and not self._redactor.says(sentence):
                 similar.append((message, sentence))
+                self._kept += 1
+        if self._kept > 2 * _MAX_KEPT:
+            most = sorted(self._sentences.items(), key=lambda item: -len(item[0]))
+            self._sentences, self._kept = {}, 0
+            for same, sentences in most:
+                if self._kept < _MAX_KEPT:
+                    self._sentences[same] = sentences
+                    self._kept += len(sentences)
 
     def list_best(self, limit: int) -> Sequence[Paraphrase]:
-        """Return the sentences that share most, best first."""
-        weights = {stem: log(1 + self._messages / (1 + self._counts[stem])) for stem in self._stems}
-        whole = sum(weights.values()) or 1.0
-        paraphrases = [
-            Paraphrase(message, sentence, sum(weights[stem] for stem in same) / whole)
-            for same, sentences in self._sentences.items()
-            for message, sentence in sentences
-        ]
-        near = [paraphrase for paraphrase in paraphrases if paraphrase.share >= _MIN_SHARE]
-        return sorted(near, key=lambda paraphrase: -paraphrase.share)[:limit]
+        """Return the sentences that share most with one of the statements, best first."""
+        weights = {stem: log(1 + self._messages / (1 + self._counts[stem])) for stem in self._redactor.stems}
+        whole = {stems: sum(weights[stem] for stem in stems) or 1.0 for stems in self._stems}
+        paraphrases: list[Paraphrase] = []
+        for same, sentences in self._sentences.items():
+            share = max(sum(weights[stem] for stem in same & stems) / whole[stems] for stems in self._stems)
+            if share >= _MIN_SHARE:
+                paraphrases += [Paraphrase(message, sentence, share) for message, sentence in sentences]
+        return sorted(paraphrases, key=lambda paraphrase: -paraphrase.share)[:limit]

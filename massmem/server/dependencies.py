@@ -21,7 +21,7 @@ from fastapi.security.base import SecurityBase
 from pydantic import AfterValidator
 
 from massmem.core.attachments import Attachment, clean_name, name_attachments
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.server.auth import PageToken, User, authenticate_cookie, check_page, read_cookie
@@ -44,7 +44,7 @@ from massmem.server.schemas import (
 from massmem.server.service import Service
 from massmem.server.turns import Question
 from massmem.session.owners import to_stored_id
-from massmem.tools.documents import add_document, read_document, read_picture
+from massmem.tools.documents import File, add_document, read_document, read_files, read_picture
 
 MAX_KEY_LENGTH = 255
 
@@ -57,6 +57,11 @@ class Caller:
     @property
     def sub(self) -> str | None:
         return self.user.sub
+
+    @property
+    def name(self) -> str:
+        """Who waits for a worker process of `massmem.isolation` with its other tasks."""
+        return self.user.sub or ""
 
     @property
     def owner(self) -> Owner:
@@ -88,7 +93,7 @@ class Caller:
         text, attachments = (
             (content, ())
             if isinstance(content, str)
-            else await asyncio.to_thread(read_content, content, self.service.settings.config.files.max_size)
+            else await read_content(content, self.service.settings.config.files.max_size, self.name)
         )
         text = name_attachments(text, attachments)
         return Question(self.owner, to_stored_id(self.owner, session_id), text, request_id, team, attachments)
@@ -103,11 +108,18 @@ def get_service(request: Request) -> Service:
 
 
 async def authorize(request: Request) -> Caller:
-    """Return the caller. Raise Unauthorized, or RetryLater when it sends too many requests."""
+    """Return the caller.
+
+    Raises Unauthorized, or RetryLater: it sends too many requests, or what it asked to forget is not forgotten yet.
+    """
     service = get_service(request)
     user = await _authenticate(request, service)
     request.state.user = user.sub  # for the access log
     await service.limits.count_request(user.sub)
+    try:
+        await service.finish_forgetting(Owner(user.sub))
+    except MemoryUnavailable as e:
+        raise RetryLater(503, "what you asked to forget is not forgotten yet", RETRY_LATER) from e
     return Caller(user, service)
 
 
@@ -214,15 +226,30 @@ def _digest(text: str) -> str:
 _DATA_URL = re.compile(r"data:[^,]{0,200}?;base64,", re.IGNORECASE)
 
 
-def read_content(parts: Sequence[ContentPart], most: int) -> tuple[str, tuple[Attachment, ...]]:
-    """Return the text of a question, with the texts of its files, and what else it came with. May take seconds.
+async def read_content(parts: Sequence[ContentPart], most: int, caller: str) -> tuple[str, tuple[Attachment, ...]]:
+    """Return the text of a question, with the texts of its files, and what else it came with.
 
-    most: bytes of one file, and of all pictures together.
+    most: bytes of one file, and of all pictures together. caller: as for `read_files`.
 
-    Raises InputError: a part is not what it says, or the question has no text or is too large.
+    Raises InputError: a part is not what it says, or the question has no text or is too large; BusyError.
     """
     text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
-    attachments: list[Attachment] = []
+    files = await asyncio.to_thread(_decode_files, parts, most)
+    documents = await read_files(files, caller)
+    if len(text) + sum(len(document.text) for document in documents) > MAX_MESSAGE_LENGTH:
+        raise InputError(f"the question is longer than {MAX_MESSAGE_LENGTH:,} characters", "ask about a part of it")
+    attachments = [attachment for document in documents for attachment in document.attachments]
+    if sum(attachment.file.size for attachment in attachments) > most:
+        raise InputError(f"the files are larger than {most:,} bytes together", "ask about fewer of them")
+    for file, document in zip(files, documents, strict=True):
+        text = add_document(text, file.name, document)
+    if not text.strip():
+        raise InputError("the question has no text", "add a part of type text")
+    return clean_text(text), tuple(attachments)
+
+
+def _decode_files(parts: Sequence[ContentPart], most: int) -> list[File]:
+    files: list[File] = []
     pictures = 0
     for part in parts:
         match part:
@@ -231,23 +258,11 @@ def read_content(parts: Sequence[ContentPart], most: int) -> tuple[str, tuple[At
             case ImagePart(image_url=image):
                 pictures += 1
                 name = f"picture {pictures}"
-                document = read_picture(name, _decode(name, image.url, most))
+                files.append(File(read_picture, name, _decode(name, image.url, most)))
             case FilePart(file=file):
                 name = clean_name(file.filename)
-                document = read_document(name, _decode(name, file.file_data, most))
-        text = add_document(text, name, document)
-        attachments += document.attachments
-    _check(text, attachments, most)
-    return clean_text(text), tuple(attachments)
-
-
-def _check(text: str, attachments: Sequence[Attachment], most: int) -> None:
-    if not text.strip():
-        raise InputError("the question has no text", "add a part of type text")
-    if len(text) > MAX_MESSAGE_LENGTH:
-        raise InputError(f"the question is longer than {MAX_MESSAGE_LENGTH:,} characters", "ask about a part of it")
-    if sum(attachment.file.size for attachment in attachments) > most:
-        raise InputError(f"the files are larger than {most:,} bytes together", "ask about fewer of them")
+                files.append(File(read_document, name, _decode(name, file.file_data, most)))
+    return files
 
 
 def _decode(name: str, url: str, most: int) -> bytes:

@@ -182,7 +182,8 @@ async def _handle_massmem_error(request: Request, error: Exception) -> JSONRespo
         case errors.InputError() if type(error) is errors.InputError:
             refusal = Refused(400 if request.url.path.startswith(OPENAI_PATH) else 422, error.message)
         case errors.StoreError() | errors.MemoryUnavailable() | errors.ProviderError() | errors.ToolServerError():
-            log.error("%s: %s", type(error).__name__, error.message)
+            is_ours = not isinstance(error, errors.EmbeddingError | errors.ProviderError | errors.ToolServerError)
+            log.error("%s: %s", type(error).__name__, error.message if is_ours else "its message may quote a user")
             refusal = RetryLater(503, "the service cannot answer now", RETRY_LATER)
         case _:
             return await _handle_bug(request, error)

@@ -131,18 +131,24 @@ _STORED_ID = re.compile(r"\b[0-9a-f]{24}\.([^\s,;:()]+)")
 
 
 class JsonFormatter(logging.Formatter):
+    """Writes records without what may quote a user: messages of errors, and of libraries."""
+
     def format(self, record: logging.LogRecord) -> str:
+        if isinstance(record.args, tuple):
+            record.args = tuple(type(arg).__name__ if isinstance(arg, Exception) else arg for arg in record.args)
+        is_ours = record.name.partition(".")[0] == "massmem"
         line: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _STORED_ID.sub(lambda match: hash_name(match[1]), redact(record.getMessage())),
+            "message": _STORED_ID.sub(lambda match: hash_name(match[1]), redact(record.getMessage()))
+            if is_ours
+            else f"see {record.pathname}:{record.lineno}",
             "pid": os.getpid(),
         }
         line |= getattr(record, "fields", {})
         if record.exc_info:
             kind, _, trace = record.exc_info
-            # Without the error's message, which may quote a user.
             line["error"] = "" if kind is None else kind.__name__
             frames = traceback.extract_tb(trace, -_MAX_FRAMES)
             line["where"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]

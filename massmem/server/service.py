@@ -6,18 +6,21 @@ import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from starlette.datastructures import Address
 
 from massmem.config.models import TeamConfig
 from massmem.core.errors import MassmemError, StoreUnavailable
+from massmem.core.records import EVERYBODY, Everybody, Owner
 from massmem.server.auth import Tokens, User, authenticate
 from massmem.server.conversations import Conversations
 from massmem.server.errors import Expired, Unauthorized
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Turns
+from massmem.session.erasure import finish_forgetting
 from massmem.session.team import DEFAULT_TEAM, Team, Teams
 
 log = logging.getLogger(__name__)
@@ -50,7 +53,12 @@ class Settings:
     @property
     def shutdown_seconds(self) -> int:
         """How long connections may stay open once the process is told to end: as long as turns may, and a bit more."""
-        return int(self.config.server.grace) + 10
+        return int(self.config.server.grace) + 5
+
+    @property
+    def end_seconds(self) -> float:
+        """After so many seconds a process that was told to end is killed; all are gone in `server.grace` + 10 s."""
+        return self.config.server.grace + 8.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,14 @@ class Service:
         if self.team.store.info.durable:
             return None
         return "this conversation is held in memory, and ends with the service"
+
+    async def finish_forgetting(self, owner: Owner | Everybody) -> None:
+        """Finish what was to be forgotten of an owner when a process was killed.
+
+        Raises MemoryUnavailable: it is not forgotten yet, and nothing of the owner is to be shown.
+        """
+        team = self.team
+        await finish_forgetting(team.config, team.home, team.store, team.open_durable_memory, owner)
 
     async def authenticate(self, headers: list[str], sender: Address | None) -> User:
         """Return the user that the Authorization headers of a request name.
@@ -97,7 +113,7 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
     tokens, limits, metrics = Tokens(config.server.jwt), Limits(config.server.limits), Metrics()
     async with AsyncExitStack() as stack:
         fallback, records = config.server.workers == 1, config.server.record
-        team = await Team.open(config, home=settings.home, fallback=fallback, records=records)
+        team = await Team.open(config, home=settings.home, fallback=fallback, records=records, finishes=False)
         stack.push_async_callback(team.close)
         for warning in team.take_warnings():
             log.warning("%s", warning)
@@ -111,9 +127,10 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
         stack.push_async_callback(teams.close)
         turns = Turns(teams, limits, metrics)
         conversations = Conversations(team, turns)
-        async with _run_in_background(_take_over_work(turns, conversations)):
+        service = Service(settings, team, teams, tokens, limits, metrics, turns, conversations)
+        async with _run_in_background(_take_over_work(service)):
             async with _run_in_background(_stop_turns(turns, stopping, config.server.grace)):
-                yield Service(settings, team, teams, tokens, limits, metrics, turns, conversations)
+                yield service
             await turns.stop(0)
 
 
@@ -159,16 +176,18 @@ async def keep_service_open(
         await task
 
 
-async def _take_over_work(turns: Turns, conversations: Conversations) -> None:
-    """Resume turns and finish deletions that killed processes left behind, until cancelled."""
+async def _take_over_work(service: Service) -> None:
+    """Finish what killed processes were to forget and to delete, and resume their turns, until cancelled."""
     looks = 0
     while True:
-        try:
-            await turns.resume_cut_off()
-            if looks % _LOOKS_PER_DELETION == 0:
-                await conversations.finish_deletions()
-        except MassmemError as e:
-            log.warning("the work of killed processes cannot be taken over now: %s", e.message)
+        work = [partial(service.finish_forgetting, EVERYBODY), service.turns.resume_cut_off]
+        if looks % _LOOKS_PER_DELETION == 0:
+            work.append(service.conversations.finish_deletions)
+        for finish in work:
+            try:
+                await finish()
+            except MassmemError as e:
+                log.warning("the work of killed processes cannot be taken over now: %s", e.message)
         looks += 1
         await asyncio.sleep(_TAKEOVER_SECONDS * random.uniform(0.5, 1.5))
 

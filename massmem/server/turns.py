@@ -29,7 +29,7 @@ from massmem.core.events import (
     UserReplied,
     now,
 )
-from massmem.core.outcome import was_cut_off
+from massmem.core.outcome import MAX_DEATHS, count_deaths, was_cut_off
 from massmem.core.records import EVERYBODY, Owner, SessionCounts, SessionFilter, SessionRecord, TurnRecord
 from massmem.server.errors import Refused, RetryLater
 from massmem.server.limits import Limits
@@ -62,9 +62,6 @@ _FOLLOW_TIMEOUT = 900.0
 """Seconds without an event after which a turn is followed no longer."""
 
 _RETRY_AFTER_TIMEOUT = 30
-
-_MAX_REASON = 300
-"""Characters of the reason of a failure in the log: messages of providers may quote what they were sent."""
 
 _UNDER_WAY = ("running", "interrupted")
 _ENDING = "this process is about to end"
@@ -204,6 +201,8 @@ class Turns:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: dict[str, datetime] = {}
         """Sessions whose user stopped the turn, and when they were changed last: nobody resumes them."""
+        self._last_try = ""
+        """The session whose turn has killed its process before, and is resumed for the last time."""
         self.stopping = False
 
     def is_running(self, session_id: str) -> bool:
@@ -321,6 +320,12 @@ class Turns:
             last = await self._store.get_last_turn(session.session_id)
             if last is not None and await self._was_cut_off(last):
                 assert session.user_id is not None  # the filter finds sessions with an owner
+                # The one that kills its process dies alone, not with turns that were only beside it.
+                events = await self._store.read_turn_events(session.session_id, last.turn)
+                if count_deaths(events) == MAX_DEATHS - 1:
+                    if self.is_running(self._last_try):
+                        continue
+                    self._last_try = session.session_id
                 self.resume(session.session_id, session.owner)
             else:
                 self._stopped[session.session_id] = session.updated_at
@@ -459,15 +464,16 @@ class Turns:
 
 
 def _log_failure(event: Event) -> None:
-    """Log why an agent or a turn failed, for whoever runs the service; users are told only that it did."""
+    """Log why an agent or a turn failed, for whoever runs the service; users are told only that it did.
+
+    The messages of providers may quote what they were sent: the log has the kind of the error, and what to do.
+    """
     match event:
         case AgentFailed():
-            fields = {"agent": event.agent_id, "step": event.step, "error": event.error}
-            log.warning("an agent failed: %s", event.message[:_MAX_REASON], extra={"fields": fields})
+            fields = {"agent": event.agent_id, "step": event.step, "hint": event.hint}
+            log.warning("an agent failed: %s", event.error, extra={"fields": fields})
         case TurnFailed():
-            log.warning(
-                "a turn failed: %s", event.message[:_MAX_REASON], extra={"fields": {"exit_code": event.exit_code}}
-            )
+            log.warning("a turn failed", extra={"fields": {"exit_code": event.exit_code}})
         case _:
             pass
 

@@ -97,6 +97,9 @@ Progress = Callable[[int, int], None]
 _EVENTS_AT_ONCE = 2_000
 """Events that one transaction deletes: others write between two of them."""
 
+_BLOCK = 2**20
+"""Bytes that are searched at once: no other thread of the process goes on meanwhile."""
+
 _MARKS = "deleting"
 """Folder in the home with a file for each session whose deletion has begun."""
 
@@ -219,23 +222,38 @@ class Traces:
     folder: Path
     """The working directory, in which debug files may be."""
 
-    def delete(self, texts: Sequence[bytes], *, with_backups: bool = True) -> TraceCounts:
+    def list(self, texts: Sequence[bytes]) -> list[Path]:
+        """Return the debug folders and files that have one of the texts."""
+        runs = [run for run in self._find_runs() if any(has_any(path, texts) for path in list_files(run))]
+        files = [*self._find_reports(), *self._find_backups(), *self._find_lines()]
+        return [*runs, *(path for path in files if has_any(path, texts))]
+
+    def delete(self, texts: Sequence[bytes]) -> TraceCounts:
         """Delete debug files, crash reports, backups and lines that have one of the texts. Raises HomeError."""
         try:
-            runs = [run for run in self._find_runs() if any(has_any(path, texts) for path in list_files(run))]
+            traces = self.list(texts)
+            runs, reports, backups = [
+                [path for path in paths if path in traces]
+                for paths in (self._find_runs(), self._find_reports(), self._find_backups())
+            ]
             for run in runs:
                 shutil.rmtree(run)
-            reports = [*self.home.glob("sessions.json.*"), *self.home.glob("logs/crash-*")]
-            backups = self._find_backups() if with_backups else []
-            copies = [[path for path in paths if has_any(path, texts)] for paths in (reports, backups)]
-            for path in (path for paths in copies for path in paths):
+            for path in (*reports, *backups):
                 path.unlink(missing_ok=True)
-            lines = [_delete_lines(path, texts) for path in (*self.home.glob("logs/*.log"), self.home / "history")]
+            lines = sum(_delete_lines(path, texts) for path in self._find_lines())
         except OSError as e:
             raise explain_write_error(self.home, e) from e
-        return TraceCounts(len(runs), len(copies[0]), len(copies[1]), sum(lines))
+        return TraceCounts(len(runs), len(reports), len(backups), lines)
 
-    def _find_runs(self) -> list[Path]:
+    def _find_reports(self) -> Sequence[Path]:
+        """Return crash reports, and copies of the registry."""
+        return [*self.home.glob("sessions.json.*"), *self.home.glob("logs/crash-*")]
+
+    def _find_lines(self) -> Sequence[Path]:
+        """Return log files, and what was typed in conversations."""
+        return [*self.home.glob("logs/*.log"), self.home / "history"]
+
+    def _find_runs(self) -> Sequence[Path]:
         """Return the folders with debug files, one for each run."""
         return [
             run
@@ -243,7 +261,7 @@ class Traces:
             for run in (folder / ".massmem" / "massmem_logs").glob("log_*")
         ]
 
-    def _find_backups(self) -> list[Path]:
+    def _find_backups(self) -> Sequence[Path]:
         """Return copies of the database from before a migration, which are kept when it fails."""
         path = find_database(self.config)
         return [] if path is None else list(path.parent.glob(f"{path.name}.bak-*"))
@@ -257,9 +275,14 @@ def find_database(config: TeamConfig) -> Path | None:
 
 def has_any(path: Path, texts: Sequence[bytes]) -> bool:
     """Return whether a file has one of the texts; one that is gone has none."""
-    with suppress(FileNotFoundError, IsADirectoryError):
-        data = path.read_bytes()
-        return any(text in data for text in texts)
+    overlap = max(map(len, texts), default=1) - 1
+    with suppress(FileNotFoundError, IsADirectoryError), path.open("rb") as file:
+        end = b""
+        while block := file.read(_BLOCK):
+            data = end + block
+            if any(text in data for text in texts):
+                return True
+            end = data[-overlap:] if overlap else b""
     return False
 
 

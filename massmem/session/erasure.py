@@ -1,24 +1,33 @@
 """Forgets statements everywhere: log, state, files, debug files, backups and indexes; then looks for them.
 
-The index comes last, so that a command that was cut off can be given again with the ids of the same memories. A session
-is rewritten in one transaction; the one that a memory came from after the others, since its words say what to look for.
+Everywhere is what the owner owns. This machine's user also owns the files of this machine beside store and index; for a
+user of the service these are not even read, so that no receipt and no delay tells what others have said.
+
+A mark in the home says what is to be forgotten, until it is. When the process dies before, whoever opens the store next
+finishes it, and shows nothing of the owner until then (`Eraser.finish`). A session is rewritten in one transaction.
 Nothing is changed while a turn of one of the sessions is under way.
 
 The receipt says what was deleted, where, and how that was checked. It has no content.
 """
 
 import asyncio
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from massmem.config.home import list_files, make_folder, replace_file
+from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
+
+from massmem.config.home import explain_write_error, list_files, make_folder, replace_file
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, MassmemError, MemoryUnavailable
 from massmem.core.events import EVENT, now
 from massmem.core.records import (
     COMMAND_LINE_USER,
@@ -30,34 +39,43 @@ from massmem.core.records import (
     SessionFilter,
     SessionState,
 )
-from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
 from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
 from massmem.recording.redaction import (
+    MAX_STATEMENTS,
+    OWN_SHARE,
     LogRedactor,
-    Paraphrase,
     ParaphraseFinder,
     Redactor,
-    Statement,
+    choose_statements,
+    encode_texts,
     has_only_marks,
     list_sentences,
+    write_questions,
 )
 from massmem.recording.worker import Recorder
-from massmem.session.catalogue import TraceCounts, Traces, find_database, has_any
+from massmem.session.catalogue import Progress, TraceCounts, Traces, find_database, has_any
 from massmem.session.lease import ProcessLock, hold_lease
-from massmem.session.owners import list_own_sessions, restrict_selection
+from massmem.session.owners import hash_user, list_own_sessions, restrict_selection
 from massmem.session.recall import recall_by_words
-from massmem.session.registry import Registry
-from massmem.store.lookup import read_all_messages, read_log_pages
+from massmem.session.registry import FORGETTING, Registry
+from massmem.store.lookup import read_log_pages, read_message_pages
 from massmem.store.ports import SessionStore
 from massmem.store.projection import InsertRow, project
-from massmem.tools.documents import read_document
+from massmem.tools.documents import File, read_document, read_files
 
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREAD = ThreadPoolExecutor(1, "massmem-forgetting")
+"""Reads texts, a page at a time. One thread of the process: what others ask has the interpreter for half of the time at
+least, however many statements are forgotten at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +156,16 @@ class Receipt:
         return {"complete": self.checks.is_clean, **values}
 
 
-_MARK_FILE = "forgetting"
-"""File in the home with the ids of memories that are being forgotten."""
+_BEGUN, _AGAIN = ".begun", ".again"
+"""Endings of marks: somebody forgets; somebody finishes what was cut off."""
+_MAX_ASKED = 20
+"""Statements that are asked for afterwards, those with most words."""
 _MAX_NEAR = 20
 """Near paraphrases that are named."""
 _NEAREST = 20
 """Memories that are looked at for each statement, by words and by meaning."""
 _MIN_COSINE = 0.6
 """Of a memory that may say the same in other words."""
-_OWN_SHARE = 0.5
-"""A sentence that a fact came from has this part of the fact's words."""
 _MIN_TELLING = 2
 """Telling words of a sentence that is looked for everywhere, when its memory has others that say more."""
 _MAX_TOKENS = 4_000
@@ -183,6 +201,8 @@ class Findings:
     near: Sequence[Near]
     messages: int
     """That were read."""
+    files: int = 0
+    """Debug folders and files of this machine in which something of it stands."""
 
 
 @dataclass(slots=True)
@@ -210,7 +230,7 @@ class Eraser:
     """The working directory, in which debug files may be."""
     store: SessionStore
     memory: "IndexedMemory"
-    owner: Owner | Everybody
+    owner: Owner
 
     async def read_orders(self, memory_ids: Sequence[str], texts: Sequence[str]) -> list[Order]:
         """Return what the memories with these ids say, and the texts, as orders to be carried out one by one.
@@ -219,14 +239,16 @@ class Eraser:
             InputError: there is no such memory, or a text has no word to recognise it by.
         """
         for text in texts:
-            if not any(list_stems(sentence) or not sentence.isascii() for sentence in list_sentences(text)):
+            sentences = list_sentences(text)
+            if not any(list_stems(sentence) or not sentence.isascii() for sentence in sentences):
                 raise InputError("the text has no word to recognise it by", "write the whole statement: --text TEXT")
-        among, earlier = await self._select(), self._read_begun() or ()
-        memory_ids = await resolve_ids(self.memory, memory_ids, among, earlier)
+            if len(sentences) > MAX_STATEMENTS:
+                raise InputError(f"the text has more than {MAX_STATEMENTS} sentences", "forget it in several parts")
+        among = await self._select()
+        memory_ids = await resolve_ids(self.memory, memory_ids, among)
         selection = replace(among, ids=memory_ids)
         memories: Sequence[Memory] = await self.memory.list(selection, len(memory_ids)) if memory_ids else ()
-        known = {memory.id for memory in memories} | set(earlier)
-        for missing in set(memory_ids) - known:
+        for missing in set(memory_ids) - {memory.id for memory in memories}:
             raise unknown_memory(missing)
         orders = [Order(tuple(texts))] if texts else []
         for session_id in sorted({memory.session_id for memory in memories}):
@@ -249,65 +271,69 @@ class Eraser:
     async def _read_statements(self, memory: Memory) -> Sequence[str]:
         """Return what a memory says, in the words of the messages that it came from where these are known."""
         messages = await self.store.get_messages(memory.message_ids)
-        sentences = [sentence for message in messages for sentence in list_sentences(message.content)]
         changes = [read_change(message) for message in await self.store.get_messages(memory.changes)]
         texts = [*dict.fromkeys((memory.text, *(text for c in changes for text in (c.old, c.text))))]
-        if memory.kind == "fact":
-            words = [list_stems(text) - {"user"} for text in texts]
-            own = [s for s in sentences if any(len(w & list_stems(s)) >= _OWN_SHARE * max(len(w), 1) for w in words)]
-            return [*texts, *own]
-        passage = Redactor(texts)
-        own = [s for s in sentences if passage.says(s) or any(map(Redactor([s]).says, texts))]
-        return [*own, *(text for text in texts if len(texts) > 1 or not own)]
+        return await _analyse(choose_statements, memory.kind == "fact", texts, [m.content for m in messages])
 
-    async def find(self, orders: Sequence[Order]) -> Findings:
-        """Return what would go. Raises StoreError, MemoryUnavailable."""
+    async def find(self, orders: Sequence[Order], on_progress: Progress | None = None) -> Findings:
+        """Return what would go. on_progress: called with sessions. Raises StoreError, MemoryUnavailable."""
         redactor = Redactor(statement for order in orders for statement in order.statements)
-        finders = [ParaphraseFinder(text, redactor.says) for order in orders for text in order.statements]
+        finder = ParaphraseFinder(redactor)
         sessions: list[str] = []
-        count = 0
-        for session_id in await self._list_sessions():
+        count, own = 0, await self._list_sessions()
+        for number, session_id in enumerate(own):
+            if on_progress is not None:
+                on_progress(number, len(own))
             if not (await self._plan(session_id, redactor)).is_empty:
                 sessions.append(session_id)
-            async for message in read_all_messages(self.store, session_id):
-                count += 1
-                for finder in finders:
-                    finder.add(message)
+            async for page in read_message_pages(self.store, session_id):
+                count += len(page)
+                await _analyse(finder.add, page)
         memories = await self.memory.find_statements(await self._query(redactor))
-        paraphrases = [paraphrase for finder in finders for paraphrase in finder.list_best(_MAX_NEAR)]
-        near = [await self._locate(paraphrase) for paraphrase in paraphrases]
+        near: list[Near] = []
+        for paraphrase in finder.list_best(_MAX_NEAR):
+            message, sentence = paraphrase.message, paraphrase.sentence
+            passages = await self.memory.list(Selection(message.session_id, message_ids=(message.id,)), _NEAREST)
+            memory_id = next((m.id for m in passages if sentence in m.text), None)
+            near.append(Near(message.session_id, message.turn, memory_id, message.agent_id or USER, sentence))
         near += await self._find_near_memories(redactor)
-        unique = {(one.session_id, one.turn, one.text): one for one in reversed(near)}
-        return Findings(sorted(redactor.removed), sessions, memories, [*reversed(unique.values())][:_MAX_NEAR], count)
-
-    async def _locate(self, paraphrase: Paraphrase) -> Near:
-        """Return where a sentence stands, with the memory that has it."""
-        message = paraphrase.message
-        passages = await self.memory.list(Selection(message.session_id, message_ids=(message.id,)), _NEAREST)
-        memory_id = next((m.id for m in passages if paraphrase.sentence in m.text), None)
-        return Near(message.session_id, message.turn, memory_id, message.agent_id or USER, paraphrase.sentence)
+        unique = [*{(one.session_id, one.turn, one.text): one for one in reversed(near)}.values()][::-1]
+        files = len(await _analyse(self._traces.list, encode_texts(redactor))) if self._is_operator else 0
+        return Findings(sorted(redactor.removed), sessions, memories, unique[:_MAX_NEAR], count, files)
 
     async def _find_near_memories(self, redactor: Redactor) -> list[Near]:
         """Return memories that are near in meaning, and facts that share words with a statement."""
         near: list[Near] = []
         selection = await self._select()
-        for statement in redactor.statements:
+        for statement in redactor.statements[:_MAX_ASKED]:
             for memory in await self.memory.find_near(statement.text, selection, _NEAREST):
                 shared = len(statement.stems & list_stems(memory.text)) / max(len(statement.stems), 1)
-                is_near = memory.score >= _MIN_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
+                is_near = memory.score >= _MIN_COSINE or (memory.kind == "fact" and shared >= OWN_SHARE)
                 if is_near and not redactor.mentions(memory.text):
                     near.append(Near(memory.session_id, memory.turn, memory.id, memory.agent_id, memory.text))
         return near
 
-    async def erase(self, orders: Sequence[Order]) -> Receipt:
+    async def erase(
+        self, orders: Sequence[Order], findings: Findings | None = None, on_progress: Progress | None = None
+    ) -> Receipt:
         """Forget; return what was deleted and how that was checked.
+
+        findings: of these orders. on_progress: as for `find`.
 
         Raises:
             SessionBusyError: a turn of one of the sessions is under way; nothing was changed.
-            MemoryUnavailable, StoreError, HomeError: what is left goes when this is called again.
+            MemoryUnavailable, StoreError, HomeError: what is left goes when this owner's data is used again.
         """
-        findings = await self.find(orders)
-        was_cut_off = self._read_begun() is not None
+        findings = findings or await self.find(orders, on_progress)
+        name = f"{name_marks(self.config.store.url, self.owner)}.{secrets.token_hex(8)}{_BEGUN}"
+        with Mark(self.home / FORGETTING / name) as mark:
+            return await self.carry_out(orders, findings, mark, on_progress)
+
+    async def carry_out(
+        self, orders: Sequence[Order], findings: Findings, mark: "Mark", on_progress: Progress | None = None
+    ) -> Receipt:
+        """As `erase`. mark: says what is to be forgotten until it is."""
+        was_cut_off, held = mark.was_cut_off, list[RecordingJob]()
         sources = [order.session_id for order in orders if order.session_id is not None]
         sessions = [name for name in await self._list_sessions() if name in {*findings.sessions, *sources}]
         deleted = Deletions()
@@ -318,20 +344,19 @@ class Eraser:
             leases.callback(process.close)
             for session_id in sessions:
                 await leases.enter_async_context(hold_lease(self.store, process, session_id, _LEASE_WAIT))
-            self._begin(orders)
-            traces = Traces(self.config, self.home, self.folder)
-            deleted.traces = await asyncio.to_thread(
-                traces.delete, encode_texts(everything), with_backups=self.owner in (EVERYBODY, COMMAND_LINE_USER)
-            )
+            mark.begin(Forgetting(self.owner.user_id, tuple(orders)))
+            if self._is_operator:
+                deleted.traces = await _analyse(self._traces.delete, encode_texts(everything))
+                registry = Registry(self.home)
+                entries = await asyncio.to_thread(registry.read_entries)
+                titles = [replace(entry, description=everything.redact_title(entry.description)) for entry in entries]
+                await asyncio.to_thread(registry.upsert, *titles)
             for order in orders:
-                await self._rewrite(order, sessions, deleted)
-            registry = Registry(self.home)
-            entries = await asyncio.to_thread(registry.read_entries)
-            titles = [replace(entry, description=everything.redact_title(entry.description)) for entry in entries]
-            await asyncio.to_thread(registry.upsert, *titles)
+                held += await self._rewrite(order, sessions, deleted)
         erased = await self.store.erase_deleted()
-        await self._erase_memories(orders, everything, deleted, was_cut_off=was_cut_off)
-        rest = await self.find(orders)
+        held += await self._list_held() if was_cut_off else []
+        await self._erase_memories(orders, everything, deleted, held, was_cut_off=was_cut_off)
+        rest = await self.find(orders, on_progress)
         receipt = Receipt(
             now(),
             [memory.id for order in orders for memory in order.memories],
@@ -340,32 +365,26 @@ class Eraser:
             await self._check(everything, rest, erased=erased),
             [*{(near.session_id, near.turn, near.memory_id): near for near in rest.near}.values()],
         )
-        if receipt.checks.is_clean:
-            self._mark_path.unlink(missing_ok=True)
+        mark.end()
         return receipt
 
     @property
-    def _mark_path(self) -> Path:
-        return self.home / _MARK_FILE
+    def _is_operator(self) -> bool:
+        """Whether the files of this machine beside store and index are the owner's."""
+        return self.owner == COMMAND_LINE_USER
 
-    def _read_begun(self) -> Sequence[str] | None:
-        """Return the ids of the memories that an earlier call was to forget when it was cut off; None: none was."""
-        try:
-            return self._mark_path.read_text("utf-8").split()
-        except FileNotFoundError:
-            return None
-
-    def _begin(self, orders: Sequence[Order]) -> None:
-        """Note that this has begun, so that the bytes of what is deleted go even when this is cut off."""
-        ids = [*(self._read_begun() or ()), *(memory.id for order in orders for memory in order.memories)]
-        make_folder(self.home)
-        replace_file(self._mark_path, "\n".join(dict.fromkeys(ids)))
+    @property
+    def _traces(self) -> Traces:
+        return Traces(self.config, self.home, self.folder)
 
     # Log
 
-    async def _rewrite(self, order: Order, session_ids: Sequence[str], deleted: Deletions) -> None:
-        """Take the statements of an order out of the sessions, out of the one that it came from last."""
-        redactor = Redactor(order.statements)
+    async def _rewrite(self, order: Order, session_ids: Sequence[str], deleted: Deletions) -> list[RecordingJob]:
+        """Take the statements of an order out of the sessions, out of the one that it came from last.
+
+        Returns what is to be recorded again.
+        """
+        redactor, held = Redactor(order.statements), list[RecordingJob]()
         for session_id in sorted(session_ids, key=lambda name: (name == order.session_id, name)):
             change = await self._plan(
                 session_id, redactor, order.short_sentences if session_id == order.session_id else None
@@ -375,8 +394,10 @@ class Eraser:
             await self.store.delete_files(session_id, change.files)
             if change.state is not None:
                 await self.store.save_state(session_id, change.state)
-            entries = sorted((*change.entries, *change.memory_changes), key=lambda entry: entry.seq)
-            await self.store.rewrite_log(session_id, [_requeue(entry) for entry in entries])
+            changed = sorted((*change.entries, *change.memory_changes), key=lambda entry: entry.seq)
+            entries = await _analyse(list[LogEntry], map(_requeue, changed))
+            await self.store.rewrite_log(session_id, entries)
+            held += [job for entry in entries for job in entry.recordings if job.reason == _REASON]
             if change.title is not None and (session := await self.store.get_session(session_id)) is not None:
                 await self.store.rename_session(session_id, redactor.redact_title(session.title))
             if session_id not in deleted.sessions:
@@ -385,24 +406,21 @@ class Eraser:
             deleted.files += len(change.files)
             deleted.values += change.values
             deleted.names += change.title is not None
+        return held
 
     async def _plan(
         self, session_id: str, redactor: Redactor, short_sentences: Mapping[int, Sequence[str]] | None = None
     ) -> _SessionChange:
         """Return what is to be changed in a session. short_sentences: see Order."""
         log = LogRedactor(redactor, {turn: Redactor(sentences) for turn, sentences in (short_sentences or {}).items()})
-        memory_changes: list[LogEntry] = []
         async for page in read_log_pages(self.store, session_id, with_trimmed=True):
-            for entry in page:
-                log.add(entry)
-                if json.loads(entry.payload)["type"] == "memory_changed":
-                    memory_changes.append(entry)
-        log.close()
+            await _analyse(log.add, page)
+        await _analyse(log.close)
         copy = await self.store.export_session(session_id)
         if copy is None:
             return _SessionChange()
         files = [name for name in copy.files if name in log.files or await self._is_in_file(session_id, name, redactor)]
-        state, values = _redact_state(copy.state, redactor)
+        state, values = await _analyse(_redact_state, copy.state, redactor)
         title = redactor.redact_title(copy.session.title)
         changed = {entry.seq for entry in log.changed}
         return _SessionChange(
@@ -411,7 +429,7 @@ class Eraser:
             state,
             values,
             None if title == copy.session.title else title,
-            [entry for entry in memory_changes if entry.seq not in changed],
+            [entry for entry in log.memory_changes if entry.seq not in changed],
         )
 
     async def _is_in_file(self, session_id: str, name: str, redactor: Redactor) -> bool:
@@ -419,18 +437,23 @@ class Eraser:
         data = (await self.store.load_files(session_id, [name])).get(name, b"")
         texts = [data.decode("utf-8", "replace")]
         with suppress(InputError):
-            document = await asyncio.to_thread(read_document, name, data)
+            [document] = await read_files([File(read_document, name, data)])
             texts.append(document.text)
-        return any(redactor.mentions(text) for text in texts)
+        return await _analyse(any, map(redactor.mentions, texts))
 
     # Indexes
 
     async def _erase_memories(
-        self, orders: Sequence[Order], redactor: Redactor, deleted: Deletions, *, was_cut_off: bool
+        self,
+        orders: Sequence[Order],
+        redactor: Redactor,
+        deleted: Deletions,
+        held: Sequence[RecordingJob],
+        *,
+        was_cut_off: bool,
     ) -> None:
         """Delete the memories from every index, and record what else was said in their messages."""
         named = [memory for order in orders for memory in order.memories]
-        held = await self._list_held()
         message_ids = tuple(dict.fromkeys(job.message_id for job in held))
         query = replace(await self._query(redactor), message_ids=message_ids)
         memories = await self.memory.find_statements(query)
@@ -455,7 +478,7 @@ class Eraser:
         await Recorder(self.store, self.memory, leaves_facts=True).drain()
 
     async def _list_held(self) -> list[RecordingJob]:
-        """Return what recording was to leave alone, also when an earlier forgetting was cut off."""
+        """Return what recording was to leave alone when a forgetting was cut off."""
         return [
             job
             for session_id in await self._list_sessions()
@@ -481,7 +504,8 @@ class Eraser:
         """Look for the statements everywhere, and ask for them. rest: what is found afterwards."""
         checks = Checks(rest.messages, len(rest.sessions), len(rest.memories), bytes_erased=erased)
         await self._ask(redactor, checks)
-        checks.files, checks.files_found = await asyncio.to_thread(self._search_files, encode_texts(redactor))
+        if self._is_operator:
+            checks.files, checks.files_found = await _analyse(self._search_files, encode_texts(redactor))
         if checks.files_found:
             checks.elsewhere = await self._is_elsewhere(redactor)
         return checks
@@ -491,13 +515,14 @@ class Eraser:
         selection, sessions = await self._select(), await self._list_sessions()
         options = RecallOptions(_MAX_TOKENS, abstain=False)
         readers = [USER, *(agent.id for agent in self.config.agents)]
-        scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is EVERYBODY) for reader in readers]
-        for question in [q for statement in redactor.statements for q in write_questions(statement)]:
+        scopes = [Scope("", reader, 1, others=sessions) for reader in readers]
+        asked = sorted(redactor.statements, key=lambda statement: -len(statement.stems))[:_MAX_ASKED]
+        for question in [question for statement in asked for question in write_questions(statement)]:
             replies = [(await self.memory.recall(question, scope, options)).text for scope in scopes]
             replies += [memory.text for memory in await self.memory.find_near(question, selection, _NEAREST)]
             replies.append((await recall_by_words(self.store, question, scopes[0], options)).text)
             checks.questions += 1
-            checks.questions_found += any(map(redactor.mentions, replies))
+            checks.questions_found += await _analyse(any, map(redactor.mentions, replies))
 
     def _search_files(self, texts: Sequence[bytes]) -> tuple[int, list[str]]:
         """Return how many files were read, and the paths of those that have one of the texts. Blocking."""
@@ -506,7 +531,7 @@ class Eraser:
         database = find_database(self.config)
         if database is not None:
             paths |= {path for path in database.parent.glob(f"{database.name}*") if path.is_file()}
-        paths = {path for path in paths if not path.is_relative_to(self.home / "models")}
+        paths = {p for p in paths if not any(p.is_relative_to(self.home / name) for name in ("models", FORGETTING))}
         return len(paths), sorted(str(path) for path in paths if has_any(path, texts))
 
     async def _is_elsewhere(self, redactor: Redactor) -> bool:
@@ -519,25 +544,110 @@ class Eraser:
         return False
 
 
-def encode_texts(redactor: Redactor) -> list[bytes]:
-    """Return how the statements, and the sentences that were taken out, are written in files."""
-    texts = {*redactor.removed, *(statement.text for statement in redactor.statements)}
-    in_json = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in texts for ascii_only in (True, False)}
-    return [form.encode("utf-8", "surrogatepass") for form in sorted(texts | in_json)]
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """What a mark says: who forgets what."""
+
+    user_id: str | None
+    orders: tuple[Order, ...]
 
 
-def write_questions(statement: Statement) -> list[str]:
-    """Return questions whose answer the statement is, in its words."""
-    words = [word for word in normalize_fact(statement.text).split() if list_stems(word)]
-    words = words or normalize_fact(statement.text).split()
-    rarest = sorted(words, key=lambda word: (not list_stems(word) & statement.names, -len(word)))[:2]
-    return [
-        statement.text,
-        f"What do you know about {' and '.join(rarest)}?",
-        " ".join(reversed(words)),
-        *(f"Who or what is {word}?" for word in rarest),
-        "What did the user say about " + ", ".join(sorted(words)) + "?",
-    ]
+_FORGETTING = TypeAdapter(Forgetting)
+
+
+def name_marks(url: str, owner: Owner) -> str:
+    """Return what the names of an owner's marks begin with. url: of the store."""
+    user = "local" if owner.user_id is None else hash_user(owner.user_id)
+    return f"{sha256(url.encode()).hexdigest()[:16]}.{user}"
+
+
+async def finish_forgetting(
+    config: TeamConfig,
+    home: Path,
+    store: SessionStore,
+    open_index: Callable[[], AbstractAsyncContextManager["IndexedMemory"]],
+    owner: Owner | Everybody,
+) -> list[Receipt]:
+    """Finish what was to be forgotten of an owner, of EVERYBODY, when a process was killed.
+
+    Call it before anything of the owner is shown.
+
+    Raises:
+        MemoryUnavailable: it cannot be finished now, or another process is at it. Nothing is to be shown then.
+    """
+    name = name_marks(config.store.url, COMMAND_LINE_USER if isinstance(owner, Everybody) else owner)
+    if owner is EVERYBODY:
+        name = name.replace(".local", ".*")
+    paths = [path for ending in (_AGAIN, _BEGUN) for path in (home / FORGETTING).glob(f"{name}.*{ending}")]
+    receipts: list[Receipt] = []
+    try:
+        for path in paths:
+            with Mark(path) as mark:
+                if not mark.is_locked and path.suffix == _AGAIN:
+                    raise MemoryUnavailable("another process is at it")
+                if not mark.is_locked or (forgetting := mark.resume()) is None:
+                    continue
+                async with open_index() as index:
+                    eraser = Eraser(config, home, Path.cwd(), store, index, Owner(forgetting.user_id))
+                    findings = await eraser.find(forgetting.orders)
+                    receipts.append(await eraser.carry_out(forgetting.orders, findings, mark))
+    except MassmemError as e:
+        hint = e.hint or "run the command again in a moment"
+        raise MemoryUnavailable(f"what was to be forgotten is not forgotten yet: {e.message}", hint) from e
+    return receipts
+
+
+class Mark:
+    """A file that says what is to be forgotten. It is locked as long as a process works on that."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = FileLock(path.with_suffix(".lock"), mode=0o600, thread_local=False)
+        self.was_cut_off = path.suffix == _AGAIN
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this process has it. False: another one does."""
+        return self._lock.is_locked
+
+    def __enter__(self) -> Self:
+        try:
+            make_folder(self._path.parent)
+            with suppress(Timeout):
+                self._lock.acquire(blocking=False)
+        except OSError as e:
+            raise explain_write_error(self._path, e) from e
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock.is_locked:
+            Path(self._lock.lock_file).unlink(missing_ok=True)
+            self._lock.release()
+            with suppress(OSError):
+                self._path.parent.rmdir()  # once there is no other
+
+    def begin(self, forgetting: Forgetting) -> None:
+        """Write it, unless it is there."""
+        try:
+            if not self.was_cut_off:
+                replace_file(self._path, _FORGETTING.dump_json(forgetting))
+        except OSError as e:
+            raise explain_write_error(self._path, e) from e
+
+    def resume(self) -> Forgetting | None:
+        """Say that this process finishes it, and return what it says; None: it is gone."""
+        with suppress(FileNotFoundError):
+            self._path = self._path.rename(self._path.with_suffix(_AGAIN))
+            self.was_cut_off = True
+            return _FORGETTING.validate_json(self._path.read_bytes())
+        return None
+
+    def end(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+async def _analyse(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_THREAD, partial(function, *args, **kwargs))
 
 
 def _requeue(entry: LogEntry) -> LogEntry:

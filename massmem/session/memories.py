@@ -59,6 +59,7 @@ MAX_MEMORY_LENGTH = 2_000
 """Characters of what a user writes as a memory."""
 _MOST_BEYOND, _BEYOND_TOKENS = 50, 100_000
 """Of what was found and an agent would not be shown."""
+_MAX_OF_SESSION = 1_000_000
 _NOTES = "notes"
 """Id of the session for notes."""
 _MOST_SESSIONS = 1_000
@@ -299,20 +300,23 @@ class Memories:
             selection = await self._select(index, selection)
             return await forget_memories(self.store, index, selection, self.config.memory, self.home)
 
-    async def withdraw(self, index: "IndexedMemory", selection: Selection) -> None:
-        """Delete the memories of turns that leave the log, from every index. The queue stays: it leaves with the log.
+    async def withdraw(self, index: "IndexedMemory", session_id: str, first: int) -> None:
+        """Delete the memories of turns that leave the log, from this one on, from every index.
 
-        Raises MemoryUnavailable.
+        The queue stays: it leaves with the log. Raises MemoryUnavailable.
         """
-        await index.forget(selection)
-        root = index_root(self.config.memory, self.home)
-        await erase_in_other_indexes(root, index.folder, selection, ())
+        memories = [m for m in await index.list(Selection(session_id), _MAX_OF_SESSION) if m.turn >= first]
+        if not memories:
+            return
+        selection = Selection(ids=tuple(memory.id for memory in memories))
+        await index.forget(selection)  # once for all turns: the index is written anew
+        await erase_in_other_indexes(index_root(self.config.memory, self.home), index.folder, selection, memories)
 
     @asynccontextmanager
     async def open_eraser(self) -> AsyncGenerator[Eraser]:
         """Yield what forgets statements in everything of the owner. Raise MemoryUnavailable."""
         async with self.open_index() as index:
-            yield Eraser(self.config, self.home, Path.cwd(), self.store, index, self.owner)
+            yield Eraser(self.config, self.home, Path.cwd(), self.store, index, self._user)
 
     async def measure(self) -> int | None:
         """Return the bytes of the indexes on this machine's disk; None: a server has them."""

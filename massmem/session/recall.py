@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -282,7 +282,7 @@ class SessionMemory:
 
     def _notify(self, text: str) -> None:
         if text not in self._past_notices:
-            log.warning("%s", text)
+            log.warning("%s", text.partition(": ")[0])  # the rest may quote a user
             self._past_notices.add(text)
             self._notices.append(text)
 
@@ -336,6 +336,19 @@ async def recall_by_words(store: SessionStore, query: str, scope: Scope, options
     by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
     messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
     origins = await _find_origins(store, messages)
+    winners = {message_id: entry.winner for message_id, entry in by_id.items()}
+    return await asyncio.to_thread(_choose_messages, query, scope, options, messages, origins, winners)
+
+
+def _choose_messages(
+    query: str,
+    scope: Scope,
+    options: RecallOptions,
+    messages: "Sequence[MessageRecord]",
+    origins: Mapping[str, tuple[str, str]],
+    winners: Mapping[str, str | None],
+) -> RecallResult:
+    """Return those of the messages, best first, that an agent is shown."""
     question = analyse(query)
     chosen: list[Memory] = []
     room, prompt = options.max_tokens, PromptTexts(options, scope.session_id)
@@ -344,7 +357,7 @@ async def recall_by_words(store: SessionStore, query: str, scope: Scope, options
             continue
         memory = _to_memory(message, origins[message.id])
         memory = replace(memory, relevance=share_words(question, memory.text))
-        winner = by_id[message.id].winner
+        winner = winners[message.id]
         shared = winner == memory.agent_id
         if is_lost(message, winner):
             memory = replace(memory, note=NOT_CHOSEN)
@@ -412,7 +425,7 @@ async def _find_origins(store: SessionStore, messages: Sequence["MessageRecord"]
             place = (m.session_id, m.turn)
             turns[place] = turns.get(place) or await read_tool_words(store, *place)
             words = turns[place].list_before(m.agent_id, m.round, m.seq)
-            rests_on = name_tool_origin(words.find_tool(write_out(m)))
+            rests_on = name_tool_origin(await asyncio.to_thread(words.find_tool, write_out(m)))
         origins[m.id] = origin, rests_on
     return origins
 

@@ -23,6 +23,8 @@ from massmem.core.messages import clean_text
 if TYPE_CHECKING:
     from massmem.core.records import SessionRecord
 
+FORGETTING = "forgetting"
+"""Folder in the home with a file for each forgetting that has begun, see massmem.session.erasure."""
 LOCK_SECONDS = 30.0
 """Seconds to wait for another process that writes the registry."""
 

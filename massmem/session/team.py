@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -13,7 +14,7 @@ from massmem.config.load import load_config, load_default, resolve_agents
 from massmem.config.models import NO_STORE, AgentConfig, BackendConfig, TeamConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.events import TurnResumed, TurnStarted
-from massmem.core.records import SessionRecord
+from massmem.core.records import EVERYBODY, SessionRecord
 from massmem.core.text import one_line
 from massmem.memory import tokens
 from massmem.memory.tokens import Buffer
@@ -27,7 +28,7 @@ from massmem.providers.windows import ContextWindow, find_window
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.lease import ProcessLock
 from massmem.session.recall import SessionMemory
-from massmem.session.registry import require_database
+from massmem.session.registry import FORGETTING, require_database
 from massmem.store import open_configured, open_pauses
 from massmem.store.ports import SessionStore
 from massmem.telemetry import Stages, Tracer, open_tracer
@@ -89,17 +90,20 @@ class Team:
         debug: Path | None = None,
         fallback: bool = False,
         records: bool = True,
+        finishes: bool = True,
     ) -> Self:
         """Check the keys and open the store.
 
         home: the folder for massmem's own files, created when missing. debug: a folder for debug files of the memory;
         None: none are written. fallback: all sessions will be new ones, so that they may be held in memory when Redis
-        is down; nothing is remembered of them. records: False: workers turn messages into memories.
+        is down; nothing is remembered of them. records: False: workers turn messages into memories. finishes: False:
+        whoever shows something later finishes what was to be forgotten when a process was killed.
 
         Raises:
             MissingKeyError, HomeError: see there.
             InputError: the program of a tool server, or the package for tools, is missing.
             StoreError: the store cannot be used.
+            MemoryUnavailable: what was to be forgotten is not forgotten yet.
         """
         _check_keys(config)
         Toolboxes(config.agents).check()
@@ -107,6 +111,16 @@ class Team:
             make_home(home)
         await asyncio.to_thread(require_database, home, config.store.url)
         store = await open_configured(config.store, home, fallback=fallback)
+        if finishes and (home / FORGETTING).exists():
+            from massmem.session.erasure import finish_forgetting
+
+            try:
+                await finish_forgetting(
+                    config, home, store, partial(open_durable_memory, config.memory, home), EVERYBODY
+                )
+            except BaseException:
+                await store.close()
+                raise
         agents = resolve_agents(config, os.environ)
         memory = config.memory if store.info.durable else config.memory.model_copy(update={"enabled": False})
         pauses = await asyncio.to_thread(open_pauses, config.server.limits.counted_in)

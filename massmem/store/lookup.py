@@ -107,10 +107,18 @@ async def get_newest_session(store: SessionStore, owner: Owner | Everybody) -> S
 
 async def read_all_messages(store: SessionStore, session_id: str, after: int = 0) -> AsyncGenerator[MessageRecord]:
     """Yield every message with a number > `after`, oldest first; no more than a page of them is in memory."""
-    while page := await store.read_messages(session_id, after, _PAGE):
-        after = page[-1].seq
+    async for page in read_message_pages(store, session_id, after):
         for message in page:
             yield message
+
+
+async def read_message_pages(
+    store: SessionStore, session_id: str, after: int = 0
+) -> AsyncGenerator[list[MessageRecord]]:
+    """As `read_all_messages`, a page at a time."""
+    while page := await store.read_messages(session_id, after, _PAGE):
+        after = page[-1].seq
+        yield page
 
 
 async def read_log_pages(

@@ -1,15 +1,16 @@
 """Word processors', presentations', spreadsheets', books' and web pages' files as Markdown.
 
-Pandoc reads documents, python-calamine spreadsheets. Both run as processes with a limit of time and memory, since
-strangers' files decide what they compute: a file of a few kilobytes may unpack to gigabytes.
+Pandoc reads documents, python-calamine spreadsheets. Strangers' files decide what they compute: a file of a few
+kilobytes may unpack to gigabytes. So this runs in a worker process: see `massmem.tools.documents`.
 """
 
 import shutil
 import subprocess
-import sys
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from massmem.core.errors import InputError
 
@@ -20,8 +21,6 @@ DOCUMENTS = {
 """Suffix -> the format's name in Pandoc."""
 SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
-SECONDS = 20.0
-"""For one file."""
 _HEAP = "-M600M"
 _MAX_OUTPUT = 8_000_000
 """Bytes that are read of a text; a question is shorter."""
@@ -39,41 +38,56 @@ def can_convert(suffix: str) -> bool:
 def convert(name: str, suffix: str, data: bytes) -> str:
     """Return a document as Markdown: headings, lists, tables, footnotes, slides and sheets in their order.
 
-    suffix: one of DOCUMENTS or SPREADSHEETS. Takes SECONDS at most.
+    suffix: one of DOCUMENTS or SPREADSHEETS.
 
     Raises:
         InputError: the program for it is not installed; the file is damaged, has a password, or is too large.
     """
     if not can_convert(suffix):
         raise InputError(f"to read {suffix} files such as {name}, a package is missing", _INSTALL)
-    if suffix in SPREADSHEETS:
-        command = [sys.executable, "-I", str(Path(__file__).with_name("spreadsheet.py"))]
-    else:
-        command = [str(_find_pandoc()), "--sandbox", "--wrap=none", f"--from={DOCUMENTS[suffix]}", "--to=gfm"]
-        command += [f"--lua-filter={Path(__file__).with_name('plain.lua')}", "+RTS", _HEAP, "-RTS"]
-    return _run(name, suffix, command, data).strip("\n")
+    return (_read_spreadsheet if suffix in SPREADSHEETS else _run_pandoc)(name, suffix, data).strip("\n")
 
 
-def _run(name: str, suffix: str, command: list[str], data: bytes) -> str:
+def _run_pandoc(name: str, suffix: str, data: bytes) -> str:
+    command = [str(_find_pandoc()), "--sandbox", "--wrap=none", f"--from={DOCUMENTS[suffix]}", "--to=gfm"]
+    command += [f"--lua-filter={Path(__file__).with_name('plain.lua')}", "+RTS", _HEAP, "-RTS"]
     with TemporaryFile() as source, TemporaryFile() as target:
         source.write(data)
         source.seek(0)
-        try:
-            result = subprocess.run(
-                command, stdin=source, stdout=target, stderr=subprocess.PIPE, timeout=SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired as e:
-            raise InputError(
-                f"{name} takes longer than {SECONDS:g} s to read", "save the part that matters as a file of its own"
-            ) from e
+        result = subprocess.run(command, stdin=source, stdout=target, stderr=subprocess.PIPE, check=False)
         if result.returncode != 0:
             raise _explain_failure(name, suffix, result.stderr.decode(errors="replace"), result.returncode)
         target.seek(0)
         return target.read(_MAX_OUTPUT).decode(errors="replace")
 
 
-def _explain_failure(name: str, suffix: str, errors: str, code: int) -> InputError:
-    if code in (251, 252) or "MemoryError" in errors or "memory allocation" in errors or code < 0:
+def _read_spreadsheet(name: str, suffix: str, data: bytes) -> str:
+    from python_calamine import CalamineError, CalamineWorkbook
+
+    try:
+        book = CalamineWorkbook.from_filelike(BytesIO(data))
+        return "\n\n".join(_write_sheet(sheet, book.get_sheet_by_name(sheet).to_python()) for sheet in book.sheet_names)
+    except (CalamineError, OSError, ValueError) as e:
+        raise _explain_failure(name, suffix, str(e)) from e
+
+
+def _write_sheet(name: str, rows: list[list[Any]]) -> str:
+    lines = [[_write_cell(cell) for cell in row] for row in rows]
+    lines = [line for line in lines if any(line)]
+    if not lines:
+        return f"## {name}\n\n(empty)"
+    first, *others = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([f"## {name}\n", first, "|" + " --- |" * len(lines[0]), *others])
+
+
+def _write_cell(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    return str(value).replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", "<br>")
+
+
+def _explain_failure(name: str, suffix: str, errors: str, code: int = 1) -> InputError:
+    if code in (251, 252) or code < 0:
         return InputError(f"{name} needs too much memory to read", "save the part that matters as a file of its own")
     if "nknown input format" in errors:  # of Pandoc before 3.8.3
         return InputError(f"the program pandoc is too old to read {suffix} files such as {name}", _INSTALL)

@@ -4,21 +4,35 @@ import bz2
 import logging
 import lzma
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from massmem.core.attachments import PDF, Attachment, add_text, detect_media_type, has_end, is_animated, make_attachment
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
+from massmem.isolation import call_isolated, run_isolated
 from massmem.tools.converter import DOCUMENTS, SPREADSHEETS, can_convert, convert
 from massmem.tools.encodings import decode_text
 from massmem.tools.kinds import can_read, detect_kind, get_suffix, require_readable
 from massmem.tools.notebooks import read_notebook
 
+SECONDS = 20.0
+"""For the files of a question."""
 MAX_UNPACKED = 50_000_000
 """Bytes of a compressed file."""
+_MAX_PAGES = 5_000
+_MAX_TEXT = 2_000_000
+"""Characters of the files of a question, which is shorter."""
+_MAX_CONTENT = 30_000_000
+"""Bytes of what is drawn on the pages of a PDF."""
+_ASK_PART = "save the part that matters as a file of its own"
+_SMALL = 200_000
+"""Bytes of a text that is read in this process."""
+_CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")
+"""Beginnings of archives, whose contents tell their kind."""
 
 # pypdf raises its own errors and, for many a damaged file, whatever its code meets there.
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError, AssertionError)
@@ -48,10 +62,61 @@ class Document:
         return any(not attachment.optional for attachment in self.attachments)
 
 
+class File(NamedTuple):
+    """A file that is to be read."""
+
+    read: Callable[[str, bytes], Document]
+    """`read_document`, or `read_picture`."""
+    name: str
+    data: bytes
+
+
+async def read_files(files: Sequence[File], caller: str | None = None) -> list[Document]:
+    """Read files; in a worker process, unless all are small texts. caller: as for `run_isolated`.
+
+    Raises:
+        InputError: one cannot be read, or all together take longer than SECONDS, or too much memory.
+        BusyError: too many other files are being read.
+    """
+    if all(map(_is_small_text, files)):
+        return _read_all(files)
+    return await run_isolated(_read_all, files, what=_name_all(files), seconds=SECONDS, caller=caller)
+
+
+def read_file_apart(file: File) -> Document:
+    """Read a file, as `read_files` does, and wait for it."""
+    files = [file]
+    is_small = _is_small_text(file)
+    return (_read_all(files) if is_small else call_isolated(_read_all, files, what=file.name, seconds=SECONDS))[0]
+
+
+def _read_all(files: Sequence[File]) -> list[Document]:
+    documents = [file.read(file.name, file.data) for file in files]
+    if sum(len(document.text) for document in documents) > _MAX_TEXT:
+        raise InputError(f"{_name_all(files)}: more than {_MAX_TEXT:,} characters", _ASK_PART)
+    return documents
+
+
+def _name_all(files: Sequence[File]) -> str:
+    return files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+
+
+def _is_small_text(file: File) -> bool:
+    """Whether reading takes no time, and not more memory than the file."""
+    data = file.data
+    return (
+        len(data) <= _SMALL
+        and not data.startswith(_CONTAINERS)
+        and detect_media_type(data) is None
+        and detect_kind(file.name, data) == ""
+    )
+
+
 def read_document(name: str, data: bytes) -> Document:
     """Return the text of a file; a picture, and a PDF without text, as an attachment.
 
-    Office documents, books and web pages become Markdown; a compressed file is unpacked. Takes up to 20 s.
+    Office documents, books and web pages become Markdown; a compressed file is unpacked. What a stranger's file makes
+    of it nothing here limits: call `read_files`.
 
     Raises:
         InputError: it cannot be read: of an unknown kind or encoding, encrypted, damaged, cut off, or too large, or a
@@ -85,7 +150,7 @@ def read_picture(name: str, data: bytes) -> Document:
             )
         case "application/pdf":
             data = _find_pdf(data)
-            return Document(attachments=(make_attachment(name, PDF, data, len(_read_pages(name, data))),))
+            return Document(attachments=(make_attachment(name, PDF, data, _count_pages(name, data)),))
         case media_type:
             return _make_picture(name, media_type, data)
 
@@ -166,26 +231,55 @@ def _read_pdf(name: str, data: bytes) -> Document:
 
 def _read_pages(name: str, data: bytes) -> list[tuple[str, bool]]:
     """Return the text of each page of a PDF, and whether there is anything on it. Raises InputError."""
-    from pypdf import PasswordType, PdfReader
-    from pypdf.errors import DependencyError, PyPdfError
+    with _open_pdf(name, data) as reader:
+        pages, length, unpacked = list[tuple[str, bool]](), 0, 0
+        for page in reader.pages:
+            contents = page.get_contents()
+            content = b"" if contents is None else contents.get_data()
+            unpacked += len(content)
+            if unpacked > _MAX_CONTENT:
+                raise InputError(f"{name} unpacks to more than {_MAX_CONTENT:,} bytes of drawing", _ASK_PART)
+            text = page.extract_text().strip() if content.strip() else ""
+            length += len(text)
+            if length > _MAX_TEXT:
+                raise InputError(f"{name}: more than {_MAX_TEXT:,} characters", _ASK_PART)
+            pages.append((text, bool(content.strip())))
+        return pages
+
+
+def _count_pages(name: str, data: bytes) -> int:
+    with _open_pdf(name, data) as reader:
+        return len(reader.pages)
+
+
+@contextmanager
+def _open_pdf(name: str, data: bytes) -> Generator[Any]:
+    """Open a PDF. Raises InputError: also when the block cannot read it, or it has too many pages."""
+    from pypdf import PasswordType, PdfReader, apply_configuration
+    from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs what it mends; what it cannot read is raised
     try:
-        reader = PdfReader(BytesIO(data))
-        if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
-            raise InputError(
-                f"{name} is a PDF encrypted with a password",
-                "save a copy without a password, for example with qpdf --decrypt",
-            )
-        return [(page.extract_text().strip(), _has_content(page)) for page in reader.pages]
+        # Nodes of the tree of pages count as well; each has two children, where a program made it.
+        with apply_configuration(page_tree_maximum_entries=2 * _MAX_PAGES, zlib_maximum_output_length=_MAX_CONTENT):
+            reader = PdfReader(BytesIO(data))
+            if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
+                raise InputError(
+                    f"{name} is a PDF encrypted with a password",
+                    "save a copy without a password, for example with qpdf --decrypt",
+                )
+            try:
+                count = len(reader.pages)
+            except LimitReachedError:
+                count = _MAX_PAGES + 1
+            if count > _MAX_PAGES:
+                raise InputError(f"{name} has more than {_MAX_PAGES:,} pages", _ASK_PART)
+            yield reader
+    except LimitReachedError as e:
+        raise InputError(f"{name} unpacks to too much: {e}", _ASK_PART) from e
     except DependencyError as e:
         raise InputError(
             f"{name} is an encrypted PDF, and to read it a package is missing", "pip install 'massmem[documents]'"
         ) from e
     except (PyPdfError, *_DAMAGE) as e:
         raise InputError(f"{name} is a damaged PDF: {e}", "open it in a viewer and save it as a new PDF") from e
-
-
-def _has_content(page: Any) -> bool:
-    contents = page.get_contents()
-    return contents is not None and bool(contents.get_data().strip())

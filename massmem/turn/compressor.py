@@ -159,7 +159,7 @@ class Summariser:
             try:
                 reply = await ask(self.provider, request)
             except (ProviderError, LimitReached) as e:
-                log.info("%s: the model wrote no summary, so it is made of sentences: %s", self.agent_id, e.message)
+                log.info("%s: the model wrote no summary, so it is made of sentences: %s", self.agent_id, e)
             else:
                 if text := clean_text(reply.text).strip():
                     text = shorten(text, self.max_tokens, self.count)
@@ -438,7 +438,7 @@ async def read_question(
                 reply = await ask(provider, ChatRequest(messages, "summary", agent_id, max_tokens=max_tokens))
                 text, usage = clean_text(reply.text).strip(), usage + reply.usage
             except ProviderError as e:
-                log.info("%s: a part of the question is shortened by code: %s", agent_id, e.message)
+                log.info("%s: a part of the question is shortened by code: %s", agent_id, e)
         notes.append(shorten(text or part, max_tokens, count))
     return Reading(prompts.build_long_question(beginning, notes, end, tokens), len(parts), usage)
 

@@ -164,7 +164,7 @@ class RequestSender:
         try:
             await self._stream(step, prompt.request(), estimated)
         except (ProviderError, LimitReached) as e:
-            log.info("%s: its cut reply could not be continued: %s", self._id, e.message)
+            log.info("%s: its cut reply could not be continued: %s", self._id, e)
         finally:
             rest = step.reply
             step.reply = replace(

@@ -1,14 +1,18 @@
 """Canaries: statements that are said everywhere and then forgotten come back by no search, prompt, export or byte."""
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from massmem.config.models import TeamConfig
 from massmem.core.attachments import make_attachment
+from massmem.core.errors import SessionBusyError
 from massmem.core.events import Event
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, SessionState
 from massmem.export import FORMATS
@@ -16,7 +20,7 @@ from massmem.memory.persistent import Fact, RecallOptions, Scope, Selection
 from massmem.recording.forgetting import open_durable_memory
 from massmem.recording.worker import Recorder
 from massmem.session.catalogue import export_session
-from massmem.session.erasure import Eraser, Receipt
+from massmem.session.erasure import Eraser, Receipt, finish_forgetting
 from massmem.session.recall import recall_by_words
 from massmem.session.session import Session
 from massmem.store import open_store
@@ -192,3 +196,80 @@ async def test_forgotten_canaries_never_come_back(
         print(f"canaries, {kind}, {'served' if served else 'embedded'}, {count}: {counts}")
         assert counts == dict.fromkeys(counts, 0)
         assert all(f"Kite {number} nests." in after for number in range(count)), "the rest stays"
+
+
+def make_config(home: Path, url: str) -> TeamConfig:
+    home.mkdir()
+    agents = [{"id": "ann", "backend": {"type": "scripted", "script": {"answer": "Hello."}}}]
+    memory = {"persistent_memory": {"embedding": {"model": "none"}}}
+    return TeamConfig.model_validate({"agents": agents, "memory": memory, "store": {"url": url}})
+
+
+@pytest.mark.parametrize("times", [4, pytest.param(60, marks=pytest.mark.full)])
+async def test_forgetting_that_was_cancelled_is_finished(new_place: NewPlace, tmp_path: Path, times: int):
+    home = tmp_path / "massmem"
+    config = make_config(home, new_place())
+    marks, unfinished = home / "forgetting", 0
+    async with open_eraser(config, home) as eraser:
+        await fill(eraser, times)
+        for number in range(times):
+            orders = await eraser.read_orders([], [write_canary(number)])
+            forgetting = asyncio.create_task(eraser.erase(orders))
+            while not (any(marks.glob("*.begun")) or forgetting.done()):
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05 * number)
+            forgetting.cancel()
+            await asyncio.wait([forgetting])
+            opened = partial(nullcontext, eraser.memory)
+            receipts = await finish_forgetting(config, home, eraser.store, opened, EVERYBODY)
+            assert all(receipt.checks.is_clean for receipt in receipts), [r.to_dict() for r in receipts]
+            unfinished += len(receipts)
+            assert not marks.exists()
+            assert code(number) not in await read_everything(eraser)
+        after = await read_everything(eraser)
+    print(f"{unfinished} of {times} were finished")
+    assert all(f"Kite {number} nests." in after for number in range(times)), "the rest stays"
+
+
+async def test_two_that_forget_at_once_lose_nothing_else(tmp_path: Path):
+    home = tmp_path / "massmem"
+    config = make_config(home, f"sqlite:///{tmp_path / 'store.db'}")
+    async with open_eraser(config, home) as eraser:
+        await fill(eraser, 4)
+        orders = [await eraser.read_orders([], [write_canary(number)]) for number in range(4)]
+        ends = await asyncio.gather(*(eraser.erase(order) for order in orders), return_exceptions=True)
+        for order, end in zip(orders, ends, strict=True):
+            if isinstance(end, BaseException):
+                assert isinstance(end, SessionBusyError)
+                assert (await eraser.erase(order)).checks.is_clean
+        await Recorder(eraser.store, eraser.memory, leaves_facts=True).drain()
+        after = await read_everything(eraser)
+        listed = str(await eraser.memory.list(Selection(), 1_000))
+    assert not any(code(number) in after + listed for number in range(4))
+    assert all(f"Kite {number} nests." in text for number in range(4) for text in (after, listed))
+
+
+async def test_others_go_on_while_a_large_store_is_searched(tmp_path: Path):
+    home = tmp_path / "massmem"
+    config = make_config(home, f"sqlite:///{tmp_path / 'store.db'}")
+    common = " ".join(f"The harbour of locker {number} opens with a code." for number in range(300))
+    stops: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            start = time.monotonic()
+            await asyncio.sleep(0.005)
+            stops.append(time.monotonic() - start)
+
+    async with open_eraser(config, home) as eraser:
+        for number in range(20):
+            await eraser.store.create_session(session(f"session_{number}"))
+            said = f"{common} {write_canary(0)}" if number % 5 == 0 else common
+            await eraser.store.append(f"session_{number}", 1, [begin("ann", question=said), done(4, common)])
+        start, watching = time.monotonic(), asyncio.create_task(watch())
+        receipt = await eraser.erase(await eraser.read_orders([], [write_canary(0)]))
+        whole = time.monotonic() - start
+        watching.cancel()
+    assert receipt.checks.is_clean
+    print(f"forgetting took {whole:.2f} s, the loop stood for {max(stops):.2f} s at most")
+    assert max(stops) < whole / 4

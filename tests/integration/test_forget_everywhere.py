@@ -160,7 +160,7 @@ async def test_message_that_is_near_in_two_sentences_is_named_once(memory: Comma
     assert len(places) == len(set(places))
 
 
-def test_forgetting_that_left_bytes_is_finished_by_the_same_command(memory: Command, home: Path, tmp_path: Path):
+def test_bytes_that_a_forgetting_left_go_with_the_next_one(memory: Command, home: Path, tmp_path: Path):
     point = find_fact(memory, "ann")
     with closing(sqlite3.connect(database_of(home))) as reader:
         reader.execute("BEGIN")
@@ -168,7 +168,7 @@ def test_forgetting_that_left_bytes_is_finished_by_the_same_command(memory: Comm
         out, err = memory("forget", "--everywhere", point, "--yes", "--json", code=1)
         assert not json.loads(out)["complete"]
         assert "free space of the database" in err
-    assert memory.json("forget", "--everywhere", point, "--yes")["complete"]
+    assert memory.json("forget", "--everywhere", "--text", SECRET, "--yes")["complete"]
     assert find_rests(tmp_path, "daughter") == []
 
 

@@ -124,6 +124,30 @@ def test_statement_is_forgotten_in_everything_of_its_user_and_of_nobody_else(ser
     assert dave.delete(f"{MEMORIES}/{memory['id']}?everywhere=true").status_code == 404
 
 
+def test_forgetting_by_a_user_changes_no_file_of_the_operator_and_tells_nothing_of_others(service: Service) -> None:
+    erin, frank, gina = (service.client(name) for name in ("erin", "frank", "gina"))
+    shared, alone = "The code of my locker is 5112-mike.", "The code of my locker is 5113-mike."
+    home = service.home / ".massmem"
+    files = [
+        home / "history", home / "logs" / "massmem.log", home / "logs" / "crash-1.txt", home / "sessions.json.before",
+        home / "evaluations" / "report.json", service.home / ".massmem" / "massmem_logs" / "log_1" / "turn.json",
+    ]  # fmt: skip
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{shared}\n{alone}\n")
+    receipts: list[dict[str, Any]] = []
+    for client, statement in ((gina, shared), (erin, shared), (frank, alone)):
+        client.chat(f"{statement} What is a kite?", "s")
+        wait_until(lambda c=client, text=statement: any(text in memory["text"] for memory in list_memories(c)))
+    for client, statement in ((erin, shared), (frank, alone)):
+        [memory] = [memory for memory in list_memories(client) if statement in memory["text"]]
+        receipts.append(client.delete(f"{MEMORIES}/{memory['id']}?everywhere=true").json()["receipt"])
+    first, second = [receipt | {"forgotten_at": "", "memory_ids": []} for receipt in receipts]
+    assert first == second
+    assert [file.read_text() for file in files] == [f"{shared}\n{alone}\n"] * len(files)
+    assert shared in str(gina.get("/api/v1/chat/history/s").json())
+
+
 def test_memory_is_added_corrected_and_pinned_by_its_user_alone(alice: Client, bob: Client) -> None:
     added = alice.post(MEMORIES, {"text": "Quokkas are not to be fed.", "session_id": "s"})
     assert added.status_code == 201

@@ -49,6 +49,10 @@ class ForkedMassmem:
         """Whether the process has not ended."""
         return self._process.is_alive()
 
+    def join(self, seconds: float) -> None:
+        """Wait for the end of the process, for so many seconds."""
+        self._process.join(seconds)
+
     def kill(self) -> list[bytes]:
         """Kill the process, and return the lines that it has written and nobody has read."""
         self._process.kill()

@@ -37,6 +37,11 @@ def write_pid(path: str, then: float) -> None:
     backtrack() if then < 0 else time.sleep(then)
 
 
+def start_program(path: str) -> None:
+    code = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(600)"
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+
+
 def print_much() -> str:
     print("x" * 100_000)
     subprocess.run([sys.executable, "-c", "import sys; print(sys.stdin.read())"], check=True)
@@ -67,10 +72,10 @@ def list_listeners() -> list[int]:
         (nest, (), "it is nested too deeply"),
         (bytes, (MAX_RESULT,), f"it has too large a result: more than {MAX_RESULT:,} bytes"),
         (os._exit, (0,), "it cannot be read: it ended the program for it"),
-        (os.abort, (), "it cannot be read: it ended the program for it"),
+        (os.abort, (), "it needs more than 1 GB of memory"),
         (int, ("no number",), "it cannot be read: the program for it failed"),
     ],
-    ids=["loop", "memory", "recursion", "result", "exit", "signal", "bug"],
+    ids=["loop", "memory", "recursion", "result", "exit", "allocator", "bug"],
 )
 async def test_a_limit_that_is_passed_is_an_error_of_the_input(
     function: Callable[..., Any], args: tuple[Any, ...], message: str
@@ -91,6 +96,16 @@ async def test_errors_of_massmem_come_through():
 async def test_call_that_cannot_be_sent_is_an_error_of_the_caller():
     with pytest.raises(AttributeError):
         await run_isolated(lambda: None, what="it")
+
+
+async def test_deep_nesting_cannot_be_sent_and_is_refused():
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InputError, match="it is nested too deeply"):
+        await run_isolated(len, value, what="it")
+    while value:
+        value = value[0]
 
 
 def test_a_library_may_print_and_start_programs():
@@ -161,6 +176,13 @@ async def test_work_of_a_cancelled_caller_ends(tmp_path: Path):
         await task
     await asyncio.to_thread(wait_for_end, pid)
     assert await run_isolated(sleep, 0, what="it") == "slept"
+
+
+async def test_a_program_that_the_work_has_started_ends_with_it(tmp_path: Path):
+    task = asyncio.create_task(run_isolated(start_program, str(tmp_path / "pid"), what="it", seconds=SLOW))
+    pid = await asyncio.to_thread(wait_for_pid, tmp_path / "pid")
+    task.cancel()
+    await asyncio.to_thread(wait_for_end, pid)
 
 
 PARENT = """

@@ -344,7 +344,7 @@ async def forget(
         id=memory_id,
         entries=receipt.deleted.memories,
         forgotten_at=receipt.forgotten_at,
-        receipt=_show_receipt(receipt, caller),
+        receipt=_show_receipt(receipt),
     )
 
 
@@ -357,18 +357,11 @@ def _explain(unavailable: str) -> str:
     return unavailable and f"{unavailable}: this is what was said; facts are in the index alone"
 
 
-def _show_receipt(receipt: Receipt, caller: Caller) -> dict[str, Any]:
-    """Return the receipt as its user knows the sessions.
-
-    Only the operator is told paths of the machine, and that another user has said the same.
-    """
-    deleted, checks = receipt.deleted, receipt.checks
-    sessions = [public_session_id(session_id) for session_id in deleted.sessions]
-    if not caller.is_operator:
-        left = checks.files_found and not checks.elsewhere
-        checks = replace(checks, files_found=["a file of the service"] if left else [], elsewhere=False)
+def _show_receipt(receipt: Receipt) -> dict[str, Any]:
+    """Return the receipt as its user knows the sessions."""
+    sessions = [public_session_id(session_id) for session_id in receipt.deleted.sessions]
     near = [replace(near, session_id=public_session_id(near.session_id)) for near in receipt.near]
-    return replace(receipt, deleted=replace(deleted, sessions=sessions), checks=checks, near=near).to_dict()
+    return replace(receipt, deleted=replace(receipt.deleted, sessions=sessions), near=near).to_dict()
 
 
 async def _find_session(caller: Caller, session_id: str | None) -> str | None:

@@ -1,6 +1,5 @@
 """`/api/v1/sessions`: conversations with their turns, as the page shows them; to name, fork, export and search them."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
@@ -22,6 +21,7 @@ from massmem.core.records import ListedSession, MessageRecord, SessionFilter, Se
 from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
+from massmem.isolation import run_isolated
 from massmem.server.dependencies import Authorized, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
@@ -30,7 +30,7 @@ from massmem.session.catalogue import export_session, mark_cut_off
 from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
 from massmem.store.lookup import require_turn
-from massmem.tools.documents import read_document
+from massmem.tools.documents import File, read_document, read_files
 
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
@@ -38,7 +38,7 @@ MAX_TEXT = 50_000
 """Characters of a message in a list; the rest is read with the message itself."""
 
 _MAX_SEQ = 2**53
-_MAX_UNPACKED = 500_000_000
+_MAX_UNPACKED = 200_000_000
 """Bytes of the JSON in an archive that is imported."""
 _MEDIA_TYPES = {"json": "application/json", "md": "text/markdown", "txt": "text/plain", "html": "text/html"}
 _EXPORT: dict[int | str, dict[str, Any]] = {
@@ -301,7 +301,8 @@ async def import_sessions(
     """
     with caller.service.limits.hold_turn(caller.sub):
         body = await request.body()
-        export = await asyncio.to_thread(parse_export, body, f"{name}.json", "the file", _MAX_UNPACKED)
+        arguments = (body, f"{name}.json", "the file", _MAX_UNPACKED)
+        export = await run_isolated(parse_export, *arguments, what="the file", seconds=30, caller=caller.name)
         results = await caller.service.conversations.import_conversations(caller.owner, export.conversations)
     sessions = [ImportedSession(**asdict(result)) for result in results]
     return ImportedSessions(sessions=sessions, left_out=export.left_out)
@@ -388,7 +389,7 @@ async def check_file(
     if len(data) > most:
         raise InputError(f"{name} is larger than {most:,} bytes", "send a smaller one")
     try:
-        document = await asyncio.to_thread(read_document, name, data)
+        [document] = await read_files([File(read_document, name, data)], caller.name)
     except InputError as e:
         raise InputError(f"{e.message}; {e.hint}") from e
     if document.is_seen:

@@ -17,7 +17,6 @@ from massmem.core.events import (
 )
 from massmem.core.messages import Usage
 from massmem.core.records import LogEntry, Owner, SessionRecord, TurnRecord
-from massmem.memory.persistent import Selection
 from massmem.recording.redaction import MARK
 from massmem.session.imports.conversations import ImportedConversation, ImportedTurn
 from massmem.session.lease import ProcessLock, hold_lease
@@ -137,7 +136,7 @@ async def _remove_turns(store: SessionStore, memories: Memories, session_id: str
 
     Raises MemoryUnavailable: nothing was removed.
     """
-    numbers = range(first, (last.turn if (last := await store.get_last_turn(session_id)) else 0) + 1)
+    last = await store.get_last_turn(session_id)
     copy = await store.export_session(session_id)
     assert copy is not None  # its lease is held
     remaining = [m async for m in read_all_messages(store, session_id) if m.turn < first]
@@ -149,12 +148,11 @@ async def _remove_turns(store: SessionStore, memories: Memories, session_id: str
     pages = [page async for page in read_log_pages(store, session_id)]
     session = copy.session.model_copy(update={"message_count": len(remaining)})
     async with memories.open_index() as index:
-        for number in numbers:
-            await memories.withdraw(index, Selection(session_id=session_id, turn=number))
+        await memories.withdraw(index, session_id, first)
         await store.import_session(copy.model_copy(update={"session": session}), read_log())
-        for number in numbers:  # a recorder may have taken something out of the queue before
-            await index.forget(Selection(session_id=session_id, turn=number))
-    return len(numbers)
+        # A recorder may have taken something out of the queue before.
+        await memories.withdraw(index, session_id, first)
+    return 0 if last is None else last.turn - first + 1
 
 
 async def _create_session(

@@ -133,6 +133,10 @@ def parse_export(data: bytes, name: str, file: str, most: int = _MAX_BYTES) -> E
 
 def _require_conversations(export: Export, file: str, name: str = "") -> Export:
     if export.conversations:
+        shown = Counter(dict(export.left_out.most_common(_MAX_KINDS)))
+        if rest := export.left_out.total() - shown.total():
+            shown["of other kinds"] = rest
+        export.left_out = shown
         return export
     if _BESIDE.fullmatch(name.rpartition("/")[2]):
         raise InputError(
@@ -147,6 +151,9 @@ def _require_conversations(export: Export, file: str, name: str = "") -> Export:
 
 _NO_CONVERSATION = "entry that is no conversation"
 _MOST_KINDS = 8
+"""That a message names."""
+_MAX_KINDS = 1_000
+"""That are counted apart."""
 
 
 def describe_left_out(left_out: Counter[str]) -> str:

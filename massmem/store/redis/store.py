@@ -331,6 +331,9 @@ class RedisStore(RedisKeyTable):
         fields = {"status": status, "reason": clean_text(reason), "next_attempt_at": retry_at}
         await self._edit_pending([recording], lambda job: {**fields, "attempts": job.attempts + 1})
 
+    async def add_attempts(self, recordings: Sequence[RecordingJob], number: int) -> None:
+        await self._edit_pending(recordings, lambda job: {"attempts": job.attempts + number})
+
     async def count_recordings(self, session_id: str | None = None) -> RecordingCounts:
         """The reason for all sessions is the one of the session that was used last."""
         names = [session_id] if session_id is not None else await self._server.run("ZREVRANGE", USED, 0, -1)

@@ -98,8 +98,8 @@ class SqlSessionCatalogue:
 
     async def list_sessions(self) -> list[SessionRecord]:
         query = _ROWS.where(_s.status != "deleting")
-        rows = await self._database.fetch(query.order_by(_s.created_at.desc(), _s.session_id.desc()))
-        return [SessionRecord(**row) for row in rows]
+        query = query.order_by(_s.created_at.desc(), _s.session_id.desc())
+        return await self._database.fetch_as(lambda row: SessionRecord(**row), query)
 
     async def find_sessions(
         self, criteria: SessionFilter, limit: int | None = None, offset: int = 0
@@ -110,7 +110,7 @@ class SqlSessionCatalogue:
             # Chosen first: SQLite would count the turns and messages of every session to show a few.
             page = sa.select(_s.session_id).where(*_conditions(criteria)).order_by(*_LAST_USED_FIRST)
             query = _LIST.where(_s.session_id.in_(page.limit(limit).offset(offset).correlate(None)))
-        return [_build_listed_session(row) for row in await self._database.fetch(query)]
+        return await self._database.fetch_as(_build_listed_session, query)
 
     async def count_sessions(self, criteria: SessionFilter) -> SessionCounts:
         query = sa.select(

@@ -562,4 +562,4 @@ class SqlSessionLog:
         await self._database.execute_for(session_id, save)
 
     async def _fetch_messages(self, query: sa.Executable, parameters: Row | None = None) -> list[MessageRecord]:
-        return [MessageRecord(**row) for row in await self._database.fetch(query, parameters)]
+        return await self._database.fetch_as(lambda row: MessageRecord(**row), query, parameters)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.errors import MemoryUnavailable
+from massmem.memory import edge_shard
 from massmem.memory.edge_shard import set_aside
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.opening import folder_name
@@ -185,3 +187,49 @@ def test_folder_names_differ() -> None:
     assert len(names) == 8
     assert folder_name("wordllama", 256) == "wordllama-256"
     assert folder_name("anything", 0) == "words"
+
+
+def test_others_read_and_write_while_another_process_writes_the_index_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_shard, "FEW", 100)
+    index = EdgeIndex(folder, 3)
+    index.upsert([point(n) for n in range(1, 3_000)])
+    gone = threading.Thread(target=index.delete, args=(Selection(ids=("7", "8")),))
+    gone.start()
+    while not (folder / "shard.copy").exists():
+        assert gone.is_alive()
+        time.sleep(0.001)
+    rounds = 0
+    while gone.is_alive():
+        index.upsert([point(4_000 + rounds), point(8)])
+        index.set_payload([9], {"used": True})
+        index.delete(Selection(ids=("10",)), erase=False)
+        rounds += index.count(Selection(ids=("9",)))
+    assert rounds > 3
+    ids = {str(n) for n in (*range(1, 3_000), *range(4_000, 4_000 + rounds))} - {"7", "10"}
+    assert set(map(str, index.read_payloads(map(int, ids)))) == ids
+    assert index.count(Selection()) == len(ids)
+    assert index.read_payloads([9])[9]["used"]
+    index.close()
+    assert sorted(path.name for path in folder.glob("shard*")) == ["shard", "shard.json"]
+
+
+def test_index_that_is_closed_while_it_is_written_anew_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge_shard, "FEW", 100)
+    index = EdgeIndex(folder, 3)
+    index.upsert([point(n) for n in range(1, 2_000)])
+
+    def delete() -> None:
+        with suppress(MemoryUnavailable):
+            index.delete(Selection(ids=("7",)))
+
+    gone = threading.Thread(target=delete)
+    gone.start()
+    while not (folder / "shard.copy").exists() and gone.is_alive():
+        time.sleep(0.001)
+    index.close()
+    gone.join()
+    again = EdgeIndex(folder, 3)
+    assert again.count(Selection()) == 1_998
+    again.close()

@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError, MassmemError
+from massmem.core.errors import InputError, MassmemError, ProviderError
 from massmem.core.records import Owner
 from massmem.server.app import create_app
 from massmem.server.metrics import JsonFormatter
@@ -229,17 +229,34 @@ def test_failed_turn_leaves_its_reason_in_the_log(home: Path, caplog: pytest.Log
         assert response.status_code in (502, 503)
     lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
     [agent] = [line for line in lines if line["message"].startswith("an agent failed: ")]
-    assert (agent["agent"], agent["step"], bool(agent["error"])) == ("ann", "answer", True)
-    assert any(line["message"].startswith("a turn failed: ") for line in lines)
+    assert (agent["agent"], agent["step"], agent["message"]) == (
+        "ann",
+        "answer",
+        "an agent failed: AuthenticationError",
+    )
+    assert any(line["message"] == "a turn failed" for line in lines)
+
+
+def test_log_quotes_no_message_of_an_error_and_of_a_library() -> None:
+    error = ProviderError("the provider refused: my door code is 4711")
+    for name, message, args in (
+        ("massmem.turn.request", "could not be continued: %s", (error,)),
+        ("mcp.server", "failed to read my door code is 4711", ()),
+        ("mcp.server", "failed to read %s", ("my door code is 4711",)),
+    ):
+        record = logging.LogRecord(name, logging.WARNING, __file__, 1, message, args, (type(error), error, None))
+        assert "4711" not in JsonFormatter().format(record)
 
 
 def test_log_hides_keys_in_messages() -> None:
-    record = logging.makeLogRecord({"msg": "refused: api_key=sk-ant-0123456789abcdef0123"})
+    record = logging.makeLogRecord({"name": "massmem", "msg": "refused: api_key=sk-ant-0123456789abcdef0123"})
     assert "sk-ant" not in JsonFormatter().format(record)
 
 
 def test_log_hides_session_ids_in_messages() -> None:
-    record = logging.makeLogRecord({"msg": f"{to_stored_id(Owner('alice'), 'my-divorce')} turn 2 not recorded"})
+    record = logging.makeLogRecord(
+        {"name": "massmem", "msg": f"{to_stored_id(Owner('alice'), 'my-divorce')} turn 2 not recorded"}
+    )
     line = json.loads(JsonFormatter().format(record))
     assert line["message"] == f"{hash_name('my-divorce')} turn 2 not recorded"
 

@@ -4,14 +4,16 @@ import bz2
 import gzip
 import io
 import lzma
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 
 import pytest
 
 from massmem.core.errors import InputError
-from massmem.tools.documents import add_document, read_document, read_picture
-from tests.support.pictures import PNG, encrypt_pdf, make_pdf
+from massmem.tools.documents import File, add_document, read_document, read_file_apart, read_files, read_picture
+from tests.support.pictures import PNG, encrypt_pdf, make_drawing, make_page_tree, make_pdf
 
 REPORT = make_pdf("Sales rose by 12 percent.", "Costs fell.")
 CONTAINER = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99)
@@ -158,3 +160,49 @@ def test_encrypted_pdf_is_no_picture():
 def test_picture_that_is_cut_off_is_refused(read: Callable[[str, bytes], object]):
     with pytest.raises(InputError, match=r"plan\.png is cut off"):
         read("plan.png", PNG[:-16])
+
+
+@pytest.mark.parametrize("read", [read_document, read_picture])
+@pytest.mark.parametrize(("levels", "children"), [(5, 9), (90, 2), (1, 20_000), (3, 30)])
+def test_pdf_with_more_pages_than_anybody_reads_is_refused(
+    read: Callable[[str, bytes], object], levels: int, children: int
+):
+    with pytest.raises(InputError, match=r"tree\.pdf has more than 5,000 pages"):
+        read("tree.pdf", make_page_tree(levels, children))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.pdf", make_drawing(b"(a) Tj " * 8_000_000), r"a\.pdf unpacks to too much"),
+        (
+            "b.pdf",
+            make_drawing(b"BT /F 9 Tf (%s) Tj ET" % (b"a" * 2_500_000)),
+            r"b\.pdf: more than 2,000,000 characters",
+        ),
+        ("c.gz", gzip.compress(b"word " * 1_000_000), r"c\.gz: more than 2,000,000 characters"),
+        ("d.ipynb", b"[" * 2_500_000, r"d\.ipynb: more than 2,000,000 characters"),
+    ],
+    ids=["drawing", "string", "compressed text", "notebook that is none"],
+)
+def test_small_file_that_becomes_large_is_refused(name: str, data: bytes, message: str):
+    with pytest.raises(InputError, match=message) as caught:
+        read_file_apart(File(read_document, name, data))
+    assert caught.value.hint
+
+
+async def test_files_of_a_question_have_one_limit_together():
+    files = [File(read_document, f"{number}.txt", b"word " * 30_000) for number in range(14)]
+    assert [document.text[:4] for document in await read_files(files[:13])] == ["word"] * 13
+    with pytest.raises(InputError, match=r"0\.txt and 13 more: more than 2,000,000 characters"):
+        await read_files(files)
+
+
+def test_small_text_starts_no_process():
+    program = (
+        "import psutil; from massmem.tools.documents import File, read_document, read_file_apart as read;"
+        "print(read(File(read_document, 'a.md', b'text')).text, len(psutil.Process().children()))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "text 0\n"
+    )

@@ -1,0 +1,236 @@
+"""SIGKILL while a user changes what is stored: nothing else is lost, and the same command again does it once."""
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.config.load import load_config
+from massmem.session.session import Session
+from massmem.store import open_store
+from tests.contract.test_session_store import everything
+from tests.support.cli import massmem
+from tests.support.forked import ForkedMassmem, processes
+from tests.support.recorded_sessions import TEAM, record_sessions
+from tests.support.verdict import check
+
+TURNS = 3
+SESSION, OTHER = "session_20260101_100000", "session_20260101_110000"
+LONGEST = 1.0
+"""Seconds after its start in which a command is killed; adapted to how long it takes here."""
+NEW = "The barn owl of the mill is called Quillon."
+EXPORTED = [
+    {"role": role, "content": f"{text} {number} of the letters"} for number in range(6) for role, text in
+    (("user", "Question"), ("assistant", "Answer"))
+]  # fmt: skip
+COMMANDS = ("add", "edit", "pin", "unpin", "forget", "import", "fork", "export", "undo")
+
+
+def kite(name: str, turn: int) -> str:
+    return f"Kite {turn} of {name} nests in an oak."
+
+
+@dataclass(frozen=True)
+class User:
+    folder: Path
+    copy: Path
+    memory: str
+    """Id of the memory of the first turn."""
+    pinned: str
+
+    def restore(self) -> None:
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.copy, self.folder)
+
+
+@pytest.fixture
+def user(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> User:
+    """massmem's folder with two sessions, recorded; one of the memories is pinned."""
+    monkeypatch.chdir(tmp_path)
+    turns = {name: [(kite(name, turn), f"Answer {turn}.") for turn in range(1, TURNS + 1)] for name in (SESSION, OTHER)}
+    folder = record_sessions(home, turns)
+    Path("letters.jsonl").write_text("\n".join(map(json.dumps, EXPORTED)))
+    text = Path("team.yaml").read_text().replace("embedding", "session_name: null, embedding")
+    Path("team.yaml").write_text(text)
+    ids = {memory["text"]: memory["id"] for memory in list_memories()}
+    first, second = ids[kite(SESSION, 1)], ids[kite(SESSION, 2)]
+    assert massmem("memory", "pin", second, *TEAM).returncode == 0
+    shutil.copytree(folder, tmp_path / "copy")
+    return User(folder, tmp_path / "copy", first, second)
+
+
+def list_memories() -> list[dict[str, Any]]:
+    return json.loads(massmem("memory", "list", "--limit", "1000", "--json", *TEAM).stdout)["memories"]
+
+
+def write_command(kind: str, user: User) -> tuple[str, ...]:
+    match kind:
+        case "add":
+            return "memory", "add", NEW, *TEAM
+        case "edit":
+            return "memory", "edit", user.memory, NEW, *TEAM
+        case "pin":
+            return "memory", "pin", user.memory, *TEAM
+        case "unpin":
+            return "memory", "unpin", user.pinned, *TEAM
+        case "forget":
+            return "memory", "forget", user.memory, "--yes", *TEAM
+        case "import":
+            return "import", "letters.jsonl", *TEAM
+        case "fork":
+            return "sessions", "fork", SESSION, *TEAM
+        case _:
+            return "sessions", "export", SESSION, "--output", "session.json", *TEAM
+
+
+class Undo:
+    """A process that undoes the last turn, as /undo does."""
+
+    def __init__(self) -> None:
+        self._process = processes.Process(target=run_undo, args=(Path.cwd(), Path("~").expanduser()), daemon=True)
+        self._process.start()
+        self.exit_code: int | None = None
+
+    def join(self, seconds: float | None = None) -> None:
+        self._process.join(seconds)
+
+    def kill(self) -> list[bytes]:
+        self._process.kill()
+        self._process.join()
+        self.exit_code = self._process.exitcode
+        return []
+
+
+def run_undo(folder: Path, home: Path) -> None:
+    os.environ["HOME"] = str(home)
+    asyncio.run(undo(folder, home))
+
+
+async def undo(folder: Path, home: Path) -> None:
+    config, _ = load_config(str(folder / "team.yaml"))
+    async with await Session.open(config, home=home / ".massmem", session_id=SESSION) as session:
+        await session.undo()
+
+
+def start(kind: str, user: User) -> ForkedMassmem | Undo:
+    return Undo() if kind == "undo" else ForkedMassmem(*write_command(kind, user))
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+@pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.full)])
+def test_change_that_was_killed_is_made_once_or_not_at_all(user: User, kind: str, times: int):
+    counts: Counter[str] = Counter()
+    longest = LONGEST
+    for round_ in range(times):
+        user.restore()
+        Path("session.json").unlink(missing_ok=True)
+        child = start(kind, user)
+        child.join(random.Random(round_).uniform(0, longest))
+        lines = child.kill()
+        is_whole = child.exit_code != -signal.SIGKILL
+        longest *= 0.7 if is_whole else 1.3
+        counts["whole"] += is_whole
+        counts.update(find_wrong(kind, user, is_whole=is_whole, lines=lines))
+    check(f"{kind}, {times} kills", counts, "twice")
+
+
+def find_wrong(kind: str, user: User, *, is_whole: bool, lines: Sequence[bytes]) -> Counter[str]:
+    """Count what is wrong after a kill, and after the same command again."""
+    counts: Counter[str] = Counter()
+    counts["lost"] += asyncio.run(count_lost(user.folder))
+    match kind:
+        case "add":
+            stored = asyncio.run(count_messages(user.folder, NEW))
+            counts["lie"] += is_whole and stored != 1
+            assert massmem("memory", "record", *TEAM).returncode == 0
+            counts["lost"] += max(0, stored - count_memories(NEW))
+            counts["twice"] += max(0, count_memories(NEW) - stored, stored - 1)
+        case "edit" | "pin" | "unpin" | "forget":
+            again = massmem(*write_command(kind, user))
+            counts["lie"] += again.returncode not in (0, 2)  # 2: it has this text already, or is gone
+            listed = list_memories()
+            counts["lie"] += not is_changed(kind, listed, user)
+            counts["twice"] += len(listed) - len({memory["text"] for memory in listed})
+        case "import":
+            counts["lie"] += massmem(*write_command(kind, user)).returncode != 0
+            assert massmem("memory", "record", *TEAM).returncode == 0
+            for message in EXPORTED:
+                copies = asyncio.run(count_messages(user.folder, message["content"]))
+                is_answer = message["role"] == "assistant"  # it stands in the log as an answer, and as the final one
+                counts["lost"] += copies == 0
+                counts["twice"] += copies > 1 + is_answer
+                counts["lie"] += count_memories(message["content"]) != 1
+        case "fork":
+            forks = asyncio.run(list_forks(user.folder))
+            printed = [line.decode().strip() for line in lines]
+            counts["lie"] += sum(name not in forks for name in printed)
+            counts["ghost"] += sum(forks[name] != forks[SESSION] for name in forks)
+            counts["twice"] += max(0, len(forks) - 3)
+        case "export":
+            if Path("session.json").exists():
+                counts["lie"] += len(json.loads(Path("session.json").read_text())["turns"]) != TURNS
+        case _:
+            undone = asyncio.run(count_undone(user.folder))
+            counts["lie"] += is_whole and undone != 1
+            counts["twice"] += max(0, undone - 1)
+            assert massmem("memory", "record", *TEAM).returncode == 0
+            counts["ghost"] += undone and count_memories(kite(SESSION, TURNS))
+    kites = count_memories("Kite")
+    counts["lost"] += max(0, 2 * TURNS - kites - (kind in ("edit", "forget", "undo")))
+    return counts
+
+
+def is_changed(kind: str, listed: Sequence[dict[str, Any]], user: User) -> bool:
+    texts, pinned = [memory["text"] for memory in listed], {memory["id"] for memory in listed if memory["pinned"]}
+    match kind:
+        case "edit":
+            return texts.count(NEW) == 1 and kite(SESSION, 1) not in texts
+        case "forget":
+            return kite(SESSION, 1) not in texts
+        case "pin":
+            return pinned == {user.memory, user.pinned}
+        case _:
+            return pinned == set()
+
+
+def count_memories(text: str) -> int:
+    return sum(text in memory["text"] for memory in list_memories())
+
+
+async def read_messages(folder: Path) -> dict[str, list[str]]:
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    names = [session.session_id for session in await store.list_sessions()]
+    texts = {name: [message.content for message in await everything(store, name)] for name in names}
+    await store.close()
+    return texts
+
+
+async def count_lost(folder: Path) -> int:
+    """Count turns of the two sessions that are gone from the log."""
+    texts = await read_messages(folder)
+    return sum(kite(name, n) not in texts.get(name, ()) for name in (SESSION, OTHER) for n in range(1, TURNS + 1))
+
+
+async def count_messages(folder: Path, text: str) -> int:
+    return sum(message == text for messages in (await read_messages(folder)).values() for message in messages)
+
+
+async def list_forks(folder: Path) -> dict[str, list[str]]:
+    """Return the sessions but the other one, with their messages."""
+    return {name: texts for name, texts in (await read_messages(folder)).items() if name != OTHER}
+
+
+async def count_undone(folder: Path) -> int:
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    turns = await store.list_turns(SESSION)
+    await store.close()
+    return sum(turn.status == "undone" for turn in turns)
