@@ -129,6 +129,8 @@ class SessionCounts(_Record):
     """Sessions whose `active` is true."""
     messages: int = 0
     """Every message of their logs."""
+    bytes: int = 0
+    """Of their events, and of the files that came with questions."""
     by_status: dict[str, int] = Field(default_factory=dict[str, int])
 
 
