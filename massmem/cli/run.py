@@ -164,7 +164,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                     f'ask like this: massmem --session-id {session.id} "your question"',
                 )
             await invocation.wait_for_tools(session)
-            stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
+            stopper.stop = lambda signum: session.stop("user" if signum == signal.SIGINT else "signal")
             events = TurnEvents(session, invocation.question, wait=options.wait, schema=invocation.answer_schema)
             writer = open_writer(invocation, invocation.config, invocation.question)
             await show_turn(events, view, invocation.output, quiet=options.quiet, writer=writer)

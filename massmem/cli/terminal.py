@@ -175,11 +175,8 @@ class TurnStopper:
     def __init__(self) -> None:
         self.exit_code: int | None = None
         """Set once a signal has arrived."""
-        self._stop: Callable[[signal.Signals], None] | None = None
-
-    def on_first(self, stop: Callable[[signal.Signals], None]) -> None:
-        """Set what stops the turn; before that, the first signal cancels the task."""
-        self._stop = stop
+        self.stop: Callable[[signal.Signals], None] | None = None
+        """Stops the turn. As long as it is None, the first signal cancels the task."""
 
     @contextmanager
     def watch(self, task: asyncio.Task[int]) -> Generator[None]:
@@ -190,8 +187,8 @@ class TurnStopper:
     def _receive(self, signum: signal.Signals, task: asyncio.Task[int]) -> None:
         is_first = self.exit_code is None
         self.exit_code = self.exit_code or EXIT_CODES[signum]
-        if is_first and self._stop is not None:
-            self._stop(signum)
+        if is_first and self.stop is not None:
+            self.stop(signum)
         else:
             task.cancel()
 

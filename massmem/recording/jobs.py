@@ -184,15 +184,12 @@ class EpisodeWriter:
         """Record the rows; return those that are yet to be marked."""
         try:
             await self._write_episodes(rows)
-        except EmbeddingError as e:
-            await self._record_apart(rows, e, counts)
-        except OUTAGE:
-            raise
         except ROW_ERRORS as e:
+            if isinstance(e, OUTAGE) and not isinstance(e, EmbeddingError):
+                raise
             await self._record_apart(rows, e, counts)
-        else:
-            return rows
-        return ()
+            return ()
+        return rows
 
     async def _record_apart(self, rows: Sequence[RecordingJob], error: Exception, counts: DrainCounts) -> None:
         """Record the rows one by one, to find those that cannot be.
@@ -204,14 +201,13 @@ class EpisodeWriter:
         for row in rows if not bad else ():
             try:
                 await self._write_episodes([row])
-            except EmbeddingError as e:
-                bad.append((row, e))
-                if counts.episodes == before and len(bad) == _ALL_ALIKE:
-                    break
-            except OUTAGE:
-                raise
             except ROW_ERRORS as e:
+                is_refused = isinstance(e, EmbeddingError)
+                if isinstance(e, OUTAGE) and not is_refused:
+                    raise
                 bad.append((row, e))
+                if is_refused and counts.episodes == before and len(bad) == _ALL_ALIKE:
+                    break
             else:
                 await finish(self._store, self._memory, [row])
                 counts.episodes += 1

@@ -29,7 +29,7 @@ async def test_first_signal_stops_the_turn_and_second_cancels(signum: signal.Sig
         task = asyncio.current_task()
         assert task is not None
         with stopper.watch(task):
-            stopper.on_first(lambda _: stopped.set())
+            stopper.stop = lambda _: stopped.set()
             watching.set()
             await sleep_forever()
         return 0
