@@ -68,7 +68,6 @@ def format_moment(moment: datetime) -> str:
 
 
 def describe_session(session: SessionRecord) -> str:
-    """Return one line that identifies the session."""
     return (
         f"{session.session_id} · {session.status} · {session.message_count} messages · {session.model} · "
         f"{format_moment(session.created_at)} to {format_moment(session.updated_at)}"

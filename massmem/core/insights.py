@@ -58,8 +58,6 @@ def name_teams(agents: Iterable[AgentKey]) -> dict[AgentKey, str]:
 
 @dataclass(slots=True)
 class AgentCounts:
-    """What an agent did."""
-
     turns: int = 0
     answers: int = 0
     ballots: int = 0
@@ -236,8 +234,6 @@ def _mean(values: list[float]) -> float | None:
 
 @dataclass(slots=True)
 class Day:
-    """What happened on a day."""
-
     turns: int = 0
     answered: int = 0
     seconds: float = 0.0

@@ -49,7 +49,6 @@ class Pattern:
         return next((text[start:end] for start, end in self.find_all(text)), None)
 
     def fullmatch(self, text: str) -> bool:
-        """Return whether the pattern matches the whole text."""
         return _is_writable(text) and self._compiled.fullmatch(text) is not None
 
     def find_all(self, text: str) -> Iterator[tuple[int, int]]:
@@ -96,7 +95,6 @@ def _explain(reason: str) -> str:
 
 
 def _translate(text: str, *, javascript: bool) -> str:
-    """Return a pattern in RE2's words."""
     pieces: list[str] = []
     within = False
     """It stands between the brackets of a class."""

@@ -122,8 +122,6 @@ class ListedSession(_Record):
 
 
 class SessionCounts(_Record):
-    """Totals over the sessions of a store."""
-
     sessions: int = 0
     active: int = 0
     """Sessions whose `active` is true."""
@@ -245,7 +243,6 @@ class RecordingCounts(_Record):
     """Facts that are not to be found again in the messages of jobs."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the queue has, as JSON shows it."""
         return self.model_dump(exclude={"forgotten_facts"})
 
 
@@ -383,5 +380,4 @@ def hash_api_key(text: str) -> str:
 
 
 def is_subject(sub: object) -> bool:
-    """Whether this can be the name of a user."""
     return isinstance(sub, str) and 0 < len(sub) <= MAX_SUBJECT_LENGTH and sub.isprintable() and bool(sub.strip())

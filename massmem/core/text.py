@@ -78,7 +78,6 @@ def cut_excerpt(text: str, words: Sequence[str], limit: int = _EXCERPT) -> str:
 
 
 def match_any(words: Sequence[str]) -> re.Pattern[str] | None:
-    """Return a pattern for any of the words; None when there is none."""
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE) if words else None
 
 

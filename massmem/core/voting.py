@@ -52,8 +52,6 @@ _MAX_SUMMARIZED = 2
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An agent's current answer."""
-
     agent_id: str
     number: int
     """Its place among all answers of the turn, from 1."""
@@ -113,7 +111,6 @@ class Election:
         return self._keys.get(agent) == self._key(candidate)
 
     def list_voters(self, candidate: Answer) -> list[str]:
-        """Return who voted for the candidate."""
         return [voter for voter, key in self._choices.items() if key == self._key(candidate)]
 
     def is_forced(self, voter: str) -> bool:
@@ -169,7 +166,6 @@ class Election:
         return ballots, self.count_authors(candidate), not candidate.truncated, -place
 
     def count_authors(self, candidate: Answer) -> int:
-        """Return how many agents gave the candidate's answer."""
         return self._authors[self._key(candidate)]
 
     def _count_ballots(self, candidate: Answer) -> int:
@@ -287,7 +283,6 @@ class Tally:
         self.waiting.apply(event)
 
     def apply_all(self, events: Iterable[Event]) -> None:
-        """Take all events in, in order."""
         for event in events:
             self.apply(event)
 
@@ -314,7 +309,6 @@ class Tally:
                 self.out.add(event.agent_id)
 
     def live_agents(self) -> tuple[str, ...]:
-        """Return the agents that still take part in the turn."""
         return tuple(agent for agent in self.agents if agent not in self.out)
 
     def remaining_actors(self) -> tuple[str, ...]:
@@ -368,7 +362,6 @@ class Tally:
 
     @property
     def has_one_answer(self) -> bool:
-        """Whether all answers are the same."""
         return len(self._hold_election().candidates) == 1
 
     def decide_winner(self, limit: Limit | None = None, max_rounds: int | None = None) -> WinnerDecided:
@@ -504,14 +497,12 @@ class Plan:
 
 
 def read_plan(events: Iterable[Event]) -> Plan:
-    """Return the plan of a turn from all its events so far."""
     tally = Tally()
     tally.apply_all(events)
     return build_plan(tally)
 
 
 def build_plan(tally: Tally) -> Plan:
-    """Return the plan of a turn from its tally."""
     waiting = tally.waiting
     return Plan(
         round=tally.round,

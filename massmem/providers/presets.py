@@ -28,8 +28,6 @@ NO_KEY = "no-key"
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a model can do."""
-
     tools: bool = True
     """It can call the tools of a request. Without this ability, send `ChatRequest.schema` instead of tools."""
     spare_tools: ToolChoice | None = None

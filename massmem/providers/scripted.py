@@ -70,8 +70,6 @@ _Piece = TextChunk | ReasoningChunk | ToolCallChunk
 
 
 class ScriptedCall(BaseModel):
-    """A call of a tool."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tool: str

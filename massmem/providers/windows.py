@@ -46,8 +46,6 @@ _ANY_SETTING = "the context size of the server (Ollama: num_ctx or OLLAMA_CONTEX
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """The context window of a model."""
-
     tokens: int
     """Prompt and reply together."""
     source: Literal["config", "server", "table", "assumed"]

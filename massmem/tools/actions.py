@@ -223,7 +223,6 @@ class AskContext:
 
 
 def build_ask_tool(context: AskContext) -> ToolSpec:
-    """Return the action as a tool."""
     return ToolSpec(ASK_USER, _DESCRIPTION, build_object_schema(param=_build_param_schema(context), prompt=_PROMPT))
 
 

@@ -171,7 +171,6 @@ class _SchemaCheck:
         self._has_unevaluated = "unevaluatedProperties" in str(root)
 
     def run(self) -> None:
-        """Raises InputError."""
         dialect = str(self._root.get("$schema"))
         if "$schema" in self._root and not dialect.rstrip("#").endswith(tuple(DRAFTS)):
             raise InputError(f"the schema's $schema is {dialect[:100]!r}, which is not read", "leave it out")

@@ -63,8 +63,6 @@ class Document:
 
 
 class File(NamedTuple):
-    """A file that is to be read."""
-
     read: Callable[[str, bytes], Document]
     """`read_document`, or `read_picture`."""
     name: str

@@ -36,7 +36,6 @@ class Comparison:
     """Compares values with a checked schema and with its parts, until a time is over."""
 
     def __init__(self, root: Json, seconds: float) -> None:
-        """seconds: from now on."""
         from referencing import Registry
 
         named = str(root.get("$schema")).rstrip("#")

@@ -88,8 +88,6 @@ class AllowedTools:
 
 @dataclass(slots=True)
 class Toolbox:
-    """The tools of one agent."""
-
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     """By the names that the model is told."""
     changed: set[str] = field(default_factory=set[str])
@@ -197,7 +195,6 @@ class Toolboxes:
         return notices
 
     async def close(self) -> None:
-        """End every server."""
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
