@@ -80,8 +80,7 @@ class ApiFactory(ProviderFactory, Generic[Client]):
     def open(self, backend: BackendConfig) -> ChatProvider:
         """Return a provider. The first call blocks for up to two seconds (imports, TLS).
 
-        Raises:
-            MissingKeyError, ConfigError: see presets.resolve.
+        Raises MissingKeyError, ConfigError: see presets.resolve.
         """
         endpoint = resolve(backend, os.environ)
         same = endpoint.base_url, endpoint.query, endpoint.key

@@ -59,8 +59,7 @@ async def find_window(
 
     environ: where the endpoint and its key may be named, normally os.environ. learnt: from earlier refusals.
 
-    Raises:
-        MissingKeyError, ConfigError: as opening the backend's provider does.
+    Raises MissingKeyError, ConfigError: as opening the backend's provider does.
     """
     if backend.context_window is not None:
         return ContextWindow(backend.context_window, "config")

@@ -234,8 +234,7 @@ def build_ask_schema(context: AskContext) -> dict[str, Any]:
 def find_ask_request(reply: Reply, context: AskContext) -> AskUser | None:
     """Return the request in a reply, from a call of the tool or from the JSON object that the text consists of.
 
-    Raises:
-        ActionError: it is one, but its param or its prompt cannot be used.
+    Raises ActionError: it is one, but its param or its prompt cannot be used.
     """
     for call in reply.tool_calls:
         if call.name == ASK_USER:
@@ -347,8 +346,7 @@ def build_vote_schema(
 def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context: AskContext | None = None) -> Action:
     """Return the action in a reply, from its first tool call or from the JSON object in its text.
 
-    Raises:
-        ActionError: there is none, or it does not have the required form.
+    Raises ActionError: there is none, or it does not have the required form.
     """
     if reply.tool_calls:
         call = next((call for call in reply.tool_calls if call.name in ACTIONS), reply.tool_calls[0])

@@ -91,9 +91,8 @@ class FormError(ValueError):
 def check_schema(schema: object) -> dict[str, Any]:
     """Return the JSON Schema that an answer is to follow.
 
-    Raises:
-        InputError: it is no JSON Schema, is too large, refers to other files or to itself without end, has a pattern
-            that is not matched here, or no value fits it.
+    Raises InputError: it is no JSON Schema, is too large, refers to other files or to itself without end, has a pattern
+    that is not matched here, or no value fits it.
     """
     if not isinstance(schema, dict):
         raise InputError("the schema is no JSON object", _HINT)
@@ -261,8 +260,7 @@ def native_schema(schema: Json) -> dict[str, Any] | None:
 def read_value(text: str, schema: Json) -> Any:
     """Return the JSON value that a reply consists of; a code fence around it is skipped. May take seconds.
 
-    Raises:
-        FormError: it is no JSON, does not fit the schema, or is not compared with it in time.
+    Raises FormError: it is no JSON, does not fit the schema, or is not compared with it in time.
     """
     outcome = _compare(text, schema, _SECONDS_HERE) if len(text) <= _MAX_HERE else None
     if outcome is None:

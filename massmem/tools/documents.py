@@ -116,9 +116,8 @@ def read_document(name: str, data: bytes) -> Document:
     Office documents, books and web pages become Markdown; a compressed file is unpacked. What a stranger's file makes
     of it nothing here limits: call `read_files`.
 
-    Raises:
-        InputError: it cannot be read: of an unknown kind or encoding, encrypted, damaged, cut off, or too large, or a
-            package is missing.
+    Raises InputError: it cannot be read: of an unknown kind or encoding, encrypted, damaged, cut off, or too large, or
+    a package is missing.
     """
     match detect_media_type(data):
         case None:
@@ -137,8 +136,7 @@ def add_document(question: str, name: str, document: Document) -> str:
 def read_picture(name: str, data: bytes) -> Document:
     """Return a picture, or a PDF as it looks.
 
-    Raises:
-        InputError: it is neither, the PDF is encrypted or damaged, or the picture cut off.
+    Raises InputError: it is neither, the PDF is encrypted or damaged, or the picture cut off.
     """
     match detect_media_type(data):
         case None:

@@ -43,8 +43,7 @@ def decode_text(name: str, data: bytes) -> tuple[str, str]:
 
     Bytes that are no UTF-8 in a text that is become U+FFFD.
 
-    Raises:
-        InputError: it is no text, or in an encoding that it does not name.
+    Raises InputError: it is no text, or in an encoding that it does not name.
     """
     text, note = _decode(name, data)
     if _has_binary(text):

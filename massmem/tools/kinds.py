@@ -84,8 +84,7 @@ def detect_kind(name: str, data: bytes) -> str:
 
     The name decides for what is text all the same: web pages and notebooks.
 
-    Raises:
-        InputError: it is encrypted, or an archive that was cut off.
+    Raises InputError: it is encrypted, or an archive that was cut off.
     """
     if data.startswith(b"PK\x03\x04"):
         return _detect_in_archive(name, data)
