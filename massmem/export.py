@@ -352,8 +352,7 @@ def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, 
 def redact_turn(turn: TurnTranscript, params: Mapping[str, object] | None = None) -> TurnTranscript:
     """Return the turn with `[redacted]` for what looks like a secret and the name of a param for its value.
 
-    Args:
-        params: values of the session's params, by name. A reply to a request for a param is left out whole.
+    params: values of the session's params, by name. A reply to a request for a param is left out whole.
     """
     values = params or {}
     messages = [

@@ -23,8 +23,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ESCAPES = frozenset("aAbBdDfnprPrsStvwWxz0")
-_SPACES = r"\t-\r \x{85}\x{a0}\x{feff}\p{Z}"
-_CLASSES = {"w": r"\p{L}\p{M}\p{N}_", "d": r"\p{Nd}", "s": _SPACES}
+_CLASSES = {"w": r"\p{L}\p{M}\p{N}_", "d": r"\p{Nd}", "s": r"\t-\r \x{85}\x{a0}\x{feff}\p{Z}"}
 """As Python has them; JavaScript's words and digits are those of ASCII, as RE2's are."""
 _LONG_NAMES = {
     **{"Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Mark": "M", "Number": "N", "Symbol": "S"},

@@ -103,7 +103,6 @@ class SessionFilter(_Record):
     has_messages: bool = False
     """Leave out sessions without a message: their first question could not be stored."""
     history_hash: str = ""
-    """The session's hash of its history."""
     cut_off: bool = False
     """The last turn may have been cut off: the session has an owner and its status is active or interrupted."""
 
@@ -124,9 +123,7 @@ class ListedSession(_Record):
 class SessionCounts(_Record):
     sessions: int = 0
     active: int = 0
-    """Sessions whose `active` is true."""
     messages: int = 0
-    """Every message of their logs."""
     by_status: dict[str, int] = Field(default_factory=dict[str, int])
 
 

@@ -216,7 +216,6 @@ class Tally:
     round: int = 0
     """The current round; 0 before the first."""
     answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
-    """The current answer of each agent."""
     visible_answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
     """The answers as they stood when the round began: what its agents are shown."""
     ballots: dict[str, str] = field(default_factory=dict[str, str])
@@ -232,14 +231,12 @@ class Tally:
     first_wave: tuple[str, ...] = ()
     """Whom to ask first in a round with `early_stop`, and the others only while they can change the winner."""
     acted: set[str] = field(default_factory=set[str])
-    """Agents that have acted in this round."""
     missed: set[str] = field(default_factory=set[str])
     """Agents that failed to act in this round."""
     out: set[str] = field(default_factory=set[str])
     """Agents that take no further part in the turn."""
     winner: WinnerDecided | None = None
     answer_now: bool = False
-    """The user wants the answer now."""
     answer_count: int = 0
     usage: Usage = field(default_factory=Usage)
     waiting: Waiting = field(default_factory=Waiting)
@@ -458,7 +455,6 @@ class Plan:
 
     round: int
     acted: tuple[str, ...]
-    """Agents that have acted in this round."""
     asked: Mapping[str, str]
     """The param that each waiting agent needs, by agent."""
     params: tuple[str, ...]
@@ -526,7 +522,6 @@ class Position:
     choice: str = ""
     """Id of the agent whose answer it voted for; empty: it did not vote."""
     reason: str = ""
-    """Of its vote."""
     is_forced: bool = False
     """It could not vote for its own, different result, see `Election.is_forced`."""
 

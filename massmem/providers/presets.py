@@ -133,7 +133,6 @@ class Endpoint:
     key: str = field(repr=False)
     model: str
     loopback: bool
-    """The server is on this machine."""
     abilities: Abilities
     completion_limit: CompletionLimit
     own: bool = False

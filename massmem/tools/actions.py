@@ -188,7 +188,6 @@ class AskUser:
 
     param: str
     prompt: str
-    """The question to the user."""
 
 
 class ActionError(ValueError):

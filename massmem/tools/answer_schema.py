@@ -282,7 +282,7 @@ def _compare(text: str, schema: Json, seconds: float) -> tuple[Any, str] | None:
     if text.startswith("```") and text.endswith("```"):
         text = text[3:-3].partition("\n")[2]
     try:
-        value: Any = json.loads(text, parse_constant=_refuse_number, parse_float=_read_float)
+        value: Any = json.loads(text, parse_constant=_read_float, parse_float=_read_float)
     except (ValueError, RecursionError) as e:
         return None, f"it is not JSON: {e}"
     match value:
@@ -300,12 +300,10 @@ def _compare(text: str, schema: Json, seconds: float) -> tuple[Any, str] | None:
         return None, f"the schema cannot be used: {e}"
 
 
-def _refuse_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
-
-
 def _read_float(text: str) -> float:
-    return number if math.isfinite(number := float(text)) else _refuse_number(text)
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
 
 
 def _is_native(schema: object) -> bool:

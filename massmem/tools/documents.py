@@ -146,7 +146,8 @@ def read_picture(name: str, data: bytes) -> Document:
             )
         case "application/pdf":
             data = _find_pdf(data)
-            return Document(attachments=(make_attachment(name, PDF, data, _count_pages(name, data)),))
+            with _open_pdf(name, data) as reader:
+                return Document(attachments=(make_attachment(name, PDF, data, len(reader.pages)),))
         case media_type:
             return _make_picture(name, media_type, data)
 
@@ -241,11 +242,6 @@ def _read_pages(name: str, data: bytes) -> list[tuple[str, bool]]:
                 raise InputError(f"{name}: more than {_MAX_TEXT:,} characters", _ASK_PART)
             pages.append((text, bool(content.strip())))
         return pages
-
-
-def _count_pages(name: str, data: bytes) -> int:
-    with _open_pdf(name, data) as reader:
-        return len(reader.pages)
 
 
 @contextmanager

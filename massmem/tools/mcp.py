@@ -140,7 +140,6 @@ class _Link:
         self.broken = False
         self.client: Client
         self.notes: list[str] = []
-        """What of the server's tools cannot be used."""
         self._config = config
         self._tools: tuple[ToolSpec, ...] = ()
         self._opened, self._closing = asyncio.Event(), asyncio.Event()
