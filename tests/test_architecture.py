@@ -41,7 +41,7 @@ INSTALLED_BY_THE_USER = {"onnxruntime"}
 
 TOP_LEVEL = {
     "pyproject.toml", "massmem", "configs", "scripts", "tests", "docker-compose.qdrant.yml", "README.md",
-    "LICENSE", "docs", "CONTRIBUTING.md", "CHANGELOG.md",
+    "LICENSE", "docs", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md",
 }  # fmt: skip
 
 MAX_MODULES = 229

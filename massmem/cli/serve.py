@@ -13,9 +13,10 @@ import secrets
 import signal
 import sys
 import webbrowser
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -159,6 +160,7 @@ async def worker_command(
     others = load_server_teams(setup.config, setup.home)
     with require_extra("server", "worker"):
         from massmem.server import metrics
+    from massmem.isolation import end_in_time
     from massmem.session.background import BackgroundWork, log
     from massmem.session.team import DEFAULT_TEAM, Team
 
@@ -166,6 +168,7 @@ async def worker_command(
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    end_in_time(setup.config.server.grace + _CLOSING)
     async with AsyncExitStack() as stack:
         team = await Team.open(setup.config, home=setup.home)
         stack.push_async_callback(team.close)
@@ -179,6 +182,8 @@ async def worker_command(
         await BackgroundWork(teams, compresses=compress).run(stopping)
 
 
+_CLOSING = 8.5
+"""Seconds that a process may take to close, beside `server.grace`."""
 _GRACE = 0.5
 """Seconds for questions to learn that they are stopped."""
 
@@ -199,6 +204,7 @@ async def mcp_command(
     setup = load_setup(config)
     with require_extra("mcp", "mcp"):
         import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from massmem.isolation import end_in_time
     from massmem.server.mcp.tools import LocalAccess, create_mcp_server
     from massmem.session.team import Team
 
@@ -209,7 +215,8 @@ async def mcp_command(
             notify(warning)
         access = LocalAccess(team)
         try:
-            code = await _run_until_signal(create_mcp_server(lambda _: access).run_stdio_async())
+            server = create_mcp_server(lambda _: access).run_stdio_async()
+            code = await _run_until_signal(server, partial(end_in_time, setup.config.server.grace + _CLOSING))
         finally:
             await access.close()
     finally:
@@ -219,8 +226,11 @@ async def mcp_command(
         os._exit(code)  # the thread that waits for stdin cannot be stopped, and the interpreter would wait for it
 
 
-async def _run_until_signal(work: Coroutine[Any, Any, None]) -> int:
-    """Return 0 when the work has ended by itself, else the exit code of the signal that ended it."""
+async def _run_until_signal(work: Coroutine[Any, Any, None], on_ready: Callable[[], None]) -> int:
+    """Return 0 when the work has ended by itself, else the exit code of the signal that ended it.
+
+    on_ready: called when signals are handled.
+    """
     serving = asyncio.ensure_future(work)
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -229,6 +239,7 @@ async def _run_until_signal(work: Coroutine[Any, Any, None]) -> int:
             stopped.set_result(EXIT_CODES[signum])
 
     with handle_signals((signal.SIGINT, signal.SIGTERM), stop):
+        on_ready()
         if sys.stdin.isatty():
             notify("another program should start this, and write MCP to its stdin; Ctrl-C ends it")
         await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -511,14 +511,22 @@ class LimitsConfig(Section):
     """Seconds in which a body must arrive."""
     requests: int = Field(default=600, ge=1)
     """Requests of one user per minute."""
+    wrong_keys: int = Field(default=30, ge=1)
+    """Wrong keys and tokens from one address per minute; more are answered with 429, right ones as ever."""
+    bytes_per_user: int | None = Field(default=1_000_000_000, ge=0)
+    """Bytes of one user's conversations with their files; 0: no limit."""
+    sessions_per_user: int | None = Field(default=10_000, ge=0)
+    """Conversations of one user; 0: no limit."""
+    memories_per_user: int | None = Field(default=1_000_000, ge=0)
+    """Messages of one user's conversations, of which memories are made; 0: no limit."""
     turns_per_user: int = Field(default=4, ge=1)
-    """Questions of one user at the same time, per process."""
+    """Questions of one user at the same time, on this host."""
     turns: int = Field(default=64, ge=1)
-    """Questions at the same time, per process."""
+    """Questions at the same time, on this host."""
     streams_per_user: int = Field(default=50, ge=1)
-    """Open event streams of one user, per process."""
+    """Open event streams of one user, on this host."""
     counted_in: str | None = None
-    """Where processes count requests and share the limits of model servers, redis://...; left out: each for itself."""
+    """Where hosts count requests and share the limits of model servers, redis://...; left out: each for itself."""
 
 
 class CorsConfig(Section):

@@ -9,12 +9,14 @@ from massmem.core.errors import LimitReached
 from massmem.core.events import (
     AgentFailed,
     AnswerSubmitted,
+    BallotCast,
     ContextCompressed,
     Event,
     Limit,
     ParamCleared,
     ParamProvided,
     ParamRequested,
+    ToolCalled,
     ToolReturned,
     TurnAbandoned,
     TurnCompleted,
@@ -185,6 +187,28 @@ def was_cut_off(events: Sequence[Event]) -> bool:
             return False
         case _:
             return True
+
+
+MAX_DEATHS = 3
+"""A turn is resumed twice after its process died; then it may be what kills the process."""
+GAVE_UP = "the process that worked on this question died again and again, so that it is given up"
+
+_Progress = (
+    AnswerSubmitted | BallotCast | ToolCalled | ToolReturned | ContextCompressed | ParamRequested | UserReplied
+    | WinnerDecided | AgentFailed
+)  # fmt: skip
+"""What need not be done again when the turn is resumed."""
+
+
+def count_deaths(events: Iterable[Event]) -> int:
+    """Return how often in a row the process of a turn died before it got any further."""
+    deaths = 0
+    for event in events:
+        if isinstance(event, TurnStarted | TurnResumed):
+            deaths += 1
+        elif isinstance(event, TurnEnd | _Progress):
+            deaths = 0
+    return deaths
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from massmem.core.text import has_tag_bracket, one_line, replace_marks
 
 DEFAULT_SYSTEM = "Answer the user accurately and to the point."
 
-_FRAME_TAG = re.compile(r"(?P<mark><\s*/?)(?=\s*(?:answer|notes|journal|given|message|result|memories)\b)")
+_FRAME_TAG = re.compile(r"(?P<mark><\s*+/?+)(?=\s*+(?:answer|notes|journal|given|message|result|memories)\b)")
 
 
 def _quote(text: str) -> str:
@@ -164,7 +164,18 @@ def format_candidates(candidates: Sequence[Candidate]) -> str:
 
 def parse_candidates(text: str) -> dict[str, str]:
     """Return label -> content from a prompt with answers: the inverse of `format_candidates`."""
-    return dict(re.findall(r'<answer label="([A-Z]+)">\n(.*?)\n</answer>', text, re.DOTALL))
+    return dict(_list_framed(text, r'<answer label="([A-Z]+)">\n', "\n</answer>"))
+
+
+def _list_framed(text: str, opening: str, closing: str) -> list[tuple[str, str]]:
+    """Return the group of each opening, an expression, and what stands between it and the next closing."""
+    framed: list[tuple[str, str]] = []
+    position = 0
+    # One expression for both looks from each opening to the end of a text without a closing.
+    while (start := re.compile(opening).search(text, position)) and (end := text.find(closing, start.end())) >= 0:
+        framed.append((start[1], text[start.end() : end]))
+        position = end + len(closing)
+    return framed
 
 
 def parse_votable(text: str) -> dict[str, str]:
@@ -234,8 +245,8 @@ def build_ask_repair_prompt(problem: str) -> str:
 
 def parse_param_values(text: str) -> dict[str, str]:
     """Return name -> value from a prompt with values: the inverse of `add_param_values`."""
-    blocks = re.findall(r"<given>\n(.*?)\n</given>", text, re.DOTALL)
-    lines = (line.partition(": ") for block in blocks for line in block.splitlines())
+    blocks = _list_framed(text, r"<(given)>\n", "\n</given>")
+    lines = (line.partition(": ") for _, block in blocks for line in block.splitlines())
     return {name: value for name, _, value in lines}
 
 
@@ -261,8 +272,6 @@ def _frame_values(values: Mapping[str, object]) -> str:
 
 # Tools
 
-_RESULT = re.compile(r"(.*?<result>\n)(.*)(\n</result>)", re.DOTALL)
-
 
 def frame_tool_result(text: str, *, failed: bool) -> str:
     what = "The tool failed. Its message" if failed else "What the tool gave back"
@@ -287,13 +296,14 @@ def build_gap_note(size: str, number: int, part: int, lines: Sequence[str]) -> s
 
 def parse_tool_results(text: str) -> list[str]:
     """Return the results in a message: the inverse of `frame_tool_result`."""
-    return re.findall(r"<result>\n(.*?)\n</result>", text, re.DOTALL)
+    return [result for _, result in _list_framed(text, r"<(result)>\n", "\n</result>")]
 
 
 def shrink_tool_result(content: str, shrink: Callable[[str], str]) -> str:
     """Return a message with `shrink` applied to the result in its frame, or to the whole text when it has no frame."""
-    framed = _RESULT.fullmatch(content)
-    return shrink(content) if framed is None else f"{framed[1]}{shrink(framed[2])}{framed[3]}"
+    before, opening, rest = content.partition("<result>\n")
+    result = rest.removesuffix("\n</result>")
+    return shrink(content) if result == rest else f"{before}{opening}{shrink(result)}\n</result>"
 
 
 def build_tool_choice_prompt(tools: str, question: str) -> str:
@@ -457,11 +467,11 @@ def _list_rows(text: str) -> list[str]:
 
 
 _FRAME_WORDS = re.compile(
-    r"</?(?:memories|journal)>|<answer label=|\[From [^\]\n]* Turn \d+[^\]\n]*\]|"
+    r"</?(?:memories|journal)>|<answer label=|\[From [^\]\n]{0,200} Turn \d{1,9}[^\]\n]{0,200}\]|"
     + "|".join(row for heading in _HEADINGS for row in _list_rows(heading)),
     re.IGNORECASE,
 )
-_FRAME_BLOCK = re.compile(r"<(memories|notes|journal)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_FRAME_MARK = re.compile("<(/?)(memories|notes|journal)>", re.IGNORECASE)
 
 
 def quotes_frame(answer: str, memories: str, source: str) -> bool:
@@ -475,10 +485,25 @@ def quotes_frame(answer: str, memories: str, source: str) -> bool:
 
 def cut_frame(answer: str, memories: str) -> str:
     """Return the answer without the lines that quote a frame; it may be empty."""
-    answer = _FRAME_BLOCK.sub("", answer)
+    answer = _cut_blocks(answer)
     quoted = _list_quoted(answer, memories)
     lines = (line for line in answer.splitlines() if not any(text in line for text in quoted))
     return "\n".join(line for line in lines if not _FRAME_WORDS.search(line)).strip()
+
+
+def _cut_blocks(answer: str) -> str:
+    """Return the answer without what stands from the opening tag of a frame to its closing one."""
+    parts: list[str] = []
+    marks = [(mark.start(), mark.end(), mark[2].lower(), bool(mark[1])) for mark in _FRAME_MARK.finditer(answer)]
+    last_closing = {name: start for start, _, name, closes in marks if closes}
+    position, open_name = 0, ""
+    for start, end, name, closes in marks:
+        if not open_name and not closes and last_closing.get(name, -1) > start:
+            parts.append(answer[position:start])
+            open_name = name
+        elif closes and name == open_name:
+            position, open_name = end, ""
+    return "".join([*parts, answer[position:]])
 
 
 def build_frame_repair_prompt() -> str:

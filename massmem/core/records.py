@@ -124,6 +124,8 @@ class SessionCounts(_Record):
     sessions: int = 0
     active: int = 0
     messages: int = 0
+    bytes: int = 0
+    """Of their events, and of the files that came with questions."""
     by_status: dict[str, int] = Field(default_factory=dict[str, int])
 
 

@@ -11,7 +11,7 @@ _NUMBER = re.compile(r"(?:(?<![\w)])-)?[$€£]?(?P<digits>\d{1,3}(?:,\d{3})+(?:
 _MARKED = re.compile(r"^####[ \t]*(\S.{0,60})\s*\Z|\\boxed\{([^{}]+)\}", re.MULTILINE)
 """How data sets mark the final answer: GSM8K in the last line (elsewhere it is a heading), MATH."""
 _LAST_LINE = re.compile(
-    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:(?:final|correct|right)\s+)?answer(?:\s+is\s*:?|\s*:)\s*"
+    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:(?:final|correct|right)\s+)?answer(?:\s+is\s*+:?+|\s*+:)\s*+"
     r"(?P<stated>\S.{0,60})|(?P<bare>[$€£]?-?\d[\d,]*(?:\.\d+)?%?|[A-Z]|yes|no|true|false)",
     re.IGNORECASE,
 )
@@ -19,7 +19,9 @@ _LAST_LINE = re.compile(
 _BARE = re.compile(r"[A-Z]|yes|no|true|false", re.IGNORECASE)
 _FIRST_WORD = re.compile(r"\(?[A-Z](?=[).:,*])|(?:yes|no|true|false)\b", re.IGNORECASE)
 """A letter that is set apart, as in `B) Paris`, or a verdict, as in `No, it is not`."""
-_STATED = re.compile(r"\b(?:answer|choice|option)\b(?:\s+is)?\s*:?\s*[*_(\"'`]*([A-Z])\b(?!')", re.IGNORECASE)
+_STATED = re.compile(
+    r"\b(?:answer|choice|option)\b(?:\s{1,9}is)?\s{0,9}:?\s{0,9}[*_(\"'`]{0,9}([A-Z])\b(?!')", re.IGNORECASE
+)
 
 
 def normalise(text: str) -> str:
@@ -110,8 +112,8 @@ def read_choice(text: str, choices: Sequence[str]) -> str:
     labels = string.ascii_uppercase[: len(choices)]
     marked = ["".join(groups).strip(" ().") for groups in _MARKED.findall(text)]
     stated = [letter.upper() for letter in _STATED.findall(text)]
-    alone = re.findall(r"^\W*([A-Z])\W*$", text, re.MULTILINE)
-    bracketed = re.findall(r"[(*]([A-Z])[)*]", text) or re.findall(r"^\W*([A-Z])[).:]", text, re.MULTILINE)
+    alone = re.findall(r"^[^\w\n]*([A-Z])[^\w\n]*$", text, re.MULTILINE)
+    bracketed = re.findall(r"[(*]([A-Z])[)*]", text) or re.findall(r"^[^\w\n]*([A-Z])[).:]", text, re.MULTILINE)
     for letters in (marked, stated, alone, bracketed):
         known = [letter for letter in letters if letter in labels]
         if known:

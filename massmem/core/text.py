@@ -105,9 +105,9 @@ _TAG_NAMES = (
 )
 _RULES: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
     # A tag or a token of a chat template.
-    (re.compile(rf"(?P<mark><)(?=[<\s]*/?\s*(?:{_TAG_NAMES})(?![a-z])|[<\s]*/?\s*s>|\s*\|)"), lambda _: "‹"),
+    (re.compile(rf"(?P<mark><)(?=[<\s]{{0,50}}+\s*+/?+\s*+(?:(?:{_TAG_NAMES})(?![a-z])|s>)|\s*+\|)"), lambda _: "‹"),
     # [INST], and labels such as [From agent_b Turn 1].
-    (re.compile(r"(?P<mark>\[)(?=\s*/?\s*inst\b|\s*from\b.{0,100}?\bturn\b)"), lambda _: "("),
+    (re.compile(r"(?P<mark>\[)(?=\s*+/?+\s*+inst\b|\s*+from\b.{0,100}?\bturn\b)"), lambda _: "("),
     (re.compile(r"\brelevant\s+(?P<mark>memor(?:y|ies))\b"), lambda text: f"({text})"),
     # A turn of another speaker.
     (re.compile(r"(?<![\w-])(?:human|assistant|system|developer|user)\s*(?P<mark>:)(?=\s|$)"), lambda _: " -"),

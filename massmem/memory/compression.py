@@ -24,11 +24,13 @@ Count = Callable[[str], int]
 LONGEST_PIECE = 400
 """Characters; a longer "sentence" (a table, encoded data) is cut at a space."""
 
-_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\s*\n+\s*")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|(?<!\s)\s*\n\s*")
 _PIECE = re.compile(r"\S(?:.{0,%d}(?=\s)|.{0,%d})" % (LONGEST_PIECE - 1, LONGEST_PIECE - 1), re.DOTALL)  # noqa: UP031 - braces
 _WORD = re.compile(r"[^\W_]+")
 # What a summary must not lose: numbers, codes, paths, addresses, quoted names.
-_VALUE = re.compile(r"[\w./:@-]*\d[\w./:@-]*|\b[A-Z]{2,}\b|\S+/\S+|\S+@\S+\.\w+|[\"'`“]\w[^\"'`”]{1,40}[\"'`”]")
+_VALUE = re.compile(
+    r"(?<![\w./:@-])[\w./:@-]*\d[\w./:@-]*|\b[A-Z]{2,}\b|[^\s/]{1,100}/\S+|[^\s@]{1,64}@[^\s@]{1,255}\.\w+|[\"'`“]\w[^\"'`”]{1,40}[\"'`”]"
+)
 _HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 _NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][a-z]+")
 _DECISION = re.compile(

@@ -42,7 +42,7 @@ _LONG_WORD = 25
 # A sentence ends at . ! ? before a space (not after a list number or a short abbreviation), or at a line break.
 _SENTENCE = re.compile(
     r"(?<=[.!?…])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\bMr\.)(?<!\bDr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\be\.g\.)(?<!\bi\.e\.)\s+"
-    r"|(?<=[。！？])|\s*\n\s*"
+    r"|(?<=[。！？])|(?<!\s)\s*\n\s*"
 )
 _TIME = re.compile(
     r"\b(yesterday|today|tonight|tomorrow|ago|last|next|since|recently|(?:week|month|year)s?|weekend"

@@ -33,7 +33,7 @@ _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670"
 _INDIC = "\u0900-\u0963\u0966-\u0dff"
 """Letters and signs of the scripts of India: signs are part of their words."""
 _WORD = re.compile(rf"(?:[^\W_]|[{_INDIC}])(?:[^\W_]|[{_MARKS}{_INDIC}])*(?:'[^\W_]+)?")
-_COMPOUND = re.compile(r"[^\W_]+(?:[-_]+[^\W_]+)+")
+_COMPOUND = re.compile(r"(?<![^\W_])[^\W_]++(?:[-_]++[^\W_]++)+")
 _NUMBER = re.compile(r"(?<![^\W_])(\d+(?:[.,']\d+| \d{3}(?!\d))*)([^\W\d_]*)(?![^\W_])")
 _HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SIGNS = re.compile(f"[{_MARKS}]+")

@@ -60,7 +60,7 @@ _CODES_BY_KIND: Mapping[type[ProviderError], str] = {
     "unavailable_error",
 }
 _KIND_BY_CODE = {code: kind for kind, codes in _CODES_BY_KIND.items() for code in codes.split()}
-_OVERFLOW_CODE = re.compile(r"(?:context|prompt|input).*(?:exceed|long|overflow)|exceed.*context")
+_OVERFLOW_CODE = re.compile(r"(?:context|prompt|input).{0,60}(?:exceed|long|overflow)|exceed.{0,60}context")
 
 # What no wait helps against, in the words of servers that send no code for it.
 _QUOTA_USED_UP = re.compile(
@@ -86,7 +86,7 @@ _LONGEST_GUESS = 30.0
 _RESET_HEADERS = ("x-ratelimit-reset", "ratelimit-reset", "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
 
 _UNITS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_TIME_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|[smhd])")
+_TIME_PART = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)\s*(ms|milli|[smhd])")
 _DURATION = (
     r"(?:\d+(?:\.\d+)?\s*(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?![a-z]),?\s*)+"
 )
@@ -137,17 +137,17 @@ _WINDOW_IN_WORDS = tuple(
     for pattern in (
         rf"(?:<=?|≤|>=?) {_N}",
         rf"\[\d+, ?{_N}\]",
-        r"(?:limit|max\w*|n_ctx|(?:longer|larger|more|less) than|up to|at most|only|exceed"
+        r"(?:limit|max\w{0,20}|n_ctx|(?:longer|larger|more|less) than|up to|at most|only|exceed"
         r"|context(?: size| length| window)?)"
-        rf"[^\w.;'`]+(?:(?!by\b|exceeded\b|requested\b|given\b|output\b|n_keep\b)[a-z_'`]+[^\w.;'`]+){{0,6}}?[`']?{_N}",
+        rf"[^\w.;'`]{{1,9}}(?:(?!by\b|exceeded\b|requested\b|given\b|output\b|n_keep\b)[a-z_'`]{{1,30}}[^\w.;'`]{{1,9}}){{0,6}}?[`']?{_N}",
         rf"{_N} (?:tokens? )?(?:max|limit|context|allowed)",
     )
 )
 _PROMPT_IN_WORDS = re.compile(rf"{_N} \+ \d+ >|{_N} [`']?(?:input|prompt)s?[`']? tokens", re.IGNORECASE)
-_REQUESTED = re.compile(rf"(?:tpm|per min).*requested:? {_N}", re.IGNORECASE | re.DOTALL)
+_REQUESTED = re.compile(rf"(?:tpm|per min).{0, 200}requested:? {_N}", re.IGNORECASE | re.DOTALL)
 # vLLM speaks of the reply's limit when prompt and reply together do not fit. A shorter prompt helps, unless the limit
 # is larger than the window.
-_REPLY_TOO_LARGE = re.compile(r"max_\w*tokens\W{1,3}(?:is|are) too large: (\d+)", re.IGNORECASE)
+_REPLY_TOO_LARGE = re.compile(r"max_\w{0,30}tokens\W{1,3}(?:is|are) too large: (\d+)", re.IGNORECASE)
 
 # What models and servers do not take, and how they say so. What is refused is left out, or said in another form.
 
@@ -188,7 +188,7 @@ _REFUSAL_TEXTS: tuple[tuple[Refusal, str], ...] = (
     # OpenAI, Azure
     ("responses", r"not supported (?:in|by|with|on) (?:the |v1/)?responses|responses api is (?:not|only)"),
     # OpenAI, where only chat completions are wanted
-    ("tools", r"function tools .*?not supported"),
+    ("tools", r"function tools .{0,200}?not supported"),
     # Ollama, Bedrock, Groq, OpenRouter, Gemini, vLLM, llama.cpp
     ("tools", r"(?:does not|doesn't) support (?:tools|tool use|tool call|function call)"),
     ("tools", r"\b(?:tools|(?:tool|function) (?:calling|calls|use)`?) (?:is|are) not (?:supported|enabled|available)"),
@@ -676,9 +676,9 @@ def _text_of(text: str) -> str:
     text = text[: 20 * _MAX_MESSAGE].strip()
     if not re.match("<[a-z!?]", text, re.IGNORECASE):
         return text
-    if words := re.search(r"<message[^>]*>([^<]+)", text, re.IGNORECASE):  # XML
+    if words := re.search(r"<message[^<>]*>([^<]+)", text, re.IGNORECASE):  # XML
         return words[1].strip()
-    title = re.search(r"<title[^>]*>([^<]+)", text, re.IGNORECASE)
+    title = re.search(r"<title[^<>]*>([^<]+)", text, re.IGNORECASE)
     return "an HTML page instead of an API's reply" + (f": {title[1].strip()}" if title else "")
 
 

@@ -131,7 +131,7 @@ _WHOLE = {
 }  # fmt: skip
 _CALLING = {"toolcall", "toolcalls", "tooluse", "functioncall", "functioncalls"}
 _OVERFLOW = re.compile("context(?:window|length)?exceed")
-_CUT = re.compile("length|max.*tokens?|token.*(?:limit|reached)|truncated|pauseturn")
+_CUT = re.compile("length|max.{0,60}tokens?|token.{0,60}(?:limit|reached)|truncated|pauseturn")
 """The last: the server wants to be asked to go on, as after its limit of tokens."""
 _REFUSED = re.compile(
     "contentfilter|contentpolicy|safety|refus|sensitive|recitation|prohibited|blocklist|blocked|spii|guardrail|toxic"
@@ -160,7 +160,7 @@ def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
 
 _TAGS = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think", "mm:think", "antthinking")
 _OPENING = re.compile(
-    rf"""\s*(?:<(?P<tag>{"|".join(_TAGS)})(?:\s[^<>]{{0,60}})?>|(?P<round>◁)think▷|(?P<square>\[)THINK\]"""
+    rf"""(?<!\s)\s*+(?:<(?P<tag>{"|".join(_TAGS)})(?:\s[^<>]{{0,60}})?>|(?P<round>◁)think▷|(?P<square>\[)THINK\]"""
     r"|(?:<\|start\|>(?:assistant)?)?<\|channel\|>(?P<channel>\w+)(?P<call> to=)?[^<]{0,60}"
     r"(?:<\|constrain\|>\w{0,20})?<\|message\|>"
     r"|<\|(?P<begin>begin_of|start)_(?P<part>thought|thinking|solution|response)\|>)",

@@ -55,6 +55,12 @@ OUTAGE = (MemoryUnavailable, StoreError)
 ROW_ERRORS = (MassmemError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)
 """What a row that cannot be recorded may raise; anything else is a bug and shows as one."""
 
+_DEATH, _MOST_DEATHS = 1_000, 5
+"""Failed attempts that the death of the process counts for: others never come to so many. After one death the row is
+worked on alone, and those with more of them last, so that a row that was only beside another is not given up."""
+_DIED = "the process died again and again while it worked on this"
+_NEW = timedelta(seconds=30)
+
 _FIRST_DELAY = 30.0
 _MAX_DELAY = 3600.0
 _REASON_LENGTH = 300
@@ -76,7 +82,7 @@ class DrainCounts:
 
 def retry_delay(attempt: int) -> timedelta:
     """Return how long to wait before this repetition, counted from 1."""
-    return timedelta(seconds=min(_MAX_DELAY, _FIRST_DELAY * 2 ** (attempt - 1)))
+    return timedelta(seconds=min(_MAX_DELAY, _FIRST_DELAY * 2 ** min(attempt - 1, 10)))
 
 
 async def finish(
@@ -103,7 +109,7 @@ async def mark_failed(
     store: SessionStore, row: RecordingJob, error: Exception, counts: DrainCounts, *, give_up: bool = True
 ) -> None:
     """Count a failed attempt and set when the next one is due. give_up: the last attempt is final."""
-    attempt = row.attempts + 1
+    attempt = row.attempts % _DEATH + 1
     text = error.message if isinstance(error, MassmemError) else f"{type(error).__name__}: {error}"
     reason = " ".join(redact(text).split())[:_REASON_LENGTH]
     final = give_up and attempt >= MAX_ATTEMPTS
@@ -136,6 +142,33 @@ class EpisodeWriter:
         Raises:
             MemoryUnavailable, StoreError: neither is the fault of a row, so the rows stay as they are.
         """
+        for row in [row for row in rows if row.attempts >= _MOST_DEATHS * _DEATH]:
+            await self._store.fail_recording(row, _DIED, None)
+            counts.failed += 1
+            counts.problems.append(_DIED)
+        left = sorted(
+            (row for row in rows if row.attempts < _MOST_DEATHS * _DEATH), key=lambda row: row.attempts // _DEATH
+        )
+        suspects = [row for row in left if row.attempts >= _DEATH]
+        for part in (left[: len(left) - len(suspects)], *([row] for row in suspects)):
+            async with self._count_death(part):
+                await self._write_part(part, counts)
+
+    @asynccontextmanager
+    async def _count_death(self, rows: Sequence[RecordingJob]) -> AsyncGenerator[None]:
+        """Count it as failed attempts when the process dies in the block; one of the rows may be why.
+
+        Rows that are new are not counted: that would be a write more for each turn.
+        """
+        counted = [row for row in rows if row.attempts or now() - row.created_at > _NEW]
+        await self._store.add_attempts(counted, _DEATH)
+        try:
+            yield
+        finally:
+            with suppress(StoreError):
+                await self._store.add_attempts(counted, -_DEATH)
+
+    async def _write_part(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> None:
         episodes = await self._record_episodes([row for row in rows if row.kind == "episode"], counts)
         turns = await self._complete_turns([row for row in rows if row.kind == "complete"], counts)
         idle = [row for row in rows if row.kind == "extract"]

@@ -28,7 +28,7 @@ from massmem.config.models import JwtConfig, ServerConfig
 from massmem.core.errors import InputError
 from massmem.core.events import now
 from massmem.core.records import MAX_SUBJECT_LENGTH, PageSession, hash_api_key, is_api_key, is_subject
-from massmem.server.errors import RETRY_LATER, Refused, RetryLater, Unauthorized
+from massmem.server.errors import RETRY_LATER, Expired, Refused, RetryLater, Unauthorized
 from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class Tokens:
             )
             return claims, _mark_key(kid, key)
         except jwt.ExpiredSignatureError as e:
-            raise Unauthorized("the token has expired") from e
+            raise Expired("the token has expired") from e
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as e:
             raise Unauthorized("the token is not valid") from e
 
@@ -189,7 +189,7 @@ async def _find_key_user(key_hash: str, store: SessionStore) -> User:
     if key is None:
         raise Unauthorized("the key is not known, or was revoked")
     if key.expires_at is not None and key.expires_at <= now():
-        raise Unauthorized("the key has expired")
+        raise Expired("the key has expired")
     credential = {"key_hash": key_hash, "expires_at": key.expires_at or datetime.max.replace(tzinfo=UTC)}
     return User(key.sub, frozenset(key.scope.split()), credential)
 

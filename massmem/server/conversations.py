@@ -57,8 +57,6 @@ class ConversationPage:
 
 @dataclass(frozen=True, slots=True)
 class ConversationPart:
-    """Messages of a conversation that follow one another, and their turns."""
-
     messages: list[MessageRecord]
     """Questions, notes and final answers, oldest first."""
     turns: list[TurnRecord]
@@ -161,6 +159,7 @@ class Conversations:
         event: int | None = None,
     ) -> SessionRecord:
         """Begin a new session with a copy of this one. Arguments, raises: as `fork_session`."""
+        await self._turns.check_room(session.owner, is_new=True)
         prefix = to_stored_id(session.owner, "")
         fork = await fork_session(self._store, session.session_id, turn, prefix, before=before, event=event)
         await self._register(fork)
@@ -174,7 +173,10 @@ class Conversations:
         team = self._team
         memories = Memories.of(team, owner)
         target = ImportTarget(self._store, team.process, owner, memory_group(team.config, owner), memories=memories)
-        results = [await import_conversation(target, conversation) for conversation in conversations]
+        results: list[ImportResult] = []
+        for conversation in conversations:
+            await self._turns.check_room(owner, is_new=True)
+            results.append(await import_conversation(target, conversation))
         ids = [to_stored_id(owner, result.session_id) for result in results if not result.conflict]
         await self._register(*filter(None, [await self._store.get_session(session_id) for session_id in ids]))
         team.memory.wake()
@@ -251,5 +253,4 @@ class Conversations:
 
 
 def list_agents(messages: Sequence[MessageRecord]) -> list[str]:
-    """Return the names of the agents that answered, in the order of their first answers."""
     return list(dict.fromkeys(m.agent_name for m in messages if m.agent_name and m.kind != "user"))

@@ -13,11 +13,12 @@ from hashlib import sha256
 from typing import Annotated, Any
 from uuid import uuid4
 
-from fastapi import Depends, Header, Path, Request, Response
+from fastapi import Depends, Header, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.openapi.models import HTTPBearer
 from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
+from pydantic import AfterValidator
 
 from massmem.core.attachments import Attachment, clean_name, name_attachments
 from massmem.core.errors import InputError, MemoryUnavailable
@@ -25,7 +26,21 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.server.auth import PageToken, User, authenticate_cookie, check_page, read_cookie
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
-from massmem.server.schemas import MAX_MESSAGE_LENGTH, ContentPart, FilePart, ImagePart, TextPart
+from massmem.server.limits import JsonRequest
+from massmem.server.schemas import (
+    MAX_LIST_LENGTH,
+    MAX_MESSAGE_LENGTH,
+    MAX_OFFSET,
+    MAX_QUERY_LENGTH,
+    MAX_SESSION_ID_LENGTH,
+    MAX_SMALL_BODY,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    SmallBody,
+    TextPart,
+    check_words,
+)
 from massmem.server.service import Service
 from massmem.server.turns import Question
 from massmem.session.owners import to_stored_id
@@ -36,8 +51,6 @@ MAX_KEY_LENGTH = 255
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request, and the service that it calls."""
-
     user: User
     service: Service
 
@@ -115,7 +128,7 @@ async def _authenticate(request: Request, service: Service) -> User:
     headers = request.headers.getlist("authorization")
     cookie = None if headers else read_cookie(request)
     if cookie is None:
-        return await service.authenticate(headers)
+        return await service.authenticate(headers, request.client)
     return await authenticate_cookie(cookie, get_page_token(request), service.tokens, service.team.store)
 
 
@@ -142,11 +155,15 @@ class CheckedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, guard = super().get_route_handler(), _find_guard(self.dependant)
+        body: Any = None if self.body_field is None else self.body_field.field_info.annotation
+        is_small = isinstance(body, type) and issubclass(body, SmallBody)
 
         async def check_and_handle(request: Request) -> Response:
             if guard is not None:
                 request.state.admitted = await guard.check(request)
-            return await handle(request)
+            if is_small:
+                request.state.max_body = MAX_SMALL_BODY
+            return await handle(JsonRequest(request.scope, request.receive))
 
         return check_and_handle
 
@@ -159,9 +176,8 @@ def _find_guard(dependant: Dependant) -> _Guard | None:
 
 
 async def _admit_scraper(request: Request) -> Service:
-    """Return the service to whoever may read figures of all users. Raise Unauthorized, Forbidden."""
     service = get_service(request)
-    user = await service.authenticate(request.headers.getlist("authorization"))
+    user = await service.authenticate(request.headers.getlist("authorization"), request.client)
     if not user.scopes & {"admin", "metrics"}:
         raise Forbidden("metrics")
     return service
@@ -174,7 +190,14 @@ async def _admit_page(request: Request) -> None:
 FromPage = Depends(_Guard(_admit_page))
 Authorized = Annotated[Caller, Depends(_Guard(authorize))]
 Scraper = Annotated[Service, Depends(_Guard(_admit_scraper))]
-SessionPath = Annotated[str, Path(description="The conversation.", examples=["user-123-support-chat"])]
+SessionPath = Annotated[
+    str,
+    Path(
+        description="The conversation.",
+        examples=["user-123-support-chat"],
+        json_schema_extra={"maxLength": MAX_SESSION_ID_LENGTH},  # a longer one is not found, as any unknown one
+    ),
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -184,6 +207,13 @@ IdempotencyKey = Annotated[
         description="A name of this question: sent again with it, it is not asked again, and has the same answer.",
     ),
 ]
+QueryWords = Annotated[
+    str,
+    Query(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=r"\S", description="Words to look for.", examples=["sky"]),
+    AfterValidator(check_words),
+]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
+Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")]
 LastEventId = Annotated[
     int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="Go on after this event.")
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from starlette.routing import Match
 from starlette.status import HTTP_405_METHOD_NOT_ALLOWED, HTTP_502_BAD_GATEWAY
 
 from massmem.core import errors
-from massmem.server.schemas import OpenAIError, OpenAIProblem, Problem
+from massmem.server.schemas import Body, OpenAIError, OpenAIProblem, Problem
 
 log = logging.getLogger(__name__)
 
@@ -22,47 +22,38 @@ RETRY_SOON = 1
 RETRY_LATER = 5
 """Seconds after which a client may retry a request that failed because something is unavailable."""
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": text}
-    for status, text in (
-        (400, "The request cannot be read"),
-        (401, "No valid token"),
-        (404, "No such session"),
-        (408, "The body did not arrive in time"),
-        (413, "The body is too large"),
-        (422, "The request is not valid"),
-        (429, "Too many requests, questions or streams"),
-        (503, "The service cannot answer now"),
-    )
+_TEXTS = {
+    400: "The request cannot be read, or is not valid",
+    401: "No valid key or token",
+    404: "There is no such thing",
+    408: "The body did not arrive in time",
+    409: "Another question to this session is under way",
+    413: "The body is too large, or the user has too much already",
+    422: "The request is not valid",
+    429: "Too many requests, questions, streams or wrong keys; Retry-After says when to try again",
+    502: "No agent could answer",
+    503: "The service cannot answer now; Retry-After says when to try again",
 }
-"""What every route may answer, for the OpenAPI description."""
-
-TURN_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "Another question to this session is under way"},
-    502: {"model": Problem, "description": "No agent could answer"},
-}
-"""What routes that run a turn may answer as well."""
-
 
 OPENAI_PATH = "/v1/"
 """Below it, errors have the form of OpenAI's API."""
 
-OPENAI_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": OpenAIProblem, "description": text}
-    for status, text in (
-        (400, "The request is not valid; `param` names the field"),
-        (401, "No valid key or token"),
-        (404, "No such model"),
-        (408, "The body did not arrive in time"),
-        (409, "Another question to this session is under way"),
-        (413, "The body is too large"),
-        (429, "Too many requests or questions; Retry-After says when to try again"),
-        (502, "No agent could answer"),
-        (503, "The service cannot answer now; Retry-After says when to try again"),
-        ("default", "Any other error"),  # else FastAPI describes an error 422 that there is not
-    )
+
+def _describe(model: type[Body], *statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": model, "description": _TEXTS[status]} for status in statuses}
+
+
+PROBLEMS = _describe(Problem, 400, 401, 404, 408, 413, 422, 429, 503)
+"""What every route may answer, for the OpenAPI description."""
+
+TURN_PROBLEMS = _describe(Problem, 409, 502)
+"""What routes that run a turn may answer as well."""
+
+OPENAI_PROBLEMS = {
+    **_describe(OpenAIProblem, 400, 401, 404, 408, 409, 413, 429, 502, 503),
+    # Else FastAPI describes an error 422 that there is not.
+    "default": {"model": OpenAIProblem, "description": "Any other error"},
 }
-"""What routes of OpenAI's API may answer, for the OpenAPI description."""
 
 _OPENAI_TYPES = {
     401: ("authentication_error", "invalid_api_key"),
@@ -75,9 +66,7 @@ _METHODS = ("DELETE", "GET", "POST")
 """Methods of our routes; HEAD is answered wherever GET is."""
 
 
-class Refused(Exception):
-    """The request is refused. The message goes to the client."""
-
+class Refused(HTTPException):
     def __init__(
         self,
         status: int,
@@ -88,12 +77,14 @@ class Refused(Exception):
         code: str | None = None,
     ) -> None:
         """param, code: the field and the reason, for clients of OpenAI's API."""
-        super().__init__(message)
+        super().__init__(status, message, headers)
         self.status = status
         self.message = message
-        self.headers = headers
         self.param = param
         self.code = code
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class Unauthorized(Refused):
@@ -106,9 +97,11 @@ class Unauthorized(Refused):
         self.error = error
 
 
-class Forbidden(Refused):
-    """The token is valid, and lacks a scope."""
+class Expired(Unauthorized):
+    """The key or token was valid."""
 
+
+class Forbidden(Refused):
     def __init__(self, scope: str) -> None:
         message = f"the token lacks the scope {scope}"
         challenge = f'Bearer error="insufficient_scope", error_description="{message}", scope="{scope}"'
@@ -116,15 +109,11 @@ class Forbidden(Refused):
 
 
 class InvalidField(Refused):
-    """A field of a request in the form of OpenAI's API is not valid."""
-
     def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
         super().__init__(status, message, param=param, code=code)
 
 
 class RetryLater(Refused):
-    """The request is refused for now; the client may send it again."""
-
     def __init__(self, status: int, message: str, retry_after: int = RETRY_SOON) -> None:
         """status: 429 when the user sends too much, 409 for a busy session, else 503. retry_after: in seconds."""
         super().__init__(status, message, {"Retry-After": str(retry_after)})

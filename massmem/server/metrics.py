@@ -113,11 +113,9 @@ class Metrics:
         self._oldest.set(0.0 if counts.oldest is None else max(0.0, (now() - counts.oldest).total_seconds()))
 
     def export(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def count_usage(self, usage: Usage) -> None:
-        """Count what requests to models have used."""
         self._tokens.labels("in").inc(usage.prompt)
         self._tokens.labels("out").inc(usage.completion)
         self._model_requests.inc(usage.requests)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from fastapi import HTTPException
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from massmem.core.errors import MassmemError, ProviderUnavailable
+from massmem.core.errors import InputError, MassmemError, ProviderUnavailable
 from massmem.core.events import (
     AgentFailed,
     AgentRetrying,
@@ -26,7 +26,7 @@ from massmem.core.events import (
     hide_private_fields,
     now,
 )
-from massmem.core.outcome import TurnOutcome
+from massmem.core.outcome import GAVE_UP, TurnOutcome
 from massmem.server.dependencies import Caller
 from massmem.server.errors import RETRY_LATER, RETRY_SOON, TURN_PROBLEMS, RetryLater
 from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer
@@ -95,6 +95,8 @@ def require_answer(outcome: TurnOutcome) -> None:
             raise RetryLater(503, "the service is restarting: ask again under the same Idempotency-Key", RETRY_SOON)
         case TurnFailed(exit_code=code) if code == ProviderUnavailable.exit_code:
             raise RetryLater(503, "no agent can answer now", RETRY_LATER)
+        case TurnFailed(message=message, hint=hint) if message == GAVE_UP:
+            raise InputError(message, hint)
         case TurnFailed():
             raise HTTPException(502, "no agent could answer")
         case _:
@@ -102,7 +104,6 @@ def require_answer(outcome: TurnOutcome) -> None:
 
 
 def make_chat_answer(session_id: str, outcome: TurnOutcome, warning: str | None) -> ChatAnswer:
-    """session_id: as the store knows it."""
     return ChatAnswer(
         **_describe_end(session_id, outcome), response=get_text(outcome), turn=outcome.turn, warning=warning
     )
@@ -140,7 +141,6 @@ def _describe_end(session_id: str, outcome: TurnOutcome) -> dict[str, Any]:
 
 
 def get_text(outcome: TurnOutcome) -> str:
-    """Return the answer, or what the user is asked for."""
     return outcome.answer or outcome.prompt or "Cancelled."
 
 
@@ -213,7 +213,7 @@ def hide_internals(event: Event) -> Event | None:
             changes = {"session_id": public_session_id(event.session_id)}
         case AgentFailed():
             changes = {"message": "the agent could not act", "hint": ""}
-        case TurnFailed():
+        case TurnFailed(message=message) if message != GAVE_UP:
             changes = {"message": "no agent could answer", "hint": ""}
         case ToolCalled():
             changes = {"arguments": "", "state": ""}

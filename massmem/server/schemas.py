@@ -14,6 +14,10 @@ MAX_LIST_LENGTH = 200
 MAX_HISTORY_LENGTH = 1_000
 MAX_OFFSET = 1_000_000
 MAX_PARTS = 50
+MAX_SMALL_BODY = 100_000
+MAX_DATA_URL_LENGTH = 100_000_000
+MAX_QUERY_LENGTH = 1_000
+MAX_QUERY_WORDS = 100
 
 _SESSION = "user-123-support-chat"
 _ANSWER = "Air scatters blue light more than red light."
@@ -33,6 +37,12 @@ Team = Annotated[str, Field(max_length=100, examples=["support"])]
 Milliseconds = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_705_750_200_123])]
 
 
+def check_words(text: str) -> str:
+    if len(text.split()) > MAX_QUERY_WORDS:
+        raise ValueError(f"a search has {MAX_QUERY_WORDS} words at most")
+    return text
+
+
 def is_session_id(text: str) -> bool:
     return len(text) <= MAX_SESSION_ID_LENGTH and SESSION_ID.fullmatch(text) is not None
 
@@ -43,9 +53,11 @@ class Body(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
-class Problem(Body):
-    """The body of every response that is not a success."""
+class SmallBody(Body):
+    """A body of a request with a few short texts: of MAX_SMALL_BODY bytes at most."""
 
+
+class Problem(Body):
     success: Literal[False] = False
     error: Annotated[str, Field(examples=["Session not found"])]
 
@@ -67,7 +79,7 @@ class TextPart(Body):
 
 
 class ImageUrl(Body):
-    url: Annotated[str, Field(examples=["data:image/png;base64,iVBORw0KGgo="])]
+    url: Annotated[str, Field(max_length=MAX_DATA_URL_LENGTH, examples=["data:image/png;base64,iVBORw0KGgo="])]
     """The picture itself as a data: URL; other addresses are not fetched."""
 
 
@@ -79,38 +91,35 @@ class ImagePart(Body):
 
 class FileData(Body):
     filename: Annotated[str, Field(min_length=1, max_length=200, examples=["report.pdf"])]
-    file_data: Annotated[str, Field(examples=["data:application/pdf;base64,JVBERi0="])]
+    file_data: Annotated[str, Field(max_length=MAX_DATA_URL_LENGTH, examples=["data:application/pdf;base64,JVBERi0="])]
     """The file itself as a data: URL."""
 
 
 class FilePart(Body):
-    """A file: its text is added to the question; a picture, or a PDF without text, is seen."""
-
     type: Literal["file"]
     file: FileData
 
 
 ContentPart = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
-Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS)]
+Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)]
 """A text, or parts in the form of OpenAI's chat messages."""
 
 
-class ChatRequest(Body):
-    message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
+class _Question(Body):
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
+    team: Team | None = None
+    """One of the configured teams; left out: the session's own."""
+
+
+class ChatRequest(_Question):
+    message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     user_id: Annotated[str | None, Field(max_length=255, examples=["user-456"])] = None
     """For older clients; ignored: the token names the owner."""
-    team: Team | None = None
-    """One of the configured teams; left out: the session's own."""
 
 
-class QueryRequest(Body):
+class QueryRequest(_Question):
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
-    session_id: SessionId | None = None
-    """The conversation; an unknown one is created; left out: a new one."""
-    team: Team | None = None
-    """One of the configured teams; left out: the session's own."""
 
 
 class Answer(Body):
@@ -132,13 +141,11 @@ class Answer(Body):
     warning: Annotated[
         str | None, Field(examples=["this conversation is held in memory, and ends with the service"])
     ] = None
-    """What to know about where the conversation is stored."""
     timestamp: datetime
 
 
 class ChatAnswer(Answer):
     response: Annotated[str, Field(examples=[_ANSWER])]
-    """The final answer, or what the user is asked for."""
     turn: Annotated[int, Field(examples=[1])]
 
 
@@ -146,7 +153,6 @@ class QueryAnswer(Answer):
     success: Literal[True] = True
     query: Annotated[str, Field(examples=["Why is the sky blue?"])]
     content: Annotated[str, Field(examples=[_ANSWER])]
-    """The final answer, or what the user is asked for."""
     agent_name: Annotated[str | None, Field(examples=["Researcher"])] = None
     agents_used: Annotated[list[str], Field(examples=[["Researcher", "Critic"]])]
 
@@ -172,7 +178,6 @@ class ConversationMessage(Body):
     timestamp: datetime
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     citations: list[str] | None = None
-    """For older clients; empty."""
 
 
 class Conversation(Body):
@@ -223,7 +228,6 @@ class MemoryAnswer(Body):
 class MemoryList(Body):
     success: Literal[True] = True
     data: Annotated[list[str], Field(examples=[[_SESSION]])]
-    """The last used first."""
 
 
 class Cleared(Body):
@@ -237,7 +241,6 @@ class Stats(Body):
     averageMessagesPerConversation: int
     usingRedis: bool
     durable: bool
-    """False: the conversations end with the process."""
 
 
 class StatsAnswer(Body):

@@ -5,17 +5,21 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
+from ctypes import c_double
 from functools import partial
+from multiprocessing import get_context
 from tempfile import TemporaryDirectory
 
 import uvicorn
 from fastapi import FastAPI
 from prometheus_client import multiprocess
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from massmem.core.errors import InputError, MassmemError
+from massmem.isolation import end_in_time
 from massmem.server.app import create_app
 from massmem.server.auth import Tokens
 from massmem.server.limits import LimitedConfig, LimitedConnection, Limits
@@ -26,8 +30,10 @@ from massmem.session.background import check_workers
 log = logging.getLogger(__name__)
 
 _BACKLOG = 2_048
-_HEALTH_CHECK_SECONDS = 60
-"""A worker that does not react for so long is replaced. It may be busy with imports for many seconds at its start."""
+_MAX_SILENCE = 15.0
+"""Seconds after which a worker whose event loop does not run is stuck, and is replaced."""
+_MAX_START = 60.0
+"""Seconds that a worker may take to start, most of them for imports."""
 
 
 def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
@@ -70,11 +76,23 @@ def _serve_alone(settings: Settings, listening: socket.socket) -> None:
     startup_errors: list[MassmemError] = []
     app = create_app(settings, startup_errors.append)
     try:
-        uvicorn.Server(_configure(app, settings)).run([listening])
+        _WatchedServer(_configure(app, settings), settings.end_seconds).run([listening])
     except SystemExit:
         if startup_errors:
             raise startup_errors[0] from None
         raise
+
+
+class _WatchedServer(uvicorn.Server):
+    """A server without a parent that could kill it."""
+
+    def __init__(self, config: uvicorn.Config, seconds: float) -> None:
+        super().__init__(config)
+        self._seconds = seconds
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        end_in_time(self._seconds)
 
 
 def _end_with_success() -> None:
@@ -86,31 +104,88 @@ def _end_with_success() -> None:
 def _serve_with_workers(settings: Settings, listening: socket.socket) -> None:
     with TemporaryDirectory(prefix="massmem-metrics-") as shared:
         os.environ[SHARED_FOLDER] = shared
-        supervisor = _Supervisor(_configure(partial(_create_worker_app, settings), settings), [listening])
+        supervisor = _Supervisor(
+            _configure(partial(_create_worker_app, settings), settings), [listening], settings.end_seconds
+        )
         supervisor.run()
     if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
         raise InputError("the service cannot start", "the log above says why")
 
 
+class _Worker(Process):
+    """A worker whose event loop shows that it runs: a thread would answer while the loop is stuck."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        self._beat = get_context("spawn").Value("d", 0.0, lock=False)
+        """When the loop ran last; 0: it has not started. The clock is that of the machine."""
+        self._started_at = time.monotonic()
+        super().__init__(config, sockets)
+
+    @property
+    def server(self) -> uvicorn.Server:
+        if self._server is None:
+            self._server = _BeatingServer(self.config, self._beat)
+        return self._server
+
+    @property
+    def is_stuck(self) -> bool:
+        beat = self._beat.value
+        return time.monotonic() - (beat or self._started_at) > (_MAX_SILENCE if beat else _MAX_START)
+
+
+class _BeatingServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, beat: c_double) -> None:
+        super().__init__(config)
+        self._beat = beat
+
+    async def on_tick(self, counter: int) -> bool:
+        self._beat.value = time.monotonic()
+        return await super().on_tick(counter)
+
+
 class _Supervisor(Multiprocess):
-    """Starts workers, replaces those that have died, and ends all of them when this process is told to end."""
+    """Starts workers, replaces those that have died or are stuck, and ends all of them in time."""
+
+    processes: list[_Worker]  # pyright: ignore[reportIncompatibleVariableOverride]
+    # They would start workers that nobody watches.
+    handle_hup = handle_ttin = handle_ttou = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], seconds: float) -> None:
+        """seconds: until a worker that does not end is killed."""
+        super().__init__(config, sockets)
+        self._seconds = seconds
 
     def init_processes(self) -> None:
-        super().init_processes()
-        self._close_worker_ends()
+        self.processes.extend(self._start_worker() for _ in range(self.processes_num))
 
     def keep_subprocess_alive(self) -> None:
-        before = {worker.pid for worker in self.processes}
-        super().keep_subprocess_alive()
-        self._close_worker_ends()
-        for pid in before - {worker.pid for worker in self.processes}:
-            log.warning("a worker has died and was replaced")
-            multiprocess.mark_process_dead(pid)  # pyright: ignore[reportUnknownMemberType] - it has no annotations
+        for index, worker in enumerate(self.processes):
+            is_alive = worker.process.is_alive()
+            if is_alive and not worker.is_stuck:
+                continue
+            worker.kill()
+            worker.join()
+            if worker.exitcode == STARTUP_FAILURE:  # the next one would fail as well
+                self.should_exit.set()
+                return
+            self.processes[index] = self._start_worker()
+            log.warning("a worker %s and was replaced", "was stuck" if is_alive else "has died")
+            multiprocess.mark_process_dead(worker.pid)  # pyright: ignore[reportUnknownMemberType] - it has no annotations
 
-    def _close_worker_ends(self) -> None:
-        """Close our copies of the workers' ends of their pipes; a worker's death then ends the wait for its reply."""
+    def _start_worker(self) -> _Worker:
+        worker = _Worker(self.config, self.sockets)
+        worker.start()
+        return worker
+
+    def join_all(self) -> None:
+        """Wait for the workers, which were told to end; kill those that do not."""
+        until = time.monotonic() + self._seconds
         for worker in self.processes:
-            worker.child_conn.close()
+            worker.process.join(max(0, until - time.monotonic()))
+            if worker.process.is_alive():
+                log.warning("a worker does not end and is killed")
+                worker.process.kill()
+                worker.process.join()
 
 
 def _create_worker_app(settings: Settings) -> FastAPI:
@@ -133,7 +208,6 @@ def _configure(app: FastAPI | Callable[[], FastAPI], settings: Settings) -> uvic
         ws="none",
         timeout_keep_alive=30,
         timeout_graceful_shutdown=settings.shutdown_seconds,
-        timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
     )
     config.limits = server.limits
     return config

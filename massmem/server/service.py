@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from starlette.datastructures import Address
+
 from massmem.config.models import TeamConfig
 from massmem.core.errors import MassmemError, StoreUnavailable
 from massmem.core.records import EVERYBODY, Everybody, Owner
 from massmem.server.auth import Tokens, User, authenticate
 from massmem.server.conversations import Conversations
+from massmem.server.errors import Expired, Unauthorized
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Turns
@@ -50,13 +53,16 @@ class Settings:
     @property
     def shutdown_seconds(self) -> int:
         """How long connections may stay open once the process is told to end: as long as turns may, and a bit more."""
-        return int(self.config.server.grace) + 10
+        return int(self.config.server.grace) + 5
+
+    @property
+    def end_seconds(self) -> float:
+        """After so many seconds a process that was told to end is killed; all are gone in `server.grace` + 10 s."""
+        return self.config.server.grace + 8.5
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the routes work with."""
-
     settings: Settings
     team: Team
     teams: Teams
@@ -82,9 +88,17 @@ class Service:
         team = self.team
         await finish_forgetting(team.config, team.home, team.store, team.open_durable_memory, owner)
 
-    async def authenticate(self, headers: list[str]) -> User:
-        """Return the user that the Authorization headers of a request name. Raises as `auth.authenticate`."""
-        return await authenticate(headers, self.tokens, self.team.store)
+    async def authenticate(self, headers: list[str], sender: Address | None) -> User:
+        """Return the user that the Authorization headers of a request name.
+
+        Raises as `auth.authenticate`, and RetryLater: the sender has sent too many wrong keys.
+        """
+        try:
+            return await authenticate(headers, self.tokens, self.team.store)
+        except Unauthorized as e:
+            if e.error == "invalid_token" and not isinstance(e, Expired):
+                await self.limits.count_wrong_key("" if sender is None else sender.host)
+            raise
 
 
 @asynccontextmanager

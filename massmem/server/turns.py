@@ -29,11 +29,12 @@ from massmem.core.events import (
     UserReplied,
     now,
 )
-from massmem.core.outcome import was_cut_off
-from massmem.core.records import EVERYBODY, Owner, SessionFilter, SessionRecord, TurnRecord
-from massmem.server.errors import RetryLater
+from massmem.core.outcome import MAX_DEATHS, count_deaths, was_cut_off
+from massmem.core.records import EVERYBODY, Owner, SessionCounts, SessionFilter, SessionRecord, TurnRecord
+from massmem.server.errors import Refused, RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
+from massmem.session.owners import to_stored_id
 from massmem.session.session import Session
 from massmem.session.team import DEFAULT_TEAM, Team, Teams
 from massmem.session.turn_runner import StopReason
@@ -70,8 +71,6 @@ _ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to a session."""
-
     owner: Owner
     session_id: str
     """The id under which the session is stored."""
@@ -90,14 +89,18 @@ class Question:
     """A JSON Schema that the answer has to fit."""
 
     @property
+    def size(self) -> int:
+        """Bytes that it adds to the session at least."""
+        texts = (self.text, self.instructions, *(text for _, text in self.history))
+        return sum(map(len, texts)) + sum(attachment.file.size for attachment in self.attachments)
+
+    @property
     def content(self) -> tuple[str, tuple[AttachedFile, ...]]:
         """What makes it this question and no other."""
         return self.text, tuple(attachment.file for attachment in self.attachments)
 
 
 class RunningTurn:
-    """A turn that runs in this process, and its events so far."""
-
     def __init__(self, session_id: str, owner: Owner, question: Question | None = None) -> None:
         """question: None resumes the session's interrupted turn."""
         self.session_id = session_id
@@ -139,7 +142,6 @@ class RunningTurn:
                 yield event
 
     def answer_now(self) -> None:
-        """Let the turn end with the answers that it has."""
         self._answers_now = True
         if self._session is not None:
             self._session.answer_now()
@@ -199,6 +201,8 @@ class Turns:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: dict[str, datetime] = {}
         """Sessions whose user stopped the turn, and when they were changed last: nobody resumes them."""
+        self._last_try = ""
+        """The session whose turn has killed its process before, and is resumed for the last time."""
         self.stopping = False
 
     def is_running(self, session_id: str) -> bool:
@@ -212,7 +216,6 @@ class Turns:
             await turn.wait_for_end()
 
     async def answer_now(self, session_id: str) -> None:
-        """Let the session's turn end with the answers that it has. Raises as `stop_turn`."""
         (await self._find_running(session_id)).answer_now()
 
     async def stop_turn(self, session_id: str) -> None:
@@ -317,6 +320,12 @@ class Turns:
             last = await self._store.get_last_turn(session.session_id)
             if last is not None and await self._was_cut_off(last):
                 assert session.user_id is not None  # the filter finds sessions with an owner
+                # The one that kills its process dies alone, not with turns that were only beside it.
+                events = await self._store.read_turn_events(session.session_id, last.turn)
+                if count_deaths(events) == MAX_DEATHS - 1:
+                    if self.is_running(self._last_try):
+                        continue
+                    self._last_try = session.session_id
                 self.resume(session.session_id, session.owner)
             else:
                 self._stopped[session.session_id] = session.updated_at
@@ -381,13 +390,16 @@ class Turns:
             if last is not None:
                 await last.wait_for_end()
             with self._hold(turn), self._metrics.running.track_inprogress():
+                if turn.question is not None:
+                    is_new = await self._store.get_session(turn.session_id) is None
+                    await self.check_room(turn.owner, is_new=is_new)
                 session = await self._open_session(turn)
                 async with aclosing(turn.run(session)) as events:
                     async for event in events:
                         self._metrics.count_event(event, time.monotonic() - started)
                         _log_failure(event)
             error = None
-        except (MassmemError, RetryLater) as e:
+        except (MassmemError, Refused) as e:
             error = e
         finally:
             turn.end(error)
@@ -400,7 +412,17 @@ class Turns:
         """Count the turn while the block runs. Raise RetryLater when there are too many."""
         if self.stopping:
             raise RetryLater(503, _ENDING)
-        return nullcontext() if turn.question is None else self._limits.hold_turn(turn.owner.user_id)
+        question = turn.question
+        return nullcontext() if question is None else self._limits.hold_turn(turn.owner.user_id, question.size)
+
+    async def measure(self, owner: Owner) -> SessionCounts:
+        """Return what is stored of the owner. Raise StoreError."""
+        return await self._store.count_sessions(SessionFilter(owner=owner, prefix=to_stored_id(owner, "")))
+
+    async def check_room(self, owner: Owner, *, is_new: bool = False) -> None:
+        """Raise Refused when the owner has no room for more, StoreError. is_new: a conversation is to be added."""
+        if owner.user_id is not None:
+            self._limits.check_room(owner.user_id, await self.measure(owner), is_new=is_new)
 
     async def _open_session(self, turn: RunningTurn) -> Session:
         if (closing := self._closing.get(turn.session_id)) is not None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
-from massmem.core.attachments import AttachedFile, Attachment, add_description
-from massmem.core.errors import DuplicateRequestError, InputError, StoreError
+from massmem.core.attachments import AttachedFile, Attachment, add_description, remove_description
+from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
 from massmem.core.events import (
     Event,
     Notice,
@@ -18,12 +18,14 @@ from massmem.core.events import (
     TurnCompleted,
     TurnFailed,
     TurnInterrupted,
+    TurnResumed,
     TurnStarted,
     TurnWaiting,
     attach_request,
 )
-from massmem.core.outcome import was_cut_off
+from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnOutcome, count_deaths, was_cut_off
 from massmem.core.records import SessionState, TurnRecord
+from massmem.core.voting import Tally
 from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
 from massmem.recording.turn_words import list_results
@@ -194,7 +196,13 @@ class TurnRunner:
 
     def _resume(self, pending: TurnRecord, logged: list[Event], replies: Sequence[Event] = ()) -> Events:
         started = _find_start(logged)
-        return self._run(
+        if count_deaths(logged) >= MAX_DEATHS:
+            hint = "ask it in another way, or in smaller parts; to try it again as it is, continue the turn"
+            tally = Tally()
+            tally.apply_all(logged)
+            end = TurnFailed(message=GAVE_UP, hint=hint, exit_code=TurnError.exit_code, usage=tally.usage)
+            return self._store_and_yield(pending.turn, [end])
+        return self._run_again(
             Turn(
                 self._session_id,
                 pending.turn,
@@ -208,6 +216,15 @@ class TurnRunner:
                 Description(started.description),
             )
         )
+
+    async def _run_again(self, turn: Turn) -> AsyncGenerator[Event, None]:
+        """Resume the turn. That is stored before anything else is done: a turn may kill its process at once."""
+        resumed = self._make_resumed(turn)
+        async for event in self._store_and_yield(turn.number, [resumed]):
+            yield event
+        async with aclosing(self._run(replace(turn, events=[*turn.events, resumed]))) as events:
+            async for event in events:
+                yield event
 
     async def _load(self, pending: TurnRecord) -> list[Event]:
         """Return what the log holds of the turn, and begin its dialog."""
@@ -232,15 +249,11 @@ class TurnRunner:
         """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
         budget = Budget(self._config.coordination)
         providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
-        turn = await self._describe(turn, providers)
-        ask_context = self.dialog.build_ask_context(turn.replies)
-        agents = await create_agents(self._team, self._agents, self._history, turn, providers, ask_context)
-        self._notices += self._team.take_warnings()
-        await self._write_stage("received", turn, {})
-        started, ended = False, False
-        outbox = Outbox()
-        work = run_turn(turn, agents, self._config.coordination, outbox, budget, self._stop.answer_now)
+        started, ended = bool(turn.events), False
         try:
+            turn, agents = await self._prepare(turn, providers)
+            outbox = Outbox()
+            work = run_turn(turn, agents, self._config.coordination, outbox, budget, self._stop.answer_now)
             for event in self._history.take_prepared():
                 yield event
             async with aclosing(outbox.run(work, self._stop.requested)) as batches:
@@ -267,6 +280,25 @@ class TurnRunner:
             if started and not ended:
                 with suppress(StoreError):  # a store that has just failed has raised its error already
                     await self._append(turn.number, [TurnInterrupted(by=self._stop.by)])
+
+    async def _prepare(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> tuple[Turn, dict[str, Agent]]:
+        """Return the turn with what it shows described, and its agents."""
+        turn = await self._describe(turn, providers)
+        ask_context = self.dialog.build_ask_context(turn.replies)
+        agents = await create_agents(self._team, self._agents, self._history, turn, providers, ask_context)
+        self._notices += self._team.take_warnings()
+        await self._write_stage("received", turn, {})
+        return turn, agents
+
+    def _make_resumed(self, turn: Turn) -> TurnResumed:
+        return TurnResumed(
+            session_id=turn.session_id,
+            turn=turn.number,
+            question=remove_description(turn.question, turn.description.text),
+            agents=tuple(agent.id for agent in self._agents),
+            names=TurnOutcome.of(turn.events).names
+            | {agent.id: agent.display_name for agent in self._agents if agent.display_name != agent.id},
+        )
 
     async def _store_batch(self, turn: int, events: Sequence[Event], *, release_lease: bool) -> list[tuple[int, Event]]:
         """Store events with the notices that are due; return them with their numbers in the log."""

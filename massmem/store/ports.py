@@ -243,6 +243,10 @@ class RecordingQueue(Protocol):
         """Count a failed attempt. retry_at None: the row has failed for good."""
         ...
 
+    async def add_attempts(self, recordings: Sequence[RecordingJob], number: int) -> None:
+        """Add this to the failed attempts of pending rows."""
+        ...
+
     async def count_recordings(self, session_id: str | None = None) -> RecordingCounts: ...
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:

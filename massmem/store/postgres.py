@@ -197,8 +197,8 @@ _PROBLEMS: dict[str, tuple[type[StoreError], str, str]] = {
 }
 # A connection that is refused has no code: only the words of the library tell.
 _REFUSALS = (
-    ("password authentication failed|no password supplied|no pg_hba.conf entry|role .* does not exist", "28"),
-    ("database .* does not exist", "3D"),
+    ("password authentication failed|no password supplied|no pg_hba.conf entry|role .{0,200} does not exist", "28"),
+    ("database .{0,200} does not exist", "3D"),
     ("permission denied", "42501"),
     ("too many clients|remaining connection slots", "53300"),
     ("Connection refused|No such file or directory|could not translate|timeout expired|unreachable|No route", "08001"),

@@ -96,6 +96,12 @@ SILENT_TYPES = frozenset(event.model_fields["type"].default for event in get_arg
 """Types of events that change no table."""
 
 
+def measure_event(event: ev.Event, payload: str) -> int:
+    """Return the bytes that an event takes, with those of the files that its question came with."""
+    files = event.attachments if isinstance(event, ev.TurnStarted) else ()
+    return len(payload.encode()) + sum(file.size for file in files)
+
+
 def count_seqs(event: ev.Event) -> int:
     """Return how many sequence numbers the event takes, 1 or 2."""
     match event:

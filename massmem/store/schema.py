@@ -19,7 +19,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.encoding import clean_json
 
-REVISIONS = ("0013", "0014")
+REVISIONS = ("0013", "0014", "0015")
 """Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -124,6 +124,7 @@ chat_sessions = sa.Table(
     sa.Column("title", CleanText, nullable=False),
     sa.Column("last_message", CleanText, nullable=False),
     sa.Column("message_count", sa.Integer, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("active", sa.Boolean, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("model", CleanText, nullable=False),

@@ -33,7 +33,7 @@ _MAX_WORDS = 4
 _NAME_KEYS = ("action", "name", "tool")
 _MARKED_VALUE = re.compile(
     r"""<(?:parameter=|parameter name="|arg_key>)(?P<name>[\w-]+)"?(?:>|</arg_key>\s*<arg_value>)"""
-    r"(?P<value>.*?)</(?:parameter|arg_value)>",
+    r"(?P<value>(?:[^<]|<(?!/?parameter|/arg_value|arg_key))*+)</(?:parameter|arg_value)>",
     re.DOTALL,
 )
 """An argument as Qwen, MiniMax and GLM write it."""

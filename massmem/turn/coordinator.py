@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
-from massmem.core.attachments import AttachedFile, remove_description
+from massmem.core.attachments import AttachedFile
 from massmem.core.errors import (
     InternalError,
     LimitReached,
@@ -37,7 +37,6 @@ from massmem.core.events import (
     Step,
     TurnCompleted,
     TurnFailed,
-    TurnResumed,
     TurnStarted,
     TurnWaiting,
     WinnerDecided,
@@ -185,13 +184,7 @@ class _TurnRun:
 
     def open(self) -> None:
         turn, ids = self.turn, tuple(self.agents)
-        if turn.events:
-            question = remove_description(turn.question, turn.description.text)
-            resumed = TurnResumed(
-                session_id=turn.session_id, turn=turn.number, question=question, agents=ids, names=self.names
-            )
-            self.outbox.emit(resumed)
-        else:
+        if not turn.events:
             started = TurnStarted(
                 session_id=turn.session_id,
                 turn=turn.number,

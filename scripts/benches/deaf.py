@@ -59,9 +59,12 @@ def run(only: str = "") -> list[Row]:
     harmless = 0
     for case in cases:
         print(f"{case.name} ...", file=sys.stderr)
-        found = asyncio.run(_run_case(case))
-        rows += found
-        harmless += all(row.ok for row in found if row.ok is not None)
+        of_case = asyncio.run(_run_case(case))
+        rows += of_case
+        for row in of_case:
+            if row.ok is False:
+                print(f"  {row.what.rpartition(': ')[2]}: {row.value:.3g} {row.unit} {row.note}", file=sys.stderr)
+        harmless += all(row.ok for row in of_case if row.ok is not None)
     return [*rows, exactly("hostile inputs that leave everybody else alone", harmless, "", len(cases))]
 
 

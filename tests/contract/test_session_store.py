@@ -619,3 +619,15 @@ def test_the_tables_do_not_depend_on_how_events_are_batched(
         return await tables()
 
     assert asyncio.run(tables()) == asyncio.run(at_once())
+
+
+async def test_attempts_are_added_to_and_taken_from_pending_rows(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    rows = await store.list_due_recordings("episode", 100)
+    await store.finish_recordings(rows[:1])
+    await store.add_attempts(rows[:3], 1_000)
+    await store.add_attempts(rows[1:2], -1_000)
+    await store.add_attempts([], 1)
+    due = await store.list_due_recordings("episode", 100)
+    assert [row.attempts for row in due[:3]] == [0, 1_000, 0]

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from massmem.core.attachments import AttachedFile
 from massmem.core.errors import InputError, StoreError, UnknownSessionError
 from massmem.core.events import MessageAdded, ToolReturned
 from massmem.core.records import EVERYBODY, SessionFilter
@@ -75,6 +76,21 @@ async def test_counts(three: SessionStore) -> None:
     assert (one.sessions, one.messages) == (1, 3)
     none = await three.count_sessions(SessionFilter(text="nothing", owner=EVERYBODY))
     assert (none.sessions, none.active, none.messages, none.by_status) == (0, 0, 0, {})
+
+
+async def test_bytes_grow_with_texts_and_files_and_go_with_the_session(three: SessionStore) -> None:
+    async def count_bytes(text: str = "") -> int:
+        return (await three.count_sessions(SessionFilter(text=text, owner=EVERYBODY))).bytes
+
+    every, sky = await count_bytes(), await count_bytes("sky")
+    assert 0 < sky < every
+    picture = AttachedFile(name="a.png", media_type="image/png", size=5_000, hash="0" * 64)
+    question = begin("ann", at=40, question="é" * 1_000).model_copy(update={"attachments": (picture,)})
+    await three.append(SKY, 2, [question])
+    assert 7_000 < await count_bytes() - every < 8_000
+    while await three.delete_session(SKY, 1) is not None:
+        assert await count_bytes() < every, "what is being deleted counts no longer"
+    assert await count_bytes() == every - sky
 
 
 async def test_confidence_of_the_last_answer(three: SessionStore) -> None:

@@ -15,6 +15,7 @@ from alembic.script import ScriptDirectory
 
 from massmem.config.home import make_file
 from massmem.core.errors import StoreDamagedError, StoreError, StoreVersionError
+from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.store import migrations, open_store, sqlite
 from massmem.store.postgres import migrate_database, parse_url
 from massmem.store.schema import REVISIONS
@@ -93,6 +94,18 @@ async def test_database_with_another_schema_is_refused_and_not_touched(
     with pytest.raises(StoreVersionError, match=f"{age} .*'{revision}'"):
         await open_store(f"sqlite:///{full_database}", full_database.parent)
     assert full_database.read_bytes() == before
+
+
+async def test_bytes_of_sessions_that_were_not_counted_are_counted(full_database: Path) -> None:
+    with closing(sqlite3.connect(full_database)) as connection:
+        connection.execute("ALTER TABLE chat_sessions DROP COLUMN size")
+        connection.execute("UPDATE alembic_version SET version_num = '0013'")
+        connection.commit()
+        stored = connection.execute("SELECT sum(length(payload)) FROM events").fetchone()[0]
+    store = await open_store(f"sqlite:///{full_database}", full_database.parent)
+    counted = await store.count_sessions(SessionFilter(owner=EVERYBODY))
+    await store.close()
+    assert counted.bytes == stored > 0
 
 
 async def test_the_database_of_another_program_is_refused(database: Path) -> None:

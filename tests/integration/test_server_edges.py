@@ -108,6 +108,65 @@ def test_who_has_no_key_is_refused_before_the_body_is_read(service: Service, pat
     assert requests.post(service.url + path, data=b"x" * 3_000_000, timeout=30).status_code == 401
 
 
+QUESTION = '{"model": "massmem", "messages": [{"role": "user", "content": "Why?"}], "message": "Why?", "more": '
+HOSTILE_JSON = {
+    "deep arrays": "[" * 900 + "]" * 900,
+    "very deep arrays": "[" * 100_000 + "]" * 100_000,
+    "deep objects": '{"a":' * 900 + "1" + "}" * 900,
+    "open arrays": "[" * 3_000_000,
+    "many arrays": "[" + "[]," * 1_000_000 + "[]]",
+    "many texts": "[" + '"",' * 1_000_000 + '""]',
+    "many keys": "{" + ",".join(f'"{i}":1' for i in range(200_000)) + "}",
+    "long number": "1" * 1_000_000,
+    "large number": "1e999",
+    "no number": "[NaN, Infinity]",
+    "a key twice": '{"a": 1, "a": 2}',
+}
+
+
+@pytest.mark.parametrize("path", ["/api/v1/chat", "/v1/chat/completions", "/mcp"])
+@pytest.mark.parametrize("name", HOSTILE_JSON)
+def test_json_that_is_no_honest_question_is_refused_in_few_words(service: Service, path: str, name: str) -> None:
+    ida = service.client("ida")
+    headers = {"Authorization": f"Bearer {ida.token}", "Content-Type": "application/json", "Accept": "*/*"}
+    body = QUESTION + HOSTILE_JSON[name] + "}"
+    response = requests.post(service.url + path, body, headers=headers, timeout=60)
+    assert response.status_code in (400, 413), response.text
+    assert "JSON" in response.text
+    assert len(response.content) < 1_000
+
+
+def test_honest_json_is_read_whatever_its_texts_hold(service: Service) -> None:
+    jim = service.client("jim")
+    for text in ('[{,\\"' * 100_000 + "?", '"' * 500_000, "\\" * 500_000, "é" * 300_000):
+        answer = jim.chat(text)
+        assert answer.status_code == 200, answer.text[:300]
+        assert jim.read_history(answer.json()["session_id"])[0] == ("user", text)
+
+
+def test_errors_of_a_body_are_few_words_however_many_it_has(service: Service) -> None:
+    kim = service.client("kim")
+    for path, body in (
+        ("/api/v1/chat", {"message": [{"type": "wrong"}] * 10_000}),
+        ("/api/v1/chat", {"message": {str(i): i for i in range(50_000)}}),
+        ("/v1/chat/completions", {"model": "massmem", "messages": [{"role": "no", "content": 1}] * 9_000}),
+        ("/v1/chat/completions", {"model": "massmem", "messages": [{"role": "user", "content": "a"}] * 30_000}),
+        ("/v1/responses", {"model": "massmem", "input": [{"role": 1, "content": [1] * 10}] * 5_000}),
+        ("/mcp", [{"jsonrpc": "2.0", "id": i, "method": "ping"} for i in range(10_000)]),
+        ("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {str(i): i for i in range(50_000)}}),
+    ):
+        response = kim.post(path, body, headers={"Accept": "application/json, text/event-stream"})
+        assert 400 <= response.status_code < 500 or path == "/mcp", response.text[:300]
+        assert len(response.content) < 3_000
+
+
+def test_search_has_a_hundred_words_at_most(service: Service) -> None:
+    lea = service.client("lea")
+    for path in ("/api/v1/search", "/api/v1/memories/search", "/api/v1/memories/history"):
+        for words in ("a " * 101, "a" * 1_001):
+            assert lea.get(path, params={"query": words}).status_code == 422
+
+
 ODD_BODIES = (
     b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"token": 1}', b'{"token": ""}', b'{"token": "\\ud800"}',
     b'{"token": "a\\u0000\\r\\nb"}', b'{"token": "' + b"x" * 10_000 + b'"}', b"[" * 50_000,

@@ -1,11 +1,12 @@
-"""Requests of a user in a minute, counted in a real Redis for several processes."""
+"""What is counted for several processes: in a real Redis, or by the workers of a host."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.support.redis_server import StartRedis
-from tests.support.service import Service, make_config
+from tests.support.service import Client, Service, StartService, make_agent, make_config
 
 
 @pytest.mark.slow
@@ -33,3 +34,21 @@ def test_processes_that_share_redis_count_together(start_redis: StartRedis, tmp_
     assert codes == [0, 0]
     errors = [line["message"] for line in services[0].read_log() if line["level"] == "error"]
     assert errors == ["StoreUnavailable: requests cannot be counted: ConnectionError"]
+
+
+@pytest.mark.slow
+def test_workers_count_questions_and_wrong_keys_together(start_service: StartService) -> None:
+    limits = {"turns_per_user": 2, "wrong_keys": 5}
+    config = make_config(make_agent("ann", "It is blue.", latency=5), server={"limits": limits})
+    service = start_service(config, "--workers", "3")
+
+    def ask(number: int) -> int:
+        return service.client("tom").chat(f"Question {number}?").status_code
+
+    with ThreadPoolExecutor(12) as pool:
+        assert sorted(pool.map(ask, range(12))) == [200] * 2 + [429] * 10
+    refused = [Client(service.url, f"wrong{number}").get("/api/v1/about") for number in range(20)]
+    assert {response.status_code for response in refused[:5]} == {401}
+    assert refused[-1].status_code == 429
+    assert 1 <= int(refused[-1].headers["Retry-After"]) <= 61
+    assert service.client("tom").get("/api/v1/about").status_code == 200

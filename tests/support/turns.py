@@ -67,6 +67,14 @@ async def play(scripts: Scripts, past: Sequence[Event] = (), *, tools: bool = Tr
 
 async def run(agents: Mapping[str, Agent], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
     """Run one turn of these agents; return its events, deltas included."""
+    if past:  # as the session resumes it
+        resumed = TurnResumed(session_id="session_x", turn=1, question="why?", agents=tuple(agents))
+        return [resumed, *await run_rest(agents, [*past, resumed], **settings)]
+    return await run_rest(agents, **settings)
+
+
+async def run_rest(agents: Mapping[str, Agent], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
+    """Run what is left of a turn after these events; return its events, deltas included."""
     turn = Turn("session_x", 1, "why?", SEED, past)
     return await collect_turn(turn, agents, CoordinationConfig(**settings))
 

@@ -69,7 +69,7 @@ _GAP = 2
 _PART_OF_CODE = 0.5
 """So much less counts a word that is only part of a code ("reed" in REED-4410) which the question does not name."""
 
-_CODE = re.compile(r"(?=[\w-]*\d)[^\W_]+(?:[-_][^\W_]+)+")
+_CODE = re.compile(r"(?<![^\W_])(?=[\w-]{0,80}\d)[^\W_]+(?:[-_][^\W_]+)+")
 
 CountTokens = Callable[[str], int]
 """Tokens of a sentence as it is shown."""

@@ -78,7 +78,7 @@ _HISTORY = re.compile(
 _ORDER = re.compile(r"\b(?:(?:in|the|what|which) order|chronolog\w+)\b", re.IGNORECASE)
 _OVERVIEW = re.compile(
     r"\b(?:summar\w+|overview|recap|so far|over time|(?:across|throughout) (?:our|my|all)"
-    r"|how (?:has|have|had|did)\b.*\b(?:progress|develop|evolve|change)d?)\b",
+    r"|how (?:has|have|had|did)\b.{0,200}\b(?:progress|develop|evolve|change)d?)\b",
     re.IGNORECASE,
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -113,6 +113,9 @@ def analyse(question: str) -> Question:
 _SHORT = 12
 """Words. What a longer question is about can be looked for, and whether that was ever spoken of."""
 
+_ASKED = 1_000
+"""Characters at either end of a long text."""
+
 _SAID = (
     "(said|told|talked|mentioned|discussed|decided|agreed|suggested|recommended|promised|wrote|asked|answered|explained"
     "|did|done|chose|chosen|planned|concluded|spoke|spoken|brought up)"
@@ -124,8 +127,12 @@ _SAY = (
 
 
 def asks_memory(question: str) -> bool:
-    """Return whether the wording asks for what was said or done earlier, in one of a dozen languages."""
-    return _read_wordings().search(question.replace("’", "'")) is not None
+    """Return whether the wording asks for what was said or done earlier, in one of a dozen languages.
+
+    A long text is asked about at its beginning or its end.
+    """
+    text = question if len(question) <= 2 * _ASKED else f"{question[:_ASKED]}\n{question[-_ASKED:]}"
+    return _read_wordings().search(text.replace("’", "'")) is not None
 
 
 def is_short(question: str) -> bool:

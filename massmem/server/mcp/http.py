@@ -4,17 +4,18 @@ No session of the protocol is kept, so any process answers any request. A client
 cancels it.
 """
 
+import json
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from massmem.core.errors import InputError
 from massmem.core.events import Event
 from massmem.server.dependencies import Caller, authorize
-from massmem.server.errors import RetryLater
+from massmem.server.errors import Refused, RetryLater
+from massmem.server.limits import JsonRequest
 from massmem.server.mcp.tools import create_mcp_server, find_session
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import is_session_id
@@ -24,8 +25,6 @@ _CALLER = "massmem_caller"
 
 
 class UserAccess:
-    """The council, as a user of the service has it."""
-
     def __init__(self, caller: Caller) -> None:
         self.team = caller.service.team
         self.owner = caller.owner
@@ -35,6 +34,12 @@ class UserAccess:
         if not is_session_id(session_id):
             raise InputError("a session id has letters, digits, '_', '-' and single dots")
         return to_stored_id(self.owner, session_id)
+
+    async def check_room(self) -> None:
+        try:
+            await self._caller.service.turns.check_room(self.owner)
+        except Refused as e:
+            raise InputError(e.message) from e
 
     async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
         if not question.strip():
@@ -50,6 +55,8 @@ class UserAccess:
                     yield public
         except RetryLater as e:
             raise InputError(e.message, f"ask again in {e.retry_after} s") from e
+        except Refused as e:
+            raise InputError(e.message) from e
         finally:
             turns.stop_question(asked)
 
@@ -75,7 +82,16 @@ class McpRoute:
         return self._manager.run()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raise Unauthorized, RetryLater."""
+        """Raise Unauthorized, RetryLater, and Refused as `JsonRequest`."""
         scope["route"] = self
-        scope["state"][_CALLER] = await authorize(Request(scope))
-        await self._manager.handle_request(scope, receive, send)
+        request = JsonRequest(scope, receive)
+        scope["state"][_CALLER] = await authorize(request)
+        with suppress(json.JSONDecodeError):  # the library says so in its own way
+            if isinstance(await request.json(), list):
+                raise Refused(400, "a request has one message; send one request for each")
+        unread: list[Message] = [{"type": "http.request", "body": await request.body(), "more_body": False}]
+
+        async def receive_again() -> Message:
+            return unread.pop() if unread else await receive()
+
+        await self._manager.handle_request(scope, receive_again, send)

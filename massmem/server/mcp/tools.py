@@ -11,7 +11,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp_types import ListResourcesResult, Resource
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
 from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted
@@ -19,6 +19,7 @@ from massmem.core.outcome import TurnOutcome
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
+from massmem.server.schemas import MAX_QUERY_LENGTH, check_words
 from massmem.session.memories import Memories, View
 from massmem.session.owners import public_session_id
 from massmem.session.session import Session
@@ -41,13 +42,15 @@ _MAX_RESOURCES = 200
 
 
 class Access(Protocol):
-    """The council, as one user has it."""
-
     team: Team
     owner: Owner
 
     def to_stored_id(self, session_id: str) -> str:
         """Return the id under which the store knows a session of the user. Raise InputError: it cannot be an id."""
+        ...
+
+    async def check_room(self) -> None:
+        """Raise InputError: the user has no room for more."""
         ...
 
     def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
@@ -64,12 +67,12 @@ GetAccess = Callable[[Any], Access]
 """Returns what the sender of a request may use; it is given the HTTP request, None over stdio."""
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
+QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH), AfterValidator(check_words)]
 SessionId = Annotated[str, Field(max_length=128, description="The conversation, as list_sessions names it.")]
 
 
 class CouncilAnswer(BaseModel):
     answer: str
-    """The answer, or what the user is asked for."""
     session_id: str
     """Goes on with the conversation when it is given to ask_council again."""
     turn: int
@@ -77,9 +80,7 @@ class CouncilAnswer(BaseModel):
     """waiting: ask the user, and give the reply to ask_council as the next question of this session."""
     agent: str | None = None
     confidence: float | None = None
-    """The share of the agents that stand behind the answer, 0 to 1."""
     agreement: str = ""
-    """What is known of how far the agents agree, one sentence."""
 
 
 class FoundMemory(BaseModel):
@@ -149,7 +150,7 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
 
     @server.tool()
     async def search_memory(
-        query: Text, ctx: Context[Any, Any], limit: Annotated[int, Field(ge=1, le=100)] = 10
+        query: QueryText, ctx: Context[Any, Any], limit: Annotated[int, Field(ge=1, le=100)] = 10
     ) -> SearchResult:
         """Find what was said, answered and noted in earlier conversations with the council, by meaning and words."""
         with _explain_errors():
@@ -223,6 +224,7 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
 async def _remember(access: Access, text: str, session_id: str | None) -> str:
     """Store a note in a session of the user, by default in that of notes; return it. Raise as `Session.remember`."""
     name = session_id or NOTES
+    await access.check_room()
     stored_id = access.to_stored_id(name)
     record = await access.team.store.get_session(stored_id)
     if session_id is not None or record is not None:
@@ -281,7 +283,6 @@ async def _follow(events: AsyncGenerator[Event, None], ctx: Context[Any, Any]) -
 
 
 def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
-    """Return the answer. Raise ToolError: there is none."""
     status = outcome.status
     if status not in ("completed", "limit", "waiting", "abandoned") or (status == "limit" and outcome.answer is None):
         raise ToolError("no agent could answer" if status in ("failed", "limit") else "the turn was stopped")
@@ -317,8 +318,6 @@ def _explain_errors() -> Generator[None]:
 
 
 class LocalAccess:
-    """The council of the command line's user."""
-
     owner = COMMAND_LINE_USER
 
     def __init__(self, team: Team) -> None:
@@ -327,6 +326,9 @@ class LocalAccess:
 
     def to_stored_id(self, session_id: str) -> str:
         return session_id
+
+    async def check_room(self) -> None:
+        """This machine's user has the whole disk."""
 
     async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
         record = None if session_id is None else await find_session(self, session_id)

@@ -11,9 +11,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from fastapi import HTTPException
 from pydantic import Field
 from sse_starlette import ServerSentEvent
+from starlette.exceptions import HTTPException
 
 from massmem.core.errors import MassmemError
 from massmem.core.events import (
@@ -45,7 +45,6 @@ class ModelEntry(Body):
     id: Annotated[str, Field(examples=[_MODEL])]
     object: Literal["model"] = "model"
     created: int = 0
-    """0: it is not known."""
     owned_by: str = "massmem"
 
 
@@ -75,7 +74,6 @@ class ChatReply(Body):
     content: str
     refusal: None = None
     reasoning_content: str | None = None
-    """What the council did, a line for each step."""
 
 
 class ChatChoice(Body):
@@ -83,14 +81,12 @@ class ChatChoice(Body):
     message: ChatReply
     logprobs: None = None
     finish_reason: Literal["stop", "length"]
-    """length: the end of the answer is missing."""
 
 
 class ChatCompletion(Body):
     id: Annotated[str, Field(examples=[_ID])]
     object: Literal["chat.completion"] = "chat.completion"
     created: int
-    """Seconds since 1970."""
     model: Annotated[str, Field(examples=[_MODEL])]
     choices: list[ChatChoice]
     usage: ChatUsage
@@ -99,7 +95,6 @@ class ChatCompletion(Body):
 class InputDetails(Body):
     cached_tokens: int
     cache_write_tokens: int = 0
-    """Tokens that providers put into their caches."""
 
 
 class ResponseUsage(Body):
@@ -134,7 +129,6 @@ class MessageItem(Body):
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
     status: Literal["in_progress", "completed", "incomplete"] = "completed"
-    """incomplete: the end of the answer is missing."""
     content: list[OutputText]
 
 
@@ -147,15 +141,11 @@ class Response(Body):
     """Of this answer; `previous_response_id` goes on with its conversation."""
     object: Literal["response"] = "response"
     created_at: int
-    """Seconds since 1970."""
     status: Literal["in_progress", "completed", "incomplete"]
-    """incomplete: the end of the answer is missing."""
     error: None = None
-    """Always null: an error is a response of its own."""
     incomplete_details: IncompleteDetails | None = None
     instructions: None = None
     metadata: dict[str, str] = Field(default_factory=dict[str, str])
-    """`session_id`: the conversation."""
     model: Annotated[str, Field(examples=[_MODEL])]
     output: list[ReasoningItem | MessageItem]
     parallel_tool_calls: bool = False
@@ -297,19 +287,15 @@ class _TurnReader:
 
 @dataclass(slots=True)
 class Answer:
-    """An answer, as far as it has come."""
-
     id: str
     model: str
     session_id: str = ""
     """As its user knows it; empty: it is in no session."""
     previous: str | None = None
-    """The id of the response that it goes on with."""
     created: int = field(default_factory=lambda: int(time.time()))
     progress: list[str] = field(default_factory=list[str])
     words: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
-    """None: it is not complete."""
 
     @property
     def text(self) -> str:
@@ -326,7 +312,6 @@ class Answer:
 
 
 async def collect(answer: Answer, pieces: Pieces) -> Answer:
-    """Return the answer once it is complete. Raises as the pieces do."""
     async with aclosing(pieces):
         async for piece in pieces:
             answer.feed(piece)
@@ -363,12 +348,11 @@ async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> S
                         if usage:
                             yield _chat_chunk(answer, [], {"usage": _chat_usage(piece.usage).model_dump()})
         yield ServerSentEvent("[DONE]", sep="\n")
-    except (MassmemError, Refused, HTTPException) as e:
+    except (MassmemError, HTTPException) as e:
         yield ServerSentEvent(_describe_error(e), sep="\n")
 
 
 def make_response(answer: Answer) -> Response:
-    """Return the answer as far as it has come."""
     finish = answer.finish
     cut = finish is not None and finish.reason == "length"
     status = "in_progress" if finish is None else "incomplete" if cut else "completed"
@@ -386,7 +370,6 @@ def make_response(answer: Answer) -> Response:
 
 
 async def stream_response_events(answer: Answer, pieces: Pieces) -> Stream:
-    """Yield the answer as the events of OpenAI's responses."""
     encoder = _ResponseEncoder(answer)
     try:
         for event in encoder.start():
@@ -395,7 +378,7 @@ async def stream_response_events(answer: Answer, pieces: Pieces) -> Stream:
             async for piece in pieces:
                 for event in encoder.encode(piece):
                     yield event
-    except (MassmemError, Refused, HTTPException) as e:
+    except (MassmemError, HTTPException) as e:
         error = json.loads(_describe_error(e))["error"]
         fields = {"code": error["code"], "message": error["message"], "param": error["param"]}
         yield encoder.event("error", **fields)
@@ -470,7 +453,6 @@ class _ResponseEncoder:
 
     @property
     def _index(self) -> int:
-        """Of the message among the items."""
         return 1 if self._answer.progress else 0
 
     def _of_summary(self, kind: str, **fields: Any) -> ServerSentEvent:
@@ -495,10 +477,10 @@ def _chat_chunk(answer: Answer, choices: list[dict[str, Any]], more: Mapping[str
 
 def _describe_error(error: Exception) -> str:
     match error:
-        case HTTPException():
-            problem = make_openai_problem(error.status_code, error.detail)
         case Refused():
             problem = make_openai_problem(error.status, error.message, error.param, error.code)
+        case HTTPException():
+            problem = make_openai_problem(error.status_code, error.detail)
         case _:
             log.error("an answer broke off: %s", type(error).__name__)
             problem = make_openai_problem(503, "the service cannot answer now")

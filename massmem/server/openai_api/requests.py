@@ -38,6 +38,7 @@ Exchanged = tuple[Literal["user", "agent"], str]
 """Who spoke, and the text."""
 
 MAX_MESSAGES = 10_000
+MAX_MODEL_LENGTH = 300
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1_000
 
@@ -50,7 +51,9 @@ _SILENT_PARTS = ("thinking", "redacted_thinking", "reasoning", "tool_", "functio
 
 _String = Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH)]
 _Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
-_Content = _String | Annotated[list[dict[str, Any] | _String], Field(max_length=MAX_MESSAGES)]
+_Object = Annotated[dict[str, Any], Field(max_length=100)]
+_Kind = Annotated[str, Field(max_length=100)]
+_Content = _String | Annotated[list[_Object | _String], Field(max_length=MAX_MESSAGES, fail_fast=True)]
 _Count = Annotated[int, Field(ge=1, le=2**31)]
 
 
@@ -66,74 +69,58 @@ class StreamOptions(Body):
 
 
 class _CouncilRequest(Body):
-    model: Annotated[str, Field(max_length=300, examples=["massmem"])]
+    model: Annotated[str, Field(max_length=MAX_MODEL_LENGTH, examples=["massmem"])]
     """`massmem/TEAM`, or `massmem/TEAM/AGENT` for one agent's model alone; see `/v1/models`."""
     stream: bool | None = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    """For one agent alone; those of a council have their own."""
     tool_choice: Any = None
     """The council calls no tools of the client: it cannot be forced to."""
-    metadata: dict[str, Any] | None = None
+    metadata: _Object | None = None
     """`session_id`: the conversation to go on with."""
 
 
 class ChatCompletionRequest(_CouncilRequest):
-    messages: Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
-    """The conversation; the last message is the user's."""
+    messages: Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     stream_options: StreamOptions | None = None
     max_tokens: _Count | None = None
     max_completion_tokens: _Count | None = None
-    stop: _Stop | Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | None = None
-    """The answer ends before any of these texts."""
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     n: int | None = None
-    """How many answers; 1 alone is possible."""
-    response_format: dict[str, Any] | None = None
+    response_format: _Object | None = None
     """`json_schema` or `json_object`: the answer is a JSON value."""
 
 
 class InputItem(Body):
-    """A message; items of other types are left out."""
-
-    type: str | None = None
-    """`message`, or left out."""
-    role: str | None = None
+    type: _Kind | None = None
+    role: _Kind | None = None
     content: _Content | None = None
 
 
 class TextSettings(Body):
-    format: dict[str, Any] | None = None
+    format: _Object | None = None
     """`json_schema` or `json_object`: the answer is a JSON value."""
 
 
 class ResponseRequest(_CouncilRequest):
-    input: _String | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES)]
-    """The question, or the conversation with it at its end."""
+    input: _String | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     instructions: _String | None = None
     """For all agents, in this turn."""
     previous_response_id: Annotated[str | None, Field(max_length=300)] = None
-    """Go on with the conversation of this response."""
     max_output_tokens: _Count | None = None
     text: TextSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a client sends, without its form."""
-
     instructions: str
-    """Its system messages."""
     history: tuple[Exchanged, ...]
-    """What was said before the question."""
     question: Exchanged
     """As text, as clients resend it later."""
     content: str | Sequence[ContentPart]
-    """The question with its pictures and files."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """What the client wants of the answer."""
-
     schema: Mapping[str, Any] | None = None
     temperature: float | None = None
     max_tokens: int | None = None
@@ -162,7 +149,7 @@ def read_response_request(body: ResponseRequest) -> tuple[Conversation, AnswerFo
     return _read_messages(messages, "input"), AnswerForm(schema, body.temperature, body.max_output_tokens)
 
 
-def is_side_task(conversation: Conversation, metadata: dict[str, Any] | None) -> bool:
+def is_side_task(conversation: Conversation, metadata: _Object | None) -> bool:
     """Whether a chat client asks for itself, as for a title, and not for its user."""
     if metadata is not None and metadata.get("task"):
         return True
@@ -232,7 +219,6 @@ def _read_parts(content: _Sent, param: str, *, is_question: bool) -> str | list[
 
 
 def _read_part(part: Mapping[str, Any]) -> ContentPart | None:
-    """Return a part as chat completions write it, None for one of an unknown form."""
     match part:
         case {"text": str(text)} | {"refusal": str(text)}:
             return TextPart(type="text", text=text)
@@ -270,12 +256,9 @@ def _check_tool_choice(choice: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FoundSession:
-    """The session of a request."""
-
     id: str
     """As the store knows it; it may be new."""
     is_resent: bool
-    """The client resends the whole conversation: the session can be found by it."""
 
 
 def hash_history(messages: Sequence[Exchanged]) -> str:

@@ -14,7 +14,16 @@ from sse_starlette import EventSourceResponse
 
 from massmem.core.records import EVERYBODY, MessageRecord
 from massmem.server.conversations import list_agents
-from massmem.server.dependencies import Authorized, Caller, CheckedRoute, IdempotencyKey, LastEventId, SessionPath
+from massmem.server.dependencies import (
+    Authorized,
+    Caller,
+    CheckedRoute,
+    IdempotencyKey,
+    LastEventId,
+    Limit,
+    Offset,
+    SessionPath,
+)
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import (
     ANSWERS,
@@ -27,8 +36,6 @@ from massmem.server.responses import (
 )
 from massmem.server.schemas import (
     MAX_HISTORY_LENGTH,
-    MAX_LIST_LENGTH,
-    MAX_OFFSET,
     ChatAnswer,
     ChatRequest,
     Cleared,
@@ -142,8 +149,8 @@ async def conversation(session_id: SessionPath, caller: Authorized) -> Conversat
 @_conversations.get("/conversations")
 async def conversations(
     caller: Authorized,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many conversations.")] = 50,
-    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
+    limit: Limit = 50,
+    offset: Offset = 0,
 ) -> ConversationList:
     """The user's conversations, the last used first."""
     page = await caller.service.conversations.list_page(caller.owner, limit, offset)

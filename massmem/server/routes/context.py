@@ -11,7 +11,7 @@ from massmem.core.records import MessageRecord
 from massmem.memory.tokens import Buffer
 from massmem.server.dependencies import Authorized, CheckedRoute, SessionPath
 from massmem.server.errors import PROBLEMS
-from massmem.server.schemas import Body
+from massmem.server.schemas import Body, SmallBody
 from massmem.session.history import AgentContext
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -22,7 +22,7 @@ MAX_TEXT = 20_000
 """Characters of a part that are returned."""
 
 
-class ContextQuestion(Body):
+class ContextQuestion(SmallBody):
     question: Annotated[str, Field(max_length=10_000, examples=["Why is the sky blue?"])] = ""
     """With it, the agents recall memories. Nothing is asked."""
 
@@ -34,17 +34,14 @@ class ContextPart(Body):
     kind: PartKind
     """system: who the agent is; summary: stands for old messages; history: messages as they were said."""
     role: str | None
-    """Of a message of the history: user or assistant."""
     tokens: int
     """By our count, corrected by what the provider has reported."""
     text: str
-    """What the model is sent, or its beginning."""
     length: int
 
 
 class Compression(Body):
     removed: int
-    """Messages that the agent no longer sees word for word; the log keeps them."""
     remaining: int
     by: str
     """model: a model wrote the summary; extract: sentences were taken from the messages."""
@@ -55,9 +52,7 @@ class ContextEntry(Body):
     name: str
     model: str
     window: int
-    """Tokens that the model reads."""
     is_assumed: bool
-    """The size of the window is not known; this is a careful guess."""
     threshold: float | None
     """The share of the window at which the prompt is compressed; null: only when the provider refuses."""
     tokens: int

@@ -1,7 +1,7 @@
 """`/api/v1/memories`: what is remembered; to search as an agent does, to trace, add, correct, pin and forget."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
@@ -14,9 +14,9 @@ from massmem.core.events import now
 from massmem.core.records import is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.memory.quoting import find_author
-from massmem.server.dependencies import Authorized, Caller, CheckedRoute
+from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit, Offset, QueryWords
 from massmem.server.errors import PROBLEMS
-from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
+from massmem.server.schemas import Body, SmallBody
 from massmem.session.erasure import Receipt
 from massmem.session.memories import MAX_MEMORY_LENGTH, Memories, View
 from massmem.session.owners import public_session_id
@@ -26,7 +26,6 @@ router = APIRouter(route_class=CheckedRoute, prefix="/api/v1/memories", tags=["m
 _COUNTED = 20_000
 """Memories that are counted by agent and day, the newest."""
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
 InSession = Annotated[str | None, Query(max_length=200, description="The session; left out: all of the user.")]
 OfAgent = Annotated[str | None, Query(max_length=200, description="The id of an agent, or user.")]
 FromOrigin = Annotated[
@@ -37,7 +36,9 @@ FromOrigin = Annotated[
         description="Only what is from: user, agent, import, outside, tool, or tool:NAME.",
     ),
 ]
-MemoryId = Annotated[str, Path(pattern=r"^[0-9A-Za-z]{1,20}$", description="Its id, or its short one.", examples=["1"])]
+MemoryId = Annotated[
+    str, Path(max_length=20, pattern=r"^[0-9A-Za-z]{1,20}$", description="Its id, or its short one.", examples=["1"])
+]
 MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_LENGTH, pattern=r"\S")]
 
 
@@ -54,11 +55,8 @@ class MemoryEntry(Body):
     """Whose it is; user: the user's own words."""
     text: str
     score: float
-    """Of a search: its rank."""
     relevance: float
-    """Of a search: how much it matters for the words, from 0 to 1."""
     pinned: bool
-    """Agents are shown it with every question."""
     edited_at: datetime | None
     """When the user gave it this text; null: it has the words that it was recorded with."""
     seen_because: Literal["own", "user", "won"] | None
@@ -68,47 +66,36 @@ class MemoryEntry(Body):
     origin: str | None
     """Who said it: user, agent, import, outside, or tool:NAME for its result; null: not noted."""
     rests_on: str | None
-    """Whose words it has, when they are a tool's: tool:NAME."""
     call: str
-    """Of the result of a tool: its call with the main argument, by the agent."""
     created_at: datetime
 
 
 class MemoryPage(Body):
     memories: list[MemoryEntry]
     notice: str
-    """Why the index was not used; empty: it was."""
 
 
 class MemoryHits(Body):
     memories: list[MemoryEntry]
-    """The memories; pinned ones first, whatever the words."""
     beyond: list[MemoryEntry]
     """With `all`: what the agent would not be shown, the best first."""
     decision: str
     """Why these memories are shown, or why nothing is; empty: nothing was found."""
     tokens: int
-    """Of the text that the model is shown."""
     by_words_alone: bool
-    """Words were compared, and no meaning."""
 
 
 class Value(Body):
     value: str
     since: datetime
-    """When it was said first."""
     until: datetime | None
-    """When another value took its place; null: it holds."""
     by: list[str]
-    """Who says so: agents, or user."""
     disputed_by: list[str]
-    """Who says otherwise at the same time."""
     memory_ids: list[str]
 
 
 class Topic(Body):
     subject: str
-    """Of what; user: the user."""
     attribute: str
     values: list[Value]
 
@@ -121,35 +108,31 @@ class Source(Body):
     seq: int
     turn: int
     agent: str | None
-    """Who said it; null: the user."""
     text: str
     created_at: datetime
 
 
 class Change(Body):
     action: Literal["edit", "pin", "unpin"]
-    """edit: its text; pin, unpin: whether agents are always shown it."""
     by: str
-    """Who: user, or the subject of a token."""
     changed_at: datetime
     old: str
     text: str
 
 
-class NewMemory(Body):
+class NewMemory(SmallBody):
     text: MemoryText
     session_id: Annotated[str | None, Field(max_length=200)] = None
     """In this conversation; null: in one of its own, called Notes."""
 
 
-class NewText(Body):
+class NewText(SmallBody):
     text: MemoryText
 
 
 class MemoryDetails(Body):
     memory: MemoryEntry
     changes: list[Change]
-    """What the user changed of it, the earliest first."""
     sources: list[Source]
 
 
@@ -170,7 +153,6 @@ class AgentMemories(Body):
 
 class DayMemories(Body):
     day: str
-    """YYYY-MM-DD, in UTC."""
     agents: dict[str, int]
 
 
@@ -178,26 +160,18 @@ class Queue(Body):
     pending: int
     done: int
     failed: int
-    """Jobs that were given up."""
     reason: str | None
-    """Why the newest job that did not succeed failed."""
 
 
 class MemoryFigures(Body):
     agents: list[AgentMemories]
-    """The one with most memories first."""
     days: list[DayMemories]
-    """In order; days without a memory are left out."""
     turns: dict[str, int]
     """Memories by the number of their turn; from the tenth on together as 10."""
     counted: int
-    """Memories that these figures count, the newest."""
     queue: Queue | None
-    """null: only the operator is told."""
     size: int | None
-    """Bytes on disk; null: not known."""
     notice: str
-    """Why the index could not be used; empty: it was."""
 
 
 async def _read_view(
@@ -232,7 +206,7 @@ async def memories(
     caller: Authorized,
     selection: OfSelection,
     limit: Limit = 50,
-    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
+    offset: Offset = 0,
 ) -> MemoryPage:
     """What is remembered, the newest first."""
     listed, unavailable = await _open(caller).list(selection, limit, offset)
@@ -241,7 +215,7 @@ async def memories(
 
 @router.get("/search")
 async def search_memories(
-    query: Annotated[str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="What to look for.")],
+    query: QueryWords,
     caller: Authorized,
     view: OfView,
     limit: Limit = 20,
@@ -262,7 +236,7 @@ async def search_memories(
 
 @router.get("/history")
 async def memory_history(
-    query: Annotated[str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="What to look for.")],
+    query: QueryWords,
     caller: Authorized,
     view: OfView,
 ) -> MemoryHistory:
@@ -321,6 +295,7 @@ async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetai
 @router.post("", status_code=201)
 async def add_memory(body: NewMemory, caller: Authorized) -> MemoryEntry:
     """Remember a text as the user's words."""
+    await caller.service.turns.check_room(caller.owner)
     _, memory = await _open(caller).add(body.text, await _find_session(caller, body.session_id))
     if memory is None:
         raise MemoryUnavailable("the index is in use; the text is stored, and becomes a memory later")
@@ -330,12 +305,14 @@ async def add_memory(body: NewMemory, caller: Authorized) -> MemoryEntry:
 @router.patch("/{memory_id}")
 async def edit_memory(memory_id: MemoryId, body: NewText, caller: Authorized) -> MemoryEntry:
     """Give a memory another text; what it said before is among its changes."""
+    await caller.service.turns.check_room(caller.owner)
     return _show_memory(await _open(caller).change(memory_id, "edit", body.text))
 
 
 @router.put("/{memory_id}/pin")
 async def pin_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
     """Show a memory to agents with every question, whatever it is about."""
+    await caller.service.turns.check_room(caller.owner)
     return _show_memory(await _open(caller).change(memory_id, "pin"))
 
 
@@ -406,22 +383,13 @@ def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
     seen_because: Literal["own", "user", "won"] | None = None
     if reader is not None:
         seen_because = "user" if memory.agent_id == USER else "own" if find_author(memory, reader) == reader else "won"
-    return MemoryEntry(
-        id=memory.id,
-        kind=memory.kind,
-        session_id=public_session_id(memory.session_id),
-        turn=memory.turn,
-        agent_id=memory.agent_id,
-        text=memory.text,
-        short_id=memory.short_id,
-        score=memory.score,
-        relevance=min(max(memory.relevance, 0.0), 1.0),
-        pinned=memory.is_pinned,
-        edited_at=memory.edited_at,
-        seen_because=seen_because,
-        note=memory.note,
-        origin=memory.origin or None,
-        rests_on=memory.rests_on or None,
-        call=memory.call,
-        created_at=memory.created_at,
-    )
+    shown = {
+        "session_id": public_session_id(memory.session_id),
+        "short_id": memory.short_id,
+        "relevance": min(max(memory.relevance, 0.0), 1.0),
+        "pinned": memory.is_pinned,
+        "seen_because": seen_because,
+        "origin": memory.origin or None,
+        "rests_on": memory.rests_on or None,
+    }
+    return MemoryEntry.model_validate(asdict(memory) | shown)

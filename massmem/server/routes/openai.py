@@ -18,11 +18,12 @@ from massmem.core.errors import ContextOverflow, UnknownSessionError
 from massmem.core.messages import ChatMessage, ChatRequest, FinishChunk, ReasoningChunk, RetryChunk, TextChunk
 from massmem.core.prompts import build_form_prompt, build_system_prompt
 from massmem.providers.base import ChatProvider
-from massmem.server.dependencies import Authorized, Caller, CheckedRoute
+from massmem.server.dependencies import MAX_KEY_LENGTH, Authorized, Caller, CheckedRoute
 from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
 from massmem.server.openai_api import replies
 from massmem.server.openai_api.replies import Finish, Pieces, Progress, Words, limit_words, read_turn
 from massmem.server.openai_api.requests import (
+    MAX_MODEL_LENGTH,
     AnswerForm,
     ChatCompletionRequest,
     Conversation,
@@ -69,22 +70,18 @@ _ANSWER: dict[int | str, dict[str, Any]] = {
     }
 }
 
-SoloHeader = Annotated[
-    str | None,
-    Header(alias="X-Massmem-Solo", description="1: one agent's model answers alone, and nothing is remembered."),
-]
-SessionHeader = Annotated[
-    str | None, Header(alias="X-Session-Id", description="The conversation to go on with; an unknown one is created.")
-]
-ChatHeader = Annotated[
-    str | None, Header(alias="X-OpenWebUI-Chat-Id", description="The chat of Open WebUI: each is a conversation.")
-]
+
+def _header(name: str, description: str) -> Any:
+    return Header(alias=name, max_length=MAX_KEY_LENGTH, description=description)
+
+
+_SOLO = _header("X-Massmem-Solo", "1: one agent's model answers alone, and nothing is remembered.")
+_SESSION = _header("X-Session-Id", "The conversation to go on with; an unknown one is created.")
+_CHAT = _header("X-OpenWebUI-Chat-Id", "The chat of Open WebUI: each is a conversation.")
 
 
 @dataclass(frozen=True, slots=True)
 class _CouncilModel:
-    """A team, or one of its agents."""
-
     team_name: str
     """As `Question.team`."""
     team: Team
@@ -94,11 +91,9 @@ class _CouncilModel:
 
 @dataclass(frozen=True, slots=True)
 class _Naming:
-    """What headers say of the conversation."""
-
-    solo: SoloHeader = None
-    session_id: SessionHeader = None
-    chat: ChatHeader = None
+    solo: Annotated[str | None, _SOLO] = None
+    session_id: Annotated[str | None, _SESSION] = None
+    chat: Annotated[str | None, _CHAT] = None
 
 
 Naming = Annotated[_Naming, Depends()]
@@ -106,8 +101,6 @@ Naming = Annotated[_Naming, Depends()]
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Who is to answer, and in which session."""
-
     model: str
     naming: _Naming
     metadata: dict[str, Any] | None
@@ -123,7 +116,8 @@ async def models(caller: Authorized) -> replies.ModelList:
 
 @router.get("/models/{model:path}")
 async def model(
-    model: Annotated[str, Path(examples=["massmem"], description="Its name.")], caller: Authorized
+    model: Annotated[str, Path(max_length=MAX_MODEL_LENGTH, examples=["massmem"], description="Its name.")],
+    caller: Authorized,
 ) -> replies.ModelEntry:
     """One model."""
     _find_model(caller.service.teams.named, model)
@@ -325,7 +319,6 @@ async def _send_whole(
     pieces: Pieces,
     encode: Callable[[replies.Answer], replies.ChatCompletion | replies.Response],
 ) -> Response:
-    """Return the answer in one piece, once it is there."""
     if await _run_while_connected(request, replies.collect(answer, pieces)) is None:
         return _NOBODY_READS
     response = JSONResponse(encode(answer).model_dump())

@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -22,6 +24,12 @@ _NO_SCOPE: dict[str, Any] = {"model": Problem, "description": "The token lacks t
 _ROOM = 1_000_000
 """Bytes that must fit on the disk for the process to be ready."""
 
+_CHECK_SECONDS = 0.7
+"""For one check; all of them are made at the same time."""
+
+_PROBES = ThreadPoolExecutor(2, "readyz")
+"""Apart from the threads that requests of users may fill."""
+
 _OK = "ok"
 _NO_STORE = "the store cannot be used"
 
@@ -35,16 +43,13 @@ async def healthz() -> Health:
 @router.get("/readyz", responses={503: {"model": Readiness}})
 async def readyz(request: Request, response: Response) -> Readiness:
     """The process can answer: its store, disk, vectors and models are there, and it is not about to end."""
-    service: Service | None = getattr(request.app.state, "service", None)
+    service, state = getattr(request.app.state, "service", None), request.app.state
     checks = {"store": _NO_STORE}
     if service is not None:
-        checks = {
-            "store": await _check_store(service),
-            "disk": await asyncio.to_thread(_check_disk, service.settings.home),
-            "vectors": service.team.memory.trouble or _OK,
-            "provider": _OK if service.team.chat else "no model is configured",
-            "process": "about to end" if service.turns.stopping else _OK,
-        }
+        # Anybody may ask: who asks at the same time gets the same answer.
+        if (checking := getattr(state, "checking", None)) is None or checking.done():
+            checking = state.checking = asyncio.create_task(_check(service))
+        checks = await asyncio.shield(checking)
     # Without vectors memories are searched by words: worse, but no reason to send users elsewhere.
     ready = all(result == _OK for name, result in checks.items() if name != "vectors")
     response.status_code = 200 if ready else 503
@@ -62,6 +67,25 @@ async def metrics(service: Scraper) -> Response:
 async def openapi(request: Request, caller: Authorized) -> JSONResponse:
     """This interface, for programs."""
     return JSONResponse({**request.app.openapi(), "servers": [{"url": str(request.base_url).rstrip("/")}]})
+
+
+async def _check(service: Service) -> dict[str, str]:
+    probe = asyncio.get_running_loop().run_in_executor(_PROBES, _check_disk, service.settings.home)
+    store, disk = await asyncio.gather(_limit_time(_check_store(service)), _limit_time(probe))
+    return {
+        "store": store,
+        "disk": disk,
+        "vectors": service.team.memory.trouble or _OK,
+        "provider": _OK if service.team.chat else "no model is configured",
+        "process": "about to end" if service.turns.stopping else _OK,
+    }
+
+
+async def _limit_time(check: Awaitable[str]) -> str:
+    try:
+        return await asyncio.wait_for(check, _CHECK_SECONDS)
+    except TimeoutError:
+        return f"no reply in {_CHECK_SECONDS} s"
 
 
 def _check_disk(home: Path) -> str:

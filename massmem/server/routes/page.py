@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response as StarletteResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -18,6 +18,7 @@ from massmem.server.auth import (
     set_cookie,
 )
 from massmem.server.dependencies import CheckedRoute, FromPage, get_page_token, get_service
+from massmem.server.schemas import SmallBody
 
 router = APIRouter(route_class=CheckedRoute, include_in_schema=False)
 
@@ -38,7 +39,7 @@ _HEADERS = {
 """The page loads nothing from elsewhere, runs no script but its own files, and turns no text into markup."""
 
 
-class Entrance(BaseModel):
+class Entrance(SmallBody):
     token: Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_LENGTH)]
     """A key or token of the service, or the token of `massmem ui`."""
 
@@ -66,7 +67,7 @@ async def enter(body: Entrance, request: Request, response: Response) -> None:
     """Let the browser in that has this token. Raise Unauthorized, RetryLater."""
     service, page_token = get_service(request), get_page_token(request)
     is_local = page_token.use(body.token)
-    user = page_token.user if is_local else await service.authenticate([f"Bearer {body.token}"])
+    user = page_token.user if is_local else await service.authenticate([f"Bearer {body.token}"], request.client)
     await service.limits.count_request(user.sub)
     set_cookie(request, response, await open_page_session(user, service.team.store))
 

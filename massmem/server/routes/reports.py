@@ -40,31 +40,26 @@ class AgentFigures(Body):
     wins: int
     tokens: int
     cost: float | None
-    """US dollars; null: not known of all."""
 
 
 class DayFigures(Body):
     day: str
-    """YYYY-MM-DD, in UTC."""
     turns: int
     answered: int
     seconds: float
     """How long users waited for these answers, all together."""
     agents: dict[str, AgentFigures]
-    """By the names that `FiguresView.agents` has."""
 
 
 class AgentLabel(Body):
     name: str
     model: str
-    """Its model in the present configuration; empty: it is in no team now."""
     team: str
     """Tells it from an agent of another team with its id; empty: it is alone with its id, or that team has no name."""
 
 
 class FiguresView(Body):
     days: list[DayFigures]
-    """In order; days without a question are left out."""
     agents: dict[str, AgentLabel]
     """By id, with a number behind it when several teams have one; those of the teams first."""
     turns: int
@@ -175,7 +170,6 @@ async def evaluations(caller: Authorized) -> EvaluationList:
 
 
 def _read_reports(folder: Path) -> list[SavedReport]:
-    """Return the reports in the folder, the newest first. What is none is left out."""
     reports = list(filter(None, map(_read_report, folder.glob("*.json"))))
     return sorted(reports, key=lambda report: report.at, reverse=True)[:MOST_REPORTS]
 

@@ -22,10 +22,10 @@ from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
 from massmem.isolation import run_isolated
-from massmem.server.dependencies import Authorized, CheckedRoute, SessionPath
+from massmem.server.dependencies import Authorized, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
-from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
+from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
 from massmem.session.catalogue import export_session, mark_cut_off
 from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
@@ -65,7 +65,6 @@ _UPLOAD: dict[str, Any] = {
     }
 }
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
 
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 _FILE_BODY: dict[str, Any] = {
@@ -74,9 +73,6 @@ _FILE_BODY: dict[str, Any] = {
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
-Words = Annotated[
-    str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="Words to look for.", examples=["sky"])
-]
 
 
 class AgentEntry(Body):
@@ -93,31 +89,36 @@ class TeamEntry(Body):
     agents: list[AgentEntry]
 
 
+class Usage(Body):
+    """What the user has stored, and may have; null: no limit."""
+
+    bytes: int
+    max_bytes: int | None
+    sessions: int
+    max_sessions: int | None
+    messages: int
+    max_messages: int | None
+
+
 class About(Body):
     user: str | None
-    """The owner of the sessions; null: the user of this machine."""
     version: str
     teams: list[TeamEntry]
     remembers: bool
-    """What is said becomes memories."""
     max_file_size: int
-    """Bytes of one file."""
     is_operator: bool
-    """The user runs this service: reports of evaluations are shown."""
     warning: str | None
-    """What to know about where conversations are stored."""
+    usage: Usage
 
 
 class SessionEntry(Body):
     session_id: str
     title: str
-    """Its name, or the beginning of its first question."""
     status: str
     """active, completed, interrupted, failed or waiting."""
     turns: int
     confidence: float | None
     escalated: bool
-    """The agents were too much at odds about the last answer."""
     created_at: datetime
     updated_at: datetime
 
@@ -131,15 +132,12 @@ class FileEntry(Body):
     name: str
     media_type: str
     size: int
-    """Bytes."""
     hash: str
-    """Names it below /files."""
 
 
 class TextEntry(Body):
     name: str
     length: int
-    """Characters."""
 
 
 class CheckedFile(Body):
@@ -160,21 +158,16 @@ class SessionMessage(Body):
     text: str
     """The text, or its beginning; of a question without the texts of files."""
     length: int
-    """Characters of the whole text."""
     texts: list[TextEntry]
-    """Of a question: the texts of files below it, in order."""
     description: str
     """Of a question: how its pictures were described for agents that do not see; empty: they were not."""
     is_note: bool
-    """The user noted it; the agents were not asked anything."""
     waiting_for: str | None
-    """The agents ask for the value with this name."""
     param: str | None
     """The message was the reply to a question for the value with this name, and is not shown."""
     confidence: float | None
     escalated: bool
     agreement: str
-    """Of an answer: what is known of how far the agents agree, one sentence; empty: nothing."""
     files: list[FileEntry]
     created_at: datetime
 
@@ -184,7 +177,6 @@ class TurnEntry(Body):
     status: str
     """running, completed, failed, interrupted, waiting, abandoned or undone."""
     winner: str | None
-    """The id of the agent whose answer won."""
     started_at: datetime
     ended_at: datetime | None
 
@@ -192,7 +184,6 @@ class TurnEntry(Body):
 class SessionPart(Body):
     session: SessionEntry
     messages: list[SessionMessage]
-    """The newest, or those before `before`, oldest first."""
     turns: list[TurnEntry]
     has_older: bool
     follow_after: int | None
@@ -208,12 +199,11 @@ class TurnDetails(Body):
     """Its events in order, without the pieces of streamed replies; see the documentation of events."""
 
 
-class NewTitle(Body):
+class NewTitle(SmallBody):
     title: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, examples=["Trip to Lisbon"])]
-    """Not used by another session of the user."""
 
 
-class ForkRequest(Body):
+class ForkRequest(SmallBody):
     turn: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The last turn that is copied; left out: the last one that has ended."""
     before: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
@@ -224,22 +214,17 @@ class ForkRequest(Body):
 
 class ImportedSession(Body):
     session_id: str
-    """Its session; the same for every export of the conversation."""
     title: str
     turns: int
-    """Questions with an answer in the export."""
     added: int
     conflict: bool
-    """The session has gone on in another way here, and was left as it is."""
     replaced: int
     """Turns of an older export that are no more in this one, and were removed."""
     busy: bool
-    """A turn of the session is under way, or its memory in use; import the export again after it."""
 
 
 class ImportedSessions(Body):
     sessions: list[ImportedSession]
-    """In the order of the export; what has no question with an answer is left out."""
     left_out: dict[str, int]
     """What could not be read or has no place in a session, and how often."""
 
@@ -261,7 +246,8 @@ class SearchHits(Body):
 @router.get("/about")
 async def about(caller: Authorized) -> About:
     """Who is asking, and which teams can be asked."""
-    service = caller.service
+    service, limits = caller.service, caller.service.settings.config.server.limits
+    used = await service.turns.measure(caller.owner)
     return About(
         user=caller.sub,
         version=version("massmem"),
@@ -270,6 +256,14 @@ async def about(caller: Authorized) -> About:
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
         warning=service.warning,
+        usage=Usage(
+            bytes=used.bytes,
+            max_bytes=limits.bytes_per_user or None,
+            sessions=used.sessions - used.by_status.get("deleting", 0),
+            max_sessions=limits.sessions_per_user or None,
+            messages=used.messages,
+            max_messages=limits.memories_per_user or None,
+        ),
     )
 
 
@@ -277,7 +271,7 @@ async def about(caller: Authorized) -> About:
 async def sessions(
     caller: Authorized,
     limit: Limit = 50,
-    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
+    offset: Offset = 0,
     text: Annotated[str, Query(max_length=200, description="With this in id, title or last message.")] = "",
 ) -> SessionList:
     """The user's sessions, the last used first."""
@@ -407,7 +401,7 @@ async def check_file(
 async def file(
     session_id: SessionPath,
     file_hash: Annotated[
-        str, Path(pattern="^[0-9a-f]{64}$", description="The hash of its bytes.", examples=["0" * 64])
+        str, Path(max_length=64, pattern="^[0-9a-f]{64}$", description="The hash of its bytes.", examples=["0" * 64])
     ],
     caller: Authorized,
 ) -> Response:
@@ -465,7 +459,7 @@ async def export(
 
 
 @router.get("/search")
-async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchHits:
+async def search(query: QueryWords, caller: Authorized, limit: Limit = 20) -> SearchHits:
     """Find messages in all sessions of the user by their words."""
     store = caller.service.team.store
     messages = await store.search_messages(query, None, limit, owner=caller.owner)

@@ -44,6 +44,8 @@ class StoredSession(BaseModel):
     """Of the newest episode."""
     turns: int = 0
     """Number of the last turn."""
+    size: int = 0
+    """Bytes of the log, with the files that came with questions."""
     conversation_length: int = 0
     """Messages of the conversation: the user's, and final answers."""
     confidence: float | None = None
@@ -79,6 +81,10 @@ class Entry(NamedTuple):
 
     def parse(self) -> Event:
         return EVENT.validate_json(self.payload)
+
+    def measure(self) -> int:
+        event = self.parse() if self.type == "turn_started" else None
+        return len(self.payload) if event is None else projection.measure_event(event, self.payload)
 
     def list_files(self) -> set[str]:
         """Return the hashes of the files that a question came with."""
@@ -219,6 +225,7 @@ class Record:
             if (old := self.entries.get(logged.seq)) is None:
                 continue
             new = self.entries[logged.seq] = old._replace(payload=logged.payload)
+            self.stored.size += new.measure() - old.measure()
             self.jobs_by_seq[logged.seq] = list(logged.recordings)
             for before, after in zip(self._project(logged.seq, old), self._project(logged.seq, new), strict=True):
                 match before, after:
@@ -238,6 +245,7 @@ class Record:
     def _add(self, seq: int, entry: Entry) -> list[projection.Change]:
         """Add an entry, and count what it changes. Return its changes."""
         self.entries[seq] = entry
+        self.stored.size += entry.measure()
         stored, self.stored.seq = self.stored, seq
         changes = self._project(seq, entry)
         for change in changes:
@@ -317,6 +325,7 @@ class Record:
             self.jobs_by_seq.pop(seq, None)
             entry = self.entries.pop(seq)
             files |= entry.list_files()
+            self.stored.size -= entry.measure()
             for message in () if entry.trimmed_at else self._read_entry(seq, entry):
                 self._count(message, -1)
         if files:

@@ -38,8 +38,8 @@ _OPTIONS: dict[str, set[str]] = {
     "rediss": {"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"},
     "unix": {"db"},
 }
-_IN_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: \(['\"](.*)['\"],?\)")
-"""What redis-py adds to an error: the command, which may hold what a user said."""
+_IN_PIPELINE = ") of pipeline caused error: ("
+"""Stands behind what redis-py adds to an error: the command, which may hold what a user said."""
 
 _AGAIN = "run the same command again when it is back"
 # In this order. An error's code may stand anywhere in its text, or only in the name of its class.
@@ -64,7 +64,7 @@ _PROBLEMS: tuple[tuple[str, type[StoreError], str, str], ...] = (
         "it needs: ~massmem:* +@read +@write +@transaction +@connection +time, and +info +config|get to warn of risks",
     ),
     (
-        r"\bNOAUTH\b|\bWRONGPASS\b|Authentication(Error|WrongNumber| required)|AUTH .*called without",
+        r"\bNOAUTH\b|\bWRONGPASS\b|Authentication(Error|WrongNumber| required)|AUTH .{0,200}called without",
         StoreError,
         "{name} does not let us in",
         "check user and password in store.url; REDIS_PASSWORD is read as well",
@@ -259,7 +259,8 @@ def name_server(url: str) -> str:
 
 def translate_error(error: Exception, name: str) -> StoreError:
     """Return the error to show for one of redis-py's. name: of the server."""
-    reason = _IN_PIPELINE.sub(r"\1", " ".join(str(error).split()))[:200].rstrip(".")
+    _, of_pipeline, reason = " ".join(str(error).split()).rpartition(_IN_PIPELINE)
+    reason = (reason.strip("'\",)") if of_pipeline else reason)[:200].rstrip(".")
     for pattern, kind, message, hint in _PROBLEMS:
         if re.search(pattern, f"{type(error).__name__} {reason}"):
             return kind(message.format(name=name, reason=reason), hint)

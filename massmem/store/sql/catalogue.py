@@ -51,7 +51,8 @@ from massmem.store.sql.log import (
 from massmem.store.sql.queue import build_recording
 
 _s = chat_sessions.c
-_GET = sa.select(chat_sessions).where(_s.session_id == SESSION)
+_ROWS = sa.select(*(_s[name] for name in SessionRecord.model_fields))
+_GET = _ROWS.where(_s.session_id == SESSION)
 _UPDATE = sa.update(chat_sessions).where(_s.session_id == SESSION)
 _DELETE = sa.delete(chat_sessions).where(_s.session_id == SESSION)
 _FILE_NAMES = sa.select(stored_files.c.hash).where(stored_files.c.session_id == SESSION).order_by(stored_files.c.hash)
@@ -96,7 +97,7 @@ class SqlSessionCatalogue:
         return SessionRecord(**rows[0]) if rows else None
 
     async def list_sessions(self) -> list[SessionRecord]:
-        query = sa.select(chat_sessions).where(_s.status != "deleting")
+        query = _ROWS.where(_s.status != "deleting")
         query = query.order_by(_s.created_at.desc(), _s.session_id.desc())
         return await self._database.fetch_as(lambda row: SessionRecord(**row), query)
 
@@ -117,12 +118,14 @@ class SqlSessionCatalogue:
             sa.func.count().label("sessions"),
             sa.func.sum(sa.case((_s.active, 1), else_=0)).label("active"),
             sa.func.sum(_s.message_count).label("messages"),
+            sa.func.sum(_s.size).label("bytes"),
         ).group_by(_s.status)
         rows = await self._database.fetch(query.where(*_conditions(criteria)))
         return SessionCounts(
             sessions=sum(row["sessions"] for row in rows),
             active=sum(row["active"] for row in rows),
             messages=sum(row["messages"] for row in rows),
+            bytes=sum(int(row["bytes"]) for row in rows),
             by_status={row["status"]: row["sessions"] for row in rows},
         )
 
@@ -205,7 +208,7 @@ class SqlSessionCatalogue:
     def _delete_part(self, connection: sa.Connection, session_id: str, limit: int) -> int | None:
         self._database.dialect.lock_session(connection, session_id)
         key = {"of_session": session_id}
-        connection.execute(_UPDATE.values(status="deleting", title="", last_message="", description=""), key)
+        connection.execute(_UPDATE.values(status="deleting", title="", last_message="", description="", size=0), key)
         if limit:
             oldest = sa.select(events.c.seq).where(events.c.session_id == session_id).order_by(events.c.seq)
             first_kept = connection.execute(oldest.offset(limit).limit(1)).scalar()

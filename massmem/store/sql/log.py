@@ -123,6 +123,7 @@ _UPDATE_SESSION = (
         last_message=sa.func.coalesce(sa.bindparam("new_message", type_=CleanText), chat_sessions.c.last_message),
         status=sa.func.coalesce(sa.bindparam("new_status", type_=sa.Text), chat_sessions.c.status),
         message_count=chat_sessions.c.message_count + sa.bindparam("added", type_=sa.Integer),
+        size=chat_sessions.c.size + sa.bindparam("bytes", type_=sa.BigInteger),
         updated_at=sa.bindparam("at", type_=UtcDateTime),
     )
 )
@@ -288,7 +289,8 @@ def _store(
             _insert_rows(connection, database, insert, changes.rows[table])
     database.dialect.index_messages(connection, changes.rows["chat_messages"])
     if not changes.empty:
-        _update_rows(connection, session_id, changes, numbered[-1].event.at)
+        size = sum(projection.measure_event(event, text) for _, _, event, text in numbered)
+        _update_rows(connection, session_id, changes, {"bytes": size, "at": numbered[-1].event.at})
 
 
 def _insert_rows(connection: sa.Connection, database: Database, insert: sa.Insert, rows: Sequence[Row]) -> None:
@@ -300,8 +302,8 @@ def _insert_rows(connection: sa.Connection, database: Database, insert: sa.Inser
         raise
 
 
-def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, time: datetime) -> None:
-    """time: of the newest event."""
+def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, newest: Row) -> None:
+    """newest: the time of the newest event, and the bytes of all of them."""
     key: Row = {"of_session": session_id}
     for turn, extraction in changes.extractions:
         connection.execute(QUEUE_EXTRACTION, {**key, "of_turn": turn, "end": extraction.seq, "at": extraction.time})
@@ -310,7 +312,7 @@ def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, 
     for turn, void in changes.voids:
         connection.execute(_VOID_BALLOTS, {**key, "of_turn": turn, "agents": void.agents, "before": void.before})
     added = len(changes.rows["chat_messages"])
-    connection.execute(_UPDATE_SESSION, {**key, **changes.session, "added": added, "at": time})
+    connection.execute(_UPDATE_SESSION, {**key, **changes.session, "added": added, **newest})
 
 
 def _set_response_times(

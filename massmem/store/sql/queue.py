@@ -72,6 +72,7 @@ _EXTEND = _UPDATE.values(next_attempt_at=sa.bindparam("until", type_=UtcDateTime
 _CLAIM = _EXTEND.where(_IS_DUE)
 _RELEASE = _UPDATE.values(next_attempt_at=None)
 _FINISH = _UPDATE.values(status="done", reason=_REASON, next_attempt_at=None)
+_ADD_ATTEMPTS = _UPDATE.values(attempts=_r.attempts + sa.bindparam("more", type_=sa.Integer))
 _HOLD = _UPDATE.values(reason=_REASON, next_attempt_at=HELD)
 _MESSAGES_TO_RECORD = (
     sa.select(*MESSAGE_COLUMNS, chat_sessions.c.memory_group, session_state.c.params_json, turns.c.winner)
@@ -135,6 +136,12 @@ class SqlRecordingQueue:
             next_attempt_at=retry_at,
         )
         await self._database.execute(fail, _key(recording))
+
+    async def add_attempts(self, recordings: Sequence[RecordingJob], number: int) -> None:
+        if recordings:
+            await self._database.execute(
+                _ADD_ATTEMPTS, [_key(recording) | {"more": number} for recording in recordings]
+            )
 
     async def count_recordings(self, session_id: str | None = None) -> RecordingCounts:
         of_session = [] if session_id is None else [_r.session_id == session_id]

@@ -1,8 +1,8 @@
 import pytest
 
-from massmem.core.events import Event
+from massmem.core.events import AgentFailed, AgentStarted, Event, TurnInterrupted, TurnResumed, TurnStarted
 from massmem.core.messages import Usage
-from massmem.core.outcome import TurnOutcome, Waiting, read_waiting, was_cut_off
+from massmem.core.outcome import TurnOutcome, Waiting, count_deaths, read_waiting, was_cut_off
 from tests.support.sample_turn import USAGE, answer, begin, event, param_request, waiting, waiting_turn, whole_turn
 
 WAITING = event(
@@ -121,3 +121,29 @@ def test_who_left_the_team_needs_nothing():
 
 def test_a_turn_that_was_given_up_waits_for_nothing():
     assert read_waiting(waiting_turn()).next_request is None
+
+
+STARTED = TurnStarted(session_id="s", turn=1, question="?", agents=("a",), seed=1)
+RESUMED = TurnResumed(session_id="s", turn=1, question="?", agents=("a",))
+
+
+@pytest.mark.parametrize(
+    ("events", "deaths"),
+    [
+        ([], 0),
+        ([STARTED], 1),
+        ([STARTED, AgentStarted(agent_id="a", round=1, step="answer"), RESUMED, RESUMED], 3),
+        ([STARTED, TurnInterrupted(by="signal"), RESUMED], 1),
+        (
+            [
+                STARTED,
+                RESUMED,
+                AgentFailed(agent_id="a", round=1, step="answer", message="m", error="e", usage=USAGE),
+                RESUMED,
+            ],
+            1,
+        ),
+    ],
+)
+def test_deaths_are_counted_until_the_turn_gets_further(events: list[Event], deaths: int):
+    assert count_deaths(events) == deaths

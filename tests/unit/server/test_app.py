@@ -3,7 +3,9 @@
 import json
 import logging
 import re
-from collections.abc import Generator
+import threading
+import time
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from massmem.server.metrics import JsonFormatter
 from massmem.server.service import Settings
 from massmem.session.owners import to_stored_id
 from massmem.telemetry import hash_name
-from tests.support.service import find_free_port, make_agent, make_config, make_token
+from tests.support.service import find_free_port, make_agent, make_config, make_token, wait_until
 
 ALICE = {"Authorization": f"Bearer {make_token('alice')}"}
 BOB = {"Authorization": f"Bearer {make_token('bob')}"}
@@ -144,6 +146,43 @@ def test_openapi_document_describes_every_operation_and_gives_examples(home: Pat
         assert schemas[name]["properties"][field]["examples"], (name, field)
 
 
+def walk_unbounded(document: dict[str, Any], schema: dict[str, Any], place: str) -> Iterator[str]:
+    """Yield what of a value that a request sends may be as long as its body."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    for part in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
+        yield from walk_unbounded(document, part, place)
+    bound = {"string": {"maxLength", "enum", "const", "format"}, "array": {"maxItems"}}
+    bound["object"] = {"properties", "maxProperties"}
+    if schema.get("type") in bound and not bound[schema["type"]] & schema.keys():
+        yield place
+    if "items" in schema:
+        yield from walk_unbounded(document, schema["items"], f"{place}[]")
+    for name, field in schema.get("properties", {}).items():
+        yield from walk_unbounded(document, field, f"{place}.{name}")
+
+
+def test_every_text_and_list_of_a_request_is_bounded(home: Path) -> None:
+    """A body that is not JSON is a file, which has the bound of all bodies."""
+    with open_client(home) as client:
+        document = client.get("/openapi.json", headers=ALICE).json()
+    places = [
+        place
+        for path, methods in document["paths"].items()
+        for operation in methods.values()
+        for values in (
+            *((p["schema"], f"{path} {p['name']}") for p in operation.get("parameters", [])),
+            *(
+                (content["schema"], path)
+                for name, content in operation.get("requestBody", {}).get("content", {}).items()
+                if name == "application/json"
+            ),
+        )
+        for place in walk_unbounded(document, *values)
+    ]
+    assert places == []
+
+
 def test_without_redis_conversations_are_held_in_memory(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_client(home, store={"url": f"redis://127.0.0.1:{find_free_port()}"}) as client:
         answer = client.post("/api/v1/chat", json={"message": "Why?", "session_id": "s"}, headers=ALICE).json()
@@ -162,6 +201,25 @@ def test_unreachable_store_leaves_the_application_alive_but_not_ready(home: Path
         response = client.get(STATS, headers=ALICE)
         assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
         assert response.json() == {"success": False, "error": "the service cannot answer yet"}
+
+
+def test_readiness_waits_for_no_store_that_is_held_up(home: Path) -> None:
+    with open_client(home) as client:
+        assert client.portal is not None
+        application: Any = client.app
+        database, release = application.state.service.team.store._database, threading.Event()
+
+        def hold_up(_: object) -> None:
+            release.wait()
+
+        for _ in range(20):
+            client.portal.start_task_soon(database.read, hold_up)
+        started = time.monotonic()
+        response = client.get("/readyz")
+        assert time.monotonic() - started < 30
+        assert (response.status_code, response.json()["checks"]["store"]) == (503, "no reply in 0.7 s")
+        release.set()
+        wait_until(lambda: client.get("/readyz").status_code == 200)
 
 
 def test_failed_turn_leaves_its_reason_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:

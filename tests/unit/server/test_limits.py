@@ -1,7 +1,13 @@
 """Limits per user and per process."""
 
 import asyncio
+import multiprocessing
+import os
+from contextlib import ExitStack, suppress
 from functools import partial
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event as EventType
+from pathlib import Path
 
 import pytest
 from fastapi import HTTPException
@@ -11,6 +17,7 @@ from massmem.config.models import LimitsConfig
 from massmem.core.errors import InputError, StoreUnavailable
 from massmem.server.errors import RetryLater
 from massmem.server.limits import BodyLimit, Limits
+from massmem.server.metrics import SHARED_FOLDER
 
 
 def make_limits(**config: object) -> Limits:
@@ -74,6 +81,62 @@ def test_open_streams_are_limited_per_user() -> None:
             limits.check_streams("alice")
         assert refusal.value.status == 429
     limits.check_streams("alice")
+
+
+async def test_wrong_keys_are_counted_by_address_and_those_of_a_network_together() -> None:
+    limits = make_limits(wrong_keys=2)
+    for address in ("2001:db8::1", "2001:db8::2", "192.0.2.1", "192.0.2.1", "", ""):
+        await limits.count_wrong_key(address)
+    for address in ("2001:db8::3", "192.0.2.1", ""):
+        with pytest.raises(RetryLater, match="too many wrong keys") as refusal:
+            await limits.count_wrong_key(address)
+        assert refusal.value.status == 429
+    await limits.count_wrong_key("2001:db8:0:1::1")
+    await limits.count_wrong_key("192.0.2.2")
+
+
+def count_in_process(start: EventType, done: EventType, results: "Queue[tuple[int, int]]") -> None:
+    """Count 50 requests, hold as many of three questions as there are, and be killed."""
+
+    async def count() -> tuple[int, int]:
+        limits, counted, stack = make_limits(requests=100, turns_per_user=3), 0, ExitStack()
+        held = 0
+        for _ in range(50):
+            with suppress(RetryLater):
+                await limits.count_request("alice")
+                counted += 1
+        for _ in range(3):
+            with suppress(RetryLater):
+                stack.enter_context(limits.hold_turn("alice"))
+                held += 1
+        results.put((counted, held))
+        done.wait()
+        os._exit(9)
+
+    start.wait()
+    asyncio.run(count())
+
+
+def test_processes_count_together_and_one_that_was_killed_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
+    spawn = multiprocessing.get_context("spawn")
+    start, done, results = spawn.Event(), spawn.Event(), spawn.Queue()
+    workers = [spawn.Process(target=count_in_process, args=(start, done, results)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    start.set()
+    counts = [results.get(timeout=60) for _ in workers]
+    with pytest.raises(RetryLater), make_limits(turns_per_user=3).hold_turn("alice"):
+        pass
+    done.set()
+    for worker in workers:
+        worker.join()
+    assert 100 <= sum(counted for counted, _ in counts) <= 200, "a minute may have passed meanwhile"
+    assert sum(held for _, held in counts) == 3
+    with make_limits(turns_per_user=1).hold_turn("alice"):
+        pass
 
 
 @pytest.mark.parametrize("address", ["nonsense://x", "redis", ""])
