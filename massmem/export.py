@@ -68,7 +68,6 @@ def format_moment(moment: datetime) -> str:
 
 
 def describe_session(session: SessionRecord) -> str:
-    """Return one line that identifies the session."""
     return (
         f"{session.session_id} · {session.status} · {session.message_count} messages · {session.model} · "
         f"{format_moment(session.created_at)} to {format_moment(session.updated_at)}"
@@ -353,8 +352,7 @@ def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, 
 def redact_turn(turn: TurnTranscript, params: Mapping[str, object] | None = None) -> TurnTranscript:
     """Return the turn with `[redacted]` for what looks like a secret and the name of a param for its value.
 
-    Args:
-        params: values of the session's params, by name. A reply to a request for a param is left out whole.
+    params: values of the session's params, by name. A reply to a request for a param is left out whole.
     """
     values = params or {}
     messages = [

@@ -14,15 +14,14 @@ import math
 import os
 import pickle
 import signal
-import struct
 import subprocess
 import sys
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -50,7 +49,6 @@ _MAX_WAIT = 15.0
 _START_SECONDS = 60.0
 _IDLE_SECONDS = 120.0
 """After which a worker ends."""
-_LENGTH = struct.Struct(">Q")
 _FAILURES = (OSError, pickle.PickleError, AttributeError, TypeError, ValueError, RuntimeError, MemoryError, ImportError)
 """Of pickling, and of starting a process or a thread: the task's, not the pool's."""
 _TRY_AGAIN = "try again in a minute"
@@ -82,11 +80,9 @@ async def run_isolated(
         task.cancel()
 
 
-def call_isolated(
-    function: Callable[..., T], *args: Any, what: str, seconds: float = 20, caller: str | None = None
-) -> T:
+def call_isolated(function: Callable[..., T], *args: Any, what: str, seconds: float = 20) -> T:
     """Do the same in a thread, and wait. Raises as `run_isolated`."""
-    task = _Task(function, args, what, seconds, caller)
+    task = _Task(function, args, what, seconds, caller=None)
     _get_pool().submit(task)
     try:
         return task.future.result()
@@ -292,19 +288,16 @@ class _Worker:
 
 
 def _write(target: IO[bytes], message: bytes) -> None:
-    target.write(_LENGTH.pack(len(message)))
-    target.write(message)
+    pickle.dump(message, target)
     target.flush()
 
 
 def _read(source: IO[bytes]) -> bytes | None:
     """Return the next message, None at the end."""
-    header = source.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
+    try:
+        return pickle.load(source)
+    except (EOFError, pickle.UnpicklingError):
         return None
-    (length,) = _LENGTH.unpack(header)
-    message = source.read(length)
-    return message if len(message) == length else None
 
 
 def _serve_calls() -> None:
@@ -313,7 +306,7 @@ def _serve_calls() -> None:
     with Path(os.devnull).open("r+b") as nothing:
         for descriptor in (0, 1):  # a library may print, and a program that it starts may read
             os.dup2(nothing.fileno(), descriptor)
-    limits = _Limits(source.fileno())
+    _limit_process()
 
     def report_crash(kind: type[BaseException], _: BaseException, trace: TracebackType | None) -> None:
         # The message may quote the input, which does not belong into a log.
@@ -323,17 +316,15 @@ def _serve_calls() -> None:
     sys.excepthook = report_crash
     _write(target, b"ready")
     while message := _read(source):
-        reply = _call(message, limits)
-        limits.stop()
-        _write(target, reply)
+        _write(target, _call(message, source.fileno()))
 
 
-def _call(message: bytes, limits: "_Limits") -> bytes:
+def _call(message: bytes, source: int) -> bytes:
     """Return the pickled outcome of a call and what belongs to it."""
     try:
         seconds, function, args = pickle.loads(message)
-        limits.start(seconds)
-        reply = pickle.dumps(("result", function(*args)))
+        with _limit_call(source, seconds):
+            reply = pickle.dumps(("result", function(*args)))
     except MassmemError as e:
         reply = pickle.dumps(("error", (type(e), e.args, e.__dict__)))
     except MemoryError:
@@ -345,45 +336,48 @@ def _call(message: bytes, limits: "_Limits") -> bytes:
     return reply
 
 
-class _Limits:
-    """Those that the kernel holds, whatever the worker computes and whether its parent is there or not."""
+# Limits that the kernel holds, whatever the worker computes and whether its parent is there or not.
 
-    def __init__(self, source: int) -> None:
-        """source: the pipe of the parent, which closes when the parent ends."""
-        self._source = source
-        if sys.platform != "win32":
-            import resource
 
-            os.nice(5)  # before strangers' files come the service and its other users
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            for number in (signal.SIGALRM, signal.SIGXCPU, signal.SIGIO, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
-            if (sizes := Path("/proc/self/statm")).exists():  # on Linux; others do not hold this limit
-                most = int(sizes.read_text().split()[0]) * resource.getpagesize() + _MAX_MEMORY
-                _, hard = resource.getrlimit(resource.RLIMIT_AS)
-                resource.setrlimit(resource.RLIMIT_AS, (most if hard < 0 else min(most, hard), hard))
+def _limit_process() -> None:
+    if sys.platform == "win32":
+        return
+    import resource
 
-    def start(self, seconds: float) -> None:
-        if sys.platform != "win32":
-            import fcntl
-            import resource
+    os.nice(5)  # before strangers' files come the service and its other users
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGALRM, signal.SIGXCPU, signal.SIGIO, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    if (sizes := Path("/proc/self/statm")).exists():  # on Linux; others do not hold this limit
+        most = int(sizes.read_text().split()[0]) * resource.getpagesize() + _MAX_MEMORY
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard < 0 else min(most, hard), hard))
 
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-            most = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
-            resource.setrlimit(resource.RLIMIT_CPU, (most if hard < 0 else min(most, hard), hard))
-            signal.setitimer(signal.ITIMER_REAL, seconds + 1)
-            # The signal comes when the parent's end of the pipe closes, and ends this process.
-            fcntl.fcntl(self._source, fcntl.F_SETOWN, os.getpid())
-            fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) | os.O_ASYNC)
 
-    def stop(self) -> None:
-        if sys.platform != "win32":
-            import fcntl
+@contextmanager
+def _limit_call(source: int, seconds: float) -> Generator[None]:
+    """source: the pipe of the parent, which closes when the parent ends."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+    import resource
 
-            fcntl.fcntl(self._source, fcntl.F_SETFL, fcntl.fcntl(self._source, fcntl.F_GETFL) & ~os.O_ASYNC)
-            signal.setitimer(signal.ITIMER_REAL, 0)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most if hard < 0 else min(most, hard), hard))
+    signal.setitimer(signal.ITIMER_REAL, seconds + 1)
+    # The signal comes when the parent's end of the pipe closes, and ends this process.
+    flags = fcntl.fcntl(source, fcntl.F_GETFL)
+    fcntl.fcntl(source, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(source, fcntl.F_SETFL, flags | os.O_ASYNC)
+    try:
+        yield
+    finally:
+        fcntl.fcntl(source, fcntl.F_SETFL, flags)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 _WATCH = """

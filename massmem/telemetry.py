@@ -135,8 +135,7 @@ class TurnTrace:
 def open_tracer(agents: Mapping[str, AgentConfig], *, enabled: bool) -> Generator[Tracer]:
     """Open the tracer. It sends spans in the background to where OTEL_EXPORTER_OTLP_* say, the last ones on exit.
 
-    Raises:
-        InputError: the extra `otel` is not installed.
+    Raises InputError: the extra `otel` is not installed.
     """
     if not enabled:
         yield Tracer(agents)

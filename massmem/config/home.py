@@ -168,7 +168,6 @@ def measure_disk_usage(*paths: Path) -> int:
 
 
 def explain_write_error(path: Path, error: OSError) -> MassmemError:
-    """Return the error to raise when `path` could not be written."""
     if error.errno in _FULL:
         return StoreError(
             f"the disk is full: {path} cannot be written",

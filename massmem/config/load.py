@@ -183,7 +183,9 @@ def find_config(name: str) -> Path:
 
     Raises ConfigError: there is no such file; the hint suggests files with similar names.
     """
-    folder, stem = _examples_folder(), name.removeprefix(EXAMPLES).removesuffix(".yaml")
+    package, stem = Path(__file__).parents[1], name.removeprefix(EXAMPLES).removesuffix(".yaml")
+    # Inside the package when installed from a wheel, beside it in a checkout.
+    folder = inside if (inside := package / "configs").is_dir() else package.parent / "configs"
     shipped = sorted(path.stem for path in folder.glob("*.yaml"))
     if name.startswith(EXAMPLES):
         if stem in shipped:
@@ -203,13 +205,6 @@ def find_config(name: str) -> Path:
         else f"check the path, or write one with: massmem init; shipped ones: {EXAMPLES}local, {EXAMPLES}openai, ..."
     )
     raise ConfigError([f"{escape_unprintable(name[:200])}: there is no such configuration"], hint)
-
-
-def _examples_folder() -> Path:
-    # Inside the package when installed from a wheel, beside it in a checkout.
-    package = Path(__file__).parents[1]
-    inside = package / "configs"
-    return inside if inside.is_dir() else package.parent / "configs"
 
 
 def _may_exist(path: Path) -> bool:

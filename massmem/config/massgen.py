@@ -104,7 +104,6 @@ def translate(data: _Mapping, environ: Mapping[str, str], report: Report) -> str
 
 
 def list_mappings(value: Any, path: KeyPath) -> Iterable[tuple[KeyPath, _Mapping]]:
-    """Yield the mappings in a list with their paths."""
     if isinstance(value, list):
         for i, part in enumerate(cast("list[Any]", value)):
             if isinstance(part, dict):
@@ -146,7 +145,6 @@ def _move_to_coordination(data: _Mapping, section: Any, path: KeyPath, report: R
 
 
 def _set_coordination(data: _Mapping, key: str, value: Any, path: KeyPath, report: Report) -> None:
-    """path: where the value stands in the file."""
     coordination = data.setdefault("coordination", {})
     if isinstance(coordination, dict) and key not in coordination:
         if path[-1] == "max_new_answers_per_agent" and isinstance(value, int):

@@ -425,7 +425,6 @@ def complete_address(address: str) -> str:
 
 
 def is_address(url: str) -> bool:
-    """Return whether a server can be reached at this address, by its form."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and " " not in url
@@ -434,7 +433,6 @@ def is_address(url: str) -> bool:
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether the address is of this machine."""
     host = urlsplit(url).hostname or ""
     try:
         ip = ip_address(host)
@@ -608,12 +606,10 @@ class TeamConfig(Section):
 
     @property
     def param_specs(self) -> dict[str, ParamSpec]:
-        """The params as the rules of core use them."""
         return {name: ParamSpec(**dict(param)) for name, param in self.params.items()}
 
     @property
     def may_ask_user(self) -> bool:
-        """Whether agents may ask the user for a value."""
         ask_user = self.coordination.ask_user
         return bool(self.params) if ask_user is None else ask_user
 

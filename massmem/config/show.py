@@ -103,13 +103,10 @@ class _SettingLister:
                 yield Setting(path, {}, self._origin(path), "mapping")
                 for name, item in cast("dict[str, Any]", value).items():
                     yield from self._list_value(item, (*path, name), only_given=only_given)
+            case _ if path == _RATIO and "target_ratio" not in self._loaded.team.memory.compression.model_fields_set:
+                yield Setting(path, self._loaded.team.target_ratio, self._origin(_OTHER_RATIO))
             case _:
-                yield self._setting(value, path)
-
-    def _setting(self, value: Any, path: KeyPath) -> Setting:
-        if path == _RATIO and "target_ratio" not in self._loaded.team.memory.compression.model_fields_set:
-            return Setting(path, self._loaded.team.target_ratio, self._origin(_OTHER_RATIO))
-        return Setting(path, _hide_secrets(self._overrides.get(path, value)), self._origin(path))
+                yield Setting(path, _hide_secrets(self._overrides.get(path, value)), self._origin(path))
 
     def _origin(self, path: KeyPath) -> str:
         report, key_variable = self._loaded.report, self._loaded.key_variable

@@ -58,7 +58,6 @@ class Report:
     """Paths in the file that mean nothing here."""
 
     def add(self, path: KeyPath, message: str) -> None:
-        """Add a problem of the key at `path` in the configuration."""
         self.problems.append(Problem(self.path_in_file(path), message))
 
     def path_in_file(self, path: KeyPath) -> KeyPath:
@@ -119,7 +118,6 @@ def shorten(text: str) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Return `text` with control characters and lone surrogates escaped."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -461,7 +459,6 @@ class _Expander:
 
 
 def how_to_set(name: str) -> str:
-    """Return the advice for a variable that is not set."""
     return f"set it: export {name}=..., or a line {name}=... in .env"
 
 

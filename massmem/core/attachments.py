@@ -70,7 +70,6 @@ class Attachment:
 
 
 def make_attachment(name: str, media_type: str, data: bytes, pages: int = 1, *, optional: bool = False) -> Attachment:
-    """Return the attachment of a file with this name."""
     digest = sha256(data).hexdigest()
     file = AttachedFile(hash=digest, name=clean_name(name), media_type=media_type, size=len(data), pages=pages)
     return Attachment(file, data, optional)
@@ -127,7 +126,6 @@ def _find_scan(data: bytes) -> int:
 
 
 def count_attached_tokens(files: Sequence[AttachedFile]) -> int:
-    """Return about how many tokens a model reads of these files."""
     return sum(TOKENS_PER_PAGE * file.pages for file in files)
 
 
@@ -139,7 +137,6 @@ def clean_name(name: str) -> str:
 
 
 def read_attached_files(metadata: Mapping[str, Any]) -> tuple[AttachedFile, ...]:
-    """Return what a message came with, by its metadata."""
     return tuple(AttachedFile(**file) for file in metadata.get("attachments", ()))
 
 
@@ -204,5 +201,4 @@ def add_description(question: str, description: str) -> str:
 
 
 def remove_description(question: str, description: str) -> str:
-    """Return the question without the description that `add_description` has added."""
     return question.removesuffix(f"\n\n{description}") if description else question

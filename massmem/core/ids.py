@@ -26,8 +26,7 @@ def check_session_id(text: str) -> str:
 
     Allowed: 1 to 128 of A-Z a-z 0-9 _ . - (ASCII), not starting with "." or "-", no "..".
 
-    Raises:
-        InputError: anything else.
+    Raises InputError: anything else.
     """
     if not SESSION_ID.fullmatch(text):
         raise InputError(

@@ -14,7 +14,6 @@ from massmem.core.redact import redact
 from massmem.core.transcript import TurnTranscript
 
 MAX_TOPICS = 8
-"""How many words are named as topics."""
 
 MAX_SEQUENCES, MAX_STEPS = 5, 4
 """Sequences of tools that are named, and tools of each."""
@@ -58,8 +57,6 @@ def name_teams(agents: Iterable[AgentKey]) -> dict[AgentKey, str]:
 
 @dataclass(slots=True)
 class AgentCounts:
-    """What an agent did."""
-
     turns: int = 0
     answers: int = 0
     ballots: int = 0
@@ -100,7 +97,6 @@ class Insights:
     cost: float = 0.0
     """US dollars of the turns whose cost is known."""
     unpriced: int = 0
-    """Turns whose cost is not known."""
     team: str = ""
     """The configuration of the session that was added last."""
     agents: dict[AgentKey, AgentCounts] = field(default_factory=lambda: defaultdict[AgentKey, AgentCounts](AgentCounts))
@@ -236,8 +232,6 @@ def _mean(values: list[float]) -> float | None:
 
 @dataclass(slots=True)
 class Day:
-    """What happened on a day."""
-
     turns: int = 0
     answered: int = 0
     seconds: float = 0.0

@@ -41,8 +41,6 @@ MAX_VALUE_LENGTH = 1_000
 MAX_REPLY_LENGTH = 2_000
 """Characters; a longer message is no reply to a question, and no rule looks for a value in it."""
 
-_MAX_WORDS = 12
-_MAX_WORDS_OF_YES_OR_NO = 4
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")
 _NUMBER = re.compile(r"(?<![\w.,+-])[-+]?\d{1,18}(?:\.\d{1,18})?(?![\w,]|[.-]\d)")
 _ISO_DATE = re.compile(r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])")
@@ -151,7 +149,7 @@ def _max_words(spec: ParamSpec) -> int:
     """Return how long a message may be: a longer one may hold a value by chance, the weaker its form the sooner."""
     if spec.pattern is not None or spec.type in ("email", "date"):
         return MAX_REPLY_LENGTH
-    return _MAX_WORDS_OF_YES_OR_NO if spec.type == "boolean" else _MAX_WORDS
+    return 4 if spec.type == "boolean" else 12
 
 
 def _find_after_name(name: str, spec: ParamSpec, text: str) -> Value | None:

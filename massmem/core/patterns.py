@@ -23,8 +23,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ESCAPES = frozenset("aAbBdDfnprPrsStvwWxz0")
-_SPACES = r"\t-\r \x{85}\x{a0}\x{feff}\p{Z}"
-_CLASSES = {"w": r"\p{L}\p{M}\p{N}_", "d": r"\p{Nd}", "s": _SPACES}
+_CLASSES = {"w": r"\p{L}\p{M}\p{N}_", "d": r"\p{Nd}", "s": r"\t-\r \x{85}\x{a0}\x{feff}\p{Z}"}
 """As Python has them; JavaScript's words and digits are those of ASCII, as RE2's are."""
 _LONG_NAMES = {
     **{"Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Mark": "M", "Number": "N", "Symbol": "S"},
@@ -49,7 +48,6 @@ class Pattern:
         return next((text[start:end] for start, end in self.find_all(text)), None)
 
     def fullmatch(self, text: str) -> bool:
-        """Return whether the pattern matches the whole text."""
         return _is_writable(text) and self._compiled.fullmatch(text) is not None
 
     def find_all(self, text: str) -> Iterator[tuple[int, int]]:
@@ -96,7 +94,6 @@ def _explain(reason: str) -> str:
 
 
 def _translate(text: str, *, javascript: bool) -> str:
-    """Return a pattern in RE2's words."""
     pieces: list[str] = []
     within = False
     """It stands between the brackets of a class."""

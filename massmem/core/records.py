@@ -103,7 +103,6 @@ class SessionFilter(_Record):
     has_messages: bool = False
     """Leave out sessions without a message: their first question could not be stored."""
     history_hash: str = ""
-    """The session's hash of its history."""
     cut_off: bool = False
     """The last turn may have been cut off: the session has an owner and its status is active or interrupted."""
 
@@ -122,13 +121,9 @@ class ListedSession(_Record):
 
 
 class SessionCounts(_Record):
-    """Totals over the sessions of a store."""
-
     sessions: int = 0
     active: int = 0
-    """Sessions whose `active` is true."""
     messages: int = 0
-    """Every message of their logs."""
     bytes: int = 0
     """Of their events, and of the files that came with questions."""
     by_status: dict[str, int] = Field(default_factory=dict[str, int])
@@ -247,7 +242,6 @@ class RecordingCounts(_Record):
     """Facts that are not to be found again in the messages of jobs."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the queue has, as JSON shows it."""
         return self.model_dump(exclude={"forgotten_facts"})
 
 
@@ -385,5 +379,4 @@ def hash_api_key(text: str) -> str:
 
 
 def is_subject(sub: object) -> bool:
-    """Whether this can be the name of a user."""
     return isinstance(sub, str) and 0 < len(sub) <= MAX_SUBJECT_LENGTH and sub.isprintable() and bool(sub.strip())

@@ -16,7 +16,6 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS: title, clipboard
     r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"  # two-character escapes: reset, character sets
 )
-_EXCERPT = 160
 _INVISIBLE = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -66,7 +65,7 @@ def format_dollars(amount: float | None) -> str:
     return f"${amount:.{1 - math.floor(math.log10(amount))}f}" if amount > 0 else "$0"
 
 
-def cut_excerpt(text: str, words: Sequence[str], limit: int = _EXCERPT) -> str:
+def cut_excerpt(text: str, words: Sequence[str], limit: int = 160) -> str:
     """Return about `limit` characters of the text on one line, around the first of the words in it."""
     pattern = match_any(words)
     match = pattern.search(text) if pattern else None
@@ -78,7 +77,6 @@ def cut_excerpt(text: str, words: Sequence[str], limit: int = _EXCERPT) -> str:
 
 
 def match_any(words: Sequence[str]) -> re.Pattern[str] | None:
-    """Return a pattern for any of the words; None when there is none."""
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE) if words else None
 
 

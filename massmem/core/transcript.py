@@ -14,8 +14,6 @@ from massmem.core.voting import Dissent, find_dissent
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """An agent's vote."""
-
     agent_id: str
     round: int
     choice: str
@@ -52,7 +50,6 @@ class TurnTranscript:
         return names
 
     def name(self, agent_id: str) -> str:
-        """Return what people are shown for the agent."""
         return self.names.get(agent_id, agent_id)
 
     @property
@@ -141,7 +138,6 @@ def is_answer(message: MessageRecord) -> bool:
 
 
 def parse_ballot(message: MessageRecord) -> tuple[str, str] | None:
-    """Return choice and reason when the message is a ballot."""
     if message.kind != "tool_call":
         return None
     try:

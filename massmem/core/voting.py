@@ -52,8 +52,6 @@ _MAX_SUMMARIZED = 2
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An agent's current answer."""
-
     agent_id: str
     number: int
     """Its place among all answers of the turn, from 1."""
@@ -113,7 +111,6 @@ class Election:
         return self._keys.get(agent) == self._key(candidate)
 
     def list_voters(self, candidate: Answer) -> list[str]:
-        """Return who voted for the candidate."""
         return [voter for voter, key in self._choices.items() if key == self._key(candidate)]
 
     def is_forced(self, voter: str) -> bool:
@@ -169,7 +166,6 @@ class Election:
         return ballots, self.count_authors(candidate), not candidate.truncated, -place
 
     def count_authors(self, candidate: Answer) -> int:
-        """Return how many agents gave the candidate's answer."""
         return self._authors[self._key(candidate)]
 
     def _count_ballots(self, candidate: Answer) -> int:
@@ -220,7 +216,6 @@ class Tally:
     round: int = 0
     """The current round; 0 before the first."""
     answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
-    """The current answer of each agent."""
     visible_answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
     """The answers as they stood when the round began: what its agents are shown."""
     ballots: dict[str, str] = field(default_factory=dict[str, str])
@@ -236,14 +231,12 @@ class Tally:
     first_wave: tuple[str, ...] = ()
     """Whom to ask first in a round with `early_stop`, and the others only while they can change the winner."""
     acted: set[str] = field(default_factory=set[str])
-    """Agents that have acted in this round."""
     missed: set[str] = field(default_factory=set[str])
     """Agents that failed to act in this round."""
     out: set[str] = field(default_factory=set[str])
     """Agents that take no further part in the turn."""
     winner: WinnerDecided | None = None
     answer_now: bool = False
-    """The user wants the answer now."""
     answer_count: int = 0
     usage: Usage = field(default_factory=Usage)
     waiting: Waiting = field(default_factory=Waiting)
@@ -287,7 +280,6 @@ class Tally:
         self.waiting.apply(event)
 
     def apply_all(self, events: Iterable[Event]) -> None:
-        """Take all events in, in order."""
         for event in events:
             self.apply(event)
 
@@ -314,7 +306,6 @@ class Tally:
                 self.out.add(event.agent_id)
 
     def live_agents(self) -> tuple[str, ...]:
-        """Return the agents that still take part in the turn."""
         return tuple(agent for agent in self.agents if agent not in self.out)
 
     def remaining_actors(self) -> tuple[str, ...]:
@@ -368,7 +359,6 @@ class Tally:
 
     @property
     def has_one_answer(self) -> bool:
-        """Whether all answers are the same."""
         return len(self._hold_election().candidates) == 1
 
     def decide_winner(self, limit: Limit | None = None, max_rounds: int | None = None) -> WinnerDecided:
@@ -465,7 +455,6 @@ class Plan:
 
     round: int
     acted: tuple[str, ...]
-    """Agents that have acted in this round."""
     asked: Mapping[str, str]
     """The param that each waiting agent needs, by agent."""
     params: tuple[str, ...]
@@ -504,14 +493,12 @@ class Plan:
 
 
 def read_plan(events: Iterable[Event]) -> Plan:
-    """Return the plan of a turn from all its events so far."""
     tally = Tally()
     tally.apply_all(events)
     return build_plan(tally)
 
 
 def build_plan(tally: Tally) -> Plan:
-    """Return the plan of a turn from its tally."""
     waiting = tally.waiting
     return Plan(
         round=tally.round,
@@ -535,7 +522,6 @@ class Position:
     choice: str = ""
     """Id of the agent whose answer it voted for; empty: it did not vote."""
     reason: str = ""
-    """Of its vote."""
     is_forced: bool = False
     """It could not vote for its own, different result, see `Election.is_forced`."""
 

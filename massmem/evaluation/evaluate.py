@@ -109,7 +109,7 @@ class Evaluator:
             return [team]
         single = {agent.id: entrant.select_agent(agent.id) for agent in entrant.config.agents}
         alone = {agent_id: await self._run(one, items, judge) for agent_id, one in single.items()}
-        best = max(alone, key=lambda agent_id: (sum(alone[agent_id].right), -_count_tokens(alone[agent_id])))
+        best = max(alone, key=lambda name: (sum(alone[name].right), -sum(one.tokens for one in alone[name].results)))
         majority = await self._run_majority(single[best], items, team, judge)
         return [team, *alone.values(), majority]
 
@@ -155,10 +155,6 @@ def _build_majority(item: Item, samples: Sequence[Result]) -> Result:
     usage = reduce(add, (sample.usage for sample in samples))
     seconds = sum(sample.seconds for sample in samples)
     return chosen.model_copy(update={"usage": usage, "seconds": seconds, "members": {}, "confidence": None})
-
-
-def _count_tokens(answers: Answers) -> int:
-    return sum(result.tokens for result in answers.results)
 
 
 Z95 = 1.959963984540054

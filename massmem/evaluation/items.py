@@ -62,8 +62,7 @@ class Item:
 def load_items(path: Path, scorer: ScorerName | None = None) -> list[Item]:
     """Return the questions of a file, in order. scorer: for those that do not name their own.
 
-    Raises:
-        InputError: the file cannot be read, or a line of it is no question with an answer.
+    Raises InputError: the file cannot be read, or a line of it is no question with an answer.
     """
     rows = _read_csv(path) if path.suffix.lower() in (".csv", ".tsv") else _read_jsonl(path)
     items = [_build_item(row, f"{path}:{line}", number, scorer) for number, (line, row) in enumerate(rows, start=1)]

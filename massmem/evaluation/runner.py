@@ -180,7 +180,6 @@ class Entrant:
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def select_agent(self, agent_id: str) -> "Entrant":
-        """Return the team of this agent alone."""
         return Entrant(f"{self.name}: {agent_id} alone", self.config.select_agent(agent_id))
 
 

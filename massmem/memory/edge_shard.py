@@ -167,7 +167,7 @@ class Shard:
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(self._folder / "shard", copy)
             name = rewrite_copy.__name__
-            code = f"from {__name__} import {name}; {name}({str(self._folder)!r}, {self._dims})"
+            code = f"from {__name__} import {name}, Path; {name}(Path({str(self._folder)!r}), {self._dims})"
             # -P: no module of the working directory takes the place of one that is installed.
             command = [sys.executable, "-P", "-c", code]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -369,11 +369,11 @@ def write_anew(edge: EdgeShard, folder: Path, dims: int) -> None:
     edge.close()
 
 
-def rewrite_copy(folder: str, dims: int) -> None:
+def rewrite_copy(folder: Path, dims: int) -> None:
     """Write shard.copy anew, in a process of its own, which ends when the one that has started it does."""
     os.nice(10)  # questions come first
     Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
-    write_anew(EdgeShard.load(str(Path(folder, "shard.copy"))), Path(folder), dims)
+    write_anew(EdgeShard.load(str(folder / "shard.copy")), folder, dims)
 
 
 def _index_fields(

@@ -38,7 +38,6 @@ class Providers:
             return await asyncio.to_thread(self._open, backend)
 
     async def close(self) -> None:
-        """Close all connections and unload all models."""
         factories = list(self._factories.values())
         self._factories.clear()
         for factory in factories:

@@ -395,7 +395,6 @@ class ToolDialect:
         return self._give_up([tool for tool in tools if _is_tool(tool)], text) if is_about_tools else ""
 
     def take_notices(self) -> list[str]:
-        """Return what the user has not been told yet."""
         new = [*self._notices][self._told :]
         self._told = len(self._notices)
         return new

@@ -63,8 +63,6 @@ _NO_CHAT = re.compile(r"embed|rerank|(^|[/-])bge-|minilm|whisper|(^|[/-])(tts|e5
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model that a server offers."""
-
     name: str
     window: int | None = None
     """Tokens that it reads, None when nobody says."""
@@ -346,8 +344,6 @@ Address = tuple[BackendType, str]
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A model server that runs on this machine."""
-
     type: BackendType
     base_url: str
     models: tuple[ListedModel, ...]

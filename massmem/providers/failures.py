@@ -144,7 +144,7 @@ _WINDOW_IN_WORDS = tuple(
     )
 )
 _PROMPT_IN_WORDS = re.compile(rf"{_N} \+ \d+ >|{_N} [`']?(?:input|prompt)s?[`']? tokens", re.IGNORECASE)
-_REQUESTED = re.compile(rf"(?:tpm|per min).{0, 200}requested:? {_N}", re.IGNORECASE | re.DOTALL)
+_REQUESTED = re.compile(rf"(?:tpm|per min).{{0,200}}requested:? {_N}", re.IGNORECASE | re.DOTALL)
 # vLLM speaks of the reply's limit when prompt and reply together do not fit. A shorter prompt helps, unless the limit
 # is larger than the window.
 _REPLY_TOO_LARGE = re.compile(r"max_\w{0,30}tokens\W{1,3}(?:is|are) too large: (\d+)", re.IGNORECASE)

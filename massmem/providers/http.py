@@ -67,10 +67,7 @@ class ApiFactory(ProviderFactory, Generic[Client]):
     provider: ClassVar[type["ApiProvider[Any]"]]
 
     def __init__(self, learnt: LearntModels | None = None, pauses: Pauses | None = None) -> None:
-        """learnt: what servers have refused before; None: nothing, and it is forgotten with this object.
-
-        pauses: of endpoints that want no requests; None: only this object's providers know of them.
-        """
+        """learnt, pauses: as for `Providers`."""
         self._learnt = learnt or LearntModels()
         self._pauses = pauses or LocalPauses()
         self._clients: dict[tuple[str, str, str], Client] = {}
@@ -80,8 +77,7 @@ class ApiFactory(ProviderFactory, Generic[Client]):
     def open(self, backend: BackendConfig) -> ChatProvider:
         """Return a provider. The first call blocks for up to two seconds (imports, TLS).
 
-        Raises:
-            MissingKeyError, ConfigError: see presets.resolve.
+        Raises MissingKeyError, ConfigError: see presets.resolve.
         """
         endpoint = resolve(backend, os.environ)
         same = endpoint.base_url, endpoint.query, endpoint.key

@@ -78,9 +78,8 @@ class LocalFactory(ProviderFactory):
     def open(self, backend: BackendConfig) -> "LocalProvider":
         """Return a provider for one agent. Cheap: the first request loads the model.
 
-        Raises:
-            MissingModelError: the weights are missing or not verified (the hint names the command that fetches them),
-                or llama.cpp is not installed here.
+        Raises MissingModelError: the weights are missing or not verified (the hint names the command that fetches
+        them), or llama.cpp is not installed here.
         """
         if importlib.util.find_spec(LIBRARY) is None:
             raise _not_installed()
@@ -245,11 +244,7 @@ class _Engine:
     """The library, which has no type stubs, behind a few typed calls. All of them block."""
 
     def __init__(self, path: Path, window: int) -> None:
-        """Load the model.
-
-        Raises:
-            MissingModelError: the library does not run here, or cannot read the file.
-        """
+        """Load the model. Raises MissingModelError: the library does not run here, or cannot read the file."""
         # Threads that wait for one another spin for milliseconds by default, which takes the core from whoever they
         # wait for when another program is busy: so a request takes half the time beside two of them. OpenMP reads this
         # once, when it is loaded.

@@ -28,8 +28,6 @@ NO_KEY = "no-key"
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a model can do."""
-
     tools: bool = True
     """It can call the tools of a request. Without this ability, send `ChatRequest.schema` instead of tools."""
     spare_tools: ToolChoice | None = None
@@ -135,7 +133,6 @@ class Endpoint:
     key: str = field(repr=False)
     model: str
     loopback: bool
-    """The server is on this machine."""
     abilities: Abilities
     completion_limit: CompletionLimit
     own: bool = False

@@ -70,8 +70,6 @@ _Piece = TextChunk | ReasoningChunk | ToolCallChunk
 
 
 class ScriptedCall(BaseModel):
-    """A call of a tool."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tool: str
@@ -376,14 +374,11 @@ _DEFAULT_REPLIES: Mapping[Purpose, Callable[[ChatRequest], ScriptedReply]] = {
 }
 
 
-def _prompt_text(request: ChatRequest) -> str:
+def _count_prompt(request: ChatRequest) -> int:
     messages = [m.content + "".join(c.arguments for c in m.tool_calls) for m in request.messages]
     tools = [t.name + t.description + _to_json(t.parameters) for t in request.tools]
-    return "".join((*messages, *tools, _to_json(request.schema) if request.schema else ""))
-
-
-def _count_prompt(request: ChatRequest) -> int:
-    return _count_tokens(_prompt_text(request)) + request.picture_tokens
+    schema = _to_json(request.schema) if request.schema else ""
+    return _count_tokens("".join((*messages, *tools, schema))) + request.picture_tokens
 
 
 def _count_tokens(text: str) -> int:

@@ -41,8 +41,6 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One model file."""
-
     name: str
     file: str
     sha256: str | None = None

@@ -46,8 +46,6 @@ _ANY_SETTING = "the context size of the server (Ollama: num_ctx or OLLAMA_CONTEX
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """The context window of a model."""
-
     tokens: int
     """Prompt and reply together."""
     source: Literal["config", "server", "table", "assumed"]
@@ -61,8 +59,7 @@ async def find_window(
 
     environ: where the endpoint and its key may be named, normally os.environ. learnt: from earlier refusals.
 
-    Raises:
-        MissingKeyError, ConfigError: as opening the backend's provider does.
+    Raises MissingKeyError, ConfigError: as opening the backend's provider does.
     """
     if backend.context_window is not None:
         return ContextWindow(backend.context_window, "config")

@@ -317,7 +317,6 @@ class Screen:
         self._open = False
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Replace the block by these lines."""
         width = self._console.width
         parts = [_BEGIN_UPDATE]
         if not self._open:

@@ -50,8 +50,6 @@ _TAIL = 1_200
 
 @dataclass(slots=True)
 class AgentView:
-    """One agent in this turn."""
-
     id: str
     phase: Phase = "waiting"
     step: Step | None = None
@@ -142,7 +140,6 @@ class AgentView:
         self._reset_reply()
 
     def finish(self, phase: Phase, moment: datetime, usage: Usage) -> None:
-        """End the current step."""
         self.phase, self.spent, self.started_at = phase, self.seconds(moment), None
         self.usage, self.step_usage = self.usage + usage, Usage()
         self.running_tools.clear()
@@ -231,7 +228,6 @@ class TurnView:
 
     @property
     def usage(self) -> Usage:
-        """What the turn has cost so far."""
         return self.outcome.usage or self._agents_usage()
 
     def seconds(self, now: datetime) -> float:

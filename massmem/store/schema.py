@@ -19,7 +19,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.encoding import clean_json
 
-REVISIONS = ("0013", "0014", "0015")
+REVISIONS = ("0013", "0014")
 """Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats

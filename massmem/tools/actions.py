@@ -188,7 +188,6 @@ class AskUser:
 
     param: str
     prompt: str
-    """The question to the user."""
 
 
 class ActionError(ValueError):
@@ -223,7 +222,6 @@ class AskContext:
 
 
 def build_ask_tool(context: AskContext) -> ToolSpec:
-    """Return the action as a tool."""
     return ToolSpec(ASK_USER, _DESCRIPTION, build_object_schema(param=_build_param_schema(context), prompt=_PROMPT))
 
 
@@ -235,8 +233,7 @@ def build_ask_schema(context: AskContext) -> dict[str, Any]:
 def find_ask_request(reply: Reply, context: AskContext) -> AskUser | None:
     """Return the request in a reply, from a call of the tool or from the JSON object that the text consists of.
 
-    Raises:
-        ActionError: it is one, but its param or its prompt cannot be used.
+    Raises ActionError: it is one, but its param or its prompt cannot be used.
     """
     for call in reply.tool_calls:
         if call.name == ASK_USER:
@@ -348,8 +345,7 @@ def build_vote_schema(
 def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context: AskContext | None = None) -> Action:
     """Return the action in a reply, from its first tool call or from the JSON object in its text.
 
-    Raises:
-        ActionError: there is none, or it does not have the required form.
+    Raises ActionError: there is none, or it does not have the required form.
     """
     if reply.tool_calls:
         call = next((call for call in reply.tool_calls if call.name in ACTIONS), reply.tool_calls[0])

@@ -91,9 +91,8 @@ class FormError(ValueError):
 def check_schema(schema: object) -> dict[str, Any]:
     """Return the JSON Schema that an answer is to follow.
 
-    Raises:
-        InputError: it is no JSON Schema, is too large, refers to other files or to itself without end, has a pattern
-            that is not matched here, or no value fits it.
+    Raises InputError: it is no JSON Schema, is too large, refers to other files or to itself without end, has a pattern
+    that is not matched here, or no value fits it.
     """
     if not isinstance(schema, dict):
         raise InputError("the schema is no JSON object", _HINT)
@@ -171,7 +170,6 @@ class _SchemaCheck:
         self._has_unevaluated = "unevaluatedProperties" in str(root)
 
     def run(self) -> None:
-        """Raises InputError."""
         dialect = str(self._root.get("$schema"))
         if "$schema" in self._root and not dialect.rstrip("#").endswith(tuple(DRAFTS)):
             raise InputError(f"the schema's $schema is {dialect[:100]!r}, which is not read", "leave it out")
@@ -262,8 +260,7 @@ def native_schema(schema: Json) -> dict[str, Any] | None:
 def read_value(text: str, schema: Json) -> Any:
     """Return the JSON value that a reply consists of; a code fence around it is skipped. May take seconds.
 
-    Raises:
-        FormError: it is no JSON, does not fit the schema, or is not compared with it in time.
+    Raises FormError: it is no JSON, does not fit the schema, or is not compared with it in time.
     """
     outcome = _compare(text, schema, _SECONDS_HERE) if len(text) <= _MAX_HERE else None
     if outcome is None:
@@ -285,7 +282,7 @@ def _compare(text: str, schema: Json, seconds: float) -> tuple[Any, str] | None:
     if text.startswith("```") and text.endswith("```"):
         text = text[3:-3].partition("\n")[2]
     try:
-        value: Any = json.loads(text, parse_constant=_refuse_number, parse_float=_read_float)
+        value: Any = json.loads(text, parse_constant=_read_float, parse_float=_read_float)
     except (ValueError, RecursionError) as e:
         return None, f"it is not JSON: {e}"
     match value:
@@ -303,12 +300,10 @@ def _compare(text: str, schema: Json, seconds: float) -> tuple[Any, str] | None:
         return None, f"the schema cannot be used: {e}"
 
 
-def _refuse_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
-
-
 def _read_float(text: str) -> float:
-    return number if math.isfinite(number := float(text)) else _refuse_number(text)
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
 
 
 def _is_native(schema: object) -> bool:

@@ -40,8 +40,7 @@ def convert(name: str, suffix: str, data: bytes) -> str:
 
     suffix: one of DOCUMENTS or SPREADSHEETS.
 
-    Raises:
-        InputError: the program for it is not installed; the file is damaged, has a password, or is too large.
+    Raises InputError: the program for it is not installed; the file is damaged, has a password, or is too large.
     """
     if not can_convert(suffix):
         raise InputError(f"to read {suffix} files such as {name}, a package is missing", _INSTALL)

@@ -3,6 +3,8 @@
 import bz2
 import logging
 import lzma
+import re
+import zipfile
 import zlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -16,7 +18,6 @@ from massmem.core.messages import clean_text
 from massmem.isolation import call_isolated, run_isolated
 from massmem.tools.converter import DOCUMENTS, SPREADSHEETS, can_convert, convert
 from massmem.tools.encodings import decode_text
-from massmem.tools.kinds import can_read, detect_kind, get_suffix, require_readable
 from massmem.tools.notebooks import read_notebook
 
 SECONDS = 20.0
@@ -63,8 +64,6 @@ class Document:
 
 
 class File(NamedTuple):
-    """A file that is to be read."""
-
     read: Callable[[str, bytes], Document]
     """`read_document`, or `read_picture`."""
     name: str
@@ -108,7 +107,7 @@ def _is_small_text(file: File) -> bool:
         len(data) <= _SMALL
         and not data.startswith(_CONTAINERS)
         and detect_media_type(data) is None
-        and detect_kind(file.name, data) == ""
+        and _detect_kind(file.name, data) == ""
     )
 
 
@@ -118,9 +117,8 @@ def read_document(name: str, data: bytes) -> Document:
     Office documents, books and web pages become Markdown; a compressed file is unpacked. What a stranger's file makes
     of it nothing here limits: call `read_files`.
 
-    Raises:
-        InputError: it cannot be read: of an unknown kind or encoding, encrypted, damaged, cut off, or too large, or a
-            package is missing.
+    Raises InputError: it cannot be read: of an unknown kind or encoding, encrypted, damaged, cut off, or too large, or
+    a package is missing.
     """
     match detect_media_type(data):
         case None:
@@ -139,25 +137,25 @@ def add_document(question: str, name: str, document: Document) -> str:
 def read_picture(name: str, data: bytes) -> Document:
     """Return a picture, or a PDF as it looks.
 
-    Raises:
-        InputError: it is neither, the PDF is encrypted or damaged, or the picture cut off.
+    Raises InputError: it is neither, the PDF is encrypted or damaged, or the picture cut off.
     """
     match detect_media_type(data):
         case None:
-            require_readable(name, detect_kind(name, data))
+            _require_readable(name, _detect_kind(name, data))
             raise InputError(
                 f"{name} is no picture that models can see", "give a PNG, JPEG, GIF or WebP file, or a PDF"
             )
         case "application/pdf":
             data = _find_pdf(data)
-            return Document(attachments=(make_attachment(name, PDF, data, _count_pages(name, data)),))
+            with _open_pdf(name, data) as reader:
+                return Document(attachments=(make_attachment(name, PDF, data, len(reader.pages)),))
         case media_type:
             return _make_picture(name, media_type, data)
 
 
 def _read_by_kind(name: str, data: bytes) -> Document:
-    kind = detect_kind(name, data)
-    require_readable(name, kind)
+    kind = _detect_kind(name, data)
+    _require_readable(name, kind)
     if kind in _COMPRESSED:
         return _read_compressed(name, kind, data)
     if kind == ".ipynb":
@@ -172,7 +170,7 @@ def _read_by_kind(name: str, data: bytes) -> Document:
     try:
         text, note = decode_text(name, data)
     except InputError as e:
-        if (suffix := get_suffix(name)) in _DETECTED:
+        if (suffix := _get_suffix(name)) in _DETECTED:
             raise InputError(f"{name} does not begin like a {suffix} file", "copy or download it again") from e
         raise
     return Document(text, note=note)
@@ -190,11 +188,11 @@ def _read_compressed(name: str, kind: str, data: bytes) -> Document:
             raise InputError(f"{name} unpacks to more than {MAX_UNPACKED:,} bytes", "ask about a part of it")
         raise InputError(f"{name} is cut off: the end of the {kind} file is missing", "copy or download it again")
     inner = name[: -len(kind)] if name.lower().endswith(kind) else name
-    inner_kind = detect_kind(inner, content)
-    if inner_kind in _COMPRESSED or not can_read(inner_kind):
+    inner_kind = _detect_kind(inner, content)
+    if inner_kind in _COMPRESSED or inner_kind in _REFUSED:
         raise InputError(
             f"{name} is an archive or a compressed file that cannot be read",
-            "unpack it, and name the files in it that matter",
+            _UNPACK,
         )
     return read_document(inner, content)
 
@@ -247,11 +245,6 @@ def _read_pages(name: str, data: bytes) -> list[tuple[str, bool]]:
         return pages
 
 
-def _count_pages(name: str, data: bytes) -> int:
-    with _open_pdf(name, data) as reader:
-        return len(reader.pages)
-
-
 @contextmanager
 def _open_pdf(name: str, data: bytes) -> Generator[Any]:
     """Open a PDF. Raises InputError: also when the block cannot read it, or it has too many pages."""
@@ -283,3 +276,142 @@ def _open_pdf(name: str, data: bytes) -> Generator[Any]:
         ) from e
     except (PyPdfError, *_DAMAGE) as e:
         raise InputError(f"{name} is a damaged PDF: {e}", "open it in a viewer and save it as a new PDF") from e
+
+
+# What a file is, by its bytes, and what to do with one that cannot be read
+
+_TO_PNG = "save it as PNG or JPEG"
+_UNPACK = "unpack it, and name the files in it that matter"
+_WRITTEN = "give what is said in it as text"
+
+_REFUSED: dict[str, tuple[str, str]] = {
+    ".doc": ("a document of Word 97 to 2003", "save it as .docx or PDF"),
+    ".ppt": ("a presentation of PowerPoint 97 to 2003", "save it as .pptx or PDF"),
+    ".msg": ("a message of Outlook", "save it as text"),
+    ".odp": ("a presentation of OpenDocument", "save it as .pptx or PDF"),
+    ".odg": ("a drawing of OpenDocument", "save it as PDF or PNG"),
+    ".pages": ("a document of Pages", "export it as PDF or .docx"),
+    ".numbers": ("a spreadsheet of Numbers", "export it as .xlsx or CSV"),
+    ".key": ("a presentation of Keynote", "export it as PDF or .pptx"),
+    ".bmp": ("a BMP picture", _TO_PNG),
+    **dict.fromkeys((".tif", ".tiff"), ("a TIFF picture", _TO_PNG)),
+    ".heic": ("a HEIC picture", _TO_PNG),
+    ".heif": ("a HEIF picture", _TO_PNG),
+    ".avif": ("an AVIF picture", _TO_PNG),
+    ".jxl": ("a JPEG XL picture", _TO_PNG),
+    ".jp2": ("a JPEG 2000 picture", _TO_PNG),
+    ".ico": ("an icon", _TO_PNG),
+    ".psd": ("a picture of Photoshop", _TO_PNG),
+    ".zip": ("a ZIP archive", _UNPACK),
+    ".tar": ("a tar archive", _UNPACK),
+    ".7z": ("a 7z archive", _UNPACK),
+    ".rar": ("a RAR archive", _UNPACK),
+    ".zst": ("compressed with zstd", "unpack it first: unzstd FILE"),
+    **dict.fromkeys((".mp3", ".m4a", ".wav", ".ogg", ".flac"), ("a sound recording", _WRITTEN)),
+    **dict.fromkeys((".mp4", ".mov", ".mkv", ".webm"), ("a film", f"{_WRITTEN}, or single pictures of it")),
+    ".sqlite": ("an SQLite database", "write what matters of it to a file of text or CSV"),
+    ".parquet": ("a Parquet table", "write what matters of it to a file of text or CSV"),
+    ".exe": ("a program", "give its source"),
+    ".mobi": ("a book for Kindle", "convert it to EPUB"),
+}  # fmt: skip
+"""Suffix -> what such a file is, and what to do instead."""
+
+_BEGINNINGS: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"BM", ".bmp"), (0, b"II*\0", ".tif"), (0, b"MM\0*", ".tif"), (0, b"\0\0\1\0", ".ico"), (0, b"8BPS", ".psd"),
+    (0, b"\xff\x0a", ".jxl"), (4, b"JXL \r\n\x87\n", ".jxl"), (4, b"jP  \r\n\x87\n", ".jp2"),
+    (0, b"7z\xbc\xaf\x27\x1c", ".7z"), (0, b"Rar!\x1a\x07", ".rar"), (257, b"ustar", ".tar"),
+    (0, b"(\xb5/\xfd", ".zst"), (0, b"\x1f\x8b", ".gz"), (0, b"BZh", ".bz2"), (0, b"\xfd7zXZ\0", ".xz"),
+    (0, b"ID3", ".mp3"), (0, b"OggS", ".ogg"), (0, b"fLaC", ".flac"), (8, b"WAVEfmt", ".wav"),
+    (0, b"\x1aE\xdf\xa3", ".mkv"), (0, b"SQLite format 3\0", ".sqlite"), (0, b"PAR1", ".parquet"),
+    (0, b"MZ", ".exe"), (0, b"\x7fELF", ".exe"), (0, b"\xcf\xfa\xed\xfe", ".exe"), (60, b"BOOKMOBI", ".mobi"),
+    (0, b"{\\rtf", ".rtf"),
+)  # fmt: skip
+"""Place, bytes there, suffix."""
+_TEXT_OR = (".bmp", ".exe", ".mp3", ".bz2")
+"""Kinds whose beginning may be that of a text: `BM`, `MZ`, `ID3`, `BZh`."""
+
+_BRANDS = {b"heic": ".heic", b"heix": ".heic", b"hevc": ".heic", b"mif1": ".heif", b"msf1": ".heif", b"avif": ".avif",
+           b"M4A ": ".m4a", b"qt  ": ".mov"}  # fmt: skip
+"""Of ISO's container of pictures and films; others are films."""
+_STREAMS = (
+    ("EncryptedPackage", ""), ("WordDocument", ".doc"), ("PowerPoint Document", ".ppt"),
+    ("__properties_version", ".msg"), ("Workbook", ".xls"), ("Book", ".xls"),
+)  # fmt: skip
+"""In the old container of Microsoft Office."""
+_PARTS = (
+    ("word/document.xml", ".docx"), ("ppt/presentation.xml", ".pptx"), ("xl/workbook.xml", ".xlsx"),
+    ("xl/workbook.bin", ".xlsb"), ("META-INF/container.xml", ".epub"), ("Index/Presentation.iwa", ".key"),
+    ("Index/Slide.iwa", ".key"), ("Index/CalculationEngine.iwa", ".numbers"), ("Index/Document.iwa", ".pages"),
+)  # fmt: skip
+"""Files of a ZIP archive that tell what it is."""
+_MIME_TYPES = {"application/epub+zip": ".epub"} | {
+    f"application/vnd.oasis.opendocument.{name}": suffix
+    for name, suffix in (("text", ".odt"), ("spreadsheet", ".ods"), ("presentation", ".odp"), ("graphics", ".odg"))
+}
+
+
+def _detect_kind(name: str, data: bytes) -> str:
+    """Return the suffix that belongs to the bytes of a file, "" for text and what is not known.
+
+    The name decides for what is text all the same: web pages and notebooks.
+
+    Raises InputError: it is encrypted, or an archive that was cut off.
+    """
+    if data.startswith(b"PK\x03\x04"):
+        return _detect_in_archive(name, data)
+    if data.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
+        return _detect_in_container(name, data)
+    if data[4:8] == b"ftyp":
+        return _BRANDS.get(data[8:12], ".mp4")
+    kind = next((kind for place, start, kind in _BEGINNINGS if data.startswith(start, place)), "")
+    if kind in _TEXT_OR and b"\0" not in data[:4_096] and all(9 <= byte < 127 for byte in data[:512]):
+        kind = ""
+    suffix = _get_suffix(name)
+    return kind or (suffix if suffix in (".html", ".htm", ".xhtml", ".ipynb") else "")
+
+
+def _require_readable(name: str, kind: str) -> None:
+    if kind in _REFUSED:
+        what, hint = _REFUSED[kind]
+        raise InputError(f"{name} is {what}, which cannot be read", hint)
+
+
+def _get_suffix(name: str) -> str:
+    """Return the suffix of a file's name, in lower case and with its dot; "" for none."""
+    suffix = re.search(r"[^/\\](\.[A-Za-z0-9]{1,8})$", name)
+    return suffix[1].lower() if suffix else ""
+
+
+@contextmanager
+def explain_damage(name: str) -> Generator[None]:
+    """Raise InputError when the block cannot read a ZIP archive."""
+    try:
+        yield
+    except RecursionError:  # a RuntimeError, too
+        raise
+    except NotImplementedError as e:  # as Windows packs large archives
+        raise InputError(f"{name} is packed in a way that cannot be read", "unpack it, and give what is in it") from e
+    except RuntimeError as e:
+        raise InputError(f"{name} is encrypted", "unpack it with its password, and give what is in it") from e
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError) as e:
+        raise InputError(f"{name} is damaged, or was not downloaded whole", "copy or download it again") from e
+
+
+def _detect_in_archive(name: str, data: bytes) -> str:
+    with explain_damage(name), zipfile.ZipFile(BytesIO(data)) as archive:
+        names = set(archive.namelist())
+        if "mimetype" in names and archive.getinfo("mimetype").file_size < 100:
+            mime_type = archive.read("mimetype").decode("ascii", "replace").strip()
+            if mime_type in _MIME_TYPES:
+                return _MIME_TYPES[mime_type]
+    return next((suffix for part, suffix in _PARTS if part in names), ".zip")
+
+
+def _detect_in_container(name: str, data: bytes) -> str:
+    for stream, suffix in _STREAMS:
+        if stream.encode("utf-16-le") in data:
+            if not suffix:
+                raise InputError(f"{name} is encrypted with a password", "save a copy without a password")
+            return suffix
+    suffix = _get_suffix(name)
+    return suffix if suffix in (".doc", ".xls", ".ppt", ".msg") else ".doc"

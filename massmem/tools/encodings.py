@@ -43,8 +43,7 @@ def decode_text(name: str, data: bytes) -> tuple[str, str]:
 
     Bytes that are no UTF-8 in a text that is become U+FFFD.
 
-    Raises:
-        InputError: it is no text, or in an encoding that it does not name.
+    Raises InputError: it is no text, or in an encoding that it does not name.
     """
     text, note = _decode(name, data)
     if _has_binary(text):
@@ -107,17 +106,11 @@ def _guess_utf_16(data: bytes) -> str | None:
     for encoding, zeros in (("utf-16-le", data[1::2]), ("utf-16-be", data[::2])):
         if zeros.count(0) == data.count(0) and len(data) % 2 == 0:
             text = _try(data, encoding)
-            if text and not _has_binary(text) and len({*map(_script, text)}) < _MAX_SCRIPTS:
+            # In which blocks of 512 characters they are: a text has few of them, random bytes many.
+            blocks = {-1 if 0x3000 <= ord(char) < 0xD800 else ord(char) >> 9 for char in text}
+            if text and not _has_binary(text) and len(blocks) < 8:
                 return encoding
     return None
-
-
-_MAX_SCRIPTS = 8
-
-
-def _script(char: str) -> int:
-    """Return in which block of 512 characters it is: a text has few of them, random bytes many."""
-    return ord(char) >> 9 if not 0x3000 <= ord(char) < 0xD800 else -1
 
 
 def _has_binary(text: str) -> bool:

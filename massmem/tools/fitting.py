@@ -36,7 +36,6 @@ class Comparison:
     """Compares values with a checked schema and with its parts, until a time is over."""
 
     def __init__(self, root: Json, seconds: float) -> None:
-        """seconds: from now on."""
         from referencing import Registry
 
         named = str(root.get("$schema")).rstrip("#")
@@ -83,12 +82,11 @@ def _adapt_validator(name: str) -> Any:
         "pattern": _check_pattern,
         "patternProperties": _check_named,
         "additionalProperties": _check_additional,
+        "uniqueItems": _check_unique,
+        "multipleOf": _check_multiple,
     }
-    own |= {"uniqueItems": _check_unique, "multipleOf": _check_multiple}
-    keywords: dict[str, Callable[..., Any]] = dict(kind.VALIDATORS)
-    watched = {
-        name: _watch(check) for name, check in {**keywords, **{n: own[n] for n in own.keys() & keywords}}.items()
-    }
+    known: dict[str, Callable[..., Any]] = kind.VALIDATORS
+    watched = {name: _watch(own.get(name, check)) for name, check in known.items()}
     return cast("Any", validators).extend(kind, watched)
 
 
@@ -327,8 +325,7 @@ class _Finder:
 
     def _list_values(self, parts: Sequence[Json]) -> list[Any] | None:
         """Return all values that there can be at most, None when there may be many."""
-        choices = [[value] for value in self._get(parts, "const")] + self._get(parts, "enum")
-        if choices:
+        if choices := [[value] for value in self._get(parts, "const")] + self._get(parts, "enum"):
             return min(choices, key=len)
         values: list[Any] = []
         for kind in self._list_kinds(parts):
@@ -444,7 +441,7 @@ class _Finder:
     def _count_values(self, schemas: Sequence[Any]) -> int | None:
         """Return how many values fit at most, None when there may be many."""
         parts = self._join(schemas)
-        values = [] if parts is None else self._list_values(parts)
+        values = None if parts is None else self._list_values(parts)
         if parts is None or values is None:
             return None
         return len({write_plainly(value) for value in values if self._fits(value, parts)})
@@ -458,8 +455,7 @@ class _Finder:
             for name, more in by_name.items()
             if name in required
         ]
-        joined = self._join([*parts, *brought])
-        if joined is None:
+        if (joined := self._join([*parts, *brought])) is None:
             return f"no value is allowed for {_name(where)} with the properties that it has to have"
         parts = joined
         required = {name for names in self._get(parts, "required") for name in names}
@@ -469,12 +465,9 @@ class _Finder:
                 return f"{_name(place)} is required, and propertyNames forbids its name"
             if reason := self.find(self._list_property(parts, name), place, above):
                 return reason
-        least, most = (
-            max(self._get(parts, "minProperties"), default=0),
-            min(self._get(parts, "maxProperties"), default=math.inf),
-        )
-        if len(required) > most:
+        if len(required) > (most := min(self._get(parts, "maxProperties"), default=math.inf)):
             return f"{_name(where)} has {len(required)} required properties, and a maxProperties of {most}"
+        least = max(self._get(parts, "minProperties"), default=0)
         for part in parts if least > len(required) else ():
             count = self._count_names(part, parts, where, above)
             if count is not None and count < least:
@@ -498,8 +491,8 @@ class _Finder:
 
     def _list_property(self, parts: Sequence[Json], name: str) -> list[Any]:
         """Return the schemas that a property of this name has to fit."""
-        schemas: list[Any] = []
         self._spend(len(parts))
+        schemas: list[Any] = []
         for part in parts:
             own = part.get("properties", {})
             schemas += [own[name]] if name in own else []

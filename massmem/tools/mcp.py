@@ -76,8 +76,7 @@ class McpServer:
     async def start(self) -> tuple[ToolSpec, ...]:
         """Connect, and return the tools under their own names.
 
-        Raises:
-            ToolServerError: the server cannot be used; the message says why, in one line.
+        Raises ToolServerError: the server cannot be used; the message says why, in one line.
         """
         link = self._link = _Link(self.config)
         tools = await link.open(self.config.start_timeout)
@@ -120,8 +119,7 @@ class McpServer:
     async def _require_link(self) -> "_Link":
         """Return the connection. Make a broken one anew, but not over and over.
 
-        Raises:
-            ToolServerError: the server ended twice within a short time, or does not start.
+        Raises ToolServerError: the server ended twice within a short time, or does not start.
         """
         async with self._starting:
             if self._link is not None and not self._link.broken:
@@ -142,7 +140,6 @@ class _Link:
         self.broken = False
         self.client: Client
         self.notes: list[str] = []
-        """What of the server's tools cannot be used."""
         self._config = config
         self._tools: tuple[ToolSpec, ...] = ()
         self._opened, self._closing = asyncio.Event(), asyncio.Event()

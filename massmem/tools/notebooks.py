@@ -25,8 +25,7 @@ def read_notebook(name: str, data: bytes) -> tuple[str, tuple[Attachment, ...]]:
 
     A file that is no notebook is returned as the text that it is.
 
-    Raises:
-        InputError: it is no text.
+    Raises InputError: it is no text.
     """
     text, _ = decode_text(name, data)
     try:

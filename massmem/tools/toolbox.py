@@ -88,8 +88,6 @@ class AllowedTools:
 
 @dataclass(slots=True)
 class Toolbox:
-    """The tools of one agent."""
-
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     """By the names that the model is told."""
     changed: set[str] = field(default_factory=set[str])
@@ -146,8 +144,7 @@ class Toolboxes:
     def check(self) -> None:
         """Check that the tools can be used, without starting anything.
 
-        Raises:
-            InputError: the package for tools or the program of a server is missing.
+        Raises InputError: the package for tools or the program of a server is missing.
         """
         if self._agents and importlib.util.find_spec("mcp") is None:
             raise InputError("tools need the package mcp, which is not installed", _INSTALL)
@@ -197,7 +194,6 @@ class Toolboxes:
         return notices
 
     async def close(self) -> None:
-        """End every server."""
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
@@ -247,8 +243,7 @@ def build_tool_name(server: str, tool: str, taken: Mapping[str, Any]) -> str:
 def load_server_class() -> "type[McpServer]":
     """Import the SDK, with what it would load on its first result. Takes a second the first time.
 
-    Raises:
-        InputError: the package is there, but broken or of another version.
+    Raises InputError: the package is there, but broken or of another version.
     """
     try:
         from massmem.tools.mcp import McpServer

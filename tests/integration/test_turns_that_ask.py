@@ -19,6 +19,7 @@ from massmem.core.events import (
     ParamRequested,
     RoundStarted,
     TurnCompleted,
+    TurnResumed,
     TurnWaiting,
     UserReplied,
     WinnerDecided,
@@ -49,8 +50,11 @@ async def play(
     **settings: Any,
 ) -> list[Event]:
     agents = await agents_of(scripts, tools=tools, asking=asking or AskContext(PARAMS))
-    turn = Turn("session_x", 1, "where is it?", 7, past, replies, PARAMS)
-    return await collect_turn(turn, agents, CoordinationConfig(**settings))
+    resumed: list[Event] = []
+    if past:  # as the session resumes it
+        resumed.append(TurnResumed(session_id="session_x", turn=1, question="where is it?", agents=tuple(agents)))
+    turn = Turn("session_x", 1, "where is it?", 7, [*past, *resumed], replies, PARAMS)
+    return resumed + await collect_turn(turn, agents, CoordinationConfig(**settings))
 
 
 def build_reply_events(param: str = "order_id") -> list[Event]:

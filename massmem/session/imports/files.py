@@ -26,7 +26,7 @@ from massmem.session.imports.conversations import (
     read_time,
 )
 from massmem.session.imports.programs import LISTINGS, PROGRAMS, read_turn
-from massmem.tools.kinds import explain_damage
+from massmem.tools.documents import explain_damage
 
 _MAX_BYTES = 2 << 30
 _MAX_FILES = 100_000

@@ -1,10 +1,15 @@
-"""The bytes of each session, which quotas count. A database that 0013 has made just now has the column."""
+"""The browsers that the page has let in, and the bytes of each session, which quotas count.
+
+A database that 0013 makes today has both already.
+"""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0015"
-down_revision = "0014"
+from massmem.store.schema import metadata
+
+revision = "0014"
+down_revision = "0013"
 
 _COUNT = """
 UPDATE chat_sessions SET size =
@@ -14,6 +19,7 @@ UPDATE chat_sessions SET size =
 
 
 def upgrade() -> None:
+    metadata.create_all(op.get_bind(), checkfirst=True)
     if "size" not in {column["name"] for column in sa.inspect(op.get_bind()).get_columns("chat_sessions")}:
         op.add_column("chat_sessions", sa.Column("size", sa.BigInteger, nullable=False, server_default="0"))
         op.execute(_COUNT)
