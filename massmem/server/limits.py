@@ -63,7 +63,7 @@ class HostCounts:
 
     def __init__(self) -> None:
         folder = os.environ.get(SHARED_FOLDER)
-        place = Path(folder) / "limits.db" if folder else ":memory:"
+        place = Path(folder) / "limits.sqlite" if folder else ":memory:"
         self._database = sqlite3.connect(place, timeout=_LOCK_SECONDS, isolation_level=None)
         self._database.executescript(_TABLES)
         for (pid,) in self._database.execute("SELECT DISTINCT pid FROM holds").fetchall():

@@ -56,7 +56,7 @@ async def readyz(request: Request, response: Response) -> Readiness:
     return Readiness(status="ready" if ready else "not ready", checks=checks)
 
 
-@router.get("/metrics", response_class=Response, responses={401: PROBLEMS[401], 403: _NO_SCOPE})
+@router.get("/metrics", response_class=Response, responses={401: PROBLEMS[401], 403: _NO_SCOPE, 429: PROBLEMS[429]})
 async def metrics(service: Scraper) -> Response:
     """Metrics for Prometheus; for tokens with the scope metrics or admin."""
     service.metrics.set_recordings(await service.team.store.count_recordings())
