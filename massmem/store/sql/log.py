@@ -315,11 +315,14 @@ def _set_response_times(
     connection: sa.Connection, session_id: str, numbered: Sequence[NumberedEvent], messages: Iterable[Row]
 ) -> None:
     """Note with each final answer how many seconds the user waited, since the turn was begun or last resumed."""
+    begins: dict[int, list[NumberedEvent]] = {}
+    for item in numbered:
+        if isinstance(item.event, TurnStarted | TurnResumed):
+            begins.setdefault(item.turn, []).append(item)
     for row in (row for row in messages if row["final"]):
-        earlier = [item.event for item in numbered if item.turn == row["turn"] and item.seq < row["seq"]]
-        begins = [event for event in earlier if isinstance(event, TurnStarted | TurnResumed)]
-        times: list[datetime | None] = [event.at for event in begins]
-        if not any(isinstance(event, TurnStarted) for event in begins):
+        earlier = [item.event for item in begins.get(row["turn"], ()) if item.seq < row["seq"]]
+        times: list[datetime | None] = [event.at for event in earlier]
+        if not any(isinstance(event, TurnStarted) for event in earlier):
             key = {"of_session": session_id, "of_turn": row["turn"]}
             times.append(connection.execute(_TURN_BEGAN, key).scalar())
         if began := max(filter(None, times), default=None):
