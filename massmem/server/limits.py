@@ -40,8 +40,6 @@ from massmem.session.owners import hash_user
 
 _REDIS_TIMEOUT = 2.0
 """Seconds that Redis may take to count a request; every request waits for it."""
-
-
 _MINUTE = 60
 _LOCK_SECONDS = 2.0
 """How long a process waits for another one to count."""

@@ -323,8 +323,7 @@ def _set_response_times(
         earlier = [item.event for item in begins.get(row["turn"], ()) if item.seq < row["seq"]]
         times: list[datetime | None] = [event.at for event in earlier]
         if not any(isinstance(event, TurnStarted) for event in earlier):
-            key = {"of_session": session_id, "of_turn": row["turn"]}
-            times.append(connection.execute(_TURN_BEGAN, key).scalar())
+            times.append(connection.execute(_TURN_BEGAN, {"of_session": session_id, "of_turn": row["turn"]}).scalar())
         if began := max(filter(None, times), default=None):
             row["metadata"]["response_time"] = round((row["created_at"] - began).total_seconds(), 3)
 
