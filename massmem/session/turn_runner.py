@@ -220,7 +220,7 @@ class TurnRunner:
 
     async def _run_again(self, turn: Turn) -> AsyncGenerator[Event, None]:
         """Resume the turn. That is stored before anything else is done: a turn may kill its process at once."""
-        resumed = self._make_resumed(turn)
+        resumed = self._build_resumed(turn)
         async for event in self._store_and_yield(turn.number, [resumed]):
             yield event
         async with aclosing(self._run(replace(turn, events=[*turn.events, resumed]))) as events:
@@ -291,7 +291,7 @@ class TurnRunner:
         await self._write_stage("received", turn, {})
         return turn, agents
 
-    def _make_resumed(self, turn: Turn) -> TurnResumed:
+    def _build_resumed(self, turn: Turn) -> TurnResumed:
         return TurnResumed(
             session_id=turn.session_id,
             turn=turn.number,
@@ -401,7 +401,7 @@ async def create_agents(
 
 async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -> Confirmations | None:
     """Return what decides which tool calls the user has to allow, with the session's newest results."""
-    by_origin, changed = team.config.coordination.confirm is not None, team.tools.find_changed()
+    by_origin, changed = team.config.coordination.confirm is not None, team.tools.find_changed_tools()
     if not (by_origin or changed):
         return None
     # What a user of the service allows holds for their turn: the tools are the operator's.

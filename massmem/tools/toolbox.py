@@ -62,7 +62,7 @@ class AllowedTools:
         self._path = None if home is None else home / "tools.json"
         self._marks: dict[str, str] = {}
 
-    def find_changed(self, tools: Collection[Tool]) -> list[Tool]:
+    def find_changed_tools(self, tools: Collection[Tool]) -> list[Tool]:
         """Return those that were described differently before; those that nobody has seen are allowed."""
         known = self._read()
         self._write({tool.key: tool.mark for tool in tools if tool.key not in known})
@@ -177,7 +177,7 @@ class Toolboxes:
         """Return the tools that the agent can use now."""
         return self._boxes.get(agent_id) or Toolbox()
 
-    def find_changed(self) -> dict[str, Tool]:
+    def find_changed_tools(self) -> dict[str, Tool]:
         """Return the tools that the user has to allow anew, by the names that the models are told."""
         return {name: box.tools[name] for box in self._boxes.values() for name in box.changed}
 
@@ -217,7 +217,7 @@ class Toolboxes:
                 self._boxes.setdefault(agent.id, Toolbox()).add(server, tools)
         for box in self._boxes.values():
             box.put_first()
-            changed = await asyncio.to_thread(self._allowed.find_changed, box.tools.values())
+            changed = await asyncio.to_thread(self._allowed.find_changed_tools, box.tools.values())
             box.changed = {tool.spec.name for tool in changed}
             self._notices += [
                 f"the tool {tool.name} of {tool.server.config.name} is not described as it was when you allowed it; "
