@@ -66,12 +66,11 @@ def go_on(client: Client, session_id: str, key: str, streamed: Streamed) -> str:
     """Read on until the turn has ended, as the page does after a lost connection. Return the answer."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        headers = {"Last-Event-ID": str(max(streamed, default=0))}
-        followed = client.get(f"/api/v1/chat/stream/{session_id}", headers=headers, stream=True)
-        if followed.status_code == 404:
+        if streamed:
+            headers = {"Last-Event-ID": str(max(streamed))}
+            read_stream(client.get(f"/api/v1/chat/stream/{session_id}", headers=headers, stream=True), streamed)
+        else:  # nothing says that the question was stored: it is sent again, under its key
             ask(client, session_id, key, streamed)
-        else:
-            read_stream(followed, streamed)
         if answer := next((e["answer"] for e in streamed.values() if e["type"] == "turn_completed"), ""):
             return answer
         time.sleep(0.1)

@@ -183,7 +183,7 @@ def fill(client: Client) -> Ids:
     assert client.post("/api/v1/chat", {"message": CONTENT, "session_id": HERS}, "a-key").status_code == 200
     assert client.chat("And which one is large?", HERS).status_code == 200
     responded = client.post("/v1/responses", {"model": "massmem", "input": MESSAGE}).json()["id"]
-    wait_until(lambda: len(client.get(f"{MEMORIES}?session_id={HERS}").json()["memories"]) >= 4)
+    wait_until(lambda: len(client.get(MEMORIES).json()["memories"]) >= 6)  # three questions, three answers
     memory = client.get(f"{MEMORIES}?session_id={HERS}").json()["memories"][0]["id"]
     (file,) = set(re.findall(r"\b[0-9a-f]{64}\b", client.get(f"{SESSIONS}/{HERS}").text))
     return Ids(HERS, memory, file, responded)
