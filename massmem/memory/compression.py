@@ -15,8 +15,7 @@ from massmem.core.messages import ChatMessage
 from massmem.core.prompts import parse_tool_results
 from massmem.core.text import cut_excerpt
 from massmem.memory.origins import label_tool
-from massmem.memory.text_analysis import FRAME_WORDS
-from massmem.memory.words import STOP_WORDS, split_words, stem
+from massmem.memory.words import FRAME_WORDS, STOP_WORDS, split_words, stem
 
 Count = Callable[[str], int]
 """Tokens of a text."""

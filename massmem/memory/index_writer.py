@@ -16,7 +16,6 @@ from massmem.core.text import find_look
 from massmem.memory.access import is_owned, may_see, only_author_sees, reader_keys, visible_to
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
-from massmem.memory.languages import guess_language
 from massmem.memory.origins import AGENT, TOOL, ToolText, ToolWords, choose_origin, find_tool_name, name_tool_origin
 from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Memory, MemoryChange, Scope, Selection
 from massmem.memory.plain_statements import read_claims
@@ -37,8 +36,13 @@ from massmem.memory.points import (
     to_fact,
     to_memory,
 )
-from massmem.memory.text_analysis import build_document_vector, build_query_vector, split_passages
-from massmem.memory.words import extract_forms
+from massmem.memory.words import (
+    build_document_vector,
+    build_query_vector,
+    extract_forms,
+    guess_language,
+    split_passages,
+)
 
 _FROM_TOOLS = (OneOf("kind", ("episode",)), OneOf("origin", (TOOL,)))
 _MOST_COMPARED = 20

@@ -10,7 +10,7 @@ from functools import lru_cache
 from massmem.core.attachments import split_texts
 from massmem.memory.claims import HARD, WITH_VERSION, find_usual_name, make_claim
 from massmem.memory.persistent import USER, Claim
-from massmem.memory.text_analysis import split_sentences
+from massmem.memory.words import split_sentences
 
 _LONGEST_MESSAGE = 1_000
 """Characters: a longer message is pasted material as often as a statement of its own."""

@@ -29,7 +29,7 @@ from massmem.memory.index import ALL_POINTS, PINNED, Index, Payloads, matching, 
 from massmem.memory.origins import AGENT, OUTSIDE, TOOL
 from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory, MemoryChange, Selection
 from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, quote_text
-from massmem.memory.text_analysis import build_query_vector, extract_query_forms, has_time, is_question
+from massmem.memory.words import build_query_vector, extract_query_forms, has_time, is_question
 
 POSITION_BITS = 22
 MOST_PASSAGES = 1 << POSITION_BITS

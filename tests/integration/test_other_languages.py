@@ -18,8 +18,8 @@ from massmem.memory.embedders import Embedder, open_embedder
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import RecallOptions
-from massmem.memory.text_analysis import extract_terms
 from massmem.memory.tokens import count_tokens
+from massmem.memory.words import extract_terms
 from tests.support.languages import LANGUAGES, LanguageSet, mix, read_language
 from tests.support.memories import asks, make_episode
 

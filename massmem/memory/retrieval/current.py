@@ -16,7 +16,7 @@ from massmem.memory.points import CountTokens
 from massmem.memory.quoting import quote_text, to_one_line, write_date
 from massmem.memory.retrieval.query import Question
 from massmem.memory.retrieval.rank import Candidates, Floats, Ints
-from massmem.memory.text_analysis import extract_terms
+from massmem.memory.words import extract_terms
 
 _SHORTEST_REST = 12
 """Characters that a passage must still have to be shown without its outdated sentences."""

@@ -14,7 +14,6 @@ from math import sqrt
 
 import numpy as np
 
-from massmem.memory.languages import guess_language
 from massmem.memory.retrieval.query import Question, find_names
 from massmem.memory.retrieval.rank import (
     DEFAULT_WEIGHTS,
@@ -26,9 +25,10 @@ from massmem.memory.retrieval.rank import (
     sort_by_score,
     sort_by_words,
 )
-from massmem.memory.text_analysis import (
+from massmem.memory.words import (
     build_document_vector,
     extract_terms,
+    guess_language,
     length_norm,
     split_sentences,
     term_id,

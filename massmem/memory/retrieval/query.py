@@ -11,10 +11,20 @@ from pathlib import Path
 from massmem.memory.access import visible_to
 from massmem.memory.claims import find_asked_topics
 from massmem.memory.index import Index
-from massmem.memory.languages import guess_language
 from massmem.memory.persistent import RecallOptions, Scope
-from massmem.memory.text_analysis import FRAME_WORDS, build_query_vector, extract_query_forms, extract_terms
-from massmem.memory.words import STOP_WORDS, count_unspaced, fold, respell, split_words, stem
+from massmem.memory.words import (
+    FRAME_WORDS,
+    STOP_WORDS,
+    build_query_vector,
+    count_unspaced,
+    extract_query_forms,
+    extract_terms,
+    fold,
+    guess_language,
+    respell,
+    split_words,
+    stem,
+)
 
 TOLD_WITHIN = 7
 """Days after an event in which people usually tell of it."""

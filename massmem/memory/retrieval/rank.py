@@ -25,7 +25,7 @@ from massmem.memory.persistent import USER, Memory, Scope
 from massmem.memory.points import ASKS, HAS_TIME, CountTokens
 from massmem.memory.quoting import find_author, format_label
 from massmem.memory.retrieval.query import Question, find_names
-from massmem.memory.text_analysis import BM25_B, BM25_K1, TYPICAL_TERMS, extract_terms, term_id
+from massmem.memory.words import BM25_B, BM25_K1, TYPICAL_TERMS, extract_terms, term_id
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from massmem.memory.persistent import USER, Memory, RecallOptions
-from massmem.memory.text_analysis import extract_query_terms
-from massmem.memory.words import split_words
+from massmem.memory.words import extract_query_terms, split_words
 
 SAME_SHARE = 0.8
 """Share of its words that a fact, or a question, has in common with one that says the same."""

@@ -33,7 +33,7 @@ from massmem.memory.retrieval.rank import (
 )
 from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, find_revised, is_echo, normalise
 from massmem.memory.retrieval.silence import Embed, Silence, find_tail, find_word_shares
-from massmem.memory.text_analysis import build_query_vector, extract_terms
+from massmem.memory.words import build_query_vector, extract_terms
 
 Vector = Sequence[float]
 

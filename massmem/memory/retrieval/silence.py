@@ -26,7 +26,7 @@ from massmem.memory.retrieval.query import (
     share_words,
 )
 from massmem.memory.retrieval.rank import DEFAULT_WEIGHTS, SHORTLIST, Candidates, Flags, Floats
-from massmem.memory.text_analysis import extract_terms
+from massmem.memory.words import extract_terms
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float] | None]]
 """Returns the vectors of questions; None: words alone decide."""

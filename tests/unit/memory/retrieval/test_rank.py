@@ -17,7 +17,7 @@ from massmem.memory.retrieval.rank import (
     shortlist,
     sort_by_score,
 )
-from massmem.memory.text_analysis import build_query_vector, term_id
+from massmem.memory.words import build_query_vector, term_id
 from tests.support.memories import candidates
 
 NOTHING = analyse("kites")
