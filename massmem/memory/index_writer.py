@@ -14,11 +14,11 @@ from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
 from massmem.core.text import find_look
 from massmem.memory.access import is_owned, may_see, only_author_sees, reader_keys, visible_to
+from massmem.memory.claims import read_claims
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
 from massmem.memory.origins import AGENT, TOOL, ToolText, ToolWords, choose_origin, find_tool_name, name_tool_origin
 from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Memory, MemoryChange, Scope, Selection
-from massmem.memory.plain_statements import read_claims
 from massmem.memory.points import (
     MOST_PASSAGES,
     CountTokens,

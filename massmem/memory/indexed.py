@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.core.errors import EmbeddingError, InputError
+from massmem.memory.claims import Chain, build_chains
 from massmem.memory.extraction.prompts import KnownFacts
 from massmem.memory.index import ALL_POINTS, Index, matching
 from massmem.memory.index_writer import IndexWriter, Vectors
-from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import (
     CompletedTurn,
     Episode,

@@ -20,7 +20,7 @@ from massmem.core.errors import (
 from massmem.core.events import MemoryAction, MemoryChanged, NoteAdded, now
 from massmem.core.messages import clean_text
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner, SessionRecord
-from massmem.memory.ledger import Chain
+from massmem.memory.claims import Chain
 from massmem.memory.opening import erase_in_other_indexes, index_root
 from massmem.memory.persistent import (
     USER,

@@ -9,8 +9,8 @@ from tests.support.patterns import Expression, find_expressions, make_texts
 
 EXPRESSIONS = find_expressions()
 SHORT_TEXTS = {
-    "massmem.memory.plain_statements._RULES": 160,  # a longer sentence is no statement
-    "massmem.memory.plain_statements._FORMS": 160,
+    "massmem.memory.claims._RULES": 160,  # a longer sentence is no statement
+    "massmem.memory.claims._FORMS": 160,
     "massmem.memory.tokens._PIECES": 0,  # for an engine without backtracking
 }
 """Characters of the longest text that an expression is applied to, where that is few."""

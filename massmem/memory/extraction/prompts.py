@@ -9,10 +9,9 @@ from typing import Any
 from massmem.core.errors import MassmemError
 from massmem.core.messages import Role, clean_text
 from massmem.memory.access import may_see, visible_to
-from massmem.memory.claims import USUAL_ATTRIBUTES, make_claim, says_value, shares_word
+from massmem.memory.claims import USUAL_ATTRIBUTES, Chain, build_chains, make_claim, says_value, shares_word
 from massmem.memory.extraction.facts import Statement, find_telling_words
 from massmem.memory.index import Index, OneOf, valid_ids
-from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import USER, Claim, Fact, Scope, Selection
 from massmem.memory.points import to_memory
 from massmem.memory.quoting import quote_text

@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from massmem.memory.claims import find_topic, is_distinctive, says_value
-from massmem.memory.ledger import Chain, Entry
+from massmem.memory.claims import Chain, Entry, find_topic, is_distinctive, read_statement, says_value, split_statements
 from massmem.memory.persistent import Memory
-from massmem.memory.plain_statements import read_statement, split_statements
 from massmem.memory.points import CountTokens
 from massmem.memory.quoting import quote_text, to_one_line, write_date
 from massmem.memory.retrieval.query import Question

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from massmem.memory.access import may_see, visible_to
-from massmem.memory.claims import find_topic, find_usual_name
+from massmem.memory.claims import Chain, build_chains, find_topic, find_usual_name
 from massmem.memory.embedders import Embedder
 from massmem.memory.index import ALL_POINTS, EVERYTHING, All, Index, OneOf, between_days, valid_ids
-from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import USER, Claim, Memory, RecallOptions, RecallResult, Scope
 from massmem.memory.points import FIRST_FACT, CountTokens, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
