@@ -14,8 +14,7 @@ from massmem.core.records import Everybody, MessageRecord, Owner, RecordingCount
 from massmem.core.text import make_printable, one_line
 from massmem.memory.claims import Chain
 from massmem.memory.origins import AGENT
-from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult
-from massmem.memory.short_ids import shorten_id
+from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult, shorten_id
 from massmem.render.text import format_columns, pluralize
 from massmem.session.erasure import Findings, Near, Receipt
 

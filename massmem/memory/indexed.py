@@ -34,8 +34,7 @@ from massmem.memory.points import (
     message_number,
     to_memory,
 )
-from massmem.memory.retrieval.pinned import read_pinned
-from massmem.memory.retrieval.retriever import Retriever, Vector
+from massmem.memory.retrieval.retriever import Retriever, Vector, read_pinned
 
 if TYPE_CHECKING:
     from massmem.memory.embedders import Embedder

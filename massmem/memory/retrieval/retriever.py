@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from massmem.memory.access import may_see, visible_to
 from massmem.memory.claims import Chain, build_chains, find_topic, find_usual_name
 from massmem.memory.embedders import Embedder
-from massmem.memory.index import ALL_POINTS, EVERYTHING, All, Index, OneOf, between_days, valid_ids
-from massmem.memory.persistent import USER, Claim, Memory, RecallOptions, RecallResult, Scope
+from massmem.memory.index import ALL_POINTS, EVERYTHING, PINNED, All, Index, OneOf, between_days, valid_ids
+from massmem.memory.persistent import PINNED_TOKENS, USER, Claim, Memory, RecallOptions, RecallResult, Scope
 from massmem.memory.points import FIRST_FACT, CountTokens, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
@@ -57,6 +58,8 @@ _MOST_CLAIMS = 400
 """Claims that a recall reads at once, see _Pool."""
 _MOST_SILENCED = 20
 """Memories that are named as left out."""
+_MOST_PINS = 200
+"""Pinned memories that are read, the newest."""
 _MOST_ROUNDS = 4
 """Times that the room is filled again after a fact in it turned out to say nothing new."""
 
@@ -389,3 +392,40 @@ def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, scope: S
         quotes.append(Quote(shown[i], follows=i in packed.whole and key == previous + 1))
         previous = key if i in packed.whole else -1
     return render(quotes, scope.agent_id, scope.names, plain=plain)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPart:
+    text: str = ""
+    memories: tuple[Memory, ...] = ()
+    """In the order in which they were pinned."""
+    tokens: int = 0
+    left_out: int = 0
+    """Memories for which there was no room."""
+
+
+def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: CountTokens) -> PinnedPart:
+    """Return what the scope may see of what is pinned; without room for all, what was pinned first.
+
+    What the prompt shows word for word is not repeated, unless the user has corrected it.
+
+    Raises:
+        MemoryUnavailable
+    """
+    ids = index.list_ids(visible_to(scope, OneOf("pin", (PINNED,))), _MOST_PINS, newest_first=True)
+    pins: list[tuple[datetime, int, Memory]] = []
+    for point_id, payload in index.read_payloads(ids).items():
+        memory = to_memory(point_id, payload)
+        is_in_prompt = memory.edited_at is None and options.exclude.issuperset(memory.message_ids)
+        if may_see(scope, memory, won=payload["won"] is True) and not is_in_prompt:
+            pins.append((datetime.fromisoformat(payload["pin_at"]), point_id, memory))
+    shown: list[Memory] = []
+    room = min(PINNED_TOKENS, options.max_tokens // 2)
+    for *_, memory in sorted(pins, key=lambda pin: pin[:2]):
+        cost = count(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
+        if cost <= room:
+            shown.append(memory)
+            room -= cost
+    in_order = sorted(shown, key=lambda memory: (memory.created_at, memory.id))
+    text = render(map(Quote, in_order), scope.agent_id, scope.names, plain=options.plain)
+    return PinnedPart(text, tuple(shown), count(text) if text else 0, len(pins) - len(shown))
