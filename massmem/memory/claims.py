@@ -117,15 +117,10 @@ def make_claim(subject: str, attribute: str, value: str, by: str) -> Claim | Non
     subject, attribute, value = parts
     if not (attribute and value) or max(len(subject), len(attribute)) > LONGEST_NAME or len(value) > LONGEST_VALUE:
         return None
-    usual = name_attribute(attribute)
+    usual = find_usual_name(attribute) or attribute.lower()
     if usual in ("version", "database", "database version") and (product := WITH_VERSION.match(value)) is not None:
         usual = f"{product['product'].lower()} version"  # a server runs several products
     return Claim("user" if _is_user(subject) else subject, usual, value, by)
-
-
-def name_attribute(attribute: str) -> str:
-    """Return the usual name of an attribute, or the attribute itself."""
-    return find_usual_name(attribute) or attribute.lower()
 
 
 def find_usual_name(attribute: str) -> str | None:

@@ -102,7 +102,11 @@ class OriginFinder:
             source.session_id, source.agent_id, source.turn, all_sessions=not is_owned(group), group=group or None
         )
         memories = [*self._search(scope, text), *self.new]
-        return (_to_tool_text(memory) for memory, won in memories if may_see(scope, memory, won=won))
+        return (
+            ToolText(find_tool_name(memory.rests_on), memory.text)
+            for memory, won in memories
+            if may_see(scope, memory, won=won)
+        )
 
     def _search(self, scope: Scope, text: str) -> Iterable[tuple[Memory, bool]]:
         if self.has_tools is None:
@@ -120,10 +124,6 @@ def find_origins(index: Index, sources: Sequence[tuple[Episode | Fact, str]]) ->
     """Return for facts, and for passages of messages, each with its text, what OriginFinder.find returns."""
     finder = OriginFinder(index)
     return [finder.find(source, text) for source, text in sources]
-
-
-def _to_tool_text(memory: Memory) -> ToolText:
-    return ToolText(find_tool_name(memory.rests_on), memory.text)
 
 
 Vectors = Sequence[Sequence[float] | None]

@@ -156,16 +156,16 @@ class IndexedMemory:
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         with suppress(EmbeddingError):
             self._writer.copy_outside()
-        pinned = read_pinned(self._index, scope, options, self._count)
-        exclude = options.exclude.union(memory.id for memory in pinned.memories)
-        rest = replace(options, max_tokens=options.max_tokens - pinned.tokens, exclude=exclude)
+        pins = read_pinned(self._index, scope, options, self._count)
+        exclude = options.exclude.union(memory.id for memory in pins.pinned)
+        rest = replace(options, max_tokens=options.max_tokens - pins.tokens, exclude=exclude)
         result = self._retriever.recall(query, scope, rest)
         return replace(
             result,
-            text="\n".join(filter(None, (pinned.text, result.text))),
-            tokens=pinned.tokens + result.tokens,
-            pinned=pinned.memories,
-            pins_left_out=pinned.left_out,
+            text="\n".join(filter(None, (pins.text, result.text))),
+            tokens=pins.tokens + result.tokens,
+            pinned=pins.pinned,
+            pins_left_out=pins.pins_left_out,
         )
 
     def _find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":

@@ -65,14 +65,10 @@ async def set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str
     Raises:
         MemoryUnavailable: it is in use by another process, or cannot be moved.
     """
-    await asyncio.to_thread(_set_index_aside, config, home, environ)
-
-
-def _set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
     from massmem.memory.edge_shard import set_aside
 
-    embedder = _open_embedder(config.persistent_memory.embedding, environ)
-    set_aside(index_root(config, home) / _folder_name(embedder), _LOCK_TIMEOUT)
+    embedder = await asyncio.to_thread(_open_embedder, config.persistent_memory.embedding, environ)
+    await asyncio.to_thread(set_aside, index_root(config, home) / _folder_name(embedder), _LOCK_TIMEOUT)
 
 
 def _open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> "IndexedMemory":

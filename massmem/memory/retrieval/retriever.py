@@ -19,7 +19,7 @@ from massmem.memory.retrieval.current import find_holding, select_chains, settle
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room, cut_headlines
 from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, name_topic, search_forms
 from massmem.memory.retrieval.rank import (
-    DEFAULT_WEIGHTS,
+    WEIGHTS,
     Candidates,
     Flags,
     Floats,
@@ -316,7 +316,7 @@ class Retriever:
 
 def _neighbours(ids: Iterable[int]) -> set[int]:
     """Return the ids of passages beside these passages; facts have no neighbours."""
-    reach = DEFAULT_WEIGHTS.reach
+    reach = WEIGHTS.reach
     steps = [step for step in range(-reach, reach + 1) if step]
     return {point_id + step for point_id in ids if point_id < FIRST_FACT for step in steps}
 
@@ -394,17 +394,7 @@ def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, scope: S
     return render(quotes, scope.agent_id, scope.names, plain=plain)
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedPart:
-    text: str = ""
-    memories: tuple[Memory, ...] = ()
-    """In the order in which they were pinned."""
-    tokens: int = 0
-    left_out: int = 0
-    """Memories for which there was no room."""
-
-
-def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: CountTokens) -> PinnedPart:
+def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: CountTokens) -> RecallResult:
     """Return what the scope may see of what is pinned; without room for all, what was pinned first.
 
     What the prompt shows word for word is not repeated, unless the user has corrected it.
@@ -428,4 +418,5 @@ def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: Count
             room -= cost
     in_order = sorted(shown, key=lambda memory: (memory.created_at, memory.id))
     text = render(map(Quote, in_order), scope.agent_id, scope.names, plain=options.plain)
-    return PinnedPart(text, tuple(shown), count(text) if text else 0, len(pins) - len(shown))
+    tokens = count(text) if text else 0
+    return RecallResult(text, tokens=tokens, pinned=tuple(shown), pins_left_out=len(pins) - len(shown))
