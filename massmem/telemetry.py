@@ -1,4 +1,4 @@
-"""What can be observed from outside: spans of turns, and lines of JSON of what came in and went out.
+"""Observation from outside: spans of turns, and lines of JSON of what came in and went out.
 
 Spans are made from the events, by OpenTelemetry's conventions for generative AI: one per turn (`invoke_workflow`), and
 below it one per step of an agent (`chat MODEL`), with the attributes of

@@ -1,4 +1,4 @@
-"""What a question comes with and a model has to see: pictures, and documents as they look. Pure."""
+"""Files that a question comes with and a model has to see: pictures, and documents as they look. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -101,7 +101,7 @@ class Insights:
     """The configuration of the session that was added last."""
     agents: dict[AgentKey, AgentCounts] = field(default_factory=lambda: defaultdict[AgentKey, AgentCounts](AgentCounts))
     names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of agents for people; some have none."""
     tools: Counter[str] = field(default_factory=Counter[str])
     failed_tools: Counter[str] = field(default_factory=Counter[str])
     sequences: Counter[tuple[str, ...]] = field(default_factory=Counter[tuple[str, ...]])
@@ -248,7 +248,7 @@ class Figures:
     turns: int = 0
     """Of all days."""
     names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of agents for people; some have none."""
     recalls: int = 0
     """Prompts that held memories."""
     without_recall: int = 0

@@ -32,8 +32,8 @@ class ToolCall:
     arguments: str
     """JSON of an object; what cannot be read as one is as the model wrote it."""
     state: str = field(default="", repr=False)
-    """What the provider gave with the call and wants back with it (massmem.providers.dialects). It is no text: nobody
-    is shown it, and no other provider or model is sent it."""
+    """Given with the call by the provider, which wants it back (massmem.providers.dialects). It is no text: nobody is
+    shown it, and no other provider or model is sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ChatMessage:
     head: int = field(default=0, compare=False)
     """So many characters at its beginning stand in later requests too; the rest is for this step."""
     attachments: tuple[Attachment, ...] = ()
-    """What a message of role "user" shows beside its text."""
+    """Files that a message of role "user" shows beside its text."""
     tool: str = field(default="", compare=False)
     """The name of the tool whose result the text is, or of several, between commas. No provider is sent it."""
     calls: tuple[str, ...] = field(default=(), compare=False)
@@ -85,7 +85,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gave back."""
+    """The result of a tool call."""
 
     text: str
     """For the model and for the log."""
@@ -179,7 +179,7 @@ WRAPPER = "reply"
 """The one key of the object in which providers that take only objects as schemas wrap any other schema."""
 
 Activity = Literal["loading", "reading"]
-"""What a model on this machine does before its first word: it is loaded, or reads the prompt."""
+"""Of a model on this machine before its first word: it is loaded, or reads the prompt."""
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
@@ -196,7 +196,7 @@ class ReasoningChunk:
 
 @dataclass(frozen=True, slots=True)
 class ThoughtsEndChunk:
-    """What came as text so far was reasoning: the model has marked its end, and nothing its beginning."""
+    """The text so far was reasoning: the model has marked its end, and nothing its beginning."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a turn has come to, and what its agents have asked the user for: pure folds over its events."""
+"""The outcome of a turn, and the requests of its agents to the user: pure folds over its events."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -46,7 +46,7 @@ class TurnOutcome:
     turn: int = 0
     question: str = ""
     names: dict[str, str] = field(default_factory=dict[str, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of agents for people, by id; some have none."""
     answered: list[str] = field(default_factory=list[str])
     """Ids of the agents that submitted an answer, in order."""
     failures: list[AgentFailed] = field(default_factory=list[AgentFailed])
@@ -116,7 +116,7 @@ class TurnOutcome:
 
     @property
     def prompt(self) -> str | None:
-        """What the user is asked for, when the turn waits."""
+        """The question to the user, when the turn waits."""
         return self.end.prompt if isinstance(self.end, TurnWaiting) else None
 
     @property
@@ -137,7 +137,7 @@ class TurnOutcome:
 
     @property
     def agreement(self) -> str:
-        """What is known of how far the agents agree, for people; "" for an agent alone."""
+        """How far the agents agree, as far as it is known, for people; "" for an agent alone."""
         return self.end.agreement if isinstance(self.end, TurnCompleted) else ""
 
     @property
@@ -166,12 +166,12 @@ class TurnOutcome:
 
     @property
     def work_cut(self) -> WorkCut | None:
-        """What ended the winner's work with tools before it ended it itself."""
+        """The limit that ended the winner's work with tools."""
         return self.end.work_cut if isinstance(self.end, TurnCompleted) else None
 
     @property
     def usage(self) -> Usage | None:
-        """What the turn cost; None while it runs and after an interruption, which nobody added up."""
+        """Of the turn; None while it runs and after an interruption, which nobody added up."""
         return None if self.end is None or isinstance(self.end, TurnInterrupted) else self.end.usage
 
 
@@ -197,7 +197,7 @@ _Progress = (
     AnswerSubmitted | BallotCast | ToolCalled | ToolReturned | ContextCompressed | ParamRequested | UserReplied
     | WinnerDecided | AgentFailed
 )  # fmt: skip
-"""What need not be done again when the turn is resumed."""
+"""Steps that need not be done again when the turn is resumed."""
 
 
 def count_deaths(events: Iterable[Event]) -> int:

@@ -240,7 +240,7 @@ class Tally:
     answer_count: int = 0
     usage: Usage = field(default_factory=Usage)
     waiting: Waiting = field(default_factory=Waiting)
-    """What the user was asked for; an agent that asked has not acted."""
+    """Requests to the user; an agent that asked has not acted."""
 
     def apply(self, event: Event) -> None:
         """Take one event in. Events that decide nothing are ignored."""
@@ -514,7 +514,7 @@ def build_plan(tally: Tally) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What one agent answered, and what it voted for."""
+    """The answer of one agent, and its vote."""
 
     agent_id: str
     answer: str = ""

@@ -94,7 +94,7 @@ _CUES: Mapping[str, str] = {
     "age": r"\bhow old am i\b|\bmy age\b",
     "partner": r"\bmy (?:partner|spouse|husband|wife|girlfriend|boyfriend)\b",
 }
-"""What a question about the user says that asks for the attribute."""
+"""Words of a question about the user that asks for the attribute."""
 
 _FAVOURITE = re.compile(r"\bfavou?rite (\w+)", re.IGNORECASE)
 _ABOUT_ME = re.compile(r"\b(?:i|me|my|we|our|the user)\b", re.IGNORECASE)
@@ -242,7 +242,7 @@ _FORMS = {
     "home": r"^[A-Z]", "employer": r"^[A-Z]", "bank": r"^[A-Z]", "manager": r"^[A-Z]", "lead": r"^[A-Z]",
     "partner": r"^[A-Z]", "doctor": r"^[A-Z]", "dentist": r"^[A-Z]", "landlord": r"^[A-Z]", "region": r"\d|^[A-Z]",
 }  # fmt: skip
-"""What the value of an attribute looks like."""
+"""The form of an attribute's value."""
 _IN_CONTEXT = frozenset(
     {
         "deadline",
@@ -427,7 +427,7 @@ class Chain:
 
     @property
     def holding(self) -> list[Entry]:
-        """What holds: one value, or several when authors disagree."""
+        """Entries that hold: one, or several when authors disagree."""
         return [entry for entry in self.entries if entry.until is None]
 
     def to_dict(self) -> dict[str, Any]:

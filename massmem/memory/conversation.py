@@ -55,12 +55,11 @@ class HistoryMessage:
     seq: int
     """Of the message in the log; for a placeholder that of its question."""
     files: tuple[AttachedFile, ...] = ()
-    """What the message came with."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """What an agent is sent of earlier turns: a summary of the older part, then messages verbatim, oldest first."""
+    """Earlier turns as an agent is sent them: a summary of the older part, then messages verbatim, oldest first."""
 
     messages: tuple[HistoryMessage, ...] = ()
     summary: str = ""

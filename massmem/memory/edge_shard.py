@@ -105,7 +105,7 @@ class Shard:
         self._writing, self._erasing = Lock(), Lock()
         self._written: set[int] = set()
         self._deleted: list[Filter] = []
-        """What was written and deleted since the shard was copied."""
+        """Points that were written, and filters of those deleted, since the shard was copied."""
         self._process: subprocess.Popen[bytes] | None = None
         """Writes the copy anew."""
         self._edge: EdgeShard | None = None

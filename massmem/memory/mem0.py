@@ -22,7 +22,7 @@ ModelSettings = MemoryLlmConfig | EmbeddingConfig
 OWN_NAMES: Mapping[str, BackendType] = {
     "openai_structured": "openai", "azure_openai_structured": "azure_openai", "xai": "grok"
 }  # fmt: skip
-"""What mem0 calls backends of massmem that have another name there."""
+"""mem0's names of backends that massmem calls otherwise."""
 
 
 def find_backend_type(provider: str) -> BackendType | None:

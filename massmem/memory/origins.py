@@ -103,7 +103,7 @@ class ToolWords:
 
     results: Sequence[ToolText] = ()
     user_texts: Sequence[str] = field(default=(), repr=False)
-    """What the user has written."""
+    """Texts of the user."""
 
     def find_tool(self, text: str) -> str:
         """Return the tool that a text has its words from; of several the one of most sentences. "": from none."""

@@ -23,7 +23,7 @@ USER = "user"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a memory says holds: the value of one attribute of one subject. See massmem.memory.claims."""
+    """The value that one attribute of one subject has, as a memory says. See massmem.memory.claims."""
 
     subject: str
     """"user", or a name."""
@@ -59,7 +59,7 @@ class Episode:
     lost: bool = False
     """Another agent won the complete turn in which an agent said it."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
-    """What tools had given back when an agent wrote it; None: nothing."""
+    """Results that tools had given back when an agent wrote it; None: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Fact:
     group: str = ""
     """As in Episode."""
     claim: Claim | None = None
-    """What it says holds; None when it says nothing that can change."""
+    """None when it says nothing that can change."""
     origin: str = ""
     """As in Episode; USER when all its messages are the user's, which `tool_words` must bear out."""
     rests_on: str = ""
@@ -129,7 +129,6 @@ class Memory:
     the share of the question's words that it has."""
     group: str = ""
     claims: tuple[Claim, ...] = ()
-    """What it says holds."""
     note: str = ""
     """That another answer was chosen; of a search also: since when or until when it holds, on which outdated value it
     rests, and who says otherwise."""
@@ -150,7 +149,7 @@ class Memory:
 
     @property
     def short_id(self) -> str:
-        """What people call it by."""
+        """For people."""
         return shorten_id(self.id)
 
 
@@ -279,7 +278,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """What a model is shown, and what was found and left out."""
+    """Memories that a model is shown, and those that were found and left out."""
 
     text: str = ""
     """One line per memory, in time order."""

@@ -1,4 +1,4 @@
-"""What is stored for each memory: the id of its point and its payload; and which points say a statement. Pure.
+"""Memories as points of an index: their ids and payloads; and which points say a statement. Pure.
 
 An id is derived from what is stored, so that storing it again stores it once. Below 2**62: passages, 40 bits for the
 session and 22 for the position, so that passages that follow each other have ids that differ by one. From 2**62 to

@@ -152,7 +152,7 @@ Refusal = Literal[
     "stream_options", "max_tokens", "max_completion_tokens", "prompt_cache_key",
     "cache_control", "pictures", "state", "this_state", "calls_without_state",
 ]  # fmt: skip
-"""What a request held that was refused: an API, a form of actions, or an option."""
+"""Part of a request that was refused: an API, a form of actions, or an option."""
 
 REFUSALS: tuple[Refusal, ...] = get_args(Refusal)
 
@@ -345,7 +345,7 @@ _FINE = ("", "0", "200", "ok", "success", "none", "null", "false")
 
 
 class _Body:
-    """What an error body says, wherever in it that stands."""
+    """The words, codes and fields of an error body, wherever in it they stand."""
 
     def __init__(self, body: object) -> None:
         self.sentences: list[str] = []

@@ -59,7 +59,7 @@ _LEFT_OUT: Mapping[Refusal, tuple[str, ...]] = {
     "stream_options": ("stream_options",),
     "prompt_cache_key": ("prompt_cache_key",),
 }
-"""What requests to a model that refuses them go without."""
+"""Fields that requests to a model that refuses them go without."""
 
 
 class OpenAIProvider(ApiProvider[AsyncOpenAI]):

@@ -16,7 +16,7 @@ from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 
 Outcome = Literal["copied", "updated", "there", "newer", "different", "changed", "gone"]
-"""What became of a session.
+"""The outcome for one session.
 
 copied: it was not in the target.
 updated: the target had its beginning, or an older name or state of it.

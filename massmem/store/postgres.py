@@ -1,4 +1,4 @@
-"""What is peculiar to PostgreSQL: connections, locks, clock, full-text search, schema, errors."""
+"""PostgreSQL: connections, locks, clock, full-text search, schema, errors."""
 
 import asyncio
 import re

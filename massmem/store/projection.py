@@ -1,4 +1,4 @@
-"""What an event means for the derived tables. Pure: the same log always gives the same rows.
+"""Changes of the derived tables by an event. Pure: the same log always gives the same rows.
 
 Events and messages of a session share one sequence. An event takes one number, or two when it carries the model's
 reasoning: the reasoning message comes first (seq - 1), then the event and its message (seq).

@@ -1,4 +1,4 @@
-"""What is peculiar to SQLite: its file and schema, connections, full-text search, deletion from the disk, errors."""
+"""SQLite: its file and schema, connections, full-text search, deletion from the disk, errors."""
 
 import asyncio
 import json

@@ -69,13 +69,13 @@ _SHOWN_PAGES = 10
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What was read of a file."""
+    """The content of a file."""
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
-    """What has to be seen. With a text beside it, it is `optional`."""
+    """Content that has to be seen. With a text beside it, it is `optional`."""
     note: str = ""
-    """What the user should know of how it was read; "" for nothing."""
+    """A remark for the user on how it was read; "" for none."""
 
     @property
     def is_seen(self) -> bool:

@@ -384,7 +384,7 @@ class _Run:
     todo: deque[Chunk]
     most_requests: int
     earlier: list[Piece] = field(default_factory=list[Piece])
-    """What has been read."""
+    """Pieces that have been read."""
     seen: set[str] = field(default_factory=set[str])
     """Facts that are duplicates when the model states them again, in the form of normalize_fact."""
     facts: list[Fact] = field(default_factory=list[Fact])

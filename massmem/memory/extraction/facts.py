@@ -1,4 +1,4 @@
-"""What a model's reply says, and what makes a statement of it a fact: clean, short, grounded, and new. Pure.
+"""A model's reply as statements, and the rules for a fact: clean, short, grounded, and new. Pure.
 
 A reply is hostile or broken until read: it may be prose, half a JSON text, or the same sentence a hundred times.
 """

@@ -1,4 +1,4 @@
-"""What of the candidates holds now: older values make room for the one that took their place, or say until when. Pure.
+"""Candidates that hold now: older values make room for the one that took their place, or say until when. Pure.
 
 Values are cut out sentence by sentence: what else stands in a passage stays.
 """

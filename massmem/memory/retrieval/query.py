@@ -1,4 +1,4 @@
-"""What the wording of a question tells about the memories that answer it. Pure."""
+"""The wording of a question, and what it tells about the memories that answer it. Pure."""
 
 import re
 from calendar import monthrange
@@ -32,7 +32,7 @@ TOLD_WITHIN = 7
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the question's wording tells, without looking at any memory."""
+    """A question by its wording alone, without looking at any memory."""
 
     forms: tuple[tuple[str, ...], ...]
     """Terms of each of its content words, the stem first."""

@@ -65,9 +65,9 @@ class Weights:
     reach: int = 3
     """Neighbours on each side."""
     after: float = 0.8
-    """What follows a match counts so much less with each step: answers follow questions."""
+    """Weight, with each step, of the passages that follow a match: answers follow questions."""
     before: float = 0.6
-    """The same for what precedes it."""
+    """The same for those that precede it."""
     repeat: float = 0.8
     """Each further passage of a message, when the question is about a person: such answers are spread."""
 

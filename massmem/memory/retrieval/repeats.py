@@ -1,4 +1,4 @@
-"""What is no memory: what the prompt shows word for word, and what another memory says in nearly these words. Pure."""
+"""Repeats: texts that the prompt shows word for word, or that another memory says in nearly these words. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

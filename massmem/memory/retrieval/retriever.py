@@ -66,7 +66,7 @@ _MOST_ROUNDS = 4
 
 @dataclass(slots=True)
 class _Pool:
-    """What one search has read from the index."""
+    """All that one search has read from the index."""
 
     scope: Scope
     most_claims: int = _MOST_CLAIMS
