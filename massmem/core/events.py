@@ -34,8 +34,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
-from massmem.core.attachments import AttachedFile, remove_description
-from massmem.core.messages import Activity, Usage
+from massmem.core.messages import Activity, AttachedFile, Usage, remove_description
 
 SCHEMA_VERSION = 1
 

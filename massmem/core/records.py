@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from massmem.core.attachments import cut_title
 from massmem.core.errors import InputError
+from massmem.core.messages import cut_title
 from massmem.core.redact import redact
 
 SessionStatus = Literal["active", "completed", "interrupted", "failed", "waiting", "deleting"]

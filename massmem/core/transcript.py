@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from massmem.core.attachments import AttachedFile, Attachment, read_attached_files
-from massmem.core.messages import Usage
+from massmem.core.messages import AttachedFile, Attachment, Usage, read_attached_files
 from massmem.core.records import MessageRecord, TurnRecord
 from massmem.core.voting import Dissent, find_dissent
 

@@ -20,7 +20,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from massmem.core.attachments import split_texts
+from massmem.core.messages import split_texts
 from massmem.memory.persistent import USER, Claim, Memory
 from massmem.memory.quoting import to_one_line
 from massmem.memory.words import STOP_WORDS, split_sentences, split_words, stem

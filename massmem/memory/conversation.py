@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from massmem.config.models import HistoryPreset, MemoryConfig
-from massmem.core.attachments import AttachedFile, count_attached_tokens, read_attached_files
-from massmem.core.messages import ChatMessage
+from massmem.core.messages import AttachedFile, ChatMessage, count_attached_tokens, read_attached_files
 from massmem.core.records import MessageRecord
 from massmem.memory.tokens import estimate_tokens
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from threading import Lock
 from typing import Any
 
-from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
+from massmem.core.messages import split_texts
 from massmem.core.text import find_look
 from massmem.memory.access import is_owned, may_see, only_author_sees, reader_keys, visible_to
 from massmem.memory.claims import read_claims

@@ -15,7 +15,6 @@ import openai
 from openai import AsyncOpenAI, AsyncStream
 
 from massmem.config.models import Api, BackendConfig
-from massmem.core.attachments import PDF, Attachment
 from massmem.core.errors import (
     ContentRefused,
     MalformedResponse,
@@ -25,7 +24,7 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RequestRejected,
 )
-from massmem.core.messages import ChatMessage, ChatRequest, Chunk, ToolCall, ToolSpec, clean_text
+from massmem.core.messages import PDF, Attachment, ChatMessage, ChatRequest, Chunk, ToolCall, ToolSpec, clean_text
 from massmem.providers.base import data_url, end_with_user, fits_strict, portable_schema
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state

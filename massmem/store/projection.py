@@ -13,8 +13,7 @@ from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from massmem.core import events as ev
-from massmem.core.attachments import split_question
-from massmem.core.messages import Usage
+from massmem.core.messages import Usage, split_question
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 from massmem.core.redact import redact
 from massmem.core.voting import FIRST_RESTART

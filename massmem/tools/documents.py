@@ -25,18 +25,18 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple, cast
 
-from massmem.core.attachments import (
+from massmem.core.errors import InputError
+from massmem.core.messages import (
     PDF,
     Attachment,
     add_text,
     clean_name,
+    clean_text,
     detect_media_type,
     has_end,
     is_animated,
     make_attachment,
 )
-from massmem.core.errors import InputError
-from massmem.core.messages import clean_text
 from massmem.isolation import call_isolated, run_isolated
 from massmem.tools.encodings import decode_text
 

@@ -11,13 +11,13 @@ import pytest
 
 from massmem.config.models import BackendConfig
 from massmem.core import errors
-from massmem.core.attachments import make_attachment
 from massmem.core.messages import (
     ChatMessage,
     ChatRequest,
     RetryChunk,
     ToolCall,
     ToolSpec,
+    make_attachment,
 )
 from massmem.providers.http import kind_of
 from massmem.providers.learnt import LearntModels
