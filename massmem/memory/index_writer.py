@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -18,7 +19,7 @@ from massmem.memory.claims import read_claims
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
 from massmem.memory.origins import AGENT, TOOL, ToolText, ToolWords, choose_origin, find_tool_name, name_tool_origin
-from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Memory, MemoryChange, Scope, Selection
+from massmem.memory.persistent import USER, CompletedTurn, Episode, Fact, Memory, MemoryChange, Scope, Selection
 from massmem.memory.points import (
     MOST_PASSAGES,
     CountTokens,
@@ -274,7 +275,8 @@ class PassageIds:
         # Beyond the newest of its own places only when that one is full, or another session has it.
         session = SessionPassages(session_base(session_id, max([attempt, *used])))
         for point_id, payload in sorted(points.items()):
-            result = _read_result(payload) if payload.get("call") else None
+            number = result_number(call, payload["data"]) if (call := payload.get("call")) else None
+            result = None if number is None else (number, payload["turn"], payload["won"])
             session.add(point_id, payload["message_ids"], result)
         session.next_position = max(session.next_position, self._next_positions.get(session.base, 0))
         return session
@@ -282,10 +284,6 @@ class PassageIds:
     def _is_taken(self, plan: WritePlan) -> bool:
         """Return whether another session has one of the ids, or another process has written meanwhile."""
         return bool(self._index.read_payloads([*plan.passages]))
-
-
-def _read_result(payload: Mapping[str, Any]) -> tuple[int, int, bool]:
-    return result_number(payload["call"], payload["data"]), payload["turn"], payload["won"]
 
 
 def _split_message(episode: Episode) -> list[str]:
@@ -410,7 +408,9 @@ class IndexWriter:
                 len(forms),
                 passage.position,
                 self._count,
-                claims=self._read_claims(passage),
+                claims=read_claims(passage.episode.text, passage.text)
+                if self.reads_claims and passage.episode.agent_id == USER
+                else (),
             )
             for passage, forms, (origin, rests_on) in zip(passages.values(), words, origins, strict=True)
         ]
@@ -432,11 +432,6 @@ class IndexWriter:
         for fields, ids in alike.items():  # all passages of a result mostly
             self._index.set_payload(ids, json.loads(fields))
 
-    def _read_claims(self, passage: Passage) -> Sequence[Claim]:
-        if passage.episode.agent_id != USER or not self.reads_claims:
-            return ()
-        return read_claims(passage.episode.text, passage.text)
-
     def _store(
         self, ids: Sequence[int], words: Sequence[Sequence[tuple[str, ...]]], payloads: Sequence[dict[str, Any]]
     ) -> None:
@@ -446,8 +441,9 @@ class IndexWriter:
             vectors = self._embed(
                 [f"{' '.join([p['agent_id'], *filter(None, [p.get('call')])])}: {p['data']}" for p in payloads[part]]
             )
-            points = zip(ids[part], vectors, words[part], payloads[part], strict=True)
-            self._index.upsert([Point(i, vector, _weigh(forms), payload) for i, vector, forms, payload in points])
+            weights = (build_document_vector(list(chain(*forms)), len(forms)) for forms in words[part])
+            parts = zip(ids[part], vectors, weights, payloads[part], strict=True)
+            self._index.upsert([Point(*of_point) for of_point in parts])
 
     def _mark_won(self, turn: CompletedTurn) -> None:
         """Make visible to all what the winner said in its turn; mark what others said."""
@@ -466,10 +462,6 @@ class IndexWriter:
         lost = [i for page in self._index.read_pages(others) for i, p in page if not p.get("call")]
         if lost:
             self._index.set_payload(lost, {"lost": True})
-
-
-def _weigh(words: Sequence[tuple[str, ...]]) -> dict[int, float]:
-    return build_document_vector([term for forms in words for term in forms], len(words))
 
 
 def merge_facts(stored: Fact, restated: Fact) -> Fact | None:

@@ -6,7 +6,7 @@ A reply is hostile or broken until read: it may be prose, half a JSON text, or t
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
@@ -180,7 +180,8 @@ def _unwrap(text: str) -> str:
 
 def _decode_embedded(text: str, *, cut: bool = False) -> tuple[list[Any], bool] | None:
     """Return the first list of facts inside other text, or the whole items of one that breaks off."""
-    for start in _find_starts(text):
+    for match in islice(re.finditer(r"[\[{]", text), _MOST_STARTS):
+        start = match.start()
         try:
             value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
@@ -193,11 +194,6 @@ def _decode_embedded(text: str, *, cut: bool = False) -> tuple[list[Any], bool] 
             items, closed = facts
             return items, closed and not (cut and text[end:].strip())
     return None
-
-
-def _find_starts(text: str) -> Iterator[int]:
-    matches = re.finditer(r"[\[{]", text)
-    return (match.start() for match in islice(matches, _MOST_STARTS))
 
 
 def _decode_items(text: str, position: int) -> list[Any]:

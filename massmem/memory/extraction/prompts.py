@@ -392,6 +392,7 @@ class Reading:
 
 def write_prompts(reading: Reading, mem0: Any) -> tuple[str, str]:
     """Return system and user prompt as mem0 words them. mem0: its module of prompts."""
+    instructions = INSTRUCTIONS.replace("{attributes}", ", ".join(USUAL_ATTRIBUTES), 1)
     user = mem0.generate_additive_extraction_prompt(
         existing_memories=[{"id": str(number), "text": text} for number, text in enumerate(reading.known)],
         new_messages=_write_messages(reading.chunk),
@@ -399,7 +400,7 @@ def write_prompts(reading: Reading, mem0: Any) -> tuple[str, str]:
             {"role": piece.role, "content": piece.prompt_text} for piece in reading.earlier[-_MOST_EARLIER:]
         ],
         timestamp=reading.date,
-        custom_instructions=_write_instructions(reading.topics),
+        custom_instructions=instructions.replace("{topics}", _write_topics(reading.topics) or "none", 1),
     )
     return mem0.ADDITIVE_EXTRACTION_PROMPT, user
 
@@ -416,11 +417,6 @@ def write_compact_prompts(reading: Reading) -> tuple[str, str]:
         parts.append(f"Subjects and attributes in use: {_write_topics(reading.topics)}")
     messages = f"Messages:\n{_write_messages(reading.chunk).rstrip()}"
     return COMPACT_SYSTEM, "\n\n".join([*parts, messages, "The notes, as JSON:"])
-
-
-def _write_instructions(topics: Sequence[tuple[str, str]]) -> str:
-    in_use = _write_topics(topics) if topics else "none"
-    return INSTRUCTIONS.replace("{attributes}", ", ".join(USUAL_ATTRIBUTES), 1).replace("{topics}", in_use, 1)
 
 
 def _write_topics(topics: Sequence[tuple[str, str]]) -> str:
