@@ -68,7 +68,7 @@ class PromptTexts:
     def __init__(self, options: RecallOptions, session_id: str) -> None:
         self._exclude, self._session_id = options.exclude, session_id
         self._texts = [*map(Wording, options.verbatim)]
-        self._whole = "\n".join(text.normal_form for text in self._texts)  # no NORMAL text has a line break
+        self._whole = "\n".join(text.normal_form for text in self._texts)  # no normal form has a line break
 
     @cached_property
     def _rows(self) -> frozenset[tuple[str, ...]]:
