@@ -65,7 +65,7 @@ async def set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str
     Raises:
         MemoryUnavailable: it is in use by another process, or cannot be moved.
     """
-    from massmem.memory.edge_shard import set_aside
+    from massmem.memory.index_edge import set_aside
 
     embedder = await asyncio.to_thread(_open_embedder, config.persistent_memory.embedding, environ)
     await asyncio.to_thread(set_aside, index_root(config, home) / _folder_name(embedder), _LOCK_TIMEOUT)
@@ -159,7 +159,7 @@ async def remove_damaged_copies(config: MemoryConfig, home: Path) -> list[Path]:
     Raises:
         MemoryUnavailable: one cannot be deleted.
     """
-    from massmem.memory.edge_shard import remove_set_aside
+    from massmem.memory.index_edge import remove_set_aside
 
     folders = sorted(index_root(config, home).glob("*"))
     return [copy for folder in folders for copy in await asyncio.to_thread(remove_set_aside, folder)]
