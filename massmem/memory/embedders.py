@@ -59,8 +59,7 @@ class Embedder:
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector per text, in order. Blocks: call it in a thread.
 
-        Raises:
-            EmbeddingError: the provider failed, or what it returned is no usable vector for each text.
+        Raises EmbeddingError: the provider failed, or what it returned is no usable vector for each text.
         """
         if not texts:
             return []
@@ -71,8 +70,7 @@ class Embedder:
     def embed_queries(self, texts: Sequence[str]) -> list[list[float] | None]:
         """Return the vectors of questions, by one request to a provider; None for a text that has no usable one.
 
-        Raises:
-            EmbeddingError: the provider failed.
+        Raises EmbeddingError: the provider failed.
         """
         encode = self._encode_query
         vectors = self._encode_all(texts) if encode is None else [encode(text) for text in texts]

@@ -234,8 +234,7 @@ class Shard:
 
         dims: size of the vectors, 0 for words only. wait: seconds for another process that has the folder open.
 
-        Raises:
-            MemoryUnavailable: see EdgeIndex.
+        Raises MemoryUnavailable: see EdgeIndex.
         """
         self._folder = folder
         self._dims = dims
@@ -525,8 +524,7 @@ def set_aside(folder: Path, wait: float) -> Path | None:
 
     Returns its new path, None when there was no shard.
 
-    Raises:
-        MemoryUnavailable: another process has it open.
+    Raises MemoryUnavailable: another process has it open.
     """
     lock = _lock_folder(folder, wait)
     try:

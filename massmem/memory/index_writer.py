@@ -66,8 +66,7 @@ class OriginFinder:
     def find(self, source: Episode | Fact, text: str) -> tuple[str, str]:
         """Return who said a fact, or a passage with this text, and which tool's words it rests on ("": no tool's).
 
-        Raises:
-            MemoryUnavailable: the index cannot be used now.
+        Raises MemoryUnavailable: the index cannot be used now.
         """
         origin = source.origin or (USER if source.agent_id == USER else AGENT)
         rests_on = origin if find_tool_name(origin) else ""
@@ -224,8 +223,7 @@ class PassageIds:
     def plan(self, session_id: str, episodes: Sequence[Episode]) -> WritePlan:
         """Return the plan for those of the session's episodes that are not in the index yet.
 
-        Raises:
-            MemoryUnavailable: the session is longer than the index allows.
+        Raises MemoryUnavailable: the session is longer than the index allows.
         """
         for attempt in range(-1, _MOST_ATTEMPTS):  # first as this process knows it, then as the index has it
             session = self._sessions.get(session_id) or self._read(session_id, max(0, attempt))

@@ -194,8 +194,7 @@ class IndexedMemory:
     def _embed(self, texts: Sequence[str]) -> Vectors:
         """Return a vector for each text, None for a text that cannot be embedded: it is found by its words.
 
-        Raises:
-            EmbeddingError: the embedder does not work now.
+        Raises EmbeddingError: the embedder does not work now.
         """
         if self._embedder is None:
             return [None] * len(texts)

@@ -109,8 +109,7 @@ def as_backend(
 def name_section(setting: str, variables: tuple[str, ...], without: str) -> Generator[None]:
     """Say in the errors of a backend which setting it comes from, and what there is without it.
 
-    Raises:
-        MissingKeyError, InputError: see massmem.providers.presets.resolve.
+    Raises MissingKeyError, InputError: see massmem.providers.presets.resolve.
     """
     try:
         yield

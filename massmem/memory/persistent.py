@@ -368,8 +368,7 @@ class PersistentMemory(Protocol):
     async def forget(self, selection: Selection) -> int:
         """Delete for good; return how many passages and facts were deleted.
 
-        Raises:
-            InputError: the selection is empty.
+        Raises InputError: the selection is empty.
         """
         ...
 

@@ -54,8 +54,7 @@ async def move_sessions(
 ) -> AsyncGenerator[MoveResult]:
     """Copy the sessions in this order; yield what became of each.
 
-    Raises:
-        StoreError: a store cannot be used, or a session did not arrive as it was sent.
+    Raises StoreError: a store cannot be used, or a session did not arrive as it was sent.
     """
     for session_id in session_ids:
         yield await _move_session(source, target, session_id)

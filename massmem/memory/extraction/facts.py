@@ -137,8 +137,7 @@ def parse_reply(reply: str, *, cut: bool = False) -> ParsedReply:
     cut: the reply ended at its limit of tokens. Then a list with other text after it may be a draft of the one that
     was cut.
 
-    Raises:
-        MalformedResponse: it holds no such list, or nothing whole in it.
+    Raises MalformedResponse: it holds no such list, or nothing whole in it.
     """
     text = reply.strip()
     if not text:

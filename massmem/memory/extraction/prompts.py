@@ -224,8 +224,7 @@ class KnownFacts:
         A claim that no longer holds is not among them: made again, it is new. Topics are those of all sessions that
         share a memory with the origin, so that a value is recognised as one of a topic that another session began.
 
-        Raises:
-            MemoryUnavailable: the index cannot be used now.
+        Raises MemoryUnavailable: the index cannot be used now.
         """
         chains = self._read_chains(origin)
         outdated = {int(m.id) for c in chains.values() for e in c.entries if e.until is not None for m in e.memories}

@@ -399,8 +399,7 @@ def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: Count
 
     What the prompt shows word for word is not repeated, unless the user has corrected it.
 
-    Raises:
-        MemoryUnavailable
+    Raises MemoryUnavailable
     """
     ids = index.list_ids(visible_to(scope, OneOf("pin", (PINNED,))), _MOST_PINS, newest_first=True)
     pins: list[tuple[datetime, int, Memory]] = []
