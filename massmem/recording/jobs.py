@@ -34,15 +34,17 @@ from massmem.memory.persistent import CompletedTurn, Fact, Memory, MemoryChange,
 from massmem.recording.forgetting import fingerprint_fact, is_forgotten, is_same
 from massmem.recording.rules import (
     Conversation,
+    Turns,
     belongs,
+    find_message_origin,
     list_groups,
     list_winners,
     make_conversation,
     make_episodes,
     mark_facts,
     mask_params,
+    read_tool_words,
 )
-from massmem.recording.turn_words import Turns, find_message_origin, read_tool_words
 from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)

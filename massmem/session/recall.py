@@ -42,8 +42,17 @@ from massmem.memory.retrieval.repeats import PromptTexts, is_echo
 from massmem.memory.text_analysis import is_question
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.retry import Pauses
-from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
-from massmem.recording.turn_words import TurnWords, find_message_origin, read_tool_words
+from massmem.recording.rules import (
+    TurnWords,
+    find_message_origin,
+    is_ballot,
+    is_for_session_only,
+    is_lost,
+    is_tool_use,
+    mask_params,
+    read_tool_words,
+    write_out,
+)
 from massmem.recording.worker import Recorder
 from massmem.store.ports import SessionStore
 

@@ -28,7 +28,7 @@ from massmem.core.records import SessionState, TurnRecord
 from massmem.core.voting import Tally
 from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
-from massmem.recording.turn_words import list_results
+from massmem.recording.rules import list_results
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.recall import remembers
