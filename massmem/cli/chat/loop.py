@@ -11,10 +11,18 @@ from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, tr
 from massmem.cli.chat.state import ChatState
 from massmem.cli.errors import show_error
 from massmem.cli.question import Question, attach_mentioned_files
-from massmem.cli.run import Invocation, open_writer, report_failure
+from massmem.cli.run import (
+    ABANDONED,
+    Invocation,
+    TurnEvents,
+    open_writer,
+    report_failure,
+    show_turn,
+    write_answer,
+    write_dissent,
+)
 from massmem.cli.streams import has_cursor, write_err
 from massmem.cli.terminal import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts, PlainLineReader, hold_typed_input
-from massmem.cli.turn_output import ABANDONED, TurnEvents, show_turn, write_answer, write_dissent
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
