@@ -20,7 +20,7 @@ from massmem.server.auth import PageToken
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
 from massmem.server.metrics import AccessLog
-from massmem.server.routes import chat, context, memories, openai, operations, page, reports, sessions
+from massmem.server.routes import chat, memories, openai, operations, page, reports, sessions
 from massmem.server.service import Service, Settings, keep_service_open
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    for routes in (chat, sessions, context, memories, reports, openai, operations, page):
+    for routes in (chat, sessions, memories, reports, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
     app.state.page_token = PageToken(settings.page_token, settings.page_file)
