@@ -42,9 +42,7 @@ from massmem.core.records import (
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
-from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
-from massmem.recording.jobs import read_change
-from massmem.recording.redaction import (
+from massmem.recording.forgetting import (
     MAX_STATEMENTS,
     OWN_SHARE,
     LogRedactor,
@@ -52,10 +50,15 @@ from massmem.recording.redaction import (
     Redactor,
     choose_statements,
     encode_texts,
+    fingerprint_fact,
     has_only_marks,
     list_sentences,
+    list_stems,
+    resolve_ids,
+    unknown_memory,
     write_questions,
 )
+from massmem.recording.jobs import read_change
 from massmem.recording.worker import Recorder
 from massmem.session.catalogue import Progress, TraceCounts, Traces, find_database, has_any
 from massmem.session.lease import ProcessLock, hold_lease

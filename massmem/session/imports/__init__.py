@@ -17,7 +17,7 @@ from massmem.core.events import (
 )
 from massmem.core.messages import Usage
 from massmem.core.records import LogEntry, Owner, SessionRecord, TurnRecord
-from massmem.recording.redaction import MARK
+from massmem.recording.forgetting import MARK
 from massmem.session.imports.conversations import ImportedConversation, ImportedTurn
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.memories import Memories
