@@ -205,7 +205,7 @@ async def mcp_command(
     with require_extra("mcp", "mcp"):
         import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from massmem.isolation import end_in_time
-    from massmem.server.mcp.tools import LocalAccess, create_mcp_server
+    from massmem.server.mcp import LocalAccess, create_mcp_server
     from massmem.session.team import Team
 
     team = await Team.open(setup.config, home=setup.home)

@@ -24,7 +24,7 @@ from massmem.server.routes import chat, memories, openai, operations, page, repo
 from massmem.server.service import Service, Settings, keep_service_open
 
 if TYPE_CHECKING:
-    from massmem.server.mcp.http import McpRoute
+    from massmem.server.routes.mcp import McpRoute
 
 _NO_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own spans name the path of a request, and with it the session; ours are those of massmem.telemetry."""
@@ -103,7 +103,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
 def _open_mcp(settings: Settings) -> "McpRoute | None":
     """Return what answers at /mcp; None without the package for it."""
     try:
-        from massmem.server.mcp.http import McpRoute
+        from massmem.server.routes.mcp import McpRoute
     except ModuleNotFoundError as e:
         if e.name is None or e.name.partition(".")[0] not in ("mcp", "mcp_types"):
             raise
