@@ -26,7 +26,7 @@ from massmem.core.records import LogEntry, MessageRecord
 from massmem.memory import open_memory
 from massmem.memory.extraction.facts import STEM, find_telling_words, normalize_fact
 from massmem.memory.opening import IndexFolders, erase_in_other_indexes, index_root
-from massmem.memory.persistent import Memory, PersistentMemory, Selection
+from massmem.memory.persistent import Memory, Selection
 from massmem.memory.short_ids import find_ids, is_short, shorten_id
 from massmem.memory.text_analysis import find_sentences, split_sentences
 from massmem.memory.words import count_unspaced
@@ -118,8 +118,12 @@ async def open_session_eraser(
     settings = config.persistent_memory
     if settings.qdrant.mode == "server" and config.enabled and settings.enabled:
         memory = await open_memory(config, home, environ)
+
+        async def erase(session_ids: Sequence[str]) -> int:
+            return await memory.forget(Selection(session_ids=tuple(session_ids))) if session_ids else 0
+
         try:
-            yield partial(_forget_sessions, memory)
+            yield erase
         finally:
             await memory.close()
         return
@@ -143,6 +147,16 @@ async def forget_memories(
     memories = await memory.list(selection, len(selection.ids)) if selection.ids else ()
     # The queue first: whoever records beside this finds nothing to record any more.
     await _forget_jobs(store, selection, memories)
+    return await erase_from_indexes(memory, selection, memories, config, home)
+
+
+async def erase_from_indexes(
+    memory: "IndexedMemory", selection: Selection, memories: Sequence[Memory], config: MemoryConfig, home: Path
+) -> int:
+    """Delete what is selected from the open index, then from all others; return how many memories the first one had.
+
+    memories: those that the selection names by their ids. Raises MemoryUnavailable: as `forget_memories`.
+    """
     count = await memory.forget(selection)
     await erase_in_other_indexes(index_root(config, home), memory.folder, selection, memories)
     return count
@@ -174,10 +188,6 @@ def _choose_id(name: str, numbers: Sequence[int]) -> str:
         case several:
             forms = ", ".join(shorten_id(memory_id) for memory_id in several[:5])
             raise InputError(f"{len(several)} memories begin with {name}: {forms}", "write more of the id")
-
-
-async def _forget_sessions(memory: PersistentMemory, session_ids: Sequence[str]) -> int:
-    return await memory.forget(Selection(session_ids=tuple(session_ids))) if session_ids else 0
 
 
 async def _forget_jobs(store: SessionStore, selection: Selection, memories: Sequence[Memory]) -> None:

@@ -21,7 +21,7 @@ from massmem.core.events import MemoryAction, MemoryChanged, NoteAdded, now
 from massmem.core.messages import clean_text
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner, SessionRecord
 from massmem.memory.ledger import Chain
-from massmem.memory.opening import erase_in_other_indexes, index_root
+from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     USER,
     Memory,
@@ -33,7 +33,7 @@ from massmem.memory.persistent import (
 )
 from massmem.memory.retrieval.pinned import PINNED_TOKENS
 from massmem.memory.tokens import estimate_tokens
-from massmem.recording.forgetting import forget_memories, resolve_ids, unknown_memory
+from massmem.recording.forgetting import erase_from_indexes, forget_memories, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
 from massmem.recording.worker import Recorder
 from massmem.session.erasure import Eraser
@@ -92,7 +92,6 @@ class Memories:
     open_index: Callable[[], AbstractAsyncContextManager["IndexedMemory"]]
     """Raises MemoryUnavailable: another process has it, or its server is away."""
     owner: Owner | Everybody
-    """None: everybody."""
     agents: Sequence[AgentConfig] = ()
     """Those that recall from other sessions than the one of a view as their settings say; the others from that one."""
 
@@ -308,8 +307,8 @@ class Memories:
         if not memories:
             return
         selection = Selection(ids=tuple(memory.id for memory in memories))
-        await index.forget(selection)  # once for all turns: the index is written anew
-        await erase_in_other_indexes(index_root(self.config.memory, self.home), index.folder, selection, memories)
+        # Once for all turns: the index is written anew.
+        await erase_from_indexes(index, selection, memories, self.config.memory, self.home)
 
     @asynccontextmanager
     async def open_eraser(self) -> AsyncGenerator[Eraser]:
