@@ -25,11 +25,11 @@ from massmem.server.schemas import is_session_id
 from massmem.server.turns import Turns
 from massmem.session.catalogue import SessionDeleter, delete_contents, rename_session
 from massmem.session.fork import fork_session
-from massmem.session.imports import ImportResult, ImportTarget, import_conversation
+from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.lease import hold_lease, mark_interrupted
 from massmem.session.memories import Memories
-from massmem.session.owners import memory_group, public_session_id, to_stored_id
+from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
 from massmem.store.lookup import require_own_session
@@ -170,13 +170,11 @@ class Conversations:
         self, owner: Owner, conversations: Sequence[ImportedConversation]
     ) -> list[ImportResult]:
         """Make sessions of the user of what other programs export, or add to them what is new. Raise StoreError."""
-        team = self._team
-        memories = Memories.of(team, owner)
-        target = ImportTarget(self._store, team.process, owner, memory_group(team.config, owner), memories=memories)
+        team, memories = self._team, Memories.of(self._team, owner)
         results: list[ImportResult] = []
         for conversation in conversations:
             await self._turns.check_room(owner, is_new=True)
-            results.append(await import_conversation(target, conversation))
+            results.append(await import_conversation(memories, team.process, conversation))
         ids = [to_stored_id(owner, result.session_id) for result in results if not result.conflict]
         await self._register(*filter(None, [await self._store.get_session(session_id) for session_id in ids]))
         team.memory.wake()

@@ -221,7 +221,7 @@ class Memories:
                 sources=tuple(map(read_seq, memory.message_ids)),
                 old=memory.text,
                 text=new,
-                by=self._user.user_id or USER,
+                by=self.user.user_id or USER,
             )
             await self.store.append(memory.session_id, 0, [event])
             await self._record(index, memory.session_id)
@@ -250,7 +250,7 @@ class Memories:
             return session_id, None
 
     @property
-    def _user(self) -> Owner:
+    def user(self) -> Owner:
         """Who writes."""
         return COMMAND_LINE_USER if isinstance(self.owner, Everybody) else self.owner
 
@@ -262,11 +262,11 @@ class Memories:
                 "this team remembers each conversation by itself",
                 "name the one that is meant: --session-id ID; or set memory.persistent_memory.session_name: null",
             )
-        group, time = memory_group(self.config, self._user), now()
+        group, time = memory_group(self.config, self.user), now()
         name = f"{_NOTES}_{hash_user(group)[:8]}" if settings.session_name else _NOTES
         notes = SessionRecord(
-            session_id=to_stored_id(self._user, name),
-            user_id=self._user.user_id,
+            session_id=to_stored_id(self.user, name),
+            user_id=self.user.user_id,
             title="Notes",
             status="completed",
             memory_group=group,
@@ -314,7 +314,7 @@ class Memories:
     async def open_eraser(self) -> AsyncGenerator[Eraser]:
         """Yield what forgets statements in everything of the owner. Raise MemoryUnavailable."""
         async with self.open_index() as index:
-            yield Eraser(self.config, self.home, Path.cwd(), self.store, index, self._user)
+            yield Eraser(self.config, self.home, Path.cwd(), self.store, index, self.user)
 
     async def measure(self) -> int | None:
         """Return the bytes of the indexes on this machine's disk; None: a server has them."""
