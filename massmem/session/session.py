@@ -423,6 +423,11 @@ class Session:
         """Wait until every tool server has started, or has failed to. Raises ToolServerError: for a required one."""
         await self._team.tools.wait_until_ready()
 
+    def take_team(self) -> Team:
+        """Return the team that `open` has opened; from now on the caller closes it, after this session."""
+        self._owns_team = False
+        return self._team
+
     async def close(self) -> None:
         """Release what this session holds; when it has opened the team itself, close that too."""
         await self._history.close()

@@ -25,7 +25,6 @@ from massmem.cli.streams import has_cursor, write_err
 from massmem.cli.terminal import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts, PlainLineReader, hold_typed_input
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
-from massmem.core.ids import check_session_name
 from massmem.core.records import Owner
 from massmem.core.text import one_line
 from massmem.render.turn_view import TurnView
@@ -74,20 +73,14 @@ async def _chat(invocation: Invocation, interrupts: ChatInterrupts, *, can_edit:
 
 
 async def _open_session(invocation: Invocation) -> tuple[Team, Session]:
-    options = invocation.options
-    name = options.session_id or invocation.config.session_id
-    if name is not None:
-        check_session_name(name)
-    team = await Team.open(
-        invocation.config, home=invocation.home, debug=invocation.debug_folder, fallback=name is None
+    session = await Session.open(
+        invocation.config,
+        home=invocation.home,
+        session_id=invocation.options.session_id,
+        owner=Owner(invocation.options.owner),
+        debug=invocation.debug_folder,
     )
-    try:
-        session = await Session.find(team, name, owner=Owner(options.owner))
-        await team.start()
-    except BaseException:
-        await team.close()
-        raise
-    return team, session
+    return session.take_team(), session
 
 
 class _Conversation:
