@@ -32,7 +32,7 @@ _LIMITS = {
     errno.ENFILE: "close other programs, then run the same command again",
     errno.EROFS: "write elsewhere, or set HOME to a folder that can be written",
 }
-"""What to do when the machine is at its limit, by the number of the error."""
+"""Hints for a machine that is at its limit, by the number of the error."""
 _SCHEMA_VERSION = 1
 
 

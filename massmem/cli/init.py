@@ -83,7 +83,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What was found on this machine."""
+    """Models that were found on this machine."""
 
     keys: tuple[Draft, ...]
     servers: tuple[LocalServer, ...]

@@ -430,9 +430,8 @@ async def record_command(session_id: InSession = None, config: Config = None, as
 @dataclass(frozen=True, slots=True)
 class RecordingResult:
     counts: DrainCounts
-    """What was recorded."""
     queue: RecordingCounts
-    """What the queue holds now."""
+    """Afterwards."""
     removed: tuple[Path, ...] = ()
     """Copies of damaged indexes that were removed."""
 

@@ -47,7 +47,7 @@ class Stats:
     unavailable: str = ""
     """Why the memory is unavailable."""
     note: str = ""
-    """What the user should know about the memory."""
+    """For the user, on the memory."""
 
     def to_dict(self) -> dict[str, Any]:
         known = {} if self.memory is None else asdict(self.memory)
@@ -62,7 +62,7 @@ class Found:
     unavailable: str = ""
     """Why the index was not used; "": it was."""
     beyond: Sequence[Memory] | None = None
-    """What an agent would not be shown, best first; None: nobody asked for it."""
+    """Memories that an agent would not be shown, best first; None: nobody asked for them."""
 
 
 def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:

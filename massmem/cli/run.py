@@ -333,7 +333,7 @@ ABANDONED = {
     "timeout": "Cancelled: no reply in time.",
     "gave_up": "Cancelled: no usable reply.",
 }
-"""What the user is told when a waiting turn ends without an answer."""
+"""Said to the user when a waiting turn ends without an answer, by its reason."""
 
 
 ANSWER_NOW_KEY = b"\x0e"
@@ -393,14 +393,14 @@ class AnswerWriter(Renderer):
         self.is_line_open = False
         """On a terminal, where progress is shown in between: stdout has not come to the end of its line."""
         self.written = ""
-        """What stands on stdout of the answer, which has no white space at its ends."""
+        """The beginning of the answer that stands on stdout, without white space at its ends."""
         self._blanks = ""
         """White space that belongs to the answer when more text follows."""
         self._is_asked = False
         """This is the turn that was asked for, not an earlier one that was cut off."""
         self._is_team = is_team
         self._is_answer = False
-        """What is written now is the answer."""
+        """The text that comes now is the answer."""
         self._on_terminal = sys.stdout.isatty()
 
     def feed(self, event: Event) -> None:

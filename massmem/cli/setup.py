@@ -1,4 +1,4 @@
-"""What a command runs on: the configuration, the home folder and the variables of .env."""
+"""The setup of a command: the configuration, the home folder and the variables of .env."""
 
 import asyncio
 import logging
@@ -59,8 +59,6 @@ _NAME_STARTS: Mapping[BackendType, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a command runs on."""
-
     config: TeamConfig
     home: Path
     """massmem's own folder, which may not exist yet."""

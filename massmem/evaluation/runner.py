@@ -175,7 +175,7 @@ class Entrant:
 
     @property
     def key(self) -> str:
-        """What tells the team from others: equal for teams that would be asked in the same way."""
+        """Equal for teams that would be asked in the same way."""
         fields = self.config.model_dump(mode="json", include={"agents", "coordination", "params"})
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -185,7 +185,7 @@ class Entrant:
 
 @dataclass(slots=True)
 class Spending:
-    """What the evaluation has cost in this run, and may cost."""
+    """The cost of the evaluation in this run, and its limit."""
 
     max_cost: float | None = None
     """US dollars; None: no limit."""

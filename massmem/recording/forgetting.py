@@ -226,18 +226,18 @@ _SHORTEST = 3
 """Telling words without which a statement is recognised only word for word: "I am vegan." says little in common."""
 
 _EVERYBODY = frozenset({"user"})
-"""What extracted facts say for "I": it tells nothing."""
+"""In extracted facts it stands for "I", and tells nothing."""
 
 _MIN_BEGINNING = 10
 """Characters of a sentence that is cut: fewer could begin any other."""
 
 _BETWEEN = r"[\s.,;:!?…\"'`´‘’“”„«»()\[\]{}*_。、！？]+"
-"""What may stand between two words of a statement."""
+"""Between two words of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What is to be forgotten: one sentence, or a piece of one."""
+    """One sentence that is to be forgotten, or a piece of one."""
 
     text: str
     stems: frozenset[str]
@@ -358,7 +358,7 @@ class LogRedactor:
 
     redactor: Redactor
     short_sentences: Mapping[int, Redactor] = field(default_factory=dict[int, Redactor])
-    """What is to be taken out of single turns, too, by their numbers."""
+    """For single turns, too, by their numbers."""
     changed: list[LogEntry] = field(default_factory=list[LogEntry])
     """Entries with something taken out, as they are to be."""
     files: set[str] = field(default_factory=set[str])

@@ -55,7 +55,7 @@ OUTAGE = (MemoryUnavailable, StoreError)
 """Errors that are not the row's fault: the drain ends, and the row stays as it is."""
 
 ROW_ERRORS = (MassmemError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)
-"""What a row that cannot be recorded may raise; anything else is a bug and shows as one."""
+"""Errors that a row may be the reason of; anything else is a bug and shows as one."""
 
 _DEATH, _MOST_DEATHS = 1_000, 5
 """Failed attempts that the death of the process counts for: others never come to so many. After one death the row is
@@ -357,7 +357,7 @@ _MAX_CUT = 3_000
 
 @dataclass(slots=True)
 class _PaidWork:
-    """What a model was paid for and the memory has not confirmed."""
+    """Work of a model that is paid and that the memory has not confirmed."""
 
     extraction: Extraction | None = None
     unread: frozenset[str] | None = None
@@ -365,7 +365,7 @@ class _PaidWork:
     summaries: dict[str, str] = field(default_factory=dict[str, str])
     """Of large results, by message id."""
     note: str = ""
-    """What the user may want to know of the row once it is done."""
+    """For the user, once the row is done."""
 
 
 class FactWriter:

@@ -153,13 +153,13 @@ Winners = Mapping[tuple[str, int], str]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What one agent did in a turn, as a model that extracts facts is shown it."""
+    """The work of one agent in a turn, as a model that extracts facts is shown it."""
 
     origin: Origin
     messages: tuple[RecordedMessage, ...]
     imported: bool = False
     tool_words: ToolWords = field(default_factory=ToolWords)
-    """What tools had given back, and what the agent has repeated of it."""
+    """From results of tools, and from what the agent has repeated of them."""
 
 
 def mask_params(rows: Iterable[MessageToRecord]) -> list[MessageRecord]:

@@ -35,7 +35,7 @@ _BROWSER_HEADERS = [
     *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"),
     *("X-Session-Id", "X-Massmem-Solo"),
 ]
-"""What pages of other origins may send."""
+"""Headers that pages of other origins may send."""
 
 
 def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], None]) -> FastAPI:

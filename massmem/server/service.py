@@ -37,7 +37,7 @@ _LOOKS_PER_DELETION = 15
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a service is made from. Worker processes get it by pickle, so it holds values only."""
+    """Values alone: worker processes get it by pickle."""
 
     config: TeamConfig
     """The team, and the service itself."""
@@ -75,7 +75,7 @@ class Service:
 
     @property
     def warning(self) -> str | None:
-        """What every answer has to say about the store; it names no host."""
+        """On the store, for every answer; it names no host."""
         if self.team.store.info.durable:
             return None
         return "this conversation is held in memory, and ends with the service"

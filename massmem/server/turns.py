@@ -80,11 +80,11 @@ class Question:
     team: str | None = None
     """None: the team that the session has had so far."""
     attachments: tuple[Attachment, ...] = ()
-    """What it came with; `text` names it."""
+    """`text` names them."""
     instructions: str = ""
     """For all agents, in this turn."""
     history: tuple[tuple[Literal["user", "agent"], str], ...] = ()
-    """What was said before it elsewhere: the beginning of the session, if that is new."""
+    """Messages before it, from elsewhere: the beginning of the session, if that is new."""
     answer_schema: Mapping[str, Any] | None = None
     """A JSON Schema that the answer has to fit."""
 
@@ -96,7 +96,7 @@ class Question:
 
     @property
     def content(self) -> tuple[str, tuple[AttachedFile, ...]]:
-        """What makes it this question and no other."""
+        """Two questions with the same one are the same."""
         return self.text, tuple(attachment.file for attachment in self.attachments)
 
 

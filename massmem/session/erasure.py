@@ -83,7 +83,7 @@ least, however many statements are forgotten at once."""
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """What may say a statement in other words."""
+    """A sentence that may say a statement in other words."""
 
     session_id: str
     turn: int
@@ -115,7 +115,7 @@ class Deletions:
 
 @dataclass(slots=True)
 class Checks:
-    """What was looked at afterwards, and how often the statement was there."""
+    """Counts of what was read afterwards, and of the statements that were still there."""
 
     messages: int = 0
     """Of the owner's sessions, read again."""
@@ -150,7 +150,7 @@ class Receipt:
     deleted: Deletions
     checks: Checks
     near: Sequence[Near] = ()
-    """What may say the same in other words, and stays; each place once."""
+    """They stay; each place once."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON, without what was said."""
@@ -182,7 +182,7 @@ _HELD = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be forgotten, as far as it came from one session."""
+    """Statements to be forgotten that came from one session."""
 
     statements: tuple[str, ...]
     session_id: str | None = None
@@ -195,7 +195,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What would go, and what may say the same in other words."""
+    """Where the statements are, and what may say the same in other words."""
 
     sentences: Sequence[str]
     """As they stand in the log."""
@@ -216,7 +216,7 @@ class _SessionChange:
     values: int = 0
     title: str | None = None
     memory_changes: Sequence[LogEntry] = ()
-    """What the user changed of memories, and stays: it is carried out again on what is recorded again."""
+    """Changes of memories by the user, which stay: they are carried out again on what is recorded again."""
 
     @property
     def is_empty(self) -> bool:
@@ -543,7 +543,7 @@ class Eraser:
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """What a mark says: who forgets what."""
+    """The content of a mark: who forgets what."""
 
     user_id: str | None
     orders: tuple[Order, ...]

@@ -1,4 +1,4 @@
-"""What each agent of a session is shown of earlier turns: read from the log for every turn, compressed ahead of it."""
+"""Earlier turns, as each agent of a session is shown them: read from the log for every turn, compressed ahead of it."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ _RELEVANT_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """What an agent begins a turn with."""
+    """Given to an agent when a turn begins."""
 
     prompt: Prompt
     compressor: Compressor

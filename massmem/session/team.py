@@ -211,7 +211,7 @@ class NextTeam:
 
     @property
     def note(self) -> str:
-        """What a user should know before the next question; empty: the same team goes on."""
+        """For the user, before the next question; empty: the same team goes on."""
         if not (self.former or self.reason):
             return ""
         names = ", ".join(agent.display_name for agent in self.agents)

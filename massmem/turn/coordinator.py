@@ -98,22 +98,21 @@ class TurnAgent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is known of a turn before it runs."""
+    """A turn before it runs."""
 
     session_id: str
     number: int
     question: str
     seed: int
     events: Sequence[Event] = ()
-    """What the log holds of it already; empty for a new turn."""
+    """Those in the log already; empty for a new turn."""
     replies: Sequence[Event] = ()
-    """What the user has said to it since, and the values of params that came in."""
+    """Of the user since then, and of the values of params that came in."""
     params: Mapping[str, ParamSpec] = field(default_factory=dict[str, ParamSpec])
-    """What the agents may ask the user for, as far as it is configured."""
+    """Those that are configured: the agents may ask the user for them."""
     answer_schema: Mapping[str, Any] | None = None
     """The JSON Schema that the final answer has to fit."""
     attachments: Sequence[AttachedFile] = ()
-    """What the question came with."""
     description: Description = field(default_factory=Description)
     """How it was described, at the end of `question`."""
 
@@ -163,11 +162,11 @@ class _TurnRun:
     failures: dict[str, MassmemError] = field(default_factory=dict[str, MassmemError])
     timed_out: bool = False
     cut_answers: dict[str, tuple[str, Usage]] = field(default_factory=dict[str, tuple[str, Usage]])
-    """What agents had written of an answer when a limit cut them off, and what that cost."""
+    """Beginnings of answers that a limit cut off, and their cost, by agent."""
     unreported_usage: Usage = field(default_factory=Usage)
-    """What steps cost that are in no event."""
+    """Of steps whose cost is in no event."""
     names: dict[str, str] = field(default_factory=dict[str, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of the agents that have one, by id."""
     presentation: Presentation | None = None
     """The final answer, once the winner has written it."""
     is_cut: asyncio.Event = field(default_factory=asyncio.Event)

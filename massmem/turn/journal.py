@@ -116,7 +116,7 @@ class Journal:
         self._agent_id = agent_id
         self._by_id: dict[str, Entry] = {}
         self._focus = ""
-        """What the agent wrote and called last."""
+        """The agent's last call, and the text before it."""
         self._last_reply = (0, 0)
         self._last_entries: list[Entry] = []
         """Round and batch of the last reply with calls, and the entries whose results it brought."""

@@ -61,7 +61,7 @@ Intent = Literal["answer", "change", "reset", "cancel", "timeout"]
 
 @dataclass(frozen=True, slots=True)
 class ReplyReading:
-    """What a user's message means to a turn that waits for a param."""
+    """The meaning of a user's message to a turn that waits for a param."""
 
     intent: Intent
     value: Value | None = field(default=None, repr=False)

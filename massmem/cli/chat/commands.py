@@ -93,7 +93,7 @@ class Command:
     summary: str
     run: Run
     usage: str = ""
-    """What follows the name."""
+    """The words after the name."""
     complete: Complete = _OFFER_NOTHING
 
 

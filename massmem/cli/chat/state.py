@@ -1,4 +1,4 @@
-"""What is open during a conversation: the team, the session, and the changes that the user made to both."""
+"""The state of a conversation: the team, the session, and the changes that the user made to both."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager

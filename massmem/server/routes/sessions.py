@@ -84,19 +84,19 @@ _FILE: dict[int | str, dict[str, Any]] = {
 class AgentEntry(Body):
     id: str
     name: str
-    """What people are shown; its id when it has no name."""
+    """Its id when it has no name."""
     model: str
     """Its model, or the kind of its model when that has no name."""
 
 
 class TeamEntry(Body):
     name: str | None
-    """What requests call it; empty: the default; null: none can name it."""
+    """Empty: the default; null: no request can name it."""
     agents: list[AgentEntry]
 
 
 class Usage(Body):
-    """What the user has stored, and may have; null: no limit."""
+    """Of the user; null: no limit."""
 
     bytes: int
     max_bytes: int | None
@@ -196,7 +196,7 @@ class SessionPart(Body):
     """A turn is under way: follow its events from this number on; null: none is."""
     team: TeamEntry
     note: str
-    """What to know before it is asked: another team goes on, and why; empty: the same one does."""
+    """Why another team goes on; empty: the same one does."""
 
 
 class TurnDetails(Body):
@@ -232,7 +232,7 @@ class ImportedSession(Body):
 class ImportedSessions(Body):
     sessions: list[ImportedSession]
     left_out: dict[str, int]
-    """What could not be read or has no place in a session, and how often."""
+    """Kinds of things that cannot be read or have no place in a session, and how often."""
 
 
 class SearchHit(Body):
@@ -345,7 +345,7 @@ async def turn(
     turn: Annotated[int, Path(ge=1, le=1_000_000, description="Its number, from 1.", examples=[1])],
     caller: Authorized,
 ) -> TurnDetails:
-    """What happened in a turn."""
+    """A turn with its events."""
     record = await caller.service.conversations.find(caller.owner, session_id)
     store = caller.service.team.store
     try:
@@ -411,7 +411,7 @@ async def file(
     ],
     caller: Authorized,
 ) -> Response:
-    """What a question came with."""
+    """A file that a question came with."""
     record = await caller.service.conversations.find(caller.owner, session_id)
     files = await caller.service.team.store.load_files(record.session_id, [file_hash])
     if file_hash not in files:
@@ -604,7 +604,7 @@ class ContextView(Body):
 
 @router.post("/sessions/{session_id}/context")
 async def context(session_id: SessionPath, body: ContextQuestion, caller: Authorized) -> ContextView:
-    """What each agent would be sent with the next question. Nothing is asked and nothing is stored."""
+    """The next prompt of each agent, part by part. Nothing is asked and nothing is stored."""
     record = await caller.service.conversations.find(caller.owner, session_id)
     team = await caller.service.teams.find(record)
     session = Session(team, record, owner=caller.owner)

@@ -234,7 +234,7 @@ _PLACEHOLDER = re.compile(r"\n?```\s*\nThis block is not supported on your curre
 _ANT_THINKING = re.compile("<antThinking>")
 _ANT_ARTIFACT = re.compile(r"</?antArtifact\b[^<>]*>")
 _BEGINNING = re.compile(r"0{8}-0{4}-[04]0{3}-[08]0{3}-0{12}")
-"""What Claude and LibreChat name as the parent of a first message."""
+"""The parent of a first message of Claude and LibreChat."""
 
 
 def _read_claude(conversation: Mapping[str, Any], _name: str) -> ImportedConversation:
