@@ -472,7 +472,10 @@ async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None
 
 
 def find_named_or_newest(setup: Setup, name: str | None) -> SessionRecord:
-    """Return the session that a user means, None: the one that was used last. Raises as `resolve_session`."""
+    """Return the session that a user means, None: the one that was used last.
+
+    Raises as `find_session` and `get_newest_session`.
+    """
 
     async def find() -> SessionRecord:
         async with setup.open_store() as store:

@@ -50,10 +50,10 @@ from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.store.lookup import (
     find_own_session,
+    find_session,
     load_attachments,
     read_turns_backwards,
     require_session,
-    resolve_session,
 )
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
@@ -110,15 +110,14 @@ class Session:
         *,
         home: Path | None = None,
         session_id: str | None = None,
-        newest: bool = False,
         owner: Owner = COMMAND_LINE_USER,
         debug: Path | None = None,
     ) -> Self:
         """Open the session `session_id` (or the configuration's), or prepare a new one when neither is given.
 
         home: the folder for massmem's own files, made when missing; None: ~/.massmem. A new session is stored with its
-        first question. session_id: also a name, or the beginning of an id. newest: go on with the session used last.
-        debug: a folder for debug files of what is remembered; None: none are written.
+        first question. session_id: also a name, or the beginning of an id. debug: a folder for debug files of what is
+        remembered; None: none are written.
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError, HomeError, InputError: see there; no session was made.
@@ -126,13 +125,12 @@ class Session:
             InputError: session_id may be any of several sessions; the hint names them.
             StoreError: the store cannot be used.
         """
-        name = session_id or (None if newest else config.session_id)
+        name = session_id or config.session_id
         if name is not None:
             check_session_name(name)
-        fallback = name is None and not newest
-        team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=fallback)
+        team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=name is None)
         try:
-            session = await cls.find(team, name, newest=newest, owner=owner)
+            session = await cls.find(team, name, owner=owner)
             session._owns_team = True
             await team.start()
         except BaseException:
@@ -141,12 +139,12 @@ class Session:
         return session
 
     @classmethod
-    async def find(cls, team: Team, session_id: str | None = None, *, newest: bool = False, owner: Owner) -> Self:
+    async def find(cls, team: Team, session_id: str | None = None, *, owner: Owner) -> Self:
         """Open one of several sessions of an owner on an open team; close it before the team.
 
         Raises UnknownSessionError, InputError, StoreError: as `open`.
         """
-        record = await resolve_session(team.store, session_id, owner, newest=newest)
+        record = None if session_id is None else await find_session(team.store, session_id, owner)
         session = cls(team, record, owner=owner)
         last = await session._last_turn()
         session.unfinished = last if last is not None and last.is_unfinished else None

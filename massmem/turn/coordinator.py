@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
@@ -41,12 +41,12 @@ from massmem.core.events import (
     TurnWaiting,
     WinnerDecided,
 )
-from massmem.core.messages import Candidate, Usage
+from massmem.core.messages import Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agreement
 from massmem.providers.pricing import Price
-from massmem.turn.agent import Presentation, Result
+from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
 from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.stream import Outbox, run_until
@@ -58,42 +58,6 @@ R = TypeVar("R", Result, Presentation)
 _Work = Callable[[], Coroutine[Any, Any, R]]
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
-
-
-class TurnAgent(Protocol):
-    """Who takes part in a turn; see `massmem.turn.agent.Agent`."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def order(self) -> str: ...
-
-    async def answer(self, question: str, round_: int, cost: StepCost, outbox: Outbox) -> Result: ...
-
-    async def vote(
-        self,
-        question: str,
-        round_: int,
-        candidates: Sequence[Candidate],
-        cost: StepCost,
-        outbox: Outbox,
-        *,
-        final: bool,
-    ) -> Result: ...
-
-    async def present(
-        self,
-        question: str,
-        round_: int,
-        candidates: Sequence[Candidate],
-        cost: StepCost,
-        outbox: Outbox,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Presentation: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +83,7 @@ class Turn:
 
 async def run_turn(
     turn: Turn,
-    agents: Mapping[str, TurnAgent],
+    agents: Mapping[str, Agent],
     settings: CoordinationConfig,
     outbox: Outbox,
     budget: Budget | None = None,
@@ -151,7 +115,7 @@ async def run_turn(
 @dataclass(slots=True)
 class _TurnRun:
     turn: Turn
-    agents: Mapping[str, TurnAgent]
+    agents: Mapping[str, Agent]
     settings: CoordinationConfig
     outbox: Outbox
     deadline: float
@@ -266,7 +230,7 @@ class _TurnRun:
             asked.update(wave)
             await self._run_together([self._prepare_step(self.agents[agent], number, final=final) for agent in wave])
 
-    def _prepare_step(self, agent: TurnAgent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
         if number == 1:
             answer = partial(agent.answer, question, number, cost, self.outbox)
@@ -275,7 +239,7 @@ class _TurnRun:
         vote = partial(agent.vote, question, number, candidates, cost, self.outbox, final=final)
         return partial(self._run_step, agent, number, "vote", cost, vote)
 
-    async def _run_step(self, agent: TurnAgent, number: int, step: Step, cost: StepCost, work: _Work[Result]) -> None:
+    async def _run_step(self, agent: Agent, number: int, step: Step, cost: StepCost, work: _Work[Result]) -> None:
         result = await self._guard(agent, number, step, cost, work)
         if isinstance(result, AnswerSubmitted):
             result = result.model_copy(update={"number": self.tally.answer_count + 1})
@@ -286,7 +250,7 @@ class _TurnRun:
         """See `StepCost.find_end`."""
         return "answer_now" if self.answer_now.is_set() else self.budget.find_near_limit(price, tokens, seconds)
 
-    async def _guard(self, agent: TurnAgent, number: int, step: Step, cost: StepCost, work: _Work[R]) -> R | None:
+    async def _guard(self, agent: Agent, number: int, step: Step, cost: StepCost, work: _Work[R]) -> R | None:
         """Return the result of a step. A failure of the agent becomes an event and harms nobody else.
 
         The step begins once everything that it rests on is stored, the event of its beginning included.
@@ -415,7 +379,7 @@ class _TurnRun:
             return False
         return kind == "synthesize" or not tally.answers[winner.agent_id].short.is_bare
 
-    async def _present(self, agent: TurnAgent) -> None:
+    async def _present(self, agent: Agent) -> None:
         number, tally, cost, schema = self.tally.round, self.tally, StepCost(), self.turn.answer_schema
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
         work = partial(agent.present, self.turn.question, number, candidates, cost, self.outbox, schema)
