@@ -56,15 +56,6 @@ class Stats:
         return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    recalled: RecallResult
-    unavailable: str = ""
-    """Why the index was not used; "": it was."""
-    beyond: Sequence[Memory] | None = None
-    """Memories that an agent would not be shown, best first; None: nobody asked for them."""
-
-
 def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
     """Write a line per memory, cut to the width of the terminal. unavailable: why the index was not used."""
     if unavailable:
@@ -75,24 +66,27 @@ def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
         notify("no memory matches")
 
 
-def print_hits(hits: Found, memories: Sequence[Memory]) -> None:
+def print_hits(
+    recalled: RecallResult, memories: Sequence[Memory], unavailable: str, beyond: Sequence[Memory] | None = None
+) -> None:
     """Write what a search found, a line per memory with its relevance; pinned ones have none.
 
-    memories: what an agent would be shown beside them.
+    memories: what an agent would be shown beside them. unavailable: why the index was not used; "": it was. beyond:
+    what an agent would not be shown, best first; None: nobody asked for it.
     """
-    if hits.unavailable:
-        notify(f"{hits.unavailable}: the log was searched by words instead")
+    if unavailable:
+        notify(f"{unavailable}: the log was searched by words instead")
     best_first = sorted(memories, key=lambda memory: memory.relevance, reverse=True)
-    shown = [*(_list_cells(memory, "pinned") for memory in hits.recalled.pinned), *map(_list_hit, best_first)]
-    rows = [*shown, *map(_list_hit, hits.beyond or ())]
+    shown = [*(_list_cells(memory, "pinned") for memory in recalled.pinned), *map(_list_hit, best_first)]
+    rows = [*shown, *map(_list_hit, beyond or ())]
     if rows:
         lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
-        if hits.beyond:
+        if beyond:
             lines.insert(len(shown) + 1, f"{_BEYOND}\n")
         write_out("".join(lines))
-    if reason := hits.recalled.decision.reason if not memories else "":
+    if reason := recalled.decision.reason if not memories else "":
         notify(reason)
-    if hits.recalled.silenced and hits.beyond is None:
+    if recalled.silenced and beyond is None:
         notify("--all shows what was found all the same")
     if not rows:
         notify("no memory matches")

@@ -25,7 +25,6 @@ from massmem.cli.memory import (
     report_change,
 )
 from massmem.cli.memory_view import (
-    Found,
     count_memories,
     print_history,
     print_hits,
@@ -305,7 +304,7 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 async def _search(state: ChatState, words: str, view: View) -> None:
     async with state.setup.open_memories() as memories:
         recalled, unavailable = await memories.search(words, view, _MAX_MEMORIES)
-    print_hits(Found(recalled, unavailable), recalled.memories[:_MAX_MEMORIES])
+    print_hits(recalled, recalled.memories[:_MAX_MEMORIES], unavailable)
 
 
 async def _remember(state: ChatState, rest: str) -> None:
