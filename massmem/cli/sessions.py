@@ -528,12 +528,9 @@ async def export_named_session(
 ) -> SessionRecord:
     """Write a session to a file, or to stdout when `output` is None.
 
-    Args:
-        format_: one of FORMATS; None: by the suffix of the file, else json.
+    format_: one of FORMATS; None: by the suffix of the file, else json.
 
-    Raises:
-        InputError: the file cannot be written.
-        UnknownSessionError
+    Raises UnknownSessionError, InputError: the file cannot be written.
     """
     suffix = output.suffix.lower().lstrip(".") if output else ""
     guess = next((key for key, form in FORMATS.items() if suffix in (form.suffix, key)), "json")

@@ -85,8 +85,7 @@ async def open_durable_memory(
 
     on_damage: called when the index is damaged, before it is opened again.
 
-    Raises:
-        MemoryUnavailable: another process has it, its server is away, or it is damaged and `on_damage` is None.
+    Raises MemoryUnavailable: another process has it, its server is away, or it is damaged and `on_damage` is None.
     """
     persistent = config.persistent_memory.model_copy(update={"on_disk": True})
     config = config.model_copy(update={"persistent_memory": persistent})
@@ -112,8 +111,7 @@ async def open_session_eraser(
     Embedded: the indexes of all embedders that were ever used, and copies of damaged ones. Server: the collection of
     the configured embedder, which other processes may write to.
 
-    Raises:
-        MemoryUnavailable: an index is in use by another process, damaged, or its server does not answer.
+    Raises MemoryUnavailable: an index is in use by another process, damaged, or its server does not answer.
     """
     settings = config.persistent_memory
     if settings.qdrant.mode == "server" and config.enabled and settings.enabled:

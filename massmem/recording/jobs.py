@@ -141,8 +141,7 @@ class EpisodeWriter:
     async def write(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> None:
         """Write the rows and mark them. What is wrong with a row is stored with it.
 
-        Raises:
-            MemoryUnavailable, StoreError: neither is the fault of a row, so the rows stay as they are.
+        Raises MemoryUnavailable, StoreError: neither is the fault of a row, so the rows stay as they are.
         """
         for row in [row for row in rows if row.attempts >= _MOST_DEATHS * _DEATH]:
             await self._store.fail_recording(row, _DIED, None)

@@ -238,8 +238,7 @@ class Eraser:
     async def read_orders(self, memory_ids: Sequence[str], texts: Sequence[str]) -> list[Order]:
         """Return what the memories with these ids say, and the texts, as orders to be carried out one by one.
 
-        Raises:
-            InputError: there is no such memory, or a text has no word to recognise it by.
+        Raises InputError: there is no such memory, or a text has no word to recognise it by.
         """
         for text in texts:
             sentences = list_sentences(text)
@@ -569,8 +568,7 @@ async def finish_forgetting(
 
     Call it before anything of the owner is shown.
 
-    Raises:
-        MemoryUnavailable: it cannot be finished now, or another process is at it. Nothing is to be shown then.
+    Raises MemoryUnavailable: it cannot be finished now, or another process is at it. Nothing is to be shown then.
     """
     name = name_marks(config.store.url, owner)
     paths = [path for ending in (_AGAIN, _BEGUN) for path in (home / FORGETTING).glob(f"{name}.*{ending}")]

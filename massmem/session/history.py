@@ -83,8 +83,7 @@ class History:
     ) -> dict[str, AgentContext]:
         """Return what each agent begins this turn with, by agent id. providers: the agents' models.
 
-        Raises:
-            StoreError: the log cannot be read.
+        Raises StoreError: the log cannot be read.
         """
         await self.settle()
         self._question = question
@@ -114,8 +113,7 @@ class History:
     ) -> list[ContextCompressed]:
         """Compress now what each agent would be shown after this turn, and store it. Return what became smaller.
 
-        Raises:
-            StoreError: the log cannot be read or written.
+        Raises StoreError: the log cannot be read or written.
         """
         contexts = await self.build_contexts(session_id, turn + 1, "", providers)
         results = await asyncio.gather(*(context.compressor.compact(context.prompt) for context in contexts.values()))

@@ -67,8 +67,7 @@ async def find_pinned_session(store: SessionStore, agent: AgentConfig, owner: Ow
 
     agent: as `restrict_to_owner` returns it.
 
-    Raises:
-        StoreError: the store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     name = agent.memory.persistent_memory.session_name or ""
     session_id = name

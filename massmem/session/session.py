@@ -248,8 +248,7 @@ class Session:
     async def compact(self) -> list[ContextCompressed]:
         """Compress the history now; return an event for each agent whose history became smaller.
 
-        Raises:
-            SessionBusyError, StoreError: as `ask`.
+        Raises SessionBusyError, StoreError: as `ask`.
         """
         if self._record is None:
             return []
@@ -288,8 +287,7 @@ class Session:
 
         The log keeps it, and its memories are still recalled where they bear on a question.
 
-        Raises:
-            SessionBusyError, StoreError: as `ask`.
+        Raises SessionBusyError, StoreError: as `ask`.
         """
         if self._record is None:
             return

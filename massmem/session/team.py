@@ -149,8 +149,7 @@ class Team:
     async def open_durable_memory(self) -> AsyncGenerator["IndexedMemory"]:
         """Yield the memory, to search and change; open it for the block when this team does not have it open.
 
-        Raises:
-            MemoryUnavailable: another process has it, or its server is away.
+        Raises MemoryUnavailable: another process has it, or its server is away.
         """
         memory = await self.memory.wait_until_open()
         if memory is not None:

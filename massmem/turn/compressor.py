@@ -250,8 +250,7 @@ class Compressor:
 
         estimated: tokens of the prompt as we counted it.
 
-        Raises:
-            DoesNotFit: it cannot be made smaller, or not small enough.
+        Raises DoesNotFit: it cannot be made smaller, or not small enough.
         """
         filled = max(estimated, self.meter.buffer.tokens)
         self.meter.learn(estimated, error)
@@ -415,8 +414,7 @@ async def read_question(
 
     A part that the model takes no notes of is shortened by code.
 
-    Raises:
-        LimitReached: the notes do not fit into what the turn may spend.
+    Raises LimitReached: the notes do not fit into what the turn may spend.
     """
     count = meter.buffer.cost_of_text
     tokens = count(question)

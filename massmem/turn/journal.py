@@ -146,8 +146,7 @@ class Journal:
     def read(self, number: int, part: int, max_tokens: int) -> str:
         """Return one part of the result of a call, with a heading. max_tokens: of a part, about.
 
-        Raises:
-            ValueError: there is no such result or part; the message says so to the model.
+        Raises ValueError: there is no such result or part; the message says so to the model.
         """
         if not 1 <= number <= len(self.entries):
             raise ValueError(f"there is no call {number}; they are numbered from 1 to {len(self.entries)}")

@@ -138,8 +138,7 @@ class ParamDialog:
 
         question: of the turn. providers: by agent id. Return None when `stop` was set meanwhile: nothing has changed.
 
-        Raises:
-            ProviderError: the model cannot be asked; nothing has changed.
+        Raises ProviderError: the model cannot be asked; nothing has changed.
         """
         name = self.waiting.params[0]
         spec = self._spec(name)

@@ -104,8 +104,7 @@ def translate_line(line: str) -> str:
 def find_command(name: str) -> Command:
     """Return the command with this name, or the only one whose name starts so.
 
-    Raises:
-        InputError: there is none, or there are several; the hint names the likely ones.
+    Raises InputError: there is none, or there are several; the hint names the likely ones.
     """
     if name in COMMANDS:
         return COMMANDS[name]

@@ -42,8 +42,7 @@ _REPLY_PROMPT = "reply> "
 def chat(invocation: Invocation) -> int:
     """Run the conversation until the user leaves; return the exit code.
 
-    Raises:
-        MassmemError: the conversation cannot start.
+    Raises MassmemError: the conversation cannot start.
     """
     can_edit = has_cursor()
     interrupts = ChatInterrupts()
@@ -166,8 +165,7 @@ class _Conversation:
     async def _run_turn(self, question: Question | None) -> None:
         """Ask the question, or finish the unfinished turn when it is None, and report the result.
 
-        Raises:
-            MassmemError: the turn ended early; the conversation can go on.
+        Raises MassmemError: the turn ended early; the conversation can go on.
         """
         session, invocation, view = self.state.session, self.state.invocation, self.state.invocation.create_view()
         now, self.state.answer_now = self.state.answer_now, False
