@@ -20,6 +20,8 @@ from massmem.memory.persistent import USER, Episode, Fact
 from massmem.memory.text_analysis import split_sentences
 from massmem.store.ports import SessionStore
 
+# Words of tools and users in a turn
+
 _EARLIER = 50
 """Messages of the conversation before a turn in which the user's own words are looked for."""
 
@@ -142,6 +144,8 @@ def add_repeated(words: ToolWords, messages: Iterable[MessageRecord]) -> ToolWor
             repeated += [ToolText(tool, text) for tool, text in pairs if tool]
     return ToolWords([*words.results, *repeated], words.user_texts) if repeated else words
 
+
+# Memories of a turn
 
 WORKFLOW_TOOLS = frozenset({"new_answer", "vote"})
 

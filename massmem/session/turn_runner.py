@@ -251,7 +251,7 @@ class TurnRunner:
         """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
         budget = Budget(self._config.coordination)
         providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
-        started, ended = bool(turn.events), False
+        started, ended = bool(turn.events), False  # in the log
         try:
             turn, agents = await self._prepare(turn, providers)
             outbox = Outbox()
