@@ -84,7 +84,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """Ids of sessions are those of the store. All methods raise StoreError."""
+    """Ids of sessions are those of the store.
+
+    All methods raise StoreError; all that need the index, not `search`, `list` and `add`, also MemoryUnavailable.
+    """
 
     config: TeamConfig
     home: Path
@@ -124,7 +127,7 @@ class Memories:
         return [memory for memory in everything.memories if memory.id not in shown]
 
     async def read_history(self, query: str, view: View) -> Sequence[Chain]:
-        """Return the values of what the query names, by topic, the best first. Raise MemoryUnavailable."""
+        """Return the values of what the query names, by topic, the best first."""
         scope = await self._build_scope(view)
         async with self.open_index() as index:
             return await index.read_history(query, scope)
@@ -150,7 +153,7 @@ class Memories:
         return build_scope(agent, session_id, turn, pinned)
 
     async def list_from_index(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
-        """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError, MemoryUnavailable."""
+        """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError."""
         async with self.open_index() as index:
             return await index.list(await self._select(index, selection), limit, offset)
 
@@ -167,9 +170,7 @@ class Memories:
     async def find(self, name: str) -> Memory | None:
         """Return a memory of the owner by its id or a short form; None: there is none.
 
-        Raises:
-            InputError: several memories begin so.
-            MemoryUnavailable
+        Raises InputError: several memories begin so.
         """
         try:
             return next(iter(await self.list_from_index(Selection(ids=(name,)), 1)), None)
@@ -195,7 +196,6 @@ class Memories:
             UnknownMemoryError
             InputError: several memories begin so; the text is empty, too long, or what the memory says already; its
                 conversation is no longer in the store.
-            MemoryUnavailable
         """
         async with self.open_index() as index:
             named = await index.list(await self._select(index, Selection(ids=(name,))), 1)
@@ -301,7 +301,7 @@ class Memories:
     async def withdraw(self, index: "IndexedMemory", session_id: str, first: int) -> None:
         """Delete the memories of turns that leave the log, from this one on, from every index.
 
-        The queue stays: it leaves with the log. Raises MemoryUnavailable.
+        The queue stays: it leaves with the log.
         """
         memories = [m for m in await index.list(Selection(session_id), _MAX_OF_SESSION) if m.turn >= first]
         if not memories:
@@ -312,7 +312,7 @@ class Memories:
 
     @asynccontextmanager
     async def open_eraser(self) -> AsyncGenerator[Eraser]:
-        """Yield what forgets statements in everything of the owner. Raise MemoryUnavailable."""
+        """Yield what forgets statements in everything of the owner."""
         async with self.open_index() as index:
             yield Eraser(self.config, self.home, Path.cwd(), self.store, index, self.user)
 
