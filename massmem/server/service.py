@@ -21,7 +21,7 @@ from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Turns
 from massmem.session.erasure import finish_forgetting
-from massmem.session.team import DEFAULT_TEAM, Team, Teams
+from massmem.session.team import Team, Teams, start_teams
 
 log = logging.getLogger(__name__)
 
@@ -117,13 +117,7 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
         stack.push_async_callback(team.close)
         for warning in team.take_warnings():
             log.warning("%s", warning)
-        await team.start()
-        named = {DEFAULT_TEAM: team}
-        for name, other in settings.teams.items():
-            named[name] = team.with_config(other)
-            stack.push_async_callback(named[name].close)
-            await named[name].start()
-        teams = Teams(named)
+        teams = Teams(await stack.enter_async_context(start_teams(team, settings.teams)))
         stack.push_async_callback(teams.close)
         turns = Turns(teams, limits, metrics)
         conversations = Conversations(team, turns)

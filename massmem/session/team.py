@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -192,6 +192,22 @@ class Team:
             self.process.close()
             await self._pauses.close()
             await self.store.close()
+
+
+@asynccontextmanager
+async def start_teams(team: Team, others: Mapping[str, TeamConfig]) -> AsyncGenerator[dict[str, Team]]:
+    """Start an open team, and others on its store and memory, for the block; yield all by name.
+
+    Raises as `Team.start`.
+    """
+    async with AsyncExitStack() as stack:
+        await team.start()
+        named = {DEFAULT_TEAM: team}
+        for name, config in others.items():
+            named[name] = team.with_config(config)
+            stack.push_async_callback(named[name].close)
+            await named[name].start()
+        yield named
 
 
 def find_team(teams: Mapping[str, Team], path: str) -> Team | None:
