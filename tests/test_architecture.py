@@ -90,7 +90,6 @@ BROAD_EXCEPT_IN = {"cli/main.py", "turn/coordinator.py", "server/app.py"}
 PORTS = {
     "ChatProvider", "Pauses", "PersistentMemory", "Index", "Renderer",
     "SessionStore", "SessionLog", "LeaseTable", "RecordingQueue", "SessionCatalogue", "KeyTable", "Dialect", "Access",
-    "TurnAgent",
 }  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli.memory_view import (
-    Found,
     MemoryDetails,
     Stats,
     choose_near,
@@ -118,17 +117,16 @@ async def search_command(
         view = await _resolve_view(setup, opened, view)
         recalled, unavailable = await opened.search(query, view, limit, tokens)
         beyond = await opened.search_beyond(query, view, recalled, limit) if everything else None
-    hits = Found(recalled, unavailable, beyond)
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
-        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, hits.beyond or ())]
-        notes = {"lexical_only": recalled.lexical_only, "unavailable": hits.unavailable or None}
+        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, beyond or ())]
+        notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
         notes |= {"beyond": more} if everything else {}
         notes |= {"explanation": explain_recall(recalled)} if explain else {}
         pinned = [memory_to_dict(memory) for memory in recalled.pinned]
         write_json({"query": query, "pinned": pinned, "memories": rows, "tokens": recalled.tokens} | notes)
         return
-    print_hits(hits, memories)
+    print_hits(recalled, memories, unavailable, beyond)
     if explain:
         print_explanation(recalled)
 
@@ -429,9 +427,8 @@ async def record_command(session_id: InSession = None, config: Config = None, as
 @dataclass(frozen=True, slots=True)
 class RecordingResult:
     counts: DrainCounts
-    """What was recorded."""
     queue: RecordingCounts
-    """What the queue holds now."""
+    """Afterwards."""
     removed: tuple[Path, ...] = ()
     """Copies of damaged indexes that were removed."""
 

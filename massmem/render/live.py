@@ -402,7 +402,7 @@ _MAX_MARKDOWN = 100_000
 """Characters that are laid out, which takes up to half a second. A longer answer is returned as it is."""
 
 _HIDING_RULES = ["entity", "escape", "html_block", "html_inline", "image", "reference"]
-"""What Markdown would hide, and is shown as it is: the text stays complete."""
+"""They hide text: without them it stays complete."""
 
 _PADDING = re.compile(r"(?<! ) +((?:\x1b\[0m)*)$", re.MULTILINE)
 """rich fills every line with blanks, which would be copied with the line."""

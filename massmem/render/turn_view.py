@@ -1,4 +1,4 @@
-"""What a renderer shows of a turn: a pure fold over its events, without input, output or clock; and that as JSON."""
+"""A turn as renderers show it: a pure fold over its events, without input, output or clock; and that as JSON."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class AgentView:
     id: str
     phase: Phase = "waiting"
     step: Step | None = None
-    """What it was asked to do last."""
+    """The last one that was begun."""
     started_at: datetime | None = None
     """When it started what it does now; None while it does nothing."""
     spent: float = 0.0
@@ -69,11 +69,11 @@ class AgentView:
     thinking: bool = False
     """The current reply is still reasoning."""
     busy: AgentBusy | None = None
-    """What its model does before the first word of the reply."""
+    """The work of its model before the first word of the reply."""
     answers: list[AnswerSubmitted] = field(default_factory=list[AnswerSubmitted])
     ballots: list[BallotCast] = field(default_factory=list[BallotCast])
     request: ParamRequested | None = None
-    """What it asks the user for."""
+    """To the user."""
     failure: AgentFailed | None = None
     retry: AgentRetrying | None = None
     context: ContextMeasured | None = None

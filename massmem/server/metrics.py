@@ -1,4 +1,4 @@
-"""What operators read: metrics for Prometheus, and a log of one JSON object per line on stderr.
+"""For operators: metrics for Prometheus, and a log of one JSON object per line on stderr.
 
 Metrics are requests, turns, tokens, latency, queued recordings and compression. Neither names a user, nor has texts or
 secrets.

@@ -80,11 +80,11 @@ class Question:
     team: str | None = None
     """None: the team that the session has had so far."""
     attachments: tuple[Attachment, ...] = ()
-    """What it came with; `text` names it."""
+    """`text` names them."""
     instructions: str = ""
     """For all agents, in this turn."""
     history: tuple[tuple[Literal["user", "agent"], str], ...] = ()
-    """What was said before it elsewhere: the beginning of the session, if that is new."""
+    """Messages before it, from elsewhere: the beginning of the session, if that is new."""
     answer_schema: Mapping[str, Any] | None = None
     """A JSON Schema that the answer has to fit."""
 
@@ -96,7 +96,7 @@ class Question:
 
     @property
     def content(self) -> tuple[str, tuple[AttachedFile, ...]]:
-        """What makes it this question and no other."""
+        """Two questions with the same one are the same."""
         return self.text, tuple(attachment.file for attachment in self.attachments)
 
 
@@ -189,7 +189,10 @@ class RunningTurn:
 
 
 class Turns:
-    """Starts, resumes, follows and hands over turns, one at a time in each session."""
+    """Starts, resumes, follows and hands over turns, one at a time in each session.
+
+    Whatever reads or writes the store raises StoreError.
+    """
 
     def __init__(self, teams: Teams, limits: Limits, metrics: Metrics) -> None:
         self._teams = teams
@@ -224,7 +227,6 @@ class Turns:
         Raises:
             InputError: No turn is under way.
             RetryLater: Another process runs the turn; the next try may reach it.
-            StoreError: The store cannot be read.
         """
         (await self._find_running(session_id)).stop("user")
 
@@ -262,9 +264,8 @@ class Turns:
     async def follow(self, session_id: str, after: int) -> AsyncGenerator[NumberedEvent, None]:
         """Yield the events of the session's log with a number > `after`, until no turn is under way.
 
-        When this process ends, only turns of its own are followed any further; clients connect to another one.
-
-        Raises StoreError, and RetryLater when an interrupted turn is not resumed.
+        When this process ends, only turns of its own are followed any further; clients connect to another one. Raises
+        RetryLater when an interrupted turn is not resumed.
         """
         number, clock = after, asyncio.get_running_loop().time
         deadline = clock() + _FOLLOW_TIMEOUT
@@ -310,7 +311,7 @@ class Turns:
             await anext(events, None)
 
     async def resume_cut_off(self) -> None:
-        """Resume, in the background, turns that killed processes left behind. Raise StoreError."""
+        """Resume, in the background, turns that killed processes left behind."""
         cut_off = SessionFilter(owner=EVERYBODY, cut_off=True, before=now() - timedelta(seconds=_SETTLE_SECONDS))
         sessions = [listed.session for listed in await self._store.find_sessions(cut_off, _MAX_RESUMED)]
         self._stopped = {s.session_id: s.updated_at for s in sessions if self._was_stopped(s)}
@@ -416,11 +417,11 @@ class Turns:
         return nullcontext() if question is None else self._limits.hold_turn(turn.owner.user_id, question.size)
 
     async def measure(self, owner: Owner) -> SessionCounts:
-        """Return what is stored of the owner. Raise StoreError."""
+        """Return what is stored of the owner."""
         return await self._store.count_sessions(SessionFilter(owner=owner, prefix=to_stored_id(owner, "")))
 
     async def check_room(self, owner: Owner, *, is_new: bool = False) -> None:
-        """Raise Refused when the owner has no room for more, StoreError. is_new: a conversation is to be added."""
+        """Raise Refused when the owner has no room for more. is_new: a conversation is to be added."""
         if owner.user_id is not None:
             self._limits.check_room(owner.user_id, await self.measure(owner), is_new=is_new)
 

@@ -28,7 +28,7 @@ from massmem.core.records import SessionState, TurnRecord
 from massmem.core.voting import Tally
 from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
-from massmem.recording.turn_words import list_results
+from massmem.recording.rules import list_results
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.recall import remembers
@@ -75,7 +75,12 @@ class _Message:
 
 
 class TurnRunner:
-    """Runs what one call of a session asks for, under the session's lease."""
+    """Runs what one call of a session asks for, under the session's lease.
+
+    Where an error is seen: that of an agent's step, of a model or a bug, by the coordinator, as `agent_failed`; that of
+    a tool by its agent, as the result of the call. Those of the store, and of a reply or a picture that cannot be read,
+    are raised here, to whoever takes the events; a turn that had begun is stored as interrupted, if the store can.
+    """
 
     def __init__(
         self,
@@ -104,37 +109,23 @@ class TurnRunner:
         self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
         self._notices: list[str] = []
 
-    def ask(
+    async def ask(
         self,
         question: str,
         request: str,
         answer_schema: Mapping[str, Any] | None,
         attachments: Sequence[Attachment] = (),
     ) -> Events:
-        """Do what `Session.ask` does."""
-        return _chain(self._ask(question, request, answer_schema, attachments))
-
-    def finish(self) -> Events:
-        """Do what `Session.finish_turn` does."""
-        return _chain(self._finish())
-
-    async def _ask(
-        self,
-        question: str,
-        request: str,
-        answer_schema: Mapping[str, Any] | None,
-        attachments: Sequence[Attachment],
-    ) -> AsyncGenerator[Events, None]:
-        """Yield what is left of the turn before, and the new turn."""
+        """Do what `Session.ask` does: yield what is left of the turn before, and the new turn."""
         self._request = (request, question)
         last = await self._store.get_last_turn(self._session_id)
         if request and (seq := await self._store.find_request(self._session_id, request)) is not None:
             raise DuplicateRequestError(seq)
         if last is not None and last.is_unfinished:
             message = _Message(question, tuple(attachment.file for attachment in attachments))
-            async with aclosing(self._continue_turn(last, message)) as parts:
-                async for part in parts:
-                    yield part
+            async with aclosing(self._continue_turn(last, message)) as events:
+                async for event in events:
+                    yield event
             if message.consumed or self._stop.requested.is_set():
                 return
         number = 1 if last is None else last.turn + 1
@@ -154,31 +145,41 @@ class TurnRunner:
             answer_schema=answer_schema,
             attachments=tuple(attachment.file for attachment in attachments),
         )
-        yield self._run(turn, release_lease=True)
+        async with aclosing(self._run(turn, release_lease=True)) as events:
+            async for event in events:
+                yield event
 
-    async def _finish(self) -> AsyncGenerator[Events, None]:
+    async def finish(self) -> Events:
+        """Do what `Session.finish_turn` does."""
         pending = await self._store.get_last_turn(self._session_id)
         if pending is None or not pending.is_unfinished:
             raise InputError("no turn of this session is unfinished", "ask a question")
         logged = await self._load(pending)
         if self.dialog.is_waiting and self.dialog.is_expired:
-            yield self._store_and_yield(pending.turn, self.dialog.abandon(pending, ReplyReading("timeout"), ""))
+            rest = self._store_and_yield(pending.turn, self.dialog.abandon(pending, ReplyReading("timeout"), ""))
         else:
-            yield self._resume(pending, logged)
+            rest = self._resume(pending, logged)
+        async with aclosing(rest) as events:
+            async for event in events:
+                yield event
 
-    async def _continue_turn(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Events, None]:
+    async def _continue_turn(self, pending: TurnRecord, message: _Message) -> Events:
         """Go on with the unfinished turn, as far as the message asks for that, or give it up."""
         logged = await self._load(pending)
         message.consumed = message.asks_again(logged)
         if message.consumed or (not self.dialog.is_waiting and was_cut_off(logged)):
-            yield self._resume(pending, logged)
+            async with aclosing(self._resume(pending, logged)) as events:
+                async for event in events:
+                    yield event
             if message.consumed or self._stop.requested.is_set():
                 return
             logged = await self._load(pending)
         elif not self.dialog.is_waiting:
             await self._store.abandon_turn(self._session_id, pending.turn)
         if self.dialog.is_waiting:
-            yield await self._reply(pending, logged, message)
+            async with aclosing(await self._reply(pending, logged, message)) as events:
+                async for event in events:
+                    yield event
 
     async def _reply(self, pending: TurnRecord, logged: list[Event], message: _Message) -> Events:
         """Read the message as a reply to the waiting turn, and go on with the turn, or give it up."""
@@ -250,7 +251,7 @@ class TurnRunner:
         """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
         budget = Budget(self._config.coordination)
         providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
-        started, ended = bool(turn.events), False
+        started, ended = bool(turn.events), False  # in the log
         try:
             turn, agents = await self._prepare(turn, providers)
             outbox = Outbox()
@@ -417,15 +418,6 @@ async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -
         number -= 1
     allow = team.tools.allow if is_own else None
     return Confirmations(ask_context.known, ask_context.given_up, results, by_origin, changed, allow)
-
-
-async def _chain(parts: AsyncGenerator[Events, None]) -> Events:
-    """Yield the events of each part; the next part is made when the one before has ended."""
-    async with aclosing(parts):
-        async for part in parts:
-            async with aclosing(part) as events:
-                async for event in events:
-                    yield event
 
 
 def _find_start(events: Sequence[Event]) -> TurnStarted:

@@ -62,7 +62,7 @@ from massmem.turn.stream import Outbox
 from massmem.turn.tool_loop import AgentTools, ToolLoop
 
 Result = AnswerSubmitted | BallotCast | ParamRequested
-"""What a step of a round results in."""
+"""Of a step of a round."""
 
 _MAX_REASONS, _WINDOW_PER_REASON = 8, 600
 """Reasons for votes that the presenter is shown, and the tokens of its window for each."""
@@ -87,9 +87,9 @@ class Presentation:
 @dataclass(frozen=True, slots=True)
 class _Unusable:
     problem: str
-    """What is wrong, for the log."""
+    """For the log."""
     repair: str
-    """What the agent is told, which may try once more."""
+    """Told to the agent, which may try once more."""
 
 
 class Agent:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
@@ -40,12 +40,12 @@ from massmem.core.events import (
     TurnWaiting,
     WinnerDecided,
 )
-from massmem.core.messages import AttachedFile, Candidate, Usage
+from massmem.core.messages import AttachedFile, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agreement
 from massmem.providers.pricing import Price
-from massmem.turn.agent import Presentation, Result
+from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
 from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.stream import Outbox, run_until
@@ -59,67 +59,30 @@ _Work = Callable[[], Coroutine[Any, Any, R]]
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
 
-class TurnAgent(Protocol):
-    """Who takes part in a turn; see `massmem.turn.agent.Agent`."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def order(self) -> str: ...
-
-    async def answer(self, question: str, round_: int, cost: StepCost, outbox: Outbox) -> Result: ...
-
-    async def vote(
-        self,
-        question: str,
-        round_: int,
-        candidates: Sequence[Candidate],
-        cost: StepCost,
-        outbox: Outbox,
-        *,
-        final: bool,
-    ) -> Result: ...
-
-    async def present(
-        self,
-        question: str,
-        round_: int,
-        candidates: Sequence[Candidate],
-        cost: StepCost,
-        outbox: Outbox,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Presentation: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is known of a turn before it runs."""
+    """A turn before it runs."""
 
     session_id: str
     number: int
     question: str
     seed: int
     events: Sequence[Event] = ()
-    """What the log holds of it already; empty for a new turn."""
+    """Those in the log already; empty for a new turn."""
     replies: Sequence[Event] = ()
-    """What the user has said to it since, and the values of params that came in."""
+    """Of the user since then, and of the values of params that came in."""
     params: Mapping[str, ParamSpec] = field(default_factory=dict[str, ParamSpec])
-    """What the agents may ask the user for, as far as it is configured."""
+    """Those that are configured: the agents may ask the user for them."""
     answer_schema: Mapping[str, Any] | None = None
     """The JSON Schema that the final answer has to fit."""
     attachments: Sequence[AttachedFile] = ()
-    """What the question came with."""
     description: Description = field(default_factory=Description)
     """How it was described, at the end of `question`."""
 
 
 async def run_turn(
     turn: Turn,
-    agents: Mapping[str, TurnAgent],
+    agents: Mapping[str, Agent],
     settings: CoordinationConfig,
     outbox: Outbox,
     budget: Budget | None = None,
@@ -151,7 +114,7 @@ async def run_turn(
 @dataclass(slots=True)
 class _TurnRun:
     turn: Turn
-    agents: Mapping[str, TurnAgent]
+    agents: Mapping[str, Agent]
     settings: CoordinationConfig
     outbox: Outbox
     deadline: float
@@ -162,11 +125,11 @@ class _TurnRun:
     failures: dict[str, MassmemError] = field(default_factory=dict[str, MassmemError])
     timed_out: bool = False
     cut_answers: dict[str, tuple[str, Usage]] = field(default_factory=dict[str, tuple[str, Usage]])
-    """What agents had written of an answer when a limit cut them off, and what that cost."""
+    """Beginnings of answers that a limit cut off, and their cost, by agent."""
     unreported_usage: Usage = field(default_factory=Usage)
-    """What steps cost that are in no event."""
+    """Of steps whose cost is in no event."""
     names: dict[str, str] = field(default_factory=dict[str, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of the agents that have one, by id."""
     presentation: Presentation | None = None
     """The final answer, once the winner has written it."""
     is_cut: asyncio.Event = field(default_factory=asyncio.Event)
@@ -266,7 +229,7 @@ class _TurnRun:
             asked.update(wave)
             await self._run_together([self._prepare_step(self.agents[agent], number, final=final) for agent in wave])
 
-    def _prepare_step(self, agent: TurnAgent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
         if number == 1:
             answer = partial(agent.answer, question, number, cost, self.outbox)
@@ -275,7 +238,7 @@ class _TurnRun:
         vote = partial(agent.vote, question, number, candidates, cost, self.outbox, final=final)
         return partial(self._run_step, agent, number, "vote", cost, vote)
 
-    async def _run_step(self, agent: TurnAgent, number: int, step: Step, cost: StepCost, work: _Work[Result]) -> None:
+    async def _run_step(self, agent: Agent, number: int, step: Step, cost: StepCost, work: _Work[Result]) -> None:
         result = await self._guard(agent, number, step, cost, work)
         if isinstance(result, AnswerSubmitted):
             result = result.model_copy(update={"number": self.tally.answer_count + 1})
@@ -286,7 +249,7 @@ class _TurnRun:
         """See `StepCost.find_end`."""
         return "answer_now" if self.answer_now.is_set() else self.budget.find_near_limit(price, tokens, seconds)
 
-    async def _guard(self, agent: TurnAgent, number: int, step: Step, cost: StepCost, work: _Work[R]) -> R | None:
+    async def _guard(self, agent: Agent, number: int, step: Step, cost: StepCost, work: _Work[R]) -> R | None:
         """Return the result of a step. A failure of the agent becomes an event and harms nobody else.
 
         The step begins once everything that it rests on is stored, the event of its beginning included.
@@ -415,7 +378,7 @@ class _TurnRun:
             return False
         return kind == "synthesize" or not tally.answers[winner.agent_id].short.is_bare
 
-    async def _present(self, agent: TurnAgent) -> None:
+    async def _present(self, agent: Agent) -> None:
         number, tally, cost, schema = self.tally.round, self.tally, StepCost(), self.turn.answer_schema
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
         work = partial(agent.present, self.turn.question, number, candidates, cost, self.outbox, schema)

@@ -61,7 +61,7 @@ Intent = Literal["answer", "change", "reset", "cancel", "timeout"]
 
 @dataclass(frozen=True, slots=True)
 class ReplyReading:
-    """What a user's message means to a turn that waits for a param."""
+    """The meaning of a user's message to a turn that waits for a param."""
 
     intent: Intent
     value: Value | None = field(default=None, repr=False)
@@ -138,8 +138,7 @@ class ParamDialog:
 
         question: of the turn. providers: by agent id. Return None when `stop` was set meanwhile: nothing has changed.
 
-        Raises:
-            ProviderError: the model cannot be asked; nothing has changed.
+        Raises ProviderError: the model cannot be asked; nothing has changed.
         """
         name = self.waiting.params[0]
         spec = self._spec(name)

@@ -56,7 +56,7 @@ EndOfWork = WorkCut | Literal["answer_now"]
 
 @dataclass(slots=True)
 class StepCost:
-    """What one step of an agent has used so far; also right when the step fails."""
+    """The cost of one step of an agent so far; also right when the step fails."""
 
     usage: Usage = field(default_factory=Usage)
     find_end: Callable[[Price, int, float], EndOfWork | None] = lambda _price, _tokens, _seconds: None
@@ -78,7 +78,7 @@ class Step:
     slowest: float = 0.0
     """Seconds of its slowest request."""
     work_cut: WorkCut | None = None
-    """What has ended the agent's work with tools."""
+    """Why the agent's work with tools has ended."""
 
 
 class RequestSender:
