@@ -1,7 +1,8 @@
 """A model server on loopback: chat completions with a fixed latency, and a count of what it was sent.
 
 A process of its own, so that its work is not counted as massmem's. `python -m scripts.benches.stub SECONDS` prints its
-port and serves until it is ended. It answers in text, or with a call of the tool `vote` when it is given tools.
+port and serves until it is ended. It answers in text, or with a call of the tool `vote` when it is given tools; below
+/down it answers every request with status 500.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,18 +26,25 @@ ANSWER = ("Keep both clocks on the same source, measure how far they drift apart
 ]
 """400 characters, about 100 tokens: an answer of a few sentences."""
 _OWN_ANSWER_IS_A = b"Answer A is yours: vote"
+_USAGE = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200}
 _DISTINCT = 64
 """Answers that differ."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """connections: opened so far. characters: of the contents of all messages and of the JSON of all tools, as sent."""
+    """connections: opened so far. characters: of the contents of all messages and of the JSON of all tools, as sent.
+
+    seconds: from the first request to the end of the last reply. waves: the most requests that came one after another,
+    each when the one before was answered.
+    """
 
     connections: int = 0
     requests: int = 0
     characters: int = 0
     body_bytes: int = 0
+    seconds: float = 0.0
+    waves: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,8 @@ class _Server:
     latency: float
     connections: int = 0
     bodies: list[bytes] = field(default_factory=list[bytes])
+    times: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """When requests came and their replies were sent."""
     answers: list[bytes] = field(
         default_factory=lambda: [_stream(_answer_pieces(number), "stop") for number in range(_DISTINCT)]
     )
@@ -96,7 +107,12 @@ class _Server:
         if head.startswith("GET /seen"):
             return self._seen()
         if head.startswith("POST ") and head.split(" ", 2)[1].endswith("/chat/completions"):
-            return await self._reply(body)
+            if head.startswith("POST /down/"):
+                return b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n"
+            begin = time.monotonic()
+            reply = await self._reply(body)
+            self.times.append((begin, time.monotonic()))
+            return reply
         return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
     async def _reply(self, body: bytes) -> bytes:
@@ -105,6 +121,13 @@ class _Server:
         await asyncio.sleep(self.latency)
         if (asked := find_asked_reply(body)) is not None:
             return _stream([{"content": asked}], "stop")
+        if b'"agent_id"' in body:  # MassGen, which offers both tools in every step
+            return _stream(_act(body, number), "tool_calls")
+        if b'"stream":true' not in body.replace(b" ", b""):
+            message = {"role": "assistant", "content": number_answer(number)}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            whole = _chunk({}) | {"object": "chat.completion", "choices": [choice], "usage": _USAGE}
+            return _response("application/json", json.dumps(whole).encode())
         if b'"tools":' not in body:
             return self.answers[number]
         return self.votes[_OWN_ANSWER_IS_A in body]
@@ -113,7 +136,13 @@ class _Server:
         """What came in since the last time, as a response; the connection that asks for it does not count."""
         characters = sum(map(characters_sent, self.bodies))
         seen = Seen(self.connections - 1, len(self.bodies), characters, sum(map(len, self.bodies)))
-        self.connections, self.bodies = 0, []
+        if self.times:
+            seen.seconds = max(end for _, end in self.times) - min(begin for begin, _ in self.times)
+        last = 0.0
+        for begin, end in sorted(self.times, key=lambda one: one[1]):
+            if begin >= last:
+                seen.waves, last = seen.waves + 1, end
+        self.connections, self.bodies, self.times = 0, [], []
         return _response("application/json", json.dumps(asdict(seen)).encode())
 
 
@@ -143,16 +172,25 @@ def _answer_pieces(number: int) -> list[dict[str, Any]]:
 
 
 def _vote_pieces(label: str) -> list[dict[str, Any]]:
-    arguments = json.dumps({"reason": "It is right and complete.", "choice": label})
-    function = {"name": "vote", "arguments": arguments}
+    return _call_pieces("vote", {"reason": "It is right and complete.", "choice": label})
+
+
+def _act(body: bytes, number: int) -> list[dict[str, Any]]:
+    """Answer while there is no answer, then vote, as MassGen names both."""
+    if b"<agent1" in body:
+        return _call_pieces("vote", {"reason": "It is right and complete.", "agent_id": "agent1"})
+    return _call_pieces("new_answer", {"content": number_answer(number)})
+
+
+def _call_pieces(name: str, arguments: Mapping[str, str]) -> list[dict[str, Any]]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
     return [{"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}]
 
 
 def _stream(pieces: list[dict[str, Any]], finish: str) -> bytes:
     """A whole streamed reply, as models send it."""
-    usage = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200}
     events = [_chunk(delta) for delta in ({"role": "assistant", "content": ""}, *pieces)]
-    events += [_chunk({}, finish), {**_chunk({}), "choices": [], "usage": usage}]
+    events += [_chunk({}, finish), {**_chunk({}), "choices": [], "usage": _USAGE}]
     lines = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
     return _response("text/event-stream", f"{lines}data: [DONE]\n\n".encode())
 
