@@ -210,6 +210,18 @@ def test_readme_is_for_the_first_hour():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 250
 
 
+def test_readme_prints_how_many_tests_there_are(request: pytest.FixtureRequest):
+    # What is collected is known without another run: this is a part of the suite.
+    config = request.config
+    folders = {Path(argument).resolve() for argument in config.args}
+    if folders != {ROOT / "tests"} or config.option.markexpr != "not full and not slow" or config.option.keyword:
+        pytest.skip("this run is not the whole of scripts/test")
+    printed = re.search(r"=+ (\d+) passed, (\d+) skipped in ", (ROOT / "README.md").read_text())
+    assert printed is not None
+    count = len(request.session.items)
+    assert abs(int(printed[1]) + int(printed[2]) - count) <= 0.02 * count
+
+
 def test_every_command_and_script_is_documented():
     text = "\n".join(page.read_text() for page in PAGES)
     for name in COMMANDS:
