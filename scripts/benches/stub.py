@@ -9,17 +9,14 @@ import asyncio
 import contextlib
 import http.client
 import json
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from scripts.benches.hostile import BEGIN, END
-from scripts.benches.process import PYTHON
-from scripts.benches.rows import ROOT
+from scripts.benches.model_server import NOT_FOUND, is_chat, make_call, make_response, make_stream, serve, start_model
 
 ANSWER = ("Keep both clocks on the same source, measure how far they drift apart, and correct the drift slowly. " * 4)[
     :400
@@ -68,13 +65,8 @@ class Stub:
 @contextlib.contextmanager
 def stub(latency: float) -> Generator[Stub]:
     """Start a server that waits `latency` seconds before it answers; end it afterwards."""
-    command = [PYTHON, "-m", "scripts.benches.stub", str(latency)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield Stub(int(process.stdout.readline()))
-        finally:
-            process.terminate()
+    with start_model("stub", latency) as port:
+        yield Stub(port)
 
 
 @dataclass(slots=True)
@@ -89,31 +81,24 @@ class _Server:
     answers: list[bytes] = field(
         default_factory=lambda: [_stream(_answer_pieces(number), "stop") for number in range(_DISTINCT)]
     )
-    votes: list[bytes] = field(default_factory=lambda: [_stream(_vote_pieces(label), "tool_calls") for label in "AB"])
+    votes: list[bytes] = field(
+        default_factory=lambda: [_stream([_vote("choice", label)], "tool_calls") for label in "AB"]
+    )
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, kept open for any number of requests."""
+    def count_connection(self) -> None:
         self.connections += 1
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                body = await reader.readexactly(_length(head))
-                writer.write(await self._answer(head, body))
-                await writer.drain()
-        writer.close()
 
-    async def _answer(self, head: str, body: bytes) -> bytes:
-        """What is no chat is a question about the server (how large is the window?), which this one does not answer."""
+    async def respond(self, head: str, body: bytes) -> bytes:
         if head.startswith("GET /seen"):
             return self._seen()
-        if head.startswith("POST ") and head.split(" ", 2)[1].endswith("/chat/completions"):
-            if head.startswith("POST /down/"):
-                return b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n"
-            begin = time.monotonic()
-            reply = await self._reply(body)
-            self.times.append((begin, time.monotonic()))
-            return reply
-        return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+        if not is_chat(head):
+            return NOT_FOUND
+        if head.startswith("POST /down/"):
+            return make_response(status="500 Internal Server Error")
+        begin = time.monotonic()
+        reply = await self._reply(body)
+        self.times.append((begin, time.monotonic()))
+        return reply
 
     async def _reply(self, body: bytes) -> bytes:
         self.bodies.append(body)
@@ -122,12 +107,13 @@ class _Server:
         if (asked := find_asked_reply(body)) is not None:
             return _stream([{"content": asked}], "stop")
         if b'"agent_id"' in body:  # MassGen, which offers both tools in every step
-            return _stream(_act(body, number), "tool_calls")
+            answer = make_call("new_answer", {"content": number_answer(number)})
+            return _stream([_vote("agent_id", "agent1") if b"<agent1" in body else answer], "tool_calls")
         if b'"stream":true' not in body.replace(b" ", b""):
             message = {"role": "assistant", "content": number_answer(number)}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            whole = _chunk({}) | {"object": "chat.completion", "choices": [choice], "usage": _USAGE}
-            return _response("application/json", json.dumps(whole).encode())
+            whole = {"id": "reply", "object": "chat.completion", "created": 1, "model": "stub", "usage": _USAGE}
+            return make_response(json.dumps({**whole, "choices": [choice]}).encode())
         if b'"tools":' not in body:
             return self.answers[number]
         return self.votes[_OWN_ANSWER_IS_A in body]
@@ -143,7 +129,7 @@ class _Server:
             if begin >= last:
                 seen.waves, last = seen.waves + 1, end
         self.connections, self.bodies, self.times = 0, [], []
-        return _response("application/json", json.dumps(asdict(seen)).encode())
+        return make_response(json.dumps(asdict(seen)).encode())
 
 
 def find_asked_reply(body: bytes) -> str | None:
@@ -171,52 +157,17 @@ def _answer_pieces(number: int) -> list[dict[str, Any]]:
     return [{"content": text[i : i + 40]} for i in range(0, len(text), 40)]
 
 
-def _vote_pieces(label: str) -> list[dict[str, Any]]:
-    return _call_pieces("vote", {"reason": "It is right and complete.", "choice": label})
+def _vote(field_name: str, choice: str) -> dict[str, Any]:
+    return make_call("vote", {"reason": "It is right and complete.", field_name: choice})
 
 
-def _act(body: bytes, number: int) -> list[dict[str, Any]]:
-    """Answer while there is no answer, then vote, as MassGen names both."""
-    if b"<agent1" in body:
-        return _call_pieces("vote", {"reason": "It is right and complete.", "agent_id": "agent1"})
-    return _call_pieces("new_answer", {"content": number_answer(number)})
-
-
-def _call_pieces(name: str, arguments: Mapping[str, str]) -> list[dict[str, Any]]:
-    function = {"name": name, "arguments": json.dumps(arguments)}
-    return [{"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}]
-
-
-def _stream(pieces: list[dict[str, Any]], finish: str) -> bytes:
-    """A whole streamed reply, as models send it."""
-    events = [_chunk(delta) for delta in ({"role": "assistant", "content": ""}, *pieces)]
-    events += [_chunk({}, finish), {**_chunk({}), "choices": [], "usage": _USAGE}]
-    lines = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
-    return _response("text/event-stream", f"{lines}data: [DONE]\n\n".encode())
-
-
-def _chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return {"id": "reply", "object": "chat.completion.chunk", "created": 1, "model": "stub", "choices": [choice]}
-
-
-def _length(head: str) -> int:
-    fields = (line.partition(":") for line in head.split("\r\n"))
-    return next((int(value) for name, _, value in fields if name.lower() == "content-length"), 0)
-
-
-def _response(content_type: str, body: bytes) -> bytes:
-    head = f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+def _stream(pieces: Iterable[Mapping[str, Any]], finish: str) -> bytes:
+    return make_stream(pieces, finish, _USAGE)
 
 
 async def _main(latency: float) -> None:
-    server = await asyncio.start_server(_Server(latency).serve, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    await stopped.wait()
-    server.close()
+    server = _Server(latency)
+    await serve(server.respond, server.count_connection)
 
 
 if __name__ == "__main__":
