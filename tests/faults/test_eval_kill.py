@@ -25,13 +25,14 @@ def read_results(home: Path) -> dict[str, bytes]:
     return rows
 
 
-def kill_once(arguments: list[str], home: Path, council: CouncilServer, seconds: float) -> Counter[str]:
+def kill_once(arguments: list[str], home: Path, council: CouncilServer, asked: int) -> Counter[str]:
+    """asked: requests of this run before the kill."""
     before = read_results(home)
     child = ForkedMassmem("eval", *arguments)
     deadline = time.monotonic() + 60
-    while not council.requests and child.is_alive and time.monotonic() < deadline:
+    while len(council.requests) < asked and child.is_alive and time.monotonic() < deadline:
         time.sleep(0.005)
-    time.sleep(seconds)
+    time.sleep(random.random() * 0.1)
     child.kill()
     after = read_results(home)
     counts = Counter(kills=1, lost=sum(after.get(key) != line for key, line in before.items()))
@@ -49,9 +50,11 @@ def run_loop(folder: Path, home: Path, times: int) -> None:
         config.write_text(council.config(AGENTS) + "coordination: {presentation: as_is}\n")
         arguments = [str(data), "--config", str(config), "--scorer", "contains", "--output", "json"]
         arguments += ["--concurrency", str(AT_ONCE)]
-        for _ in range(times):
+        for number in range(times):
             council.requests.clear()
-            total.update(kill_once(arguments, home, council, random.uniform(0, 0.8)))
+            # A question takes four requests: from the first one until a few questions are answered.
+            asked = 1 + int((number + random.random()) * 20 / times)
+            total.update(kill_once(arguments, home, council, asked))
             runs.append(list_questions(council))
             states.add(len(read_results(home)))
         stored = read_results(home)

@@ -21,6 +21,8 @@ from tests.support.service import Client, Service, make_config, read_events
 from tests.support.verdict import check
 
 AGENTS = ("ann", "ben", "cyd")
+EVENTS = 29
+"""Of a turn."""
 
 Streamed = dict[int, dict[str, Any]]
 """Stored events by the number that the stream gives them."""
@@ -77,12 +79,15 @@ def go_on(client: Client, session_id: str, key: str, streamed: Streamed) -> str:
     raise AssertionError("the turn has no end")
 
 
-def kill_once(service: Service, council: CouncilServer, session_id: str, seconds: float) -> Counter[str]:
+def kill_once(service: Service, council: CouncilServer, session_id: str, after: int) -> Counter[str]:
+    """after: events that were shown."""
     client, streamed, key = service.client("alice"), Streamed(), f"key {session_id}"
     council.requests.clear()
     thread = threading.Thread(target=ask, args=(client, session_id, key, streamed))
     thread.start()
-    time.sleep(seconds)
+    while len(streamed) < after and thread.is_alive():
+        time.sleep(0.001)
+    time.sleep(random.random() * 0.03)
     service.kill()
     thread.join(60)
     before, shown = read_log(service, session_id), dict(streamed)
@@ -111,8 +116,8 @@ def kill_once(service: Service, council: CouncilServer, session_id: str, seconds
 def run_loop(folder: Path, council: CouncilServer, times: int) -> None:
     service, total = start(folder, council), Counter[str]()
     for number in range(times):
-        seconds = (number + random.random()) * 0.9 / times  # spread over the whole turn
-        total.update(kill_once(service, council, f"session-{times}-{number}", seconds))
+        after = int((number + random.random()) * EVENTS / times)  # spread over the whole turn
+        total.update(kill_once(service, council, f"session-{times}-{number}", after))
     service.stop()
     check(f"question of the page, {times} kills", total, "paid twice")
     assert total["resumed"] > 0
