@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(overview())
         return 0
     try:
-        given = {option: value for option, value in options.items() if value is not None}
-        report = run_all() if name == ALL else as_object(name, run_one(name, **given))
+        chosen = {option: value for option, value in options.items() if value is not None}
+        report = run_all() if name == ALL else as_object(name, run_one(name, **chosen))
     except BenchError as e:
         print(f"scripts/bench {name}: {e}", file=sys.stderr)
         return 1
