@@ -17,7 +17,7 @@ from massmem.memory.access import HERE
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.origins import IMPORT, ToolText, ToolWords, name_tool_origin
 from massmem.memory.persistent import USER, Episode, Fact
-from massmem.memory.text_analysis import split_sentences
+from massmem.memory.words import split_sentences
 from massmem.store.ports import SessionStore
 
 # Words of tools and users in a turn
