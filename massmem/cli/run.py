@@ -32,22 +32,8 @@ from massmem.cli.terminal import (
 )
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
+from massmem.core import events as ev
 from massmem.core.errors import InputError, LimitReached, SessionBusyError, TurnError
-from massmem.core.events import (
-    AgentBusy,
-    AgentDelta,
-    AgentRetrying,
-    AgentStarted,
-    ContextMeasured,
-    Event,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnResumed,
-    TurnStarted,
-    TurnWaiting,
-)
 from massmem.core.ids import check_session_name
 from massmem.core.messages import clean_text
 from massmem.core.outcome import TurnEnd, TurnOutcome
@@ -259,25 +245,25 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
 def _report_limit(invocation: Invocation, end: TurnEnd | None) -> None:
     """Write what cut the turn short to stderr, unless a line of progress has said it."""
     was_shown = invocation.output in ("live", "plain") and not invocation.options.quiet
-    if isinstance(end, TurnCompleted) and not was_shown and (limit := describe_limit(end)):
+    if isinstance(end, ev.TurnCompleted) and not was_shown and (limit := describe_limit(end)):
         notify(limit)
 
 
 def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
     outcome = view.outcome
     match outcome.end:
-        case TurnCompleted() if outcome.status == "completed":
+        case ev.TurnCompleted() if outcome.status == "completed":
             has_flaw = bool(outcome.failures) or outcome.lacks_votes
             code = TurnError.exit_code if invocation.options.strict and has_flaw else 0
-        case TurnCompleted() | TurnAbandoned(why="timeout"):
+        case ev.TurnCompleted() | ev.TurnAbandoned(why="timeout"):
             code = LimitReached.exit_code
-        case TurnFailed(exit_code=exit_code):
+        case ev.TurnFailed(exit_code=exit_code):
             code = exit_code
-        case TurnInterrupted(by=by):
+        case ev.TurnInterrupted(by=by):
             code = EXIT_INTERRUPTED if by == "user" else EXIT_TERMINATED
-        case TurnWaiting():
+        case ev.TurnWaiting():
             code = EXIT_WAITING
-        case TurnAbandoned():
+        case ev.TurnAbandoned():
             code = 0
         case None:
             again = invocation.resume_command(outcome.session_id)
@@ -289,16 +275,16 @@ def _explain_how_to_continue(invocation: Invocation, view: TurnView) -> None:
     session_id = view.outcome.session_id
     again = invocation.resume_command(session_id)
     match view.outcome.end:
-        case TurnCompleted() if not invocation.options.quiet:
+        case ev.TurnCompleted() if not invocation.options.quiet:
             write_err(f'{session_id}: {again} "next question"')
-        case TurnFailed() as end:
+        case ev.TurnFailed() as end:
             report_failure(end, f"try again with: {again}")
-        case TurnInterrupted():
+        case ev.TurnInterrupted():
             notify("stopped; the work of the agents so far is saved")
             write_err(f"finish this turn with: {again}", indent="  ")
-        case TurnWaiting():
+        case ev.TurnWaiting():
             write_err(f'{session_id}: answer with: {again} "your answer"')
-        case TurnAbandoned(why=why):
+        case ev.TurnAbandoned(why=why):
             notify(ABANDONED[why])
             write_err(f'ask again with: {again} "your question"', indent="  ")
         case _:
@@ -307,18 +293,18 @@ def _explain_how_to_continue(invocation: Invocation, view: TurnView) -> None:
 
 def _explain_loss(invocation: Invocation, view: TurnView) -> None:
     """Tell the user that the conversation cannot continue, because nothing was stored."""
-    if isinstance(view.outcome.end, TurnFailed):
+    if isinstance(view.outcome.end, ev.TurnFailed):
         report_failure(view.outcome.end)
     if not invocation.options.no_store:
         for notice in view.notices[:1]:
             notify(notice)
         hint = "this conversation was not stored and nothing of it is remembered; start the server before the next one"
         write_err(hint, indent="  ")
-    elif isinstance(view.outcome.end, TurnWaiting):
+    elif isinstance(view.outcome.end, ev.TurnWaiting):
         notify("nothing is stored, so a reply is not possible: ask again with the value in the question")
 
 
-def report_failure(end: TurnFailed, *more: str) -> None:
+def report_failure(end: ev.TurnFailed, *more: str) -> None:
     """Write why a turn failed, what to do, and further lines to stderr."""
     notify(end.message)
     write_err(*([end.hint] if end.hint else []), *more, indent="  ")
@@ -354,7 +340,7 @@ class TurnEvents:
     started: bool = field(default=False, init=False)
     """The first event has arrived."""
 
-    async def stream(self) -> AsyncGenerator[Event, None]:
+    async def stream(self) -> AsyncGenerator[ev.Event, None]:
         """Yield the events. With `wait`, a turn that another process runs in the session comes first.
 
         Raises MassmemError, as `Session.ask`; SessionBusyError only without `wait`.
@@ -375,7 +361,7 @@ class TurnEvents:
         finally:
             self.session.wait = 0.0
 
-    def _run(self) -> AsyncGenerator[Event, None]:
+    def _run(self) -> AsyncGenerator[ev.Event, None]:
         if self.question is None:
             return self.session.finish_turn(now=self.now)
         question = self.question
@@ -403,13 +389,13 @@ class AnswerWriter(Renderer):
         """The text that comes now is the answer."""
         self._on_terminal = sys.stdout.isatty()
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: ev.Event) -> None:
         match event:
-            case TurnStarted() | TurnResumed():
-                self._is_asked, self._is_answer = isinstance(event, TurnStarted), not self._is_team
-            case AgentStarted(step="present"):
+            case ev.TurnStarted() | ev.TurnResumed():
+                self._is_asked, self._is_answer = isinstance(event, ev.TurnStarted), not self._is_team
+            case ev.AgentStarted(step="present"):
                 self._is_answer = True
-            case AgentDelta(channel="text") if self._is_asked and self._is_answer:
+            case ev.AgentDelta(channel="text") if self._is_asked and self._is_answer:
                 text = self._blanks + event.text
                 text = text if self.written else text.lstrip()
                 end = len(text.rstrip())
@@ -417,11 +403,11 @@ class AnswerWriter(Renderer):
                 self.written += text
                 self.is_line_open = self._on_terminal and bool(self.written)
                 write_out(text)
-            case AgentRetrying() if self.written:
+            case ev.AgentRetrying() if self.written:
                 self.end_line()
                 write_out("" if self._on_terminal else "\n")  # the agent begins anew
                 self.written = self._blanks = ""
-            case AgentDelta() | AgentBusy() | ContextMeasured():
+            case ev.AgentDelta() | ev.AgentBusy() | ev.ContextMeasured():
                 pass
             case _:
                 self.end_line()
@@ -459,7 +445,7 @@ async def show_turn(
         try:
             async with aclosing(turn.stream()) as events:
                 async for event in events:
-                    if isinstance(event, TurnStarted | TurnResumed) and view.outcome.end is not None:
+                    if isinstance(event, ev.TurnStarted | ev.TurnResumed) and view.outcome.end is not None:
                         _report_earlier_turn(view)
                     view.feed(event)
                     for renderer in renderers:
@@ -552,11 +538,11 @@ def _report_earlier_turn(view: TurnView) -> None:
     """Report a turn that was cut off and has ended now to stderr: stdout is for the question asked now."""
     question = f" {one_line(view.outcome.question, 80)!r}" if view.outcome.question else ""
     match view.outcome.end:
-        case TurnCompleted(answer=answer):
+        case ev.TurnCompleted(answer=answer):
             write_err(f"answer to the earlier question{question}:", answer, "")
-        case TurnFailed(message=message):
+        case ev.TurnFailed(message=message):
             write_err(f"the earlier question{question} failed again: {message}")
-        case TurnAbandoned(why=why):
+        case ev.TurnAbandoned(why=why):
             write_err(f"the earlier question{question} has no answer. {ABANDONED[why]}")
         case _:
             pass

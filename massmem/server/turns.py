@@ -13,21 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
-from massmem.core.events import (
-    EVENT,
-    AgentFailed,
-    Event,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnResumed,
-    TurnStarted,
-    TurnWaiting,
-    UserReplied,
-    now,
-)
+from massmem.core.events import now
 from massmem.core.messages import AttachedFile, Attachment, remove_description
 from massmem.core.outcome import MAX_DEATHS, count_deaths, was_cut_off
 from massmem.core.records import EVERYBODY, Owner, SessionCounts, SessionFilter, SessionRecord, TurnRecord
@@ -41,7 +29,7 @@ from massmem.session.turn_runner import StopReason
 
 log = logging.getLogger(__name__)
 
-NumberedEvent = tuple[int, Event]
+NumberedEvent = tuple[int, ev.Event]
 """An event and its number in the session's log."""
 
 _POLL_SECONDS = 0.25
@@ -65,7 +53,7 @@ _RETRY_AFTER_TIMEOUT = 30
 
 _UNDER_WAY = ("running", "interrupted")
 _ENDING = "this process is about to end"
-_ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
+_ENDS = (ev.TurnCompleted, ev.TurnFailed, ev.TurnWaiting, ev.TurnAbandoned)
 """Events after which nothing happens by itself. An interrupted turn is resumed by another process."""
 
 
@@ -119,7 +107,7 @@ class RunningTurn:
         own = self.question
         return own is not None and own.request_id == question.request_id != "" and own.content == question.content
 
-    async def run(self, session: Session) -> AsyncGenerator[Event, None]:
+    async def run(self, session: Session) -> AsyncGenerator[ev.Event, None]:
         """Run the turn, store its events for those who follow, and yield them. Raise as the session does."""
         self._session = session
         if self._stopped:
@@ -156,7 +144,7 @@ class RunningTurn:
     def is_over(self) -> bool:
         """Whether its last event was yielded; it may still hold the session for a moment."""
         # An abandoned turn makes room for the question that it was abandoned for.
-        ends = TurnCompleted | TurnFailed | TurnWaiting | TurnInterrupted
+        ends = ev.TurnCompleted | ev.TurnFailed | ev.TurnWaiting | ev.TurnInterrupted
         return bool(self._events) and isinstance(self._events[-1][1], ends)
 
     async def wait_for_end(self) -> None:
@@ -275,7 +263,7 @@ class Turns:
             while page := await self._store.export_log(session_id, number, _PAGE):
                 for entry in page:
                     number = entry.seq
-                    yield number, EVENT.validate_json(entry.payload)
+                    yield number, ev.EVENT.validate_json(entry.payload)
                     deadline = clock() + _FOLLOW_TIMEOUT
             if not goes_on or (self.stopping and not was_here):
                 return
@@ -360,7 +348,7 @@ class Turns:
             async for seq, event in events:
                 if seq == number and not _became(question, event):
                     raise InputError("this name was used for another question", "use a new one")
-                if seq >= number or isinstance(event, TurnResumed):
+                if seq >= number or isinstance(event, ev.TurnResumed):
                     yield seq, event
                 if seq >= number and isinstance(event, _ENDS):
                     return
@@ -464,30 +452,30 @@ class Turns:
             await asyncio.wait(self._tasks, timeout=seconds)
 
 
-def _log_failure(event: Event) -> None:
+def _log_failure(event: ev.Event) -> None:
     """Log why an agent or a turn failed, for whoever runs the service; users are told only that it did.
 
     The messages of providers may quote what they were sent: the log has the kind of the error, and what to do.
     """
     match event:
-        case AgentFailed():
+        case ev.AgentFailed():
             fields = {"agent": event.agent_id, "step": event.step, "hint": event.hint}
             log.warning("an agent failed: %s", event.error, extra={"fields": fields})
-        case TurnFailed():
+        case ev.TurnFailed():
             log.warning("a turn failed", extra={"fields": {"exit_code": event.exit_code}})
         case _:
             pass
 
 
-def _became(question: Question, event: Event) -> bool:
+def _became(question: Question, event: ev.Event) -> bool:
     """Whether the event is of this very question."""
     match event:
-        case TurnStarted():
+        case ev.TurnStarted():
             # What is optional is in the text: the turn went without it when a model does not see.
             required = {attachment.file for attachment in question.attachments if not attachment.optional}
             is_same_text = question.text == remove_description(event.question, event.description)
             return is_same_text and required <= {*event.attachments} <= {a.file for a in question.attachments}
-        case TurnResumed(question=text) | UserReplied(text=text):
+        case ev.TurnResumed(question=text) | ev.UserReplied(text=text):
             return text == question.text
         case _:
             return False

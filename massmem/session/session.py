@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from massmem.config.home import massmem_home
 from massmem.config.models import AgentConfig, TeamConfig
+from massmem.core import events as ev
 from massmem.core.errors import (
     HomeError,
     InputError,
@@ -22,19 +23,7 @@ from massmem.core.errors import (
     StoreError,
     UnknownSessionError,
 )
-from massmem.core.events import (
-    ContextCompressed,
-    ContextMeasured,
-    Event,
-    HistoryCleared,
-    MessageAdded,
-    NoteAdded,
-    ParamProvided,
-    ToolReturned,
-    TurnStarted,
-    TurnUndone,
-    now,
-)
+from massmem.core.events import now
 from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import Attachment, clean_text, name_attachments, remove_description
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
@@ -194,7 +183,7 @@ class Session:
         request: str = "",
         answer_schema: Mapping[str, Any] | None = None,
         attachments: Sequence[Attachment] = (),
-    ) -> AsyncGenerator[Event, None]:
+    ) -> AsyncGenerator[ev.Event, None]:
         """Run a turn and yield its events, each after it was stored.
 
         request: an idempotency key: a question with a key that the session has seen is not asked again. answer_schema:
@@ -228,7 +217,7 @@ class Session:
             async for event in events:
                 yield event
 
-    async def finish_turn(self, *, now: bool = False) -> AsyncGenerator[Event, None]:
+    async def finish_turn(self, *, now: bool = False) -> AsyncGenerator[ev.Event, None]:
         """Resume the unfinished turn and yield its further events.
 
         now: as `answer_now`. Raises SessionBusyError, and InputError: no turn is unfinished.
@@ -239,7 +228,7 @@ class Session:
             async for event in events:
                 yield event
 
-    async def compact(self) -> list[ContextCompressed]:
+    async def compact(self) -> list[ev.ContextCompressed]:
         """Compress the history now; return an event for each agent whose history became smaller.
 
         Raises SessionBusyError.
@@ -250,7 +239,7 @@ class Session:
             last = await self._last_turn()
             return [] if last is None else await self._history.compact(self.id, last.turn, self._team.chat)
 
-    async def compress_ahead(self) -> list[ContextCompressed]:
+    async def compress_ahead(self) -> list[ev.ContextCompressed]:
         """Compress what the next turn would have to, when the last one has ended; return an event for each agent.
 
         Without a lease: the next turn may begin meanwhile.
@@ -260,7 +249,7 @@ class Session:
             return []
         return await self._history.compress_ahead(self.id, last.turn, last.question, self._team.chat)
 
-    async def context(self) -> list[ContextMeasured]:
+    async def context(self) -> list[ev.ContextMeasured]:
         """Return how full each agent's window is before the next question, without recalled memories."""
         last = await self._last_turn()
         return await self._history.measure(self.id, 0 if last is None else last.turn, self._team.chat)
@@ -280,7 +269,7 @@ class Session:
         async with self._hold_lease():
             await self._history.settle()
             self._history.take_prepared()
-            await self._store.append(self.id, 0, [HistoryCleared()])
+            await self._store.append(self.id, 0, [ev.HistoryCleared()])
 
     async def undo(self) -> TurnRecord:
         """Undo the last turn, answered or not: hide it from the agents, delete its memories and its params.
@@ -309,7 +298,9 @@ class Session:
         async with self._team.open_durable_memory() as memory:
             await forget_memories(self._store, memory, selection, self._config.memory, self._team.home)
             state = await _remove_turn_values(self._store, turn)
-            await self._store.append(self.id, turn.turn, [TurnUndone(session_id=self.id, turn=turn.turn)], state=state)
+            await self._store.append(
+                self.id, turn.turn, [ev.TurnUndone(session_id=self.id, turn=turn.turn)], state=state
+            )
             # A recorder may have taken something out of the queue before.
             await memory.forget(selection)
 
@@ -326,7 +317,7 @@ class Session:
         if not self._memory.enabled:
             raise InputError("this team remembers nothing", "set memory.persistent_memory.enabled: true")
         async with self._create_if_new():
-            await self._store.append(self.id, 0, [NoteAdded(text=text, session_only=session_only)])
+            await self._store.append(self.id, 0, [ev.NoteAdded(text=text, session_only=session_only)])
         self._memory.wake()
 
     async def add_messages(self, messages: Sequence[tuple[Literal["user", "agent"], str]]) -> None:
@@ -334,7 +325,7 @@ class Session:
 
         messages: who spoke, and the text.
         """
-        events = [MessageAdded(role=role, text=clean_text(text)) for role, text in messages]
+        events = [ev.MessageAdded(role=role, text=clean_text(text)) for role, text in messages]
         async with self._create_if_new():
             last = await self._last_turn()
             await self._store.append(self.id, 0 if last is None else last.turn, events)
@@ -348,7 +339,7 @@ class Session:
         if agent is None:
             raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self._agents)}")
         remember = self._memory.enabled and remembers(agent.memory)
-        event = ToolReturned(agent_id=agent_id, round=0, name=name, content=text, remember=remember)
+        event = ev.ToolReturned(agent_id=agent_id, round=0, name=name, content=text, remember=remember)
         async with self._create_if_new():
             last = await self._last_turn()
             await self._store.append(self.id, 0 if last is None else last.turn, [event])
@@ -357,7 +348,7 @@ class Session:
     async def load_question(self, turn: int) -> tuple[str, tuple[Attachment, ...]]:
         """Return the question of a turn as it was asked, and what it came with."""
         events = await self._store.read_turn_events(self.id, turn)
-        started = next(event for event in events if isinstance(event, TurnStarted))
+        started = next(event for event in events if isinstance(event, ev.TurnStarted))
         shown = await load_attachments(self._store, self.id, started.attachments)
         return remove_description(started.question, started.description), shown
 
@@ -523,7 +514,7 @@ async def _remove_turn_values(store: SessionStore, turn: TurnRecord) -> SessionS
     """Return the session's state without the values that the user gave in the turn, and waiting for none."""
     state = await store.load_state(turn.session_id)
     events = await store.read_turn_events(turn.session_id, turn.turn)
-    names = {event.param for event in events if isinstance(event, ParamProvided)}
+    names = {event.param for event in events if isinstance(event, ev.ParamProvided)}
     params = {name: value for name, value in state.params.items() if name not in names}
     result = state.last_result if (state.last_result or {}).get("turn") != turn.turn else None
     changed = {"params": params, "waiting_for_param": None, "plan_execution": None, "last_result": result}

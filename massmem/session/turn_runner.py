@@ -9,19 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
+from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
-from massmem.core.events import (
-    Event,
-    Notice,
-    SourceEvent,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnResumed,
-    TurnStarted,
-    TurnWaiting,
-    attach_request,
-)
 from massmem.core.messages import AttachedFile, Attachment, add_description, remove_description
 from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnOutcome, count_deaths, was_cut_off
 from massmem.core.records import SessionState, TurnRecord
@@ -47,7 +36,7 @@ from massmem.turn.vision import Description, describe, find_describer
 log = logging.getLogger(__name__)
 
 StopReason = Literal["user", "signal"]
-Events = AsyncGenerator[Event, None]
+Events = AsyncGenerator[ev.Event, None]
 
 
 @dataclass(slots=True)
@@ -67,7 +56,7 @@ class _Message:
     consumed: bool = False
     """The message was for that turn, and is no question of its own."""
 
-    def asks_again(self, logged: Sequence[Event]) -> bool:
+    def asks_again(self, logged: Sequence[ev.Event]) -> bool:
         """Whether it is the question of that turn once more. logged: what the log holds of the turn."""
         started = _find_start(logged)
         question = add_description(self.text, started.description)
@@ -181,12 +170,12 @@ class TurnRunner:
                 async for event in events:
                     yield event
 
-    async def _reply(self, pending: TurnRecord, logged: list[Event], message: _Message) -> Events:
+    async def _reply(self, pending: TurnRecord, logged: list[ev.Event], message: _Message) -> Events:
         """Read the message as a reply to the waiting turn, and go on with the turn, or give it up."""
         reading = await self.dialog.read_reply(pending.question, message.text, self._team.chat, self._stop.requested)
         match reading:
             case None:  # `ask` goes no further when a stop is requested
-                return self._store_and_yield(pending.turn, [TurnInterrupted(by=self._stop.by)])
+                return self._store_and_yield(pending.turn, [ev.TurnInterrupted(by=self._stop.by)])
             case ReplyReading("answer"):
                 message.consumed = True
                 if message.attachments:
@@ -196,13 +185,13 @@ class TurnRunner:
                 message.consumed = intent in ("cancel", "reset")
                 return self._store_and_yield(pending.turn, self.dialog.abandon(pending, reading, message.text))
 
-    def _resume(self, pending: TurnRecord, logged: list[Event], replies: Sequence[Event] = ()) -> Events:
+    def _resume(self, pending: TurnRecord, logged: list[ev.Event], replies: Sequence[ev.Event] = ()) -> Events:
         started = _find_start(logged)
         if count_deaths(logged) >= MAX_DEATHS:
             hint = "ask it in another way, or in smaller parts; to try it again as it is, continue the turn"
             tally = Tally()
             tally.apply_all(logged)
-            end = TurnFailed(message=GAVE_UP, hint=hint, exit_code=TurnError.exit_code, usage=tally.usage)
+            end = ev.TurnFailed(message=GAVE_UP, hint=hint, exit_code=TurnError.exit_code, usage=tally.usage)
             return self._store_and_yield(pending.turn, [end])
         return self._run_again(
             Turn(
@@ -219,7 +208,7 @@ class TurnRunner:
             )
         )
 
-    async def _run_again(self, turn: Turn) -> AsyncGenerator[Event, None]:
+    async def _run_again(self, turn: Turn) -> AsyncGenerator[ev.Event, None]:
         """Resume the turn. That is stored before anything else is done: a turn may kill its process at once."""
         resumed = self._build_resumed(turn)
         async for event in self._store_and_yield(turn.number, [resumed]):
@@ -228,7 +217,7 @@ class TurnRunner:
             async for event in events:
                 yield event
 
-    async def _load(self, pending: TurnRecord) -> list[Event]:
+    async def _load(self, pending: TurnRecord) -> list[ev.Event]:
         """Return what the log holds of the turn, and begin its dialog."""
         events = await self._store.read_turn_events(self._session_id, pending.turn)
         state = await self._store.load_state(self._session_id)
@@ -237,7 +226,7 @@ class TurnRunner:
 
     async def _run(self, turn: Turn, *, release_lease: bool = False) -> Events:
         """Run the turn, and report it to telemetry. release_lease: with the turn's last events."""
-        last: Event | None = None
+        last: ev.Event | None = None
         with self._team.tracer.turn(self._session_id) as trace:
             async with aclosing(self._store_turn(turn, release_lease=release_lease)) as events:
                 async for event in events:
@@ -261,12 +250,12 @@ class TurnRunner:
             async with aclosing(outbox.run(work, self._stop.requested)) as batches:
                 async for batch in batches:
                     last = batch.events[-1] if batch.events else None
-                    ended = isinstance(last, TurnCompleted | TurnFailed | TurnWaiting)
+                    ended = isinstance(last, ev.TurnCompleted | ev.TurnFailed | ev.TurnWaiting)
                     if ended:
                         await self._team.memory.wait_for_notices()
                     stored = await self._store_batch(turn.number, batch.events, release_lease=release_lease and ended)
                     batch.confirm()
-                    if isinstance(last, TurnCompleted):
+                    if isinstance(last, ev.TurnCompleted):
                         tokens = last.usage.prompt + last.usage.completion
                         log.info("Response generated: %d chars, %d tokens", len(last.answer), tokens)
                         self._history.prepare_next(self._session_id, turn.number, last.answer, providers)
@@ -275,13 +264,13 @@ class TurnRunner:
                         yield event
             if not ended:
                 ended = True
-                async for event in self._store_and_yield(turn.number, [TurnInterrupted(by=self._stop.by)]):
+                async for event in self._store_and_yield(turn.number, [ev.TurnInterrupted(by=self._stop.by)]):
                     yield event
         finally:
             self._stop.answer_now.clear()  # it is for this turn alone
             if started and not ended:
                 with suppress(StoreError):  # a store that has just failed has raised its error already
-                    await self._append(turn.number, [TurnInterrupted(by=self._stop.by)])
+                    await self._append(turn.number, [ev.TurnInterrupted(by=self._stop.by)])
 
     async def _prepare(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> tuple[Turn, dict[str, Agent]]:
         """Return the turn with what it shows described, and its agents."""
@@ -292,8 +281,8 @@ class TurnRunner:
         await self._write_stage("received", turn, {})
         return turn, agents
 
-    def _build_resumed(self, turn: Turn) -> TurnResumed:
-        return TurnResumed(
+    def _build_resumed(self, turn: Turn) -> ev.TurnResumed:
+        return ev.TurnResumed(
             session_id=turn.session_id,
             turn=turn.number,
             question=remove_description(turn.question, turn.description.text),
@@ -302,10 +291,12 @@ class TurnRunner:
             | {agent.id: agent.display_name for agent in self._agents if agent.display_name != agent.id},
         )
 
-    async def _store_batch(self, turn: int, events: Sequence[Event], *, release_lease: bool) -> list[tuple[int, Event]]:
+    async def _store_batch(
+        self, turn: int, events: Sequence[ev.Event], *, release_lease: bool
+    ) -> list[tuple[int, ev.Event]]:
         """Store events with the notices that are due; return them with their numbers in the log."""
         self._notices += self._team.memory.take_notices()
-        batch = [self.dialog.mask(event) for event in (*(Notice(message=text) for text in self._notices), *events)]
+        batch = [self.dialog.mask(event) for event in (*(ev.Notice(message=text) for text in self._notices), *events)]
         if not batch:
             return []
         stored = await self._append(turn, batch, release_lease=release_lease)
@@ -313,16 +304,16 @@ class TurnRunner:
         self._team.memory.wake()
         return stored
 
-    async def _store_and_yield(self, turn: int, events: Sequence[Event]) -> Events:
+    async def _store_and_yield(self, turn: int, events: Sequence[ev.Event]) -> Events:
         stored = await self._append(turn, events)
         for self.seq, event in stored:
             yield event
 
     async def _append(
-        self, turn: int, events: Sequence[Event], *, release_lease: bool = False
-    ) -> list[tuple[int, Event]]:
+        self, turn: int, events: Sequence[ev.Event], *, release_lease: bool = False
+    ) -> list[tuple[int, ev.Event]]:
         """Store events and the values of params that come in with them, as long as the lease is ours."""
-        named = [self._mark_unremembered(attach_request(event, *self._request)) for event in events]
+        named = [self._mark_unremembered(ev.attach_request(event, *self._request)) for event in events]
         numbers = await self._store.append(
             self._session_id,
             turn,
@@ -335,14 +326,14 @@ class TurnRunner:
             self._lease.mark_released()
         return list(zip(numbers, named, strict=True))
 
-    def _mark_unremembered(self, event: Event) -> Event:
+    def _mark_unremembered(self, event: ev.Event) -> ev.Event:
         """Mark an event that must never become a memory: memory is off for its agent; for a question, for all."""
         match event:
-            case TurnStarted():
+            case ev.TurnStarted():
                 remember = bool(self._remembered)
-            case TurnCompleted():
+            case ev.TurnCompleted():
                 remember = event.winner in self._remembered
-            case SourceEvent():
+            case ev.SourceEvent():
                 remember = event.agent_id in self._remembered
             case _:
                 return event
@@ -420,5 +411,5 @@ async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -
     return Confirmations(ask_context.known, ask_context.given_up, results, by_origin, changed, allow)
 
 
-def _find_start(events: Sequence[Event]) -> TurnStarted:
-    return next(event for event in events if isinstance(event, TurnStarted))
+def _find_start(events: Sequence[ev.Event]) -> ev.TurnStarted:
+    return next(event for event in events if isinstance(event, ev.TurnStarted))

@@ -5,16 +5,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from massmem.core import events as ev
 from massmem.core.errors import MemoryUnavailable, SessionBusyError, SessionExistsError
-from massmem.core.events import (
-    AnswerSubmitted,
-    Event,
-    RoundStarted,
-    TurnCompleted,
-    TurnStarted,
-    WinnerDecided,
-    now,
-)
+from massmem.core.events import now
 from massmem.core.messages import Usage
 from massmem.core.records import LogEntry, SessionRecord, TurnRecord
 from massmem.recording.forgetting import MARK
@@ -115,7 +108,7 @@ async def _is_only_imported(store: SessionStore, session_id: str, turn: int) -> 
     return True
 
 
-_BETWEEN = {event.model_fields["type"].default for event in (RoundStarted, WinnerDecided)}
+_BETWEEN = {event.model_fields["type"].default for event in (ev.RoundStarted, ev.WinnerDecided)}
 """Types of events between the question and the answer of an imported turn."""
 
 
@@ -169,18 +162,18 @@ async def _create_session(
     return session if is_usable else None
 
 
-def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Event]:
+def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[ev.Event]:
     """Return the events of a turn in which one agent was asked."""
     time, agent = turn.time or turn.answered_at or now(), turn.agent
     answered = max(time, turn.answered_at or time)
     return [
-        TurnStarted(
+        ev.TurnStarted(
             imported=True, at=time, session_id=session_id, turn=number, question=turn.question, agents=(agent,), seed=0
         ),
-        RoundStarted(at=time, round=1, agents=(agent,)),
-        AnswerSubmitted(
+        ev.RoundStarted(at=time, round=1, agents=(agent,)),
+        ev.AnswerSubmitted(
             imported=True, at=answered, agent_id=agent, round=1, number=1, content=turn.answer, usage=_NO_COST
         ),
-        WinnerDecided(at=answered, agent_id=agent, votes={}, by="only_answer"),
-        TurnCompleted(imported=True, at=answered, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
+        ev.WinnerDecided(at=answered, agent_id=agent, votes={}, by="only_answer"),
+        ev.TurnCompleted(imported=True, at=answered, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
     ]
