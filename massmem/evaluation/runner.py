@@ -24,10 +24,10 @@ from massmem.config.home import explain_write_error, make_folder, open_private
 from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.errors import InputError, LimitReached, TurnError
-from massmem.core.events import Event, TurnCompleted, TurnFailed, TurnWaiting
+from massmem.core.events import Decision, Event, TurnCompleted, TurnFailed, TurnWaiting
 from massmem.core.messages import Usage
 from massmem.core.records import COMMAND_LINE_USER
-from massmem.core.voting import Decision, Tally
+from massmem.core.voting import Tally
 from massmem.evaluation.items import Item
 from massmem.session.session import Session
 from massmem.session.team import Team
