@@ -584,6 +584,7 @@ async def finish_forgetting(
                     eraser = Eraser(config, home, Path.cwd(), store, index, Owner(forgetting.user_id))
                     findings = await eraser.find(forgetting.orders)
                     receipts.append(await eraser.carry_out(forgetting.orders, findings, mark))
+        _remove_leftovers(home / FORGETTING)
     except MassmemError as e:
         hint = e.hint or "run the command again in a moment"
         raise MemoryUnavailable(f"what was to be forgotten is not forgotten yet: {e.message}", hint) from e
@@ -637,6 +638,17 @@ class Mark:
 
     def end(self) -> None:
         self._path.unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what processes left that were killed before their mark was whole, or after it had gone."""
+    for lock in folder.glob("*.lock"):
+        if not any(lock.with_suffix(ending).exists() for ending in (_BEGUN, _AGAIN)):
+            with Mark(lock) as mark:
+                if mark.is_locked:
+                    lock.with_suffix(f"{_BEGUN}.new").unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 async def _analyse(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -75,6 +75,11 @@ def test_forgetting_that_was_killed_is_finished_by_the_same_command(user: Path, 
                 counts["leak"] += b"4711" in shown.stdout + shown.stderr
             else:
                 counts["lie"] += massmem(*command).returncode != 0
+        elif (user / "forgetting").exists():  # killed before it said what is to be forgotten, or after it was
+            counts["unsaid"] += 1
+            massmem("sessions", "list", *TEAM)
+            counts["lie"] += b"names are not shown" in massmem("--list-sessions").stderr
+            massmem(*command)
         assert not (user / "forgetting").exists()
         counts["lost"] += asyncio.run(_count_lost(user)) + _count_lost_memories()
         counts["ghost"] += len([p for p in user.rglob("*") if p.is_file() and b"4711" in p.read_bytes()])

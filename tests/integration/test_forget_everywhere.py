@@ -10,6 +10,7 @@ from typing import Any
 
 import pexpect
 import pytest
+from filelock import FileLock
 
 from massmem.cli.main import main
 from massmem.config.models import MemoryConfig
@@ -170,6 +171,20 @@ def test_bytes_that_a_forgetting_left_go_with_the_next_one(memory: Command, home
         assert "free space of the database" in err
     assert memory.json("forget", "--everywhere", "--text", SECRET, "--yes")["complete"]
     assert find_rests(tmp_path, "daughter") == []
+
+
+def test_leftovers_of_a_killed_forgetting_go_unless_a_process_holds_them(memory: Command, home: Path):
+    """Killed before it had written what is to be forgotten: nothing was begun, but the text lay in a draft."""
+    folder = home / ".massmem" / "forgetting"
+    folder.mkdir()
+    for name in ("killed.lock", "running.lock"):
+        (folder / name).touch()
+        (folder / name).with_suffix(".begun.new").write_text(SECRET)
+    with FileLock(folder / "running.lock"):
+        memory("list")
+        assert sorted(path.name for path in folder.iterdir()) == ["running.begun.new", "running.lock"]
+    memory("list")
+    assert not folder.exists()
 
 
 async def test_rest_of_the_conversation_stays_as_it_was(memory: Command, home: Path, tmp_path: Path):
