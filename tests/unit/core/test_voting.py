@@ -619,9 +619,10 @@ AGREEMENT = [
 
 @pytest.mark.parametrize(("decision", "more", "presented", "sentence"), AGREEMENT)
 def test_agreement_is_what_is_known(decision: dict[str, Any], more: dict[str, str], presented: bool, sentence: str):
-    ballots = dict(vote.split(":") for vote in more.pop("votes", "").split())
+    answers = dict(more)
+    ballots = dict(vote.split(":") for vote in answers.pop("votes", "").split())
     winner = WinnerDecided.model_validate({"agent_id": "ann", "votes": {}} | decision)
-    assert describe_agreement(winner, dissent_of(ballots, **more), 3, "Ann", presented=presented) == sentence
+    assert describe_agreement(winner, dissent_of(ballots, **answers), 3, "Ann", presented=presented) == sentence
 
 
 def test_agents_without_an_answer_do_not_agree():
