@@ -20,7 +20,7 @@ from massmem.core.records import SessionState
 from massmem.memory import open_memory
 from massmem.memory.persistent import Fact
 from massmem.session.registry import Registry, build_entry
-from massmem.store import open_store
+from massmem.store import open_store, sqlite
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import everything, session
 from tests.integration.test_memory_cli import CONFIG, Command, holds, settings
@@ -160,7 +160,10 @@ async def test_message_that_is_near_in_two_sentences_is_named_once(memory: Comma
     assert len(places) == len(set(places))
 
 
-def test_bytes_that_a_forgetting_left_go_with_the_next_one(memory: Command, home: Path, tmp_path: Path):
+def test_bytes_that_a_forgetting_left_go_with_the_next_one(
+    memory: Command, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", 0.2)
     point = find_fact(memory, "ann")
     with closing(sqlite3.connect(database_of(home))) as reader:
         reader.execute("BEGIN")
