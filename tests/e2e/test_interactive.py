@@ -15,6 +15,7 @@ import pytest
 
 from tests.e2e.test_terminal import ending, terminal
 from tests.support.cli import COMMAND, massmem, script, write_team
+from tests.support.forked import ForkedTerminal
 from tests.support.owners import taken
 from tests.support.pictures import PNG
 
@@ -25,7 +26,7 @@ READY = r"\x1b\[\?2004h\x1b\[\?(?:1l\x1b\[\?)?25l\x1b\[0m\x1b\[\?7l"
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]")
 
 
-def talk(*arguments: str, width: int = 80, **environ: str) -> "pexpect.spawn[str]":
+def talk(*arguments: str, width: int = 80, **environ: str) -> ForkedTerminal:
     child = terminal(*arguments, width=width, PROMPT_TOOLKIT_NO_CPR="1", **environ)
     child.expect("Ctrl-D quits")
     child.expect(READY)
@@ -36,7 +37,7 @@ def plain(text: str) -> str:
     return _ESCAPES.sub("", text)
 
 
-def say(child: "pexpect.spawn[str]", line: str, *expected: str) -> str:
+def say(child: ForkedTerminal, line: str, *expected: str) -> str:
     """Type a line and wait for each of these, in order; what was shown until the last of them."""
     child.send(f"{line}\r")
     shown = ""
@@ -46,7 +47,7 @@ def say(child: "pexpect.spawn[str]", line: str, *expected: str) -> str:
     return plain(shown)
 
 
-def leave(child: "pexpect.spawn[str]") -> str:
+def leave(child: ForkedTerminal) -> str:
     child.send("/quit\r")
     text, code = ending(child)
     assert code == 0

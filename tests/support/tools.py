@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def server_config(log: Path | None = None, *flags: str, **settings: Any) -> McpS
 
 
 @contextmanager
-def run_http_server(log: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+def run_http_server(log: Path) -> Generator[tuple["subprocess.Popen[bytes]", str]]:
     """Run a server behind HTTP; yield its process and its address once it listens."""
     port = find_free_port()
     command = [sys.executable, "-m", "tests.support.tool_server", str(log), "--http", str(port)]
