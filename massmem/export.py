@@ -40,12 +40,12 @@ _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
 
 @dataclass(frozen=True, slots=True)
 class AgentStep:
-    """What an agent did in a turn before the final answer."""
+    """A step of an agent in a turn before the final answer."""
 
     agent_id: str
     round: int
     text: str
-    """What it wrote; the reason of a ballot."""
+    """Its text; the reason of a ballot."""
     choice: str | None
     """The agent that it voted for; None when it did not vote."""
     label: str

@@ -1,4 +1,4 @@
-"""What can be observed from outside: spans of turns, and lines of JSON of what came in and went out.
+"""Observation from outside: spans of turns, and lines of JSON of what came in and went out.
 
 Spans are made from the events, by OpenTelemetry's conventions for generative AI: one per turn (`invoke_workflow`), and
 below it one per step of an agent (`chat MODEL`), with the attributes of
@@ -16,21 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from massmem.config.home import expand_home, make_file, make_folder
 from massmem.config.models import AgentConfig
+from massmem.core import events as ev
 from massmem.core.errors import InputError, MassmemError
-from massmem.core.events import (
-    AgentFailed,
-    AgentStarted,
-    AnswerSubmitted,
-    BallotCast,
-    Event,
-    ParamRequested,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnWaiting,
-    now,
-)
 from massmem.core.messages import Usage
 from massmem.core.redact import redact_values
 
@@ -43,7 +30,7 @@ log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 Stage = Literal["received", "respond"]
 
-_STEPS = AnswerSubmitted | BallotCast | ParamRequested | AgentFailed
+_STEPS = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested | ev.AgentFailed
 _PROVIDERS = {"gemini": "gcp.gemini", "grok": "x_ai", "mistral": "mistral_ai", "azure_openai": "azure.ai.openai"}
 """Names that the conventions have for our backend types, where they are not the same."""
 
@@ -80,19 +67,19 @@ class TurnTrace:
     span: "Span | None" = None
     _open: "dict[str, Span]" = field(default_factory=lambda: {})
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: ev.Event) -> None:
         if self.otel is None or self.span is None:
             return
         match event:
-            case AgentStarted(agent_id=agent_id):
+            case ev.AgentStarted(agent_id=agent_id):
                 self._open[agent_id] = self._begin(self.otel, event)
-            case AnswerSubmitted() | BallotCast() | ParamRequested() | AgentFailed():
+            case ev.AnswerSubmitted() | ev.BallotCast() | ev.ParamRequested() | ev.AgentFailed():
                 self._end(event)
-            case TurnCompleted(winner=winner, usage=usage):
+            case ev.TurnCompleted(winner=winner, usage=usage):
                 if (presenting := self._open.pop(winner, None)) is not None:
                     presenting.end()
                 _set_usage(self.span, usage)
-            case TurnFailed(usage=usage):
+            case ev.TurnFailed(usage=usage):
                 self.span.set_attribute("error.type", "TurnFailed")
                 _set_usage(self.span, usage)
             case _:
@@ -105,7 +92,7 @@ class TurnTrace:
         if self.span is not None:
             self.span.end()
 
-    def _begin(self, otel: "OtelTracer", event: AgentStarted) -> "Span":
+    def _begin(self, otel: "OtelTracer", event: ev.AgentStarted) -> "Span":
         from opentelemetry.trace import set_span_in_context
 
         agent = self.agents.get(event.agent_id)
@@ -125,7 +112,7 @@ class TurnTrace:
         span = self._open.pop(event.agent_id, None)
         if span is None:
             return
-        if isinstance(event, AgentFailed):
+        if isinstance(event, ev.AgentFailed):
             span.set_attribute("error.type", event.error)
         _set_usage(span, event.usage)
         span.end()
@@ -188,7 +175,7 @@ class Stages:
             return
         record = {
             "schema_version": SCHEMA_VERSION,
-            "at": now().isoformat(),
+            "at": ev.now().isoformat(),
             "stage": stage,
             "session": hash_name(session_id),
             "turn": turn,
@@ -204,19 +191,19 @@ class Stages:
             self._path = None
 
 
-def make_respond_payload(end: Event) -> dict[str, Any]:
+def make_respond_payload(end: ev.Event) -> dict[str, Any]:
     """Return how a turn ended, from its last event."""
     match end:
-        case TurnCompleted():
+        case ev.TurnCompleted():
             details = {"winner": end.winner, "limit": end.limit, "confidence": end.confidence}
-        case TurnFailed():
+        case ev.TurnFailed():
             details = {"exit_code": end.exit_code}
-        case TurnAbandoned() | TurnWaiting() | TurnInterrupted():
+        case ev.TurnAbandoned() | ev.TurnWaiting() | ev.TurnInterrupted():
             details = {}
         case _:
             return {"status": "running"}
     status = end.type.removeprefix("turn_")
-    if isinstance(end, TurnInterrupted):
+    if isinstance(end, ev.TurnInterrupted):
         return {"status": status, **details}
     used = end.usage
     counted = {"prompt": used.prompt, "completion": used.completion, "reported": used.reported, "cost": used.cost}

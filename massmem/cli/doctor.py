@@ -40,9 +40,9 @@ from massmem.core.text import format_dollars, one_line
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
-from massmem.memory.languages import is_english
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import USER, Episode, PersistentMemory, RecallOptions, Scope, Selection
+from massmem.memory.words import is_english
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels

@@ -45,8 +45,7 @@ from massmem.memory.indexed import IndexedMemory
 from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
-from massmem.memory.persistent import USER, Memory, Selection
-from massmem.memory.short_ids import find_ids
+from massmem.memory.persistent import USER, Memory, Selection, find_ids
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.jobs import DrainCounts
 from massmem.recording.worker import Recorder

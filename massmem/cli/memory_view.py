@@ -12,10 +12,9 @@ import typer
 from massmem.cli.streams import MB, notify, write_out
 from massmem.core.records import Everybody, MessageRecord, Owner, RecordingCounts
 from massmem.core.text import make_printable, one_line
-from massmem.memory.ledger import Chain
+from massmem.memory.claims import Chain
 from massmem.memory.origins import AGENT
-from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult
-from massmem.memory.short_ids import shorten_id
+from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult, shorten_id
 from massmem.render.text import format_columns, pluralize
 from massmem.session.erasure import Findings, Near, Receipt
 

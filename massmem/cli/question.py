@@ -18,9 +18,8 @@ from urllib.parse import unquote
 from massmem.cli.streams import notify
 from massmem.config.home import expand_home
 from massmem.config.models import FilesConfig
-from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError
-from massmem.core.messages import clean_text
+from massmem.core.messages import Attachment, clean_text
 from massmem.tools.answer_schema import check_schema
 from massmem.tools.documents import File, add_document, read_document, read_file_apart, read_picture
 from massmem.tools.encodings import decode_text

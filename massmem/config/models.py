@@ -106,7 +106,7 @@ class BackendConfig(Section):
 
     @property
     def label(self) -> str:
-        """What people are shown: type and model, such as `openai gpt-5`."""
+        """Type and model for people, such as `openai gpt-5`."""
         return one_line(f"{self.type} {self.model}")
 
     @property
@@ -243,9 +243,9 @@ class MemoryConfig(Section):
     compression: CompressionConfig = CompressionConfig()
     """When and how far prompts are compressed."""
     retrieval: RetrievalConfig = RetrievalConfig()
-    """What is recalled."""
+    """How memories are recalled."""
     recording: RecordingConfig = RecordingConfig()
-    """What is recorded."""
+    """How memories are recorded."""
 
 
 class McpServerConfig(Section):
@@ -288,7 +288,7 @@ class AgentSpec(Section):
     id: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")
     """Key of the agent, unique in the team: in stored data and filters."""
     name: str = Field(default="", max_length=64)
-    """What people are shown instead of the id, such as "Technical Specialist"; unique in the team."""
+    """Name for people in place of the id, such as "Technical Specialist"; unique in the team."""
     backend: BackendConfig
     """Its model."""
     system_message: str = ""
@@ -318,7 +318,7 @@ class AgentConfig(Section):
 
     @property
     def display_name(self) -> str:
-        """What people are shown: the name, or the id of an agent without one."""
+        """The name, or the id of an agent without one."""
         return self.name or self.id
 
 
@@ -362,7 +362,7 @@ class ParamConfig(Section):
     """A value that agents may ask the user for."""
 
     description: str = ""
-    """What it is, for the agents and for the user who is asked for it."""
+    """Meaning of the value, for the agents and for the user who is asked for it."""
     type: ParamType = "string"
     """Type of the value; a date is stored as YYYY-MM-DD."""
     pattern: str | None = Field(default=None, max_length=500)
@@ -448,7 +448,7 @@ _PLACEHOLDER = re.compile(
     r"(?:key|token|secret|me|this|here|it)(?:[-_ ]?here)?|(?:[a-z\d]+_)*api[-_]?key|todo|placeholder",
     re.IGNORECASE,
 )
-"""What guides and examples have in place of a key. What servers without keys ask for, such as EMPTY, is none of it."""
+"""Words of guides and examples in place of a key; not those that servers without keys ask for, such as EMPTY."""
 
 
 def find_key_problem(key: str, *, required: bool = True) -> str:
@@ -577,7 +577,7 @@ class TeamConfig(Section):
     coordination: CoordinationConfig = CoordinationConfig()
     """How a turn runs."""
     memory: MemoryConfig = MemoryConfig()
-    """What is remembered."""
+    """The two tiers of memory."""
     files: FilesConfig = FilesConfig()
     """Files and pictures in questions."""
     store: StoreConfig = StoreConfig()

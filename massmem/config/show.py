@@ -60,7 +60,7 @@ class Setting:
     origin: str
     """`FILE:LINE`, an environment variable, or `default`."""
     opens: Literal["", "mapping", "list"] = ""
-    """What follows is inside this key."""
+    """The settings that follow are inside this key."""
 
 
 def list_settings(loaded: LoadedConfig, environ: Mapping[str, str]) -> Iterator[Setting]:

@@ -44,7 +44,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """What is known of a configuration file while it is read: where its keys stand, and its problems."""
+    """Places of the keys of a configuration file, and its problems, collected while it is read."""
 
     file: str
     lines: dict[KeyPath, int]

@@ -33,7 +33,7 @@ class PerQuestion(_Part):
 
 
 class Presentation(_Part):
-    """What writing the final answer did to the winner's answer."""
+    """Effects of writing the final answer on the winner's answer."""
 
     mended: int
     """The winner's answer was wrong, the final one right."""
@@ -54,7 +54,7 @@ class Bin(_Part):
 
 
 class Council(_Part):
-    """What became of the members' answers. Shares are of the questions that fit."""
+    """Outcomes of the members' answers. Shares are of the questions that fit."""
 
     members: dict[str, Share]
     """Right answers of each agent."""
@@ -67,7 +67,6 @@ class Council(_Part):
     rules: dict[str, Share]
     """Right answers of each rule on the same answers and ballots."""
     presentation: Presentation
-    """What the final answers changed."""
     calibration_error: float | None
     """Expected calibration error; null: no answer has a confidence."""
     bins: list[Bin]
@@ -85,7 +84,7 @@ class EvaluatedTeam(_Part):
     failed: int
     """Questions without an answer, which count as wrong."""
     per_question: PerQuestion
-    """What they took."""
+    """Means of all questions."""
     cost: float | None
     """US dollars for all questions; null: no known price."""
     council: Council | None
@@ -112,7 +111,7 @@ class TeamComparison(_Part):
 
 
 class EvaluationReport(_Part):
-    """What teams made of questions with known answers."""
+    """Results of teams on questions with known answers."""
 
     questions: int
     teams: list[EvaluatedTeam]
@@ -120,7 +119,7 @@ class EvaluationReport(_Part):
     comparisons: list[TeamComparison]
     """The first team against each of the others; with equal budgets, each team against what its tokens buy else."""
     judging: Usage
-    """What the judge took."""
+    """Of the judge."""
 
 
 class SavedReport(EvaluationReport):

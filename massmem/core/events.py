@@ -1,4 +1,4 @@
-"""What happens in a turn, as typed events. The store, `--output jsonl` and SSE share the same JSON.
+"""The events of a turn, typed. The store, `--output jsonl` and SSE share the same JSON.
 
 Order within one turn:
 
@@ -34,8 +34,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
-from massmem.core.attachments import AttachedFile, remove_description
-from massmem.core.messages import Activity, Usage
+from massmem.core.messages import Activity, AttachedFile, Usage, remove_description
 
 SCHEMA_VERSION = 1
 
@@ -49,7 +48,7 @@ Limit = Literal["timeout", "cost", "tokens"]
 NoVote = Literal["one_round", "timeout", "cost", "tokens", "failed", "no_choice"]
 WorkCut = Literal["tool_rounds", "standstill", "time", "cost", "tokens"]
 _FORMER_DECISIONS = {"no_votes_earliest": "no_vote", "tie_earliest": "tie", "earliest": "no_vote_held"}
-"""What earlier versions stored, when the earliest answer won where the votes did not decide."""
+"""Decisions of earlier versions, in which the earliest answer won where the votes did not decide."""
 
 Decision = Annotated[
     Literal[
@@ -75,7 +74,7 @@ def now() -> datetime:
 
 
 class EventBase(BaseModel):
-    """What all events have."""
+    """The fields of all events."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     at: datetime = Field(default_factory=now)
@@ -103,7 +102,7 @@ class TurnStarted(SourceEvent):
     agents: tuple[str, ...]
     """Ids in the order of the configuration."""
     names: dict[str, str] = Field(default_factory=dict[str, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of agents for people, by id; some have none."""
     seed: int
     """Fixes every shuffle of the turn."""
     request: str = ""
@@ -204,7 +203,7 @@ class AnswerSubmitted(SourceEvent):
     truncated: bool = False
     """The end is missing: the provider cut the reply at its limit of tokens, also when it was asked to go on."""
     work_cut: WorkCut | None = None
-    """What ended the agent's work with tools before it ended it itself; the answer is from what it had."""
+    """The limit that ended the agent's work with tools; the answer is from what it had."""
 
 
 class BallotCast(SourceEvent):
@@ -295,7 +294,7 @@ class TurnCompleted(SourceEvent):
     type: Literal["turn_completed"] = "turn_completed"
     winner: str
     winner_name: str = ""
-    """What people are shown instead of its id; empty: the id."""
+    """For people; empty: its id."""
     answer: str
     reasoning: str = ""
     presented: bool
@@ -307,7 +306,7 @@ class TurnCompleted(SourceEvent):
     """How far the council stands behind the answer, 0 to 1 (massmem.core.voting); null for an agent alone and without
     votes."""
     agreement: str = ""
-    """What is known of how far the agents agree, one sentence for people; empty for an agent alone."""
+    """How far the agents agree, as far as it is known, one sentence for people; empty for an agent alone."""
     escalated: bool = False
     """The confidence is below coordination.escalate_below: a person should look at the answer."""
     truncated: bool = False
@@ -315,7 +314,7 @@ class TurnCompleted(SourceEvent):
     data: JsonValue = None
     """The answer as a JSON value, when the question came with a schema."""
     work_cut: WorkCut | None = None
-    """What ended the winner's work with tools before it ended it itself."""
+    """As in `answer_submitted`, of the winner."""
 
 
 class TurnFailed(EventBase):
@@ -345,7 +344,7 @@ class TurnWaiting(EventBase):
     agents: tuple[str, ...]
     """Those that need the value; the others have done their part of the round."""
     agent_name: str = ""
-    """What people are shown instead of the id of the first of them, which asks; empty: the id."""
+    """Of the first of them, which asks, for people; empty: its id."""
     asked: int
     """How often the user was asked for this value, this time included."""
     shown: bool = False
@@ -466,7 +465,7 @@ class ToolCalled(SourceEvent):
     usage: Usage
     """Of the requests of the step so far."""
     state: str = ""
-    """What the provider wants back with the call, as it came; always empty outside of the store."""
+    """Wanted back by the provider with the call, as it came; always empty outside of the store."""
 
 
 class ToolReturned(SourceEvent):

@@ -42,8 +42,7 @@ def check_session_name(text: str) -> str:
     A name has 1 to 80 printable characters; no "..", "/" or "\\", also not as a look-alike; it begins neither with "."
     nor with "-", so that it is never taken for a path or an option.
 
-    Raises:
-        InputError: anything else.
+    Raises InputError: anything else.
     """
     plain = unicodedata.normalize("NFKC", text)
     odd = ".." in plain or "/" in plain or "\\" in plain or plain.startswith((".", "-")) or not plain.isprintable()

@@ -101,7 +101,7 @@ class Insights:
     """The configuration of the session that was added last."""
     agents: dict[AgentKey, AgentCounts] = field(default_factory=lambda: defaultdict[AgentKey, AgentCounts](AgentCounts))
     names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of agents for people; some have none."""
     tools: Counter[str] = field(default_factory=Counter[str])
     failed_tools: Counter[str] = field(default_factory=Counter[str])
     sequences: Counter[tuple[str, ...]] = field(default_factory=Counter[tuple[str, ...]])
@@ -109,6 +109,7 @@ class Insights:
     good_sequences: Counter[tuple[str, ...]] = field(default_factory=Counter[tuple[str, ...]])
     """Those in which no call failed, of turns that were completed."""
     words: Counter[str] = field(default_factory=Counter[str])
+    """Of questions. Those that most have are the topics; of equal ones the earliest come first."""
 
     def add_session(self, session: SessionRecord) -> None:
         """Count a session; its turns are added one by one."""
@@ -194,7 +195,7 @@ class Insights:
             "assistant_messages": self.turns["completed"],
             "duration": round(self.duration, 3),
             "response_time": _mean(self.response_times),
-            "topics": self.topics(),
+            "topics": [word for word, _ in self.words.most_common(MAX_TOPICS)],
             "agents_used": list(shown.values()),
             "agents": {key[1] + suffixes[key]: {"name": shown[key], **counts.to_json()} for key, counts in ranking},
             "tools": {
@@ -215,10 +216,6 @@ class Insights:
             "saved": self.usage.saved,
             "turns_without_price": self.unpriced,
         }  # fmt: skip
-
-    def topics(self) -> list[str]:
-        """Return the words that most questions have; of equal ones the earliest come first."""
-        return [word for word, _ in self.words.most_common(MAX_TOPICS)]
 
 
 def extract_topics(text: str) -> list[str]:
@@ -248,7 +245,7 @@ class Figures:
     turns: int = 0
     """Of all days."""
     names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of agents for people; some have none."""
     recalls: int = 0
     """Prompts that held memories."""
     without_recall: int = 0

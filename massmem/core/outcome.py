@@ -1,37 +1,15 @@
-"""What a turn has come to, and what its agents have asked the user for: pure folds over its events."""
+"""The outcome of a turn, and the requests of its agents to the user: pure folds over its events."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+from massmem.core import events as ev
 from massmem.core.errors import LimitReached
-from massmem.core.events import (
-    AgentFailed,
-    AnswerSubmitted,
-    BallotCast,
-    ContextCompressed,
-    Event,
-    Limit,
-    ParamCleared,
-    ParamProvided,
-    ParamRequested,
-    ToolCalled,
-    ToolReturned,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnResumed,
-    TurnStarted,
-    TurnWaiting,
-    UserReplied,
-    WinnerDecided,
-    WorkCut,
-)
 from massmem.core.messages import Usage
 
-TurnEnd = TurnCompleted | TurnFailed | TurnInterrupted | TurnWaiting | TurnAbandoned
+TurnEnd = ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted | ev.TurnWaiting | ev.TurnAbandoned
 """The last event of a turn, or of one run of it."""
 
 OutcomeStatus = Literal["running", "completed", "limit", "failed", "interrupted", "waiting", "abandoned"]
@@ -46,16 +24,16 @@ class TurnOutcome:
     turn: int = 0
     question: str = ""
     names: dict[str, str] = field(default_factory=dict[str, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of agents for people, by id; some have none."""
     answered: list[str] = field(default_factory=list[str])
     """Ids of the agents that submitted an answer, in order."""
-    failures: list[AgentFailed] = field(default_factory=list[AgentFailed])
-    winner: WinnerDecided | None = None
+    failures: list[ev.AgentFailed] = field(default_factory=list[ev.AgentFailed])
+    winner: ev.WinnerDecided | None = None
     end: TurnEnd | None = None
     """None while the turn runs."""
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Self:
+    def of(cls, events: Iterable[ev.Event]) -> Self:
         """Return the outcome after these events."""
         outcome = cls()
         for event in events:
@@ -66,24 +44,24 @@ class TurnOutcome:
         """Return what people are shown for the agent."""
         return self.names.get(agent_id, agent_id)
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: ev.Event) -> None:
         """Take one event in. Events that do not bear on the outcome are ignored."""
         match event:
-            case TurnStarted() | TurnResumed():
+            case ev.TurnStarted() | ev.TurnResumed():
                 self.session_id, self.turn, self.question = event.session_id, event.turn, event.question
-                self.names = {**(self.names if isinstance(event, TurnResumed) else {}), **event.names}
+                self.names = {**(self.names if isinstance(event, ev.TurnResumed) else {}), **event.names}
                 self.answered, self.failures = [], []
                 self.winner, self.end = None, None
-            case AnswerSubmitted(agent_id=agent_id):
+            case ev.AnswerSubmitted(agent_id=agent_id):
                 if agent_id not in self.answered:
                     self.answered.append(agent_id)
-            case AgentFailed():
+            case ev.AgentFailed():
                 self.failures.append(event)
-            case WinnerDecided():
+            case ev.WinnerDecided():
                 self.winner = event
-            case TurnAbandoned(session_id=session_id, turn=turn):
+            case ev.TurnAbandoned(session_id=session_id, turn=turn):
                 self.session_id, self.turn, self.end = session_id, turn, event
-            case TurnCompleted() | TurnFailed() | TurnInterrupted() | TurnWaiting():
+            case ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnWaiting():
                 self.end = event
             case _:
                 pass
@@ -93,57 +71,57 @@ class TurnOutcome:
         match self.end:
             case None:
                 return "running"
-            case TurnCompleted(limit=limit, work_cut=work_cut):
+            case ev.TurnCompleted(limit=limit, work_cut=work_cut):
                 return "completed" if limit is None and work_cut is None else "limit"
-            case TurnFailed(exit_code=code):
+            case ev.TurnFailed(exit_code=code):
                 return "limit" if code == LimitReached.exit_code else "failed"
-            case TurnInterrupted():
+            case ev.TurnInterrupted():
                 return "interrupted"
-            case TurnWaiting():
+            case ev.TurnWaiting():
                 return "waiting"
-            case TurnAbandoned():
+            case ev.TurnAbandoned():
                 return "abandoned"
 
     @property
     def answer(self) -> str | None:
         """The final answer; None when there is none."""
-        return self.end.answer if isinstance(self.end, TurnCompleted) else None
+        return self.end.answer if isinstance(self.end, ev.TurnCompleted) else None
 
     @property
     def data(self) -> Any:
         """The answer as a JSON value, when the question came with a schema."""
-        return self.end.data if isinstance(self.end, TurnCompleted) else None
+        return self.end.data if isinstance(self.end, ev.TurnCompleted) else None
 
     @property
     def prompt(self) -> str | None:
-        """What the user is asked for, when the turn waits."""
-        return self.end.prompt if isinstance(self.end, TurnWaiting) else None
+        """The question to the user, when the turn waits."""
+        return self.end.prompt if isinstance(self.end, ev.TurnWaiting) else None
 
     @property
     def waiting_for(self) -> str | None:
         """The param that the user is asked for, when the turn waits."""
-        return self.end.param if isinstance(self.end, TurnWaiting) else None
+        return self.end.param if isinstance(self.end, ev.TurnWaiting) else None
 
     @property
     def agent_id(self) -> str | None:
         """The agent that speaks to the user: the winner, or the first that waits for a param."""
         match self.end:
-            case TurnCompleted(winner=winner):
+            case ev.TurnCompleted(winner=winner):
                 return winner
-            case TurnWaiting(agents=agents):
+            case ev.TurnWaiting(agents=agents):
                 return next(iter(agents), None)
             case _:
                 return None
 
     @property
     def agreement(self) -> str:
-        """What is known of how far the agents agree, for people; "" for an agent alone."""
-        return self.end.agreement if isinstance(self.end, TurnCompleted) else ""
+        """How far the agents agree, as far as it is known, for people; "" for an agent alone."""
+        return self.end.agreement if isinstance(self.end, ev.TurnCompleted) else ""
 
     @property
     def confidence(self) -> float | None:
         """From 0 to 1 (see massmem.core.voting); None without an answer, for an agent alone and when nobody voted."""
-        return self.end.confidence if isinstance(self.end, TurnCompleted) else None
+        return self.end.confidence if isinstance(self.end, ev.TurnCompleted) else None
 
     @property
     def lacks_votes(self) -> bool:
@@ -152,38 +130,38 @@ class TurnOutcome:
 
     @property
     def escalated(self) -> bool:
-        return isinstance(self.end, TurnCompleted) and self.end.escalated
+        return isinstance(self.end, ev.TurnCompleted) and self.end.escalated
 
     @property
     def is_truncated(self) -> bool:
         """Whether the end of the answer is missing."""
-        return isinstance(self.end, TurnCompleted) and self.end.truncated
+        return isinstance(self.end, ev.TurnCompleted) and self.end.truncated
 
     @property
-    def limit(self) -> Limit | None:
+    def limit(self) -> ev.Limit | None:
         """The limit that ended the turn with the answer it had."""
-        return self.end.limit if isinstance(self.end, TurnCompleted) else None
+        return self.end.limit if isinstance(self.end, ev.TurnCompleted) else None
 
     @property
-    def work_cut(self) -> WorkCut | None:
-        """What ended the winner's work with tools before it ended it itself."""
-        return self.end.work_cut if isinstance(self.end, TurnCompleted) else None
+    def work_cut(self) -> ev.WorkCut | None:
+        """The limit that ended the winner's work with tools."""
+        return self.end.work_cut if isinstance(self.end, ev.TurnCompleted) else None
 
     @property
     def usage(self) -> Usage | None:
-        """What the turn cost; None while it runs and after an interruption, which nobody added up."""
-        return None if self.end is None or isinstance(self.end, TurnInterrupted) else self.end.usage
+        """Of the turn; None while it runs and after an interruption, which nobody added up."""
+        return None if self.end is None or isinstance(self.end, ev.TurnInterrupted) else self.end.usage
 
 
-def was_cut_off(events: Sequence[Event]) -> bool:
+def was_cut_off(events: Sequence[ev.Event]) -> bool:
     """Return whether an unfinished turn with these events was ended by a kill, so that its user still waits for it.
 
     Not so when the user stopped it, or saw it fail.
     """
     # These may also follow the end of a turn.
-    steps = [event for event in events if not isinstance(event, ContextCompressed | ToolReturned)]
+    steps = [event for event in events if not isinstance(event, ev.ContextCompressed | ev.ToolReturned)]
     match steps[-1:]:
-        case [TurnInterrupted(by="user")] | [TurnFailed()]:
+        case [ev.TurnInterrupted(by="user")] | [ev.TurnFailed()]:
             return False
         case _:
             return True
@@ -194,17 +172,17 @@ MAX_DEATHS = 3
 GAVE_UP = "the process that worked on this question died again and again, so that it is given up"
 
 _Progress = (
-    AnswerSubmitted | BallotCast | ToolCalled | ToolReturned | ContextCompressed | ParamRequested | UserReplied
-    | WinnerDecided | AgentFailed
+    ev.AnswerSubmitted | ev.BallotCast | ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed | ev.ParamRequested
+    | ev.UserReplied | ev.WinnerDecided | ev.AgentFailed
 )  # fmt: skip
-"""What need not be done again when the turn is resumed."""
+"""Steps that need not be done again when the turn is resumed."""
 
 
-def count_deaths(events: Iterable[Event]) -> int:
+def count_deaths(events: Iterable[ev.Event]) -> int:
     """Return how often in a row the process of a turn died before it got any further."""
     deaths = 0
     for event in events:
-        if isinstance(event, TurnStarted | TurnResumed):
+        if isinstance(event, ev.TurnStarted | ev.TurnResumed):
             deaths += 1
         elif isinstance(event, TurnEnd | _Progress):
             deaths = 0
@@ -215,7 +193,7 @@ def count_deaths(events: Iterable[Event]) -> int:
 class Waiting:
     """The params that a turn waits for."""
 
-    open_requests: list[ParamRequested] = field(default_factory=list[ParamRequested])
+    open_requests: list[ev.ParamRequested] = field(default_factory=list[ev.ParamRequested])
     """Requests without a value so far, oldest first."""
     request_rounds: dict[str, int] = field(default_factory=dict[str, int])
     """The round in which each agent last asked."""
@@ -223,31 +201,31 @@ class Waiting:
     """Replies that were not the value, by param."""
     given_up: set[str] = field(default_factory=set[str])
     """Params that the user was asked for often enough."""
-    last_shown: TurnWaiting | None = None
+    last_shown: ev.TurnWaiting | None = None
     """The prompt that the user saw last."""
     paused: bool = False
     """Nothing has happened in the turn since that prompt."""
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ev.Event) -> None:
         """Take one event in. Events that have nothing to do with the user are ignored."""
         match event:
-            case ParamRequested():
+            case ev.ParamRequested():
                 self.open_requests.append(event)
                 self.request_rounds[event.agent_id] = event.round
-            case UserReplied(param=param):
+            case ev.UserReplied(param=param):
                 self.replies[param] += 1
-            case ParamProvided(param=param):
+            case ev.ParamProvided(param=param):
                 self._settle(param)
-            case ParamCleared(param=param, why=why):
+            case ev.ParamCleared(param=param, why=why):
                 self._settle(param)
                 if why == "gave_up":
                     self.given_up.add(param)
-            case TurnResumed(agents=agents):
+            case ev.TurnResumed(agents=agents):
                 self.open_requests = [request for request in self.open_requests if request.agent_id in agents]
                 self.paused = False
-            case TurnWaiting():
+            case ev.TurnWaiting():
                 self.last_shown, self.paused = event, True
-            case TurnAbandoned():
+            case ev.TurnAbandoned():
                 self.open_requests.clear()
             case _:
                 pass
@@ -257,7 +235,7 @@ class Waiting:
         self.replies[param] = 0
 
     @property
-    def next_request(self) -> ParamRequested | None:
+    def next_request(self) -> ev.ParamRequested | None:
         """The request that the user is asked next; None: the turn waits for nothing."""
         return self.open_requests[0] if self.open_requests else None
 
@@ -289,7 +267,7 @@ class Waiting:
         return self.replies[param] + 1
 
 
-def read_waiting(events: Iterable[Event]) -> Waiting:
+def read_waiting(events: Iterable[ev.Event]) -> Waiting:
     """Return what a turn waits for after these events."""
     waiting = Waiting()
     for event in events:

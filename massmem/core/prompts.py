@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from massmem.core.attachments import Attachment
-from massmem.core.messages import Candidate, ChatMessage
+from massmem.core.messages import Attachment, Candidate, ChatMessage
 from massmem.core.text import has_tag_bracket, one_line, replace_marks
 
 DEFAULT_SYSTEM = "Answer the user accurately and to the point."

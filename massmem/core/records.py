@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from massmem.core.attachments import cut_title
 from massmem.core.errors import InputError
+from massmem.core.messages import cut_title
 from massmem.core.redact import redact
 
 SessionStatus = Literal["active", "completed", "interrupted", "failed", "waiting", "deleting"]
@@ -152,7 +152,7 @@ class MessageRecord(_Record):
 
     @property
     def agent_name(self) -> str:
-        """What people are shown for its agent: the name, as far as the message says it, or the id; "" for the user."""
+        """The name of its agent for people, as far as the message says it, or the id; "" for the user."""
         return str(self.metadata.get("agent_type") or self.agent_id or "")
 
     @property
@@ -270,7 +270,7 @@ class LogEntry(_Record):
 
 
 class SessionCopy(_Record):
-    """What a store holds of a session beside its log, for a move to another store."""
+    """A session as a store holds it beside its log, for a move to another store."""
 
     session: SessionRecord
     state: SessionState
@@ -305,19 +305,19 @@ MAX_SUBJECT_LENGTH = 255
 
 
 class ApiKey(BaseModel):
-    """What is stored of a key."""
+    """A key as it is stored."""
 
     model_config = ConfigDict(frozen=True)
     key_hash: str = Field(repr=False)
     """SHA-256 of the key, in hex."""
     id: str
-    """What operators call it by."""
+    """For operators."""
     sub: str
     """The user whom it stands for."""
     name: str = ""
-    """What it is for, for people."""
+    """Its purpose, for people."""
     scope: str = ""
-    """What else it allows, as the scopes of a token."""
+    """Further rights, as the scopes of a token."""
     last_four: str
     """The last characters of the key, by which its owner knows it again."""
     created_at: datetime
@@ -326,7 +326,7 @@ class ApiKey(BaseModel):
 
 
 class PageSession(BaseModel):
-    """What is stored of a browser in which a user has entered with a key or a token.
+    """A browser, as it is stored, in which a user has entered with a key or a token.
 
     It holds neither of them: only what tells whether they still count.
     """

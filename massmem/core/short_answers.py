@@ -33,7 +33,7 @@ def normalise(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShortAnswer:
-    """What an answer comes to."""
+    """The result of an answer."""
 
     key: str
     """Equal for two answers that differ in case, space and punctuation alone.

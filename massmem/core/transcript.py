@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from massmem.core.attachments import AttachedFile, Attachment, read_attached_files
-from massmem.core.messages import Usage
+from massmem.core.messages import AttachedFile, Attachment, Usage, read_attached_files
 from massmem.core.records import MessageRecord, TurnRecord
 from massmem.core.voting import Dissent, find_dissent
 
@@ -32,9 +31,9 @@ class TurnTranscript:
     """All messages in order, question and final answer included."""
     ballots: tuple[Ballot, ...]
     plan: tuple[str, ...] = ()
-    """What is still to be done, a line each."""
+    """Steps that are still to be done, a line each."""
     attachments: tuple[Attachment, ...] = ()
-    """What the question came with, where it was loaded."""
+    """Files of the question, where they were loaded."""
 
     @property
     def is_between_turns(self) -> bool:
@@ -43,7 +42,7 @@ class TurnTranscript:
 
     @property
     def names(self) -> dict[str, str]:
-        """What people are shown instead of an agent's id, of the agents that have a name."""
+        """Names of agents for people, by id; some have none."""
         names: dict[str, str] = {}
         for message in self.messages:
             names |= message.metadata.get("names", {})
@@ -54,7 +53,7 @@ class TurnTranscript:
 
     @property
     def files(self) -> list[AttachedFile]:
-        """What the question came with, by name."""
+        """Files that the question came with."""
         return [file for message in self.messages for file in read_attached_files(message.metadata)]
 
     @property
@@ -69,7 +68,7 @@ class TurnTranscript:
 
     @property
     def answers(self) -> list[MessageRecord]:
-        """What the agents proposed, in order, without what a failure cut off."""
+        """Proposals of the agents, in order, without those that a failure cut off."""
         return [m for m in self.messages if is_answer(m)]
 
     @property
@@ -105,7 +104,7 @@ class TurnTranscript:
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """What each agent's answers, ballots and summaries took; the presentation counts in `usage` alone."""
+        """Of each agent's answers, ballots and summaries; the presentation counts in `usage` alone."""
         usage: dict[str, Usage] = {}
         for message in self.messages:
             if message.agent_id is not None and message.kind != "injection":
@@ -115,7 +114,7 @@ class TurnTranscript:
 
     @property
     def usage(self) -> Usage:
-        """What the turn took, as far as the log says."""
+        """Of the turn, as far as the log says."""
         total = None if self.final is None else _read_usage(self.final, "turn_usage")
         return total or sum(self.usage_by_agent.values(), Usage())
 

@@ -10,24 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from massmem.core.events import (
-    AgentFailed,
-    AnswerNowRequested,
-    AnswerSubmitted,
-    BallotCast,
-    BallotsVoided,
-    Decision,
-    Event,
-    Limit,
-    NoVote,
-    ParamRequested,
-    RoundStarted,
-    TurnResumed,
-    TurnStarted,
-    UserReplied,
-    WinnerDecided,
-    WorkCut,
-)
+from massmem.core import events as ev
 from massmem.core.messages import Candidate, Usage
 from massmem.core.outcome import Waiting
 from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
@@ -58,7 +41,7 @@ class Answer:
     content: str
     truncated: bool = False
     """Its end is missing."""
-    work_cut: WorkCut | None = None
+    work_cut: ev.WorkCut | None = None
     """See `answer_submitted`."""
 
     short: ShortAnswer = field(init=False, repr=False, compare=False)
@@ -190,7 +173,7 @@ class Election:
         return voters | (authors - turned)
 
 
-def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, supporters: int) -> float | None:
+def compute_confidence(decision: ev.WinnerDecided, agents: int, rounds: int, supporters: int) -> float | None:
     """Return how far the council stands behind the winner's answer, from 0 to 1; None when nobody compared answers.
 
     (supporters / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that failed, did
@@ -235,51 +218,51 @@ class Tally:
     """Agents that failed to act in this round."""
     out: set[str] = field(default_factory=set[str])
     """Agents that take no further part in the turn."""
-    winner: WinnerDecided | None = None
+    winner: ev.WinnerDecided | None = None
     answer_now: bool = False
     answer_count: int = 0
     usage: Usage = field(default_factory=Usage)
     waiting: Waiting = field(default_factory=Waiting)
-    """What the user was asked for; an agent that asked has not acted."""
+    """Requests to the user; an agent that asked has not acted."""
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ev.Event) -> None:
         """Take one event in. Events that decide nothing are ignored."""
-        self.answer_now |= isinstance(event, AnswerNowRequested)
+        self.answer_now |= isinstance(event, ev.AnswerNowRequested)
         match event:
-            case TurnStarted(agents=agents, seed=seed, usage=usage):
+            case ev.TurnStarted(agents=agents, seed=seed, usage=usage):
                 self.agents, self.seed = agents, seed
                 self.usage += usage
-            case TurnResumed(agents=agents):
+            case ev.TurnResumed(agents=agents):
                 self._resume(agents)
-            case RoundStarted(round=number, agents=agents) if number > self.round:
+            case ev.RoundStarted(round=number, agents=agents) if number > self.round:
                 self.round, self.acting = number, agents
                 self.own_votes = len(self.live_agents()) <= OWN_VOTES
                 self.visible_answers = dict(self.answers)
                 self.acted, self.missed = set(), set()
                 self.first_wave = self._hold_election().choose_voters(agents) if event.early_stop else ()
-            case AnswerSubmitted():
+            case ev.AnswerSubmitted():
                 self.answer_count = max(self.answer_count, event.number)
                 parts = event.agent_id, event.number, event.content, event.truncated, event.work_cut
                 self.answers[event.agent_id] = Answer(*parts)
                 self._add_action(event.agent_id)
                 self.usage += event.usage
-            case BallotCast(agent_id=agent, choice=choice, usage=usage):
+            case ev.BallotCast(agent_id=agent, choice=choice, usage=usage):
                 self.ballots[agent], self.reasons[agent] = choice, event.reason
                 self._add_action(agent)
                 self.usage += usage
-            case BallotsVoided(agents=agents):
+            case ev.BallotsVoided(agents=agents):
                 self.ballots = {voter: choice for voter, choice in self.ballots.items() if voter not in agents}
-            case AgentFailed():
+            case ev.AgentFailed():
                 self._add_failure(event)
-            case WinnerDecided():
+            case ev.WinnerDecided():
                 self.winner = event
-            case ParamRequested(usage=usage) | UserReplied(usage=usage):
+            case ev.ParamRequested(usage=usage) | ev.UserReplied(usage=usage):
                 self.usage += usage
             case _:
                 pass
         self.waiting.apply(event)
 
-    def apply_all(self, events: Iterable[Event]) -> None:
+    def apply_all(self, events: Iterable[ev.Event]) -> None:
         for event in events:
             self.apply(event)
 
@@ -298,7 +281,7 @@ class Tally:
         if self.visible_answers:
             self.judged[agent] = max(answer.number for answer in self.visible_answers.values())
 
-    def _add_failure(self, event: AgentFailed) -> None:
+    def _add_failure(self, event: ev.AgentFailed) -> None:
         self.usage += event.usage
         if event.step != "present":
             self.missed.add(event.agent_id)
@@ -361,7 +344,7 @@ class Tally:
     def has_one_answer(self) -> bool:
         return len(self._hold_election().candidates) == 1
 
-    def decide_winner(self, limit: Limit | None = None, max_rounds: int | None = None) -> WinnerDecided:
+    def decide_winner(self, limit: ev.Limit | None = None, max_rounds: int | None = None) -> ev.WinnerDecided:
         """Return the winner, see `Election.list_leaders`.
 
         There must be an answer. limit: what ended the turn early. max_rounds: as configured.
@@ -369,10 +352,10 @@ class Tally:
         election = self._hold_election()
         not_asked = self._without_action() if not self.remaining_actors() else ()
         by = "early_stop" if not_asked and election.votes else self._decision(election)
-        no_vote: NoVote | None = None
+        no_vote: ev.NoVote | None = None
         if by in ("no_vote", "no_vote_held"):
             no_vote = limit or ("failed" if by == "no_vote" else "one_round" if max_rounds == 1 else "no_choice")
-        return WinnerDecided(
+        return ev.WinnerDecided(
             agent_id=election.list_leaders()[0].agent_id,
             votes=election.votes,
             by=by,
@@ -390,7 +373,7 @@ class Tally:
         """Return how many agents stand behind this agent's answer."""
         return len(self._hold_election().list_supporters(self.answers[agent_id]))
 
-    def _decision(self, election: Election) -> Decision:
+    def _decision(self, election: Election) -> ev.Decision:
         leaders = election.list_leaders()
         if self.answer_now and not self.is_decided():
             return "answer_now"
@@ -404,7 +387,7 @@ class Tally:
         has_voted = (agent in self.ballots for agent in self.acting if agent not in self.out)
         return "consensus" if all(has_voted) else "plurality"
 
-    def _explain_lack_of_votes(self, election: Election) -> Decision:
+    def _explain_lack_of_votes(self, election: Election) -> ev.Decision:
         if len(election.candidates) == 1:
             return "unanimous"
         has_failed_to_vote = self.round > 1 and bool(self.missed)
@@ -492,7 +475,7 @@ class Plan:
         return lines
 
 
-def read_plan(events: Iterable[Event]) -> Plan:
+def read_plan(events: Iterable[ev.Event]) -> Plan:
     tally = Tally()
     tally.apply_all(events)
     return build_plan(tally)
@@ -514,7 +497,7 @@ def build_plan(tally: Tally) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What one agent answered, and what it voted for."""
+    """The answer of one agent, and its vote."""
 
     agent_id: str
     answer: str = ""
@@ -567,7 +550,7 @@ class Dissent:
         return "; ".join(filter(None, parts))
 
 
-NO_VOTE: Mapping[NoVote, str] = {
+NO_VOTE: Mapping[ev.NoVote, str] = {
     "one_round": "no vote was held: coordination.max_rounds is 1",
     "timeout": "the time was up before a vote",
     "cost": "the cost limit was reached before a vote",
@@ -578,7 +561,7 @@ NO_VOTE: Mapping[NoVote, str] = {
 
 
 def describe_agreement(
-    decision: WinnerDecided, dissent: Dissent | None, agents: int, name: str, *, presented: bool
+    decision: ev.WinnerDecided, dissent: Dissent | None, agents: int, name: str, *, presented: bool
 ) -> str:
     """Return what is known of how far the agents agree, one sentence; "" for an agent alone.
 

@@ -1,4 +1,4 @@
-"""What a model is shown of a conversation, and PersistentMemory: searchable facts and messages of all sessions."""
+"""The view of a conversation for a model, and PersistentMemory: searchable facts and messages of all sessions."""
 
 from massmem.memory.opening import open_memory
 

@@ -1,4 +1,4 @@
-"""What of a conversation stays word for word and what a summary keeps of the rest. Pure: no model, no clock, no log.
+"""Parts of a conversation that stay word for word, and sentences for a summary of the rest. Pure: no model, no log.
 
 `find_cut` decides where the verbatim part begins, `select_sentences` takes the sentences that are worth most within a
 budget, and `condense` makes several texts fit a room evenly. A text of any size is read in full: it is split, never
@@ -15,8 +15,7 @@ from massmem.core.messages import ChatMessage
 from massmem.core.prompts import parse_tool_results
 from massmem.core.text import cut_excerpt
 from massmem.memory.origins import label_tool
-from massmem.memory.text_analysis import FRAME_WORDS
-from massmem.memory.words import STOP_WORDS, split_words, stem
+from massmem.memory.words import FRAME_WORDS, STOP_WORDS, split_words, stem
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -276,7 +275,7 @@ def _drop_outdated(sentences: Sequence[_Sentence]) -> list[_Sentence]:
 
 
 def _topic(sentence: _Sentence) -> tuple[str, ...]:
-    """What a sentence is about: all of it but its last value, which is mostly what it tells ("the code is AB-1").
+    """Return the topic of a sentence: all but its last value, which is mostly what it tells ("the code is AB-1").
 
     Earlier values tell what it is about ("item 7 costs 5 euros").
     """

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from massmem.config.models import HistoryPreset, MemoryConfig
-from massmem.core.attachments import AttachedFile, count_attached_tokens, read_attached_files
-from massmem.core.messages import ChatMessage
+from massmem.core.messages import AttachedFile, ChatMessage, count_attached_tokens, read_attached_files
 from massmem.core.records import MessageRecord
 from massmem.memory.tokens import estimate_tokens
 
@@ -55,12 +54,11 @@ class HistoryMessage:
     seq: int
     """Of the message in the log; for a placeholder that of its question."""
     files: tuple[AttachedFile, ...] = ()
-    """What the message came with."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """What an agent is sent of earlier turns: a summary of the older part, then messages verbatim, oldest first."""
+    """Earlier turns as an agent is sent them: a summary of the older part, then messages verbatim, oldest first."""
 
     messages: tuple[HistoryMessage, ...] = ()
     summary: str = ""

@@ -59,34 +59,21 @@ class Embedder:
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector per text, in order. Blocks: call it in a thread.
 
-        Raises:
-            EmbeddingError: the provider failed, or what it returned is no usable vector for each text.
+        Raises EmbeddingError: the provider failed, or what it returned is no usable vector for each text.
         """
         if not texts:
             return []
         if not all(text.strip() for text in texts):
             raise EmbeddingError("an empty text has no meaning to embed")
-        vectors = self._encode(texts)
-        if len(vectors) != len(texts):
-            raise EmbeddingError(f"the embedder {self.name} gave {len(vectors)} vectors for {len(texts)} texts")
-        return [self._check(vector) for vector in vectors]
-
-    def embed_query(self, text: str) -> list[float]:
-        """Return the vector of a question. Raises as `embed`."""
-        if self._encode_query is None or not text.strip():
-            return self.embed([text])[0]
-        return self._check(self._encode_query(text))
+        return [self._check(vector) for vector in self._encode_all(texts)]
 
     def embed_queries(self, texts: Sequence[str]) -> list[list[float] | None]:
         """Return the vectors of questions, by one request to a provider; None for a text that has no usable one.
 
-        Raises:
-            EmbeddingError: the provider failed.
+        Raises EmbeddingError: the provider failed.
         """
         encode = self._encode_query
-        vectors = self._encode(texts) if encode is None else [encode(text) for text in texts]
-        if len(vectors) != len(texts):
-            raise EmbeddingError(f"the embedder {self.name} gave {len(vectors)} vectors for {len(texts)} texts")
+        vectors = self._encode_all(texts) if encode is None else [encode(text) for text in texts]
         checked: list[list[float] | None] = []
         for vector in vectors:
             try:
@@ -94,6 +81,12 @@ class Embedder:
             except EmbeddingError:
                 checked.append(None)
         return checked
+
+    def _encode_all(self, texts: Sequence[str]) -> Sequence[Any]:
+        vectors = self._encode(texts)
+        if len(vectors) != len(texts):
+            raise EmbeddingError(f"the embedder {self.name} gave {len(vectors)} vectors for {len(texts)} texts")
+        return vectors
 
     def _check(self, vector: Any) -> list[float]:
         try:

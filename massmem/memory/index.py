@@ -143,8 +143,7 @@ class Index(Protocol):
 
         erase: leave nothing of them on the disk, either.
 
-        Raises:
-            InputError: the selection is empty.
+        Raises InputError: the selection is empty.
         """
         if selection == Selection():
             raise InputError("nothing was selected to delete", "name a session, an agent, a turn or memories")

@@ -7,19 +7,19 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from threading import Lock
 from typing import Any
 
-from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
+from massmem.core.messages import split_texts
 from massmem.core.text import find_look
 from massmem.memory.access import is_owned, may_see, only_author_sees, reader_keys, visible_to
+from massmem.memory.claims import read_claims
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
-from massmem.memory.languages import guess_language
 from massmem.memory.origins import AGENT, TOOL, ToolText, ToolWords, choose_origin, find_tool_name, name_tool_origin
-from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Memory, MemoryChange, Scope, Selection
-from massmem.memory.plain_statements import read_claims
+from massmem.memory.persistent import USER, CompletedTurn, Episode, Fact, Memory, MemoryChange, Scope, Selection
 from massmem.memory.points import (
     MOST_PASSAGES,
     CountTokens,
@@ -37,8 +37,13 @@ from massmem.memory.points import (
     to_fact,
     to_memory,
 )
-from massmem.memory.text_analysis import build_document_vector, build_query_vector, split_passages
-from massmem.memory.words import extract_forms
+from massmem.memory.words import (
+    build_document_vector,
+    build_query_vector,
+    extract_forms,
+    guess_language,
+    split_passages,
+)
 
 _FROM_TOOLS = (OneOf("kind", ("episode",)), OneOf("origin", (TOOL,)))
 _MOST_COMPARED = 20
@@ -61,8 +66,7 @@ class OriginFinder:
     def find(self, source: Episode | Fact, text: str) -> tuple[str, str]:
         """Return who said a fact, or a passage with this text, and which tool's words it rests on ("": no tool's).
 
-        Raises:
-            MemoryUnavailable: the index cannot be used now.
+        Raises MemoryUnavailable: the index cannot be used now.
         """
         origin = source.origin or (USER if source.agent_id == USER else AGENT)
         rests_on = origin if find_tool_name(origin) else ""
@@ -98,7 +102,11 @@ class OriginFinder:
             source.session_id, source.agent_id, source.turn, all_sessions=not is_owned(group), group=group or None
         )
         memories = [*self._search(scope, text), *self.new]
-        return (_to_tool_text(memory) for memory, won in memories if may_see(scope, memory, won=won))
+        return (
+            ToolText(find_tool_name(memory.rests_on), memory.text)
+            for memory, won in memories
+            if may_see(scope, memory, won=won)
+        )
 
     def _search(self, scope: Scope, text: str) -> Iterable[tuple[Memory, bool]]:
         if self.has_tools is None:
@@ -116,10 +124,6 @@ def find_origins(index: Index, sources: Sequence[tuple[Episode | Fact, str]]) ->
     """Return for facts, and for passages of messages, each with its text, what OriginFinder.find returns."""
     finder = OriginFinder(index)
     return [finder.find(source, text) for source, text in sources]
-
-
-def _to_tool_text(memory: Memory) -> ToolText:
-    return ToolText(find_tool_name(memory.rests_on), memory.text)
 
 
 Vectors = Sequence[Sequence[float] | None]
@@ -219,8 +223,7 @@ class PassageIds:
     def plan(self, session_id: str, episodes: Sequence[Episode]) -> WritePlan:
         """Return the plan for those of the session's episodes that are not in the index yet.
 
-        Raises:
-            MemoryUnavailable: the session is longer than the index allows.
+        Raises MemoryUnavailable: the session is longer than the index allows.
         """
         for attempt in range(-1, _MOST_ATTEMPTS):  # first as this process knows it, then as the index has it
             session = self._sessions.get(session_id) or self._read(session_id, max(0, attempt))
@@ -270,7 +273,8 @@ class PassageIds:
         # Beyond the newest of its own places only when that one is full, or another session has it.
         session = SessionPassages(session_base(session_id, max([attempt, *used])))
         for point_id, payload in sorted(points.items()):
-            result = _read_result(payload) if payload.get("call") else None
+            number = result_number(call, payload["data"]) if (call := payload.get("call")) else None
+            result = None if number is None else (number, payload["turn"], payload["won"])
             session.add(point_id, payload["message_ids"], result)
         session.next_position = max(session.next_position, self._next_positions.get(session.base, 0))
         return session
@@ -278,10 +282,6 @@ class PassageIds:
     def _is_taken(self, plan: WritePlan) -> bool:
         """Return whether another session has one of the ids, or another process has written meanwhile."""
         return bool(self._index.read_payloads([*plan.passages]))
-
-
-def _read_result(payload: Mapping[str, Any]) -> tuple[int, int, bool]:
-    return result_number(payload["call"], payload["data"]), payload["turn"], payload["won"]
 
 
 def _split_message(episode: Episode) -> list[str]:
@@ -406,7 +406,9 @@ class IndexWriter:
                 len(forms),
                 passage.position,
                 self._count,
-                claims=self._read_claims(passage),
+                claims=read_claims(passage.episode.text, passage.text)
+                if self.reads_claims and passage.episode.agent_id == USER
+                else (),
             )
             for passage, forms, (origin, rests_on) in zip(passages.values(), words, origins, strict=True)
         ]
@@ -428,11 +430,6 @@ class IndexWriter:
         for fields, ids in alike.items():  # all passages of a result mostly
             self._index.set_payload(ids, json.loads(fields))
 
-    def _read_claims(self, passage: Passage) -> Sequence[Claim]:
-        if passage.episode.agent_id != USER or not self.reads_claims:
-            return ()
-        return read_claims(passage.episode.text, passage.text)
-
     def _store(
         self, ids: Sequence[int], words: Sequence[Sequence[tuple[str, ...]]], payloads: Sequence[dict[str, Any]]
     ) -> None:
@@ -442,8 +439,9 @@ class IndexWriter:
             vectors = self._embed(
                 [f"{' '.join([p['agent_id'], *filter(None, [p.get('call')])])}: {p['data']}" for p in payloads[part]]
             )
-            points = zip(ids[part], vectors, words[part], payloads[part], strict=True)
-            self._index.upsert([Point(i, vector, _weigh(forms), payload) for i, vector, forms, payload in points])
+            weights = (build_document_vector(list(chain(*forms)), len(forms)) for forms in words[part])
+            parts = zip(ids[part], vectors, weights, payloads[part], strict=True)
+            self._index.upsert([Point(*of_point) for of_point in parts])
 
     def _mark_won(self, turn: CompletedTurn) -> None:
         """Make visible to all what the winner said in its turn; mark what others said."""
@@ -462,10 +460,6 @@ class IndexWriter:
         lost = [i for page in self._index.read_pages(others) for i, p in page if not p.get("call")]
         if lost:
             self._index.set_payload(lost, {"lost": True})
-
-
-def _weigh(words: Sequence[tuple[str, ...]]) -> dict[int, float]:
-    return build_document_vector([term for forms in words for term in forms], len(words))
 
 
 def merge_facts(stored: Fact, restated: Fact) -> Fact | None:

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.core.errors import EmbeddingError, InputError
+from massmem.memory.claims import Chain, build_chains
 from massmem.memory.extraction.prompts import KnownFacts
 from massmem.memory.index import ALL_POINTS, Index, matching
 from massmem.memory.index_writer import IndexWriter, Vectors
-from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import (
     CompletedTurn,
     Episode,
@@ -34,8 +34,7 @@ from massmem.memory.points import (
     message_number,
     to_memory,
 )
-from massmem.memory.retrieval.pinned import read_pinned
-from massmem.memory.retrieval.retriever import Retriever, Vector
+from massmem.memory.retrieval.retriever import Retriever, Vector, read_pinned
 
 if TYPE_CHECKING:
     from massmem.memory.embedders import Embedder
@@ -157,16 +156,16 @@ class IndexedMemory:
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         with suppress(EmbeddingError):
             self._writer.copy_outside()
-        pinned = read_pinned(self._index, scope, options, self._count)
-        exclude = options.exclude.union(memory.id for memory in pinned.memories)
-        rest = replace(options, max_tokens=options.max_tokens - pinned.tokens, exclude=exclude)
+        pins = read_pinned(self._index, scope, options, self._count)
+        exclude = options.exclude.union(memory.id for memory in pins.pinned)
+        rest = replace(options, max_tokens=options.max_tokens - pins.tokens, exclude=exclude)
         result = self._retriever.recall(query, scope, rest)
         return replace(
             result,
-            text="\n".join(filter(None, (pinned.text, result.text))),
-            tokens=pinned.tokens + result.tokens,
-            pinned=pinned.memories,
-            pins_left_out=pinned.left_out,
+            text="\n".join(filter(None, (pins.text, result.text))),
+            tokens=pins.tokens + result.tokens,
+            pinned=pins.pinned,
+            pins_left_out=pins.pins_left_out,
         )
 
     def _find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":
@@ -195,8 +194,7 @@ class IndexedMemory:
     def _embed(self, texts: Sequence[str]) -> Vectors:
         """Return a vector for each text, None for a text that cannot be embedded: it is found by its words.
 
-        Raises:
-            EmbeddingError: the embedder does not work now.
+        Raises EmbeddingError: the embedder does not work now.
         """
         if self._embedder is None:
             return [None] * len(texts)

@@ -29,8 +29,7 @@ class WordVectors:
     Only its data files are used: its code would load an HTTP client that could fetch models, set up logging for the
     whole process, and hold the vectors in twice the memory. Safe to use from several threads.
 
-    Raises:
-        InputError: the package is not installed, or not whole. ImportError: another package is missing.
+    Raises InputError: the package is not installed, or not whole. ImportError: another package is missing.
     """
 
     def __init__(self) -> None:
@@ -87,8 +86,7 @@ class MultilingualE5:
     Its model tells questions from passages, and was trained to find a passage for a question in another language.
     Safe to use from several threads.
 
-    Raises:
-        InputError: the package is not installed, not whole, or not made for this processor.
+    Raises InputError: the package is not installed, not whole, or not made for this processor.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ ModelSettings = MemoryLlmConfig | EmbeddingConfig
 OWN_NAMES: Mapping[str, BackendType] = {
     "openai_structured": "openai", "azure_openai_structured": "azure_openai", "xai": "grok"
 }  # fmt: skip
-"""What mem0 calls backends of massmem that have another name there."""
+"""mem0's names of backends that massmem calls otherwise."""
 
 
 def find_backend_type(provider: str) -> BackendType | None:
@@ -109,8 +109,7 @@ def as_backend(
 def name_section(setting: str, variables: tuple[str, ...], without: str) -> Generator[None]:
     """Say in the errors of a backend which setting it comes from, and what there is without it.
 
-    Raises:
-        MissingKeyError, InputError: see massmem.providers.presets.resolve.
+    Raises MissingKeyError, InputError: see massmem.providers.presets.resolve.
     """
     try:
         yield

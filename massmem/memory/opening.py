@@ -62,17 +62,12 @@ async def open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, st
 async def set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
     """Move the configured embedder's damaged index away, so that `open_memory` starts a new one.
 
-    Raises:
-        MemoryUnavailable: it is in use by another process, or cannot be moved.
+    Raises MemoryUnavailable: it is in use by another process, or cannot be moved.
     """
-    await asyncio.to_thread(_set_index_aside, config, home, environ)
+    from massmem.memory.index_edge import set_aside
 
-
-def _set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
-    from massmem.memory.edge_shard import set_aside
-
-    embedder = _open_embedder(config.persistent_memory.embedding, environ)
-    set_aside(index_root(config, home) / _folder_name(embedder), _LOCK_TIMEOUT)
+    embedder = await asyncio.to_thread(_open_embedder, config.persistent_memory.embedding, environ)
+    await asyncio.to_thread(set_aside, index_root(config, home) / _folder_name(embedder), _LOCK_TIMEOUT)
 
 
 def _open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> "IndexedMemory":
@@ -160,10 +155,9 @@ def _count_points(folder: Path) -> int:
 async def remove_damaged_copies(config: MemoryConfig, home: Path) -> list[Path]:
     """Delete the damaged indexes that were set aside, of every embedder; return their paths.
 
-    Raises:
-        MemoryUnavailable: one cannot be deleted.
+    Raises MemoryUnavailable: one cannot be deleted.
     """
-    from massmem.memory.edge_shard import remove_set_aside
+    from massmem.memory.index_edge import remove_set_aside
 
     folders = sorted(index_root(config, home).glob("*"))
     return [copy for folder in folders for copy in await asyncio.to_thread(remove_set_aside, folder)]
@@ -177,8 +171,7 @@ async def erase_in_other_indexes(
     current: folder of the open index, None when it is on a server. memories: those that the selection names by their
     ids; other indexes may have given them other ids.
 
-    Raises:
-        MemoryUnavailable: an index is in use by another process, or damaged: it may still hold them.
+    Raises MemoryUnavailable: an index is in use by another process, or damaged: it may still hold them.
     """
     if current is None:
         return
@@ -203,8 +196,7 @@ class IndexFolders:
     def open(self, root: Path, skip: Path | None = None) -> None:
         """Open every index but the one in the folder `skip`, which is open already.
 
-        Raises:
-            MemoryUnavailable: another process has one open, or one is damaged.
+        Raises MemoryUnavailable: another process has one open, or one is damaged.
         """
         from massmem.memory.index_edge import EdgeIndex
 

@@ -22,8 +22,7 @@ from functools import cached_property
 
 from massmem.core.calls import shorten_tool_name
 from massmem.core.text import find_look
-from massmem.memory.text_analysis import split_sentences
-from massmem.memory.words import STOP_WORDS, split_words, stem
+from massmem.memory.words import STOP_WORDS, split_sentences, split_words, stem
 
 AGENT, IMPORT, OUTSIDE, TOOL = "agent", "import", "outside", "tool"
 """Origins beside persistent.USER. OUTSIDE: another program with mem0 wrote it into the collection. TOOL is followed by
@@ -104,7 +103,7 @@ class ToolWords:
 
     results: Sequence[ToolText] = ()
     user_texts: Sequence[str] = field(default=(), repr=False)
-    """What the user has written."""
+    """Texts of the user."""
 
     def find_tool(self, text: str) -> str:
         """Return the tool that a text has its words from; of several the one of most sentences. "": from none."""

@@ -1,11 +1,15 @@
-"""PersistentMemory: the port to searchable memories of sessions, and the values that go in and come out."""
+"""PersistentMemory: the port to searchable memories of sessions, and the values that go in and come out.
 
-from collections.abc import Mapping, Sequence
+Memories have ids of nineteen digits, and short ones of eight letters and digits to type. An id times an odd number of
+65 bits is another number of 65 bits, which tells the id again, and whose first digits differ even for neighbours.
+Written with 32 digits it has 13 of them, of which any unique beginning names the memory.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
-
-from massmem.memory.short_ids import shorten_id
 
 if TYPE_CHECKING:
     from massmem.core.events import MemoryAction
@@ -19,7 +23,7 @@ USER = "user"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a memory says holds: the value of one attribute of one subject. See massmem.memory.claims."""
+    """The value that one attribute of one subject has, as a memory says. See massmem.memory.claims."""
 
     subject: str
     """"user", or a name."""
@@ -55,7 +59,7 @@ class Episode:
     lost: bool = False
     """Another agent won the complete turn in which an agent said it."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
-    """What tools had given back when an agent wrote it; None: nothing."""
+    """Results that tools had given back when an agent wrote it; None: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class Fact:
     group: str = ""
     """As in Episode."""
     claim: Claim | None = None
-    """What it says holds; None when it says nothing that can change."""
+    """None when it says nothing that can change."""
     origin: str = ""
     """As in Episode; USER when all its messages are the user's, which `tool_words` must bear out."""
     rests_on: str = ""
@@ -125,7 +129,6 @@ class Memory:
     the share of the question's words that it has."""
     group: str = ""
     claims: tuple[Claim, ...] = ()
-    """What it says holds."""
     note: str = ""
     """That another answer was chosen; of a search also: since when or until when it holds, on which outdated value it
     rests, and who says otherwise."""
@@ -146,8 +149,45 @@ class Memory:
 
     @property
     def short_id(self) -> str:
-        """What people call it by."""
+        """For people."""
         return shorten_id(self.id)
+
+
+SHORT_ID_LENGTH = 8
+"""Digits that are shown: among 50,000 memories the chance that any two share them is one in a thousand."""
+_SHORTEST = 4
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+_BITS = 65
+_FACTOR = 22_801_429_638_646_396_971
+"""Odd, and the golden ratio's part of 2**65: numbers in a row are spread evenly."""
+_SHORT = re.compile(rf"[{_DIGITS}]{{{_SHORTEST},13}}")
+
+
+def shorten_id(memory_id: str) -> str:
+    """Return the short form; the id of a message, which stands for one without an index, has none and stays."""
+    return _write(memory_id)[:SHORT_ID_LENGTH] if memory_id.isdecimal() else memory_id
+
+
+def is_short_id(text: str) -> bool:
+    """Return whether the text may be a short form: with more digits it is an id, or the id of a message."""
+    return _SHORT.fullmatch(text.lower()) is not None
+
+
+def find_ids(short: str, ids: Iterable[int]) -> list[str]:
+    """Return those of the ids whose long form begins so, as texts."""
+    short = short.lower()
+    width = 5 * len(short)
+    beginning = int(short.translate(str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")), 32)
+    return [str(i) for i in ids if _mix(i) >> (_BITS - width) == beginning]
+
+
+def _mix(number: int) -> int:
+    return number * _FACTOR & ((1 << _BITS) - 1)
+
+
+def _write(memory_id: str) -> str:
+    number = _mix(int(memory_id))
+    return "".join(_DIGITS[number >> shift & 31] for shift in range(_BITS - 5, -1, -5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +233,10 @@ class Scope:
     """How labels call agents, by id; others go by their ids."""
 
 
+PINNED_TOKENS = 200
+"""Of all pinned memories together, and never more than half of what may be recalled."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecallOptions:
     max_tokens: int
@@ -234,7 +278,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """What a model is shown, and what was found and left out."""
+    """Memories that a model is shown, and those that were found and left out."""
 
     text: str = ""
     """One line per memory, in time order."""
@@ -324,8 +368,7 @@ class PersistentMemory(Protocol):
     async def forget(self, selection: Selection) -> int:
         """Delete for good; return how many passages and facts were deleted.
 
-        Raises:
-            InputError: the selection is empty.
+        Raises InputError: the selection is empty.
         """
         ...
 

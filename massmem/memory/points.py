@@ -1,4 +1,4 @@
-"""What is stored for each memory: the id of its point and its payload; and which points say a statement. Pure.
+"""Memories as points of an index: their ids and payloads; and which points say a statement. Pure.
 
 An id is derived from what is stored, so that storing it again stores it once. Below 2**62: passages, 40 bits for the
 session and 22 for the position, so that passages that follow each other have ids that differ by one. From 2**62 to
@@ -29,7 +29,7 @@ from massmem.memory.index import ALL_POINTS, PINNED, Index, Payloads, matching, 
 from massmem.memory.origins import AGENT, OUTSIDE, TOOL
 from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory, MemoryChange, Selection
 from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, quote_text
-from massmem.memory.text_analysis import build_query_vector, extract_query_forms, has_time, is_question
+from massmem.memory.words import build_query_vector, extract_query_forms, has_time, is_question
 
 POSITION_BITS = 22
 MOST_PASSAGES = 1 << POSITION_BITS

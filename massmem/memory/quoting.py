@@ -9,7 +9,7 @@ from datetime import date
 from massmem.core.text import defuse, one_line
 from massmem.memory.origins import mark_source
 from massmem.memory.persistent import USER, Kind, Memory
-from massmem.memory.text_analysis import is_question, split_sentences
+from massmem.memory.words import is_question, split_sentences
 
 LONGEST_FACT = 500
 """Characters of a fact that are shown: one sentence or two; more is a mistake of the extraction, or an attack."""

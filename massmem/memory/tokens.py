@@ -132,7 +132,7 @@ def warm() -> None:
 
 
 EntryType = Literal["system", "user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "pending"]
-"""What tokens were spent on.
+"""Kinds of text that tokens are spent on.
 
 system holds the tools and the schema too; injection is text that neither the user nor this agent wrote (a summary,
 answers of others); pending is text of the reply that is being streamed, reasoning its reasoning.

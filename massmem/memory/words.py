@@ -1,17 +1,100 @@
-"""Words and the forms that they are found by: stems, parts, numbers, spellings. Pure; the only state is caches.
+"""Words, their forms and the language of a text; passages and sparse vectors of them. Pure; the only state is caches.
 
 The first form of a word is the same whatever else is known of it. Its other forms stand beside it and never in its
-place, so that an index that was made without them goes on answering.
+place, so that an index that was made without them goes on answering. A wrong guess of the language costs little: the
+forms that it adds stand beside those that every word has.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import Stemmer
 
-from massmem.memory.languages import ENGLISH, guess_language
+_READ = 1_000
+"""Characters of a text that are looked at: the language of a message shows in its first sentences."""
+
+ENGLISH = "english"
+
+_FUNCTION_WORDS = {
+    ENGLISH: "the of and is are was to that this with for it you we they my your what how where when who did do does "
+    "have has had not but from which why a an i in on at be or so by as if me no can will he she his her our us am per",
+    "german": "der das und ist in was so nicht ich ein eine einen einem mit für auf auch wir sie wie wo wann wer dass "
+    "wurde habe hat mein meine meinen unser welche welcher welches den dem des zu im am vom zum",
+    "french": "le les des et est une dans que qui pour pas sur je nous vous avec mon ma mes quel quelle où quand "
+    "comment du au aux ce cette son sa ses ont il elle leur",
+    "spanish": "el los las es una en que por con para no se del mi mis qué cuál cómo dónde cuándo quién su sus lo "
+    "pero está hay nuestro nuestra tiene fue al",
+    "italian": "il gli è una che per con non di sono mio mia della del dei nel nella quale come dove quando chi "
+    "cosa ho ha abbiamo lo più anche ai alla",
+    "portuguese": "os as é uma que em não por com para meu minha do da dos das no na qual como onde quando quem "
+    "são foi ao eu você seu sua nosso",
+    "dutch": "in is de het een en van ik niet dat met voor zijn op aan mijn wat hoe waar wanneer wie heeft heb ook "
+    "naar ons welke bij wordt",
+    "swedish": "och att det som en är jag inte på med för av till har min mitt mina vad hur var när vem den ett vi "
+    "från också vilken",
+    "danish": "og at det som en er jeg ikke på med for af til har min mit mine hvad hvordan hvor hvornår hvem den et "
+    "vi fra også hvilken blev",
+    "norwegian": "og at det som en er jeg ikke på med for av til har min mitt mine hva hvordan hvor når hvem den et "
+    "vi fra også hvilken ble",
+    "finnish": "ja on ei se että hän minä mutta ovat oli kun niin missä milloin kuka mikä miten minun meidän joka "
+    "myös kanssa",
+    "polish": "nie na się że do jest jak co to mój moja gdzie kiedy kto który jaki dla po od są był była mam",
+    "czech": "na se je že do jak co můj moje kde kdy kdo který jaký pro po od jsou byl byla mám jsem není",
+    "hungarian": "az és nem hogy egy van volt mit hol mikor ki hogyan melyik én mi meg is ez csak már",
+    "romanian": "și în nu la cu de este pe un mea meu ce unde când cine cum din pentru sunt am fost lui",
+    "turkish": "ve bir bu da de için ile ne nerede nasıl kim hangi benim bizim çok var değil mi olan daha",
+    "catalan": "el els les és una amb per no que del meu meva què quin quina com on quan qui són va als dels",
+    "indonesian": "yang dan di itu dengan untuk tidak ini dari saya kami apa bagaimana mana kapan siapa adalah akan "
+    "pada ke",
+}
+_LANGUAGES_OF_WORD: dict[str, list[str]] = {}
+for _language, _words in _FUNCTION_WORDS.items():
+    for _word in _words.split():
+        _LANGUAGES_OF_WORD.setdefault(_word, []).append(_language)
+
+_SCRIPTS = {
+    "russian": re.compile("[\u0400-\u04ff]"),
+    "greek": re.compile("[\u0370-\u03ff]"),
+    "arabic": re.compile("[\u0600-\u06ff]"),
+    "hindi": re.compile("[\u0900-\u097f]"),
+    "tamil": re.compile("[\u0b80-\u0bff]"),
+    "armenian": re.compile("[\u0530-\u058f]"),
+}
+_LAST_LATIN = "\u024f"
+_PERSIAN = re.compile("[پچژگی]")
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def is_english(text: str) -> bool:
+    """Return whether nothing speaks for another language than English: no function words, no other script."""
+    letters = "".join(_LETTERS.findall(text[:_READ]))
+    in_latin = sum(letter <= _LAST_LATIN for letter in letters)
+    return 2 * in_latin >= len(letters) and guess_language(text) == ENGLISH
+
+
+@lru_cache(1_000)
+def guess_language(text: str) -> str:
+    """Return the name of a Snowball stemmer; "english" when nothing speaks for another one.
+
+    The script decides, and among languages in Latin letters the one with most function words; English when it has as
+    many.
+    """
+    start = text[:_READ].lower()
+    words: list[str] = _LETTERS.findall(start)
+    if not start.isascii():
+        letters = sum(map(len, words))
+        for language, script in _SCRIPTS.items():
+            if 2 * len(script.findall(start)) > letters:
+                return "persian" if language == "arabic" and _PERSIAN.search(start) else language
+    counts = dict.fromkeys(_FUNCTION_WORDS, 0)
+    for word in words:
+        for language in _LANGUAGES_OF_WORD.get(word, ()):
+            counts[language] += 1
+    return max(counts, key=counts.__getitem__)  # of equal ones the first, which is English
+
 
 STOP_WORDS = frozenset(
     """
@@ -152,3 +235,170 @@ def respell(word: str) -> set[str]:
     others = {head + letter + tail[1:] for head, tail in splits if tail for letter in letters}
     more = {head + letter + tail for head, tail in splits for letter in letters}
     return (fewer | swapped | others | more) - {word}
+
+
+PASSAGE_WORDS = 30
+"""One or two sentences: small enough to show many different messages, large enough to make sense alone."""
+
+LONGEST_SENTENCE = 45
+"""Words; a longer "sentence" (code, lists, tables) is cut at a comma or a space."""
+
+BM25_K1, BM25_B = 1.2, 0.75
+"""The usual values; 0.8 to 2.0 and 0.4 to 0.9 recall the same."""
+
+TYPICAL_TERMS = 13.0
+"""Content words of a typical passage: a constant, so that adding one memory changes no other."""
+
+FRAME_WORDS = frozenset(
+    """
+    list order ordered sequence bring brought aspect aspects items item summary summarize summarise overview
+    comprehensive detailed describe explain walk remind recall remember different various specific specifically
+    regarding related previous previously earlier
+    """.split()  # noqa: SIM905 - a list literal of this length reads badly
+)
+"""How a request is put rather than what it is about: left out of queries, kept in the index ("order" a pizza)."""
+
+_HEADING_WORDS = 10
+"""A heading has fewer words than this before a ':' or '#'."""
+
+_LONGEST_WORD = 400
+"""Characters; what is longer (encoded data) is cut."""
+
+_LONGEST_PIECE = 800
+"""Characters of a piece of a sentence, whatever its words: no passage is larger than the room for memories."""
+
+_LONG_WORD = 25
+"""Characters that count as a word where words are longer."""
+
+# A sentence ends at . ! ? before a space (not after a list number or a short abbreviation), or at a line break.
+_SENTENCE = re.compile(
+    r"(?<=[.!?…])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\bMr\.)(?<!\bDr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\be\.g\.)(?<!\bi\.e\.)\s+"
+    r"|(?<=[。！？])|(?<!\s)\s*\n\s*"
+)
+_TIME = re.compile(
+    r"\b(yesterday|today|tonight|tomorrow|ago|last|next|since|recently|(?:week|month|year)s?|weekend"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day|january|february|march|april|june|july|august"
+    r"|september|october|november|december|may \d|\d{4})\b"
+)
+
+
+def extract_terms(text: str, language: str = "") -> list[str]:
+    """Terms of the content words, in order, with repetitions. language: of the text; "": as it is guessed."""
+    return [term for forms in extract_forms(text, language) for term in forms]
+
+
+def extract_query_forms(text: str) -> list[tuple[str, ...]]:
+    """Terms of each word to look for; words that only frame the request are dropped unless nothing else is left."""
+    return extract_forms(text, drop=FRAME_WORDS) or extract_forms(text)
+
+
+def extract_query_terms(text: str) -> list[str]:
+    """As `extract_query_forms`: the distinct terms."""
+    return list(dict.fromkeys(term for forms in extract_query_forms(text) for term in forms))
+
+
+def has_time(text: str) -> bool:
+    """Return whether the text says when something happened."""
+    return _TIME.search(text.lower()) is not None
+
+
+def is_question(text: str) -> bool:
+    return text.rstrip(" \"')*").endswith("?")
+
+
+def term_id(term: str) -> int:
+    """Return the index of a term in the sparse vector: a hash, so that no vocabulary has to be stored."""
+    return zlib.crc32(term.encode())
+
+
+def build_document_vector(terms: Sequence[str], word_count: int | None = None) -> dict[int, float]:
+    """Return BM25 weights of a passage's terms without the IDF, which the index applies when it is searched.
+
+    word_count: content words of the passage; None: as many as terms.
+    """
+    counts: dict[int, int] = {}
+    for term in terms:
+        index = term_id(term)
+        counts[index] = counts.get(index, 0) + 1
+    norm = length_norm(len(terms) if word_count is None else word_count) - 1
+    return {index: n * (BM25_K1 + 1) / (n + norm) for index, n in counts.items()}
+
+
+def length_norm(term_count: int) -> float:
+    """Return what BM25 divides by for a word that occurs once in a text of so many terms."""
+    return 1 + BM25_K1 * (1 - BM25_B + BM25_B * term_count / TYPICAL_TERMS)
+
+
+def build_query_vector(words: Iterable[Sequence[str]]) -> dict[int, float]:
+    """Return the weight of every term; the index weighs it by its IDF.
+
+    words: the forms of each word. Together they weigh 1, so that a word that has many counts no more than another; the
+    first of them, the stem, weighs half.
+    """
+    weights: dict[int, float] = {}
+    for first, *others in words:
+        for form in (first, *others):
+            weight = 1.0 if not others else 0.5 if form is first else 0.5 / len(others)
+            weights[term_id(form)] = max(weight, weights.get(term_id(form), 0.0))
+    return weights
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences and lines of a text, without the blanks between them."""
+    return [stripped for start, end in find_sentences(text) if (stripped := text[start:end].strip())]
+
+
+def find_sentences(text: str) -> list[tuple[int, int]]:
+    """Return where the sentences and lines of a text begin and end, without what stands between them."""
+    breaks = [match.span() for match in _SENTENCE.finditer(text)]
+    starts, ends = [0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(text)]
+    return list(zip(starts, ends, strict=True))
+
+
+def split_passages(text: str) -> list[str]:
+    """Split a message into whole sentences of about PASSAGE_WORDS words; a heading stays with what follows it."""
+    passages: list[str] = []
+    current: list[str] = []
+    size = 0
+    for sentence in split_sentences(text):
+        for piece in _split_long(sentence):
+            length = _count_words(piece)
+            heading = bool(current) and size < _HEADING_WORDS and current[-1].rstrip("*").endswith((":", "#"))
+            if current and size + length > PASSAGE_WORDS and not heading:
+                passages.append(" ".join(current))
+                current, size = [], 0
+            current.append(piece)
+            size += length
+    return [*passages, " ".join(current)] if current else passages
+
+
+def _split_long(sentence: str) -> list[str]:
+    """Return the sentence, or pieces of it when it is too long: cut after a comma, else after PASSAGE_WORDS words."""
+    words = [word[i : i + _LONGEST_WORD] for word in sentence.split() for i in range(0, len(word), _LONGEST_WORD)]
+    pieces: list[str] = []
+    while not _is_short(words):
+        head = words[:PASSAGE_WORDS]
+        while len(" ".join(head)) > _LONGEST_PIECE:
+            head.pop()
+        end = _find_cut(head)
+        pieces.append(" ".join(words[:end]))
+        words = words[end:]
+    return [*pieces, " ".join(words)] if pieces else [sentence]
+
+
+def _is_short(words: Sequence[str]) -> bool:
+    return len(words) <= LONGEST_SENTENCE and len(" ".join(words)) <= _LONGEST_PIECE
+
+
+def _find_cut(head: Sequence[str]) -> int:
+    """Return how many of these words to take: up to the last comma in their second half, else all."""
+    half = len(" ".join(head)) // 2
+    for count in range(len(head) - 1, 0, -1):
+        if head[count - 1].endswith((",", ";", ":", ")")):
+            return count if len(" ".join(head[:count])) > half else len(head)
+    return len(head)
+
+
+def _count_words(text: str) -> int:
+    """Return the number of words; two characters count as one where no spaces are written, long words as several."""
+    return max(len(text.split()) + count_unspaced(text) // 2, len(text) // _LONG_WORD)

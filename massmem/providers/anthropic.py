@@ -12,7 +12,6 @@ from anthropic import AsyncAnthropic, AsyncStream
 from anthropic.types import RawMessageStreamEvent
 
 from massmem.config.models import EFFORT_BUDGETS, BackendConfig
-from massmem.core.attachments import PDF, Attachment
 from massmem.core.errors import (
     AuthenticationError,
     MalformedResponse,
@@ -22,7 +21,7 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RequestRejected,
 )
-from massmem.core.messages import ChatMessage, ChatRequest, Chunk, clean_text
+from massmem.core.messages import PDF, Attachment, ChatMessage, ChatRequest, Chunk, clean_text
 from massmem.providers.base import GO_ON, ChatProvider, encode_data, portable_schema, read_count
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state

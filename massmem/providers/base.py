@@ -8,8 +8,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from massmem.config.models import BackendConfig
-from massmem.core.attachments import Attachment
-from massmem.core.messages import WRAPPER, ActivityChunk, ChatMessage, ChatRequest, Chunk, Reply, Usage
+from massmem.core.messages import WRAPPER, ActivityChunk, Attachment, ChatMessage, ChatRequest, Chunk, Reply, Usage
 from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
 

@@ -331,7 +331,7 @@ def _decompress(decompressor: Any, block: bytes) -> Iterator[bytes]:
 # What goes over the wire, without secrets: a line of JSON for each exchange. `scripts/case` makes a test of one.
 
 _OPEN_HEADERS = re.compile("accept.*|anthropic-.*|connection|content-.*|host|user-agent|x-stainless-.*")
-"""What is shown of a request; any other header may hold a key."""
+"""Headers of a request that are shown; any other may hold a key."""
 
 
 class _Exchange:

@@ -365,7 +365,7 @@ class ToolDialect:
     """Names of tools that it refused in more words."""
     _refused: set[str] = field(default_factory=set[str])
     _notices: dict[str, None] = field(default_factory=dict[str, None])
-    """What the user is to be told, and has been told."""
+    """For the user; the first `_told` of them have been shown."""
     _told: int = 0
 
     def write(self, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:

@@ -69,7 +69,7 @@ class ListedModel:
     owner: str = ""
     """Who it belongs to, in the server's words."""
     abilities: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """What it can do, as far as the list says: tools, forced_tools, schema, vision, effort, caching."""
+    """As far as the list names them: tools, forced_tools, schema, vision, effort, caching."""
 
     @property
     def can_chat(self) -> bool:

@@ -1,7 +1,4 @@
-"""What a failed request means: one table from statuses, codes and messages of servers to massmem's errors.
-
-The adapters of the APIs use it, and the extraction of facts for whichever library mem0 uses.
-"""
+"""Meanings of failed requests: one table from statuses, codes and messages of servers to massmem's errors."""
 
 import json
 import math
@@ -20,7 +17,6 @@ from massmem.core.errors import (
     ContentRefused,
     ContextOverflow,
     MalformedResponse,
-    MassmemError,
     ModelNotFound,
     ProviderConnectionError,
     ProviderError,
@@ -156,7 +152,7 @@ Refusal = Literal[
     "stream_options", "max_tokens", "max_completion_tokens", "prompt_cache_key",
     "cache_control", "pictures", "state", "this_state", "calls_without_state",
 ]  # fmt: skip
-"""What a request held that was refused: an API, a form of actions, or an option."""
+"""Part of a request that was refused: an API, a form of actions, or an option."""
 
 REFUSALS: tuple[Refusal, ...] = get_args(Refusal)
 
@@ -249,20 +245,13 @@ _TOOL_CALL_FAILED = re.compile(
     r"failed to call a function|tool choice is required, but model did not call|tool_use_failed", re.IGNORECASE
 )
 
-# Exceptions without a status, by the names of their classes. Most libraries derive time-outs from connection errors.
-_KIND_BY_CLASS_NAME: Mapping[str, type[ProviderError]] = {
-    "ContentFilter": ContentRefused,
-    "Timeout": ProviderTimeout,
-    "Connect|Transport|Network|OSError": ProviderConnectionError,
-}
-
 _HINTS: Mapping[type[ProviderError], str] = {
-    AuthenticationError: "Check the API key{of_settings}, and that it may use this model.",
-    ModelNotFound: "Check {settings}.model and {settings}.base_url.",
-    ProviderTimeout: "{settings}.timeout sets how long to wait.",
-    ProviderConnectionError: "Check {settings}.base_url, and that the server runs and can be reached.",
-    WrongAddress: "Correct {settings}.base_url.",
-    MalformedResponse: "Check that {settings}.base_url is the API's address (often it ends in /v1).",
+    AuthenticationError: "Check the API key, and that it may use this model.",
+    ModelNotFound: "Check backend.model and backend.base_url.",
+    ProviderTimeout: "backend.timeout sets how long to wait.",
+    ProviderConnectionError: "Check backend.base_url, and that the server runs and can be reached.",
+    WrongAddress: "Correct backend.base_url.",
+    MalformedResponse: "Check that backend.base_url is the API's address (often it ends in /v1).",
 }
 
 _UNKNOWN_HOST = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
@@ -277,8 +266,6 @@ class ErrorContext:
     model: str
     key: str = field(repr=False)
     """The API key; it is removed from every message."""
-    settings: str = ""
-    """Where the configuration describes this model, for hints; "" for the backend of an agent."""
 
     def error(self, kind: type[ProviderError], text: str, retry_after: float | None = None) -> ProviderError:
         """Return an error of this kind with the text of the server or library, cleaned and shortened."""
@@ -286,9 +273,7 @@ class ErrorContext:
         if issubclass(kind, ContextOverflow):
             prompt, window = read_overflow(text, may_be_short=True) or (None, None)
             return kind(message, prompt_tokens=prompt, window=window)
-        of_settings = f" of {self.settings}" if self.settings else ""
-        hint = _HINTS.get(kind, "").format(settings=self.settings or "backend", of_settings=of_settings)
-        return kind(message, hint, retry_after=retry_after)
+        return kind(message, _HINTS.get(kind, ""), retry_after=retry_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +345,7 @@ _FINE = ("", "0", "200", "ok", "success", "none", "null", "false")
 
 
 class _Body:
-    """What an error body says, wherever in it that stands."""
+    """The words, codes and fields of an error body, wherever in it they stand."""
 
     def __init__(self, body: object) -> None:
         self.sentences: list[str] = []
@@ -463,27 +448,13 @@ def _is_bad_code(code: object) -> bool:
     return isinstance(code, str | int) and str(code).lower() not in _FINE
 
 
-def error_reply_of(error: BaseException) -> ErrorReply | None:
-    """Return the server's reply that an exception of an SDK carries, None when it carries none.
-
-    Status, body and headers are read from the attributes that most SDKs have; boto3 has a dictionary instead.
-    """
-    response = getattr(error, "response", None)
-    numbers = (
-        getattr(error, "status_code", None),
-        getattr(error, "code", None),
-        getattr(response, "status_code", None),
-        _find_boto_status(response),
-    )
-    status = next((number for number in numbers if isinstance(number, int)), None)
-    if status is None:
-        return None
-    body = getattr(error, "body", None)
+def error_reply_of(error: Any) -> ErrorReply:
+    """Return the server's reply that the status error of an SDK, openai's or anthropic's, carries."""
+    body = error.body
     with suppress(RuntimeError):  # a stream's body has not been read as a whole
         # SDKs hand on what stands below "error", without what stands beside it.
-        body = _parse_json(getattr(response, "text", "")) or body
-    text = getattr(response, "reason_phrase", "") if hasattr(error, "body") else str(error)
-    return parse_error_body(status, body, text, getattr(response, "headers", None))
+        body = _parse_json(error.response.text) or body
+    return parse_error_body(error.status_code, body, error.response.reason_phrase, error.response.headers)
 
 
 def find_refusal(reply: ErrorReply, sent: Collection[Refusal]) -> Refusal | None:
@@ -511,23 +482,6 @@ def describe_refusal(refusal: Refusal) -> str:
 def _is_about(reply: ErrorReply, fields: Sequence[str]) -> bool:
     whole_name = r"(?<![\w.]){}(?!\w|\.\w)"
     return any(reply.param == name or re.search(whole_name.format(re.escape(name)), reply.text) for name in fields)
-
-
-def translate_error(error: BaseException, context: ErrorContext) -> MassmemError:
-    """Return massmem's error for an exception of any library; an error of massmem's own is returned as it is."""
-    if isinstance(error, MassmemError):
-        return error
-    if reply := error_reply_of(error):
-        return reply.error(context)
-    text = str(error) or type(error).__name__
-    if read_overflow(text):
-        return context.error(ContextOverflow, text)
-    names = " ".join(cls.__name__ for cls in type(error).__mro__)
-    for pattern, kind in _KIND_BY_CLASS_NAME.items():
-        if re.search(pattern, names):
-            return context.error(kind, text)
-    # The library stumbled over the reply.
-    return context.error(MalformedResponse, f"the server's reply does not follow its protocol ({text})")
 
 
 def find_wrong_address(error: BaseException | None) -> str:
@@ -653,14 +607,6 @@ def _number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) and number >= 0 else None
-
-
-def _find_boto_status(response: object) -> object:
-    match response:
-        case {"ResponseMetadata": {"HTTPStatusCode": int(status)}}:
-            return status
-        case _:
-            return None
 
 
 def _parse_json(text: object) -> object:

@@ -1,4 +1,4 @@
-"""What the adapters of HTTP APIs share: clients per endpoint and key, sending, reading a stream, and errors."""
+"""Common part of the adapters of HTTP APIs: clients per endpoint and key, sending, reading a stream, and errors."""
 
 import asyncio
 import logging
@@ -132,7 +132,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
 
     @property
     def abilities(self) -> Abilities:
-        """What the model can do, as far as it has not refused it."""
+        """Those of the model that it has not refused."""
         abilities, vision = self._endpoint.abilities, self._backend.vision
         if vision is None:
             listed = self._learnt.find_abilities(self._endpoint).get("vision", abilities.vision)

@@ -1,4 +1,4 @@
-"""What servers say of their models, in lists and by refusing requests: how much they read, and what they can do."""
+"""Windows and abilities of models, learnt from the lists of servers and from requests that they refused."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What arrives of a reply becomes chunks here, whoever sends it: one place between the wire and the core.
+"""Replies become chunks here, whoever sends them: one place between the wire and the core.
 
 Servers differ in frames, words and forms, and some send what no protocol has. An element that cannot be read costs
 itself: what stands around it counts, and what is left out is named once for each reply.
@@ -180,7 +180,7 @@ class Thinking:
 
     def __init__(self) -> None:
         self._held = ""
-        """What may be a mark, or the beginning of one."""
+        """Text that may be a mark, or the beginning of one."""
         self._ends: tuple[str, ...] = ()
         """Marks that end the part; none: it goes on to the end of the reply."""
         self._is_thought = self._has_parts = False
@@ -398,13 +398,13 @@ class ReplyReader(ABC):
         self._why = ""
         """The server's reason to end the reply early, if it names one."""
         self._odd: dict[str, None] = {}
-        """What was left out."""
+        """Elements that were left out, in words."""
         self._unknown: Json = {}
         """The first element that is nothing of the protocol."""
         self._counts: dict[str, int] = {}
         """Tokens, by the names that the server gives them."""
         self._state: dict[str, Any] = {}
-        """What the server wants back with the first call."""
+        """Wanted back by the server with the first call."""
 
     @property
     def length(self) -> int:

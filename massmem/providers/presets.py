@@ -1,4 +1,4 @@
-"""What is known about each backend type, in one table, and how a backend finds its endpoint and key."""
+"""The backend types, in one table, and how a backend finds its endpoint and key."""
 
 import re
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What massmem knows of a backend type."""
+    """A backend type."""
 
     kind: Kind
     """The adapter."""

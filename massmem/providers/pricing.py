@@ -1,4 +1,4 @@
-"""What models cost and how much they read.
+"""Prices and windows of models.
 
 The price is the configured one, or the list price in US dollars without discounts and taxes. The list is that of
 `genai-prices` (https://github.com/pydantic/genai-prices). Loading it takes 0.3 s: make the first call in a thread.
@@ -38,7 +38,7 @@ _IN_PROCESS = ("local", "scripted")
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What requests to one backend cost. The price is unknown when no field is set, or the list lacks the model.
+    """The price of requests to one backend. It is unknown when no field is set, or the list lacks the model.
 
     The first use of the price list takes 0.3 s to load it: ask for `is_known` once in a thread.
     """

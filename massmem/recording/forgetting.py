@@ -14,8 +14,7 @@ from massmem.core.errors import IndexDamaged, InputError, UnknownMemoryError
 from massmem.memory import open_memory
 from massmem.memory.extraction.facts import STEM, find_telling_words
 from massmem.memory.opening import IndexFolders, erase_in_other_indexes, index_root
-from massmem.memory.persistent import Memory, PersistentMemory, Selection
-from massmem.memory.short_ids import find_ids, is_short, shorten_id
+from massmem.memory.persistent import Memory, PersistentMemory, Selection, find_ids, is_short_id, shorten_id
 from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
@@ -116,9 +115,9 @@ async def resolve_ids(memory: "IndexedMemory", names: Iterable[str], among: Sele
         MemoryUnavailable
     """
     names, numbers = tuple(names), list[int]()
-    if any(map(is_short, names)):
+    if any(map(is_short_id, names)):
         numbers = [*await memory.list_ids(among)]
-    return tuple(_choose_id(name, numbers) if is_short(name) else name for name in names)
+    return tuple(_choose_id(name, numbers) if is_short_id(name) else name for name in names)
 
 
 def _choose_id(name: str, numbers: Sequence[int]) -> str:

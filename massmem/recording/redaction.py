@@ -17,8 +17,7 @@ from typing import Any, cast
 
 from massmem.core.records import LogEntry, MessageRecord
 from massmem.memory.extraction.facts import normalize_fact
-from massmem.memory.text_analysis import find_sentences, split_sentences
-from massmem.memory.words import count_unspaced
+from massmem.memory.words import count_unspaced, find_sentences, split_sentences
 from massmem.recording.forgetting import SAME_WORDS, is_same, list_stems
 
 MARK = "[forgotten]"

@@ -9,7 +9,7 @@ from massmem.core.calls import describe_call, parse_object
 from massmem.core.records import MessageRecord
 from massmem.core.redact import mask_values
 from massmem.memory.origins import IMPORT, ToolText, ToolWords, name_tool_origin
-from massmem.memory.text_analysis import split_sentences
+from massmem.memory.words import split_sentences
 from massmem.store.ports import SessionStore
 
 _EARLIER = 50

@@ -20,9 +20,8 @@ from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 from pydantic import AfterValidator
 
-from massmem.core.attachments import Attachment, clean_name, name_attachments
 from massmem.core.errors import InputError, MemoryUnavailable
-from massmem.core.messages import clean_text
+from massmem.core.messages import Attachment, clean_name, clean_text, name_attachments
 from massmem.core.records import Owner
 from massmem.server.auth import PageToken, User, authenticate_cookie, check_page, read_cookie
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater

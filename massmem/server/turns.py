@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from massmem.core.attachments import AttachedFile, Attachment, remove_description
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
 from massmem.core.events import (
     EVENT,
@@ -29,6 +28,7 @@ from massmem.core.events import (
     UserReplied,
     now,
 )
+from massmem.core.messages import AttachedFile, Attachment, remove_description
 from massmem.core.outcome import MAX_DEATHS, count_deaths, was_cut_off
 from massmem.core.records import EVERYBODY, Owner, SessionCounts, SessionFilter, SessionRecord, TurnRecord
 from massmem.server.errors import Refused, RetryLater

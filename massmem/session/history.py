@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from massmem.config.models import AgentConfig
-from massmem.core.attachments import AttachedFile
 from massmem.core.errors import StoreError
 from massmem.core.events import ContextCompressed, ContextMeasured
+from massmem.core.messages import AttachedFile
 from massmem.core.records import MessageRecord, Owner
 from massmem.memory import tokens
 from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWindow, history_budget

@@ -20,9 +20,10 @@ from massmem.core.errors import (
 from massmem.core.events import MemoryAction, MemoryChanged, NoteAdded, now
 from massmem.core.messages import clean_text
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner, SessionRecord
-from massmem.memory.ledger import Chain
+from massmem.memory.claims import Chain
 from massmem.memory.opening import erase_in_other_indexes, index_root
 from massmem.memory.persistent import (
+    PINNED_TOKENS,
     USER,
     Memory,
     MemoryChange,
@@ -31,7 +32,6 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
-from massmem.memory.retrieval.pinned import PINNED_TOKENS
 from massmem.memory.tokens import estimate_tokens
 from massmem.recording.forgetting import forget_memories, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change

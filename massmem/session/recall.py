@@ -26,6 +26,7 @@ from massmem.memory.extraction.extractor import (
 )
 from massmem.memory.origins import AGENT, find_tool_name, is_from, name_tool_origin
 from massmem.memory.persistent import (
+    PINNED_TOKENS,
     USER,
     Decision,
     Memory,
@@ -36,11 +37,10 @@ from massmem.memory.persistent import (
     Selection,
 )
 from massmem.memory.quoting import NOT_CHOSEN, Quote, render
-from massmem.memory.retrieval.pinned import PINNED_TOKENS
 from massmem.memory.retrieval.query import analyse, explain_asking, find_least_share, share_words
 from massmem.memory.retrieval.repeats import PromptTexts, is_echo
-from massmem.memory.text_analysis import is_question
 from massmem.memory.tokens import estimate_tokens
+from massmem.memory.words import is_question
 from massmem.providers.retry import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
 from massmem.recording.turn_words import TurnWords, find_message_origin, read_tool_words

@@ -14,7 +14,6 @@ from typing import Any, Literal, Self
 
 from massmem.config.home import massmem_home
 from massmem.config.models import AgentConfig, TeamConfig
-from massmem.core.attachments import Attachment, name_attachments, remove_description
 from massmem.core.errors import (
     HomeError,
     InputError,
@@ -37,7 +36,7 @@ from massmem.core.events import (
     now,
 )
 from massmem.core.ids import check_session_name, name_by_clock
-from massmem.core.messages import clean_text
+from massmem.core.messages import Attachment, clean_text, name_attachments, remove_description
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import forget_memories

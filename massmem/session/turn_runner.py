@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
-from massmem.core.attachments import AttachedFile, Attachment, add_description, remove_description
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
 from massmem.core.events import (
     Event,
@@ -23,6 +22,7 @@ from massmem.core.events import (
     TurnWaiting,
     attach_request,
 )
+from massmem.core.messages import AttachedFile, Attachment, add_description, remove_description
 from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnOutcome, count_deaths, was_cut_off
 from massmem.core.records import SessionState, TurnRecord
 from massmem.core.voting import Tally

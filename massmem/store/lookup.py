@@ -3,11 +3,10 @@
 import difflib
 from collections.abc import AsyncGenerator, Sequence
 
-from massmem.core.attachments import AttachedFile, Attachment
 from massmem.core.errors import InputError, SessionBusyError, UnknownSessionError
 from massmem.core.events import EVENT, AgentDelta, Event
 from massmem.core.ids import PREFIX
-from massmem.core.messages import clean_text
+from massmem.core.messages import AttachedFile, Attachment, clean_text
 from massmem.core.records import (
     EVERYBODY,
     Everybody,

@@ -16,7 +16,7 @@ from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 
 Outcome = Literal["copied", "updated", "there", "newer", "different", "changed", "gone"]
-"""What became of a session.
+"""The outcome for one session.
 
 copied: it was not in the target.
 updated: the target had its beginning, or an older name or state of it.
@@ -54,8 +54,7 @@ async def move_sessions(
 ) -> AsyncGenerator[MoveResult]:
     """Copy the sessions in this order; yield what became of each.
 
-    Raises:
-        StoreError: a store cannot be used, or a session did not arrive as it was sent.
+    Raises StoreError: a store cannot be used, or a session did not arrive as it was sent.
     """
     for session_id in session_ids:
         yield await _move_session(source, target, session_id)

@@ -202,7 +202,7 @@ class LeaseTable(Protocol):
 
 
 class RecordingQueue(Protocol):
-    """What is still to be recorded as memories. `SessionLog.append` adds the rows with the events they are about."""
+    """Jobs of recording memories. `SessionLog.append` adds the rows with the events they are about."""
 
     async def list_due_recordings(
         self, kind: RecordingKind, limit: int, session_id: str | None = None

@@ -1,4 +1,4 @@
-"""What is peculiar to PostgreSQL: connections, locks, clock, full-text search, schema, errors."""
+"""PostgreSQL: connections, locks, clock, full-text search, schema, errors."""
 
 import asyncio
 import re
@@ -234,8 +234,7 @@ def parse_url(url: str) -> sa.URL:
 
     The host may be the folder of a socket, as `%2Fvar%2Frun%2Fpostgresql`.
 
-    Raises:
-        InputError: that is no such URL. The message shows nothing of it, since it may hold a password.
+    Raises InputError: that is no such URL. The message shows nothing of it, since it may hold a password.
     """
     login, _, rest = url.partition("://")[2].partition("@")
     if ":" in login and "@" in rest:  # the rest of a password would be taken for a host or a database, and shown
@@ -298,8 +297,7 @@ def migrate_database(url: sa.URL, scripts: Path | None = None, head: str = REVIS
 
     scripts: None for those of this release.
 
-    Raises:
-        StoreError: it did not succeed; the database is as it was.
+    Raises StoreError: it did not succeed; the database is as it was.
     """
     from massmem.store.migrations import run_migrations  # Alembic takes 0.35 s to import and is needed once a release
 

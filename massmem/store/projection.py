@@ -1,4 +1,4 @@
-"""What an event means for the derived tables. Pure: the same log always gives the same rows.
+"""Changes of the derived tables by an event. Pure: the same log always gives the same rows.
 
 Events and messages of a session share one sequence. An event takes one number, or two when it carries the model's
 reasoning: the reasoning message comes first (seq - 1), then the event and its message (seq).
@@ -13,8 +13,7 @@ from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from massmem.core import events as ev
-from massmem.core.attachments import split_question
-from massmem.core.messages import Usage
+from massmem.core.messages import Usage, split_question
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 from massmem.core.redact import redact
 from massmem.core.voting import FIRST_RESTART

@@ -34,7 +34,7 @@ RECOVERED_STORE = "recovered.db"
 """Name of the new store in the folder."""
 
 _COLUMNS = ("session_id", "seq", "turn", "kind", "content", "created_at")
-"""What is read of chat_messages."""
+"""Columns of chat_messages that are read."""
 
 _ROLES: Mapping[str, Literal["user", "agent", "system"]] = {"user": "user", "assistant": "agent", "system": "system"}
 """Who speaks in a message that goes on without its event, by kind. Others mean nothing without it."""

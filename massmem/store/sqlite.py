@@ -1,4 +1,4 @@
-"""What is peculiar to SQLite: its file and schema, connections, full-text search, deletion from the disk, errors."""
+"""SQLite: its file and schema, connections, full-text search, deletion from the disk, errors."""
 
 import asyncio
 import json
@@ -146,8 +146,7 @@ def _query_revision(path: Path, uri: str) -> str | None:
 def back_up(path: Path, copy: Path) -> None:
     """Write a consistent copy of the database, mode 0600, over what is at `copy`.
 
-    Raises:
-        StoreError: the copy could not be written.
+    Raises StoreError: the copy could not be written.
     """
     copy.unlink(missing_ok=True)
     make_file(copy)
@@ -170,8 +169,7 @@ def migrate_file(path: Path, scripts: Path | None = None, head: str = REVISIONS[
     does not live on in it; it stays when the migration fails. scripts: None for those of this release, which an empty
     database does not need.
 
-    Raises:
-        StoreError: it did not succeed; the database is as it was.
+    Raises StoreError: it did not succeed; the database is as it was.
     """
     try:
         with FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT, mode=0o600):
@@ -326,8 +324,7 @@ async def open_in_memory(info: StoreInfo) -> SqlSessionStore:
 def parse_path(url: str) -> Path:
     """Return the file that `sqlite:///relative`, `sqlite:////absolute` or `sqlite:///~/in-home` names.
 
-    Raises:
-        InputError: the URL names no file.
+    Raises InputError: the URL names no file.
     """
     name = url.removeprefix("sqlite:///")
     if name == url or name in ("", ":memory:") or "\x00" in name:

@@ -196,10 +196,10 @@ class ActionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AskContext:
-    """What an agent may ask the user for, and what the user has told it already."""
+    """Values that an agent may ask the user for, and those that the user has given already."""
 
     params: Mapping[str, ParamSpec] = field(default_factory=dict[str, ParamSpec])
-    """What the configuration names."""
+    """Those of the configuration."""
     free: bool = False
     """The agent may ask for anything else as well."""
     known: Mapping[str, Value] = field(default_factory=dict[str, Value], repr=False)
@@ -217,7 +217,7 @@ class AskContext:
 
     @property
     def descriptions(self) -> Mapping[str, str]:
-        """What may be asked for now, by name, with what it is."""
+        """Of each value that may be asked for now, by name."""
         return {name: self.params[name].description.strip() or name.replace("_", " ") for name in self.names}
 
 

@@ -38,7 +38,7 @@ _NATIVE_KEYS = {
     *("additionalProperties", "$schema", "$id"),
     *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
 }
-"""What providers can hold a reply to, the bounds excepted, which are checked afterwards."""
+"""Keywords that providers can hold a reply to, the bounds excepted, which are checked afterwards."""
 
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 _SCHEMA, _ITEMS = "a schema", "a schema or a list of them"
@@ -80,7 +80,7 @@ _FORMS: Mapping[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
     _SCHEMAS: (lambda value: isinstance(value, list) and value != [], ("allOf", "anyOf", "oneOf", "prefixItems")),
     _NAMED: (lambda value: isinstance(value, dict), _WITH_NAMED),
 }
-"""What the value of a keyword has to be, in words; whether it is; and the keywords."""
+"""The form of a value in words -> whether a value has it, and the keywords whose value must."""
 _FORM_OF = {name: form for form, (_, names) in _FORMS.items() for name in names}
 
 

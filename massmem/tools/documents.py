@@ -1,24 +1,44 @@
-"""What an agent gets of a file: its text, or the file itself where it has to be seen."""
+"""Documents: the text that an agent gets of a file, or the file itself where it has to be seen.
+
+Pandoc reads documents of word processors, presentations, books and web pages, python-calamine spreadsheets, both as
+Markdown. A notebook becomes its cells and what they printed, in their order. Files of strangers decide what they
+compute, and one of a few kilobytes may unpack to gigabytes: so they are read in a worker process, see `read_files`.
+"""
 
 import bz2
+import json
 import logging
 import lzma
 import re
+import shutil
+import subprocess
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from io import BytesIO
-from typing import Any, NamedTuple
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple, cast
 
-from massmem.core.attachments import PDF, Attachment, add_text, detect_media_type, has_end, is_animated, make_attachment
 from massmem.core.errors import InputError
-from massmem.core.messages import clean_text
+from massmem.core.messages import (
+    PDF,
+    Attachment,
+    add_text,
+    clean_name,
+    clean_text,
+    detect_media_type,
+    has_end,
+    is_animated,
+    make_attachment,
+)
 from massmem.isolation import call_isolated, run_isolated
-from massmem.tools.converter import DOCUMENTS, SPREADSHEETS, can_convert, convert
 from massmem.tools.encodings import decode_text
-from massmem.tools.notebooks import read_notebook
 
 SECONDS = 20.0
 """For the files of a question."""
@@ -49,13 +69,13 @@ _SHOWN_PAGES = 10
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What was read of a file."""
+    """The content of a file."""
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
-    """What has to be seen. With a text beside it, it is `optional`."""
+    """Content that has to be seen. With a text beside it, it is `optional`."""
     note: str = ""
-    """What the user should know of how it was read; "" for nothing."""
+    """A remark for the user on how it was read; "" for none."""
 
     @property
     def is_seen(self) -> bool:
@@ -415,3 +435,178 @@ def _detect_in_container(name: str, data: bytes) -> str:
             return suffix
     suffix = _get_suffix(name)
     return suffix if suffix in (".doc", ".xls", ".ppt", ".msg") else ".doc"
+
+
+DOCUMENTS = {
+    ".docx": "docx", ".pptx": "pptx", ".epub": "epub", ".odt": "odt", ".rtf": "rtf",
+    ".html": "html", ".htm": "html", ".xhtml": "html",
+}  # fmt: skip
+"""Suffix -> the format's name in Pandoc."""
+SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+
+_HEAP = "-M600M"
+_MAX_OUTPUT = 8_000_000
+"""Bytes that are read of a text; a question is shorter."""
+
+_INSTALL = "pip install 'massmem[documents]'"
+
+
+def can_convert(suffix: str) -> bool:
+    """Whether files with this suffix, such as `.docx`, can be read: the program for them is installed."""
+    if suffix in SPREADSHEETS:
+        return find_spec("python_calamine") is not None
+    return suffix in DOCUMENTS and _find_pandoc() is not None
+
+
+def convert(name: str, suffix: str, data: bytes) -> str:
+    """Return a document as Markdown: headings, lists, tables, footnotes, slides and sheets in their order.
+
+    suffix: one of DOCUMENTS or SPREADSHEETS.
+
+    Raises InputError: the program for it is not installed; the file is damaged, has a password, or is too large.
+    """
+    if not can_convert(suffix):
+        raise InputError(f"to read {suffix} files such as {name}, a package is missing", _INSTALL)
+    return (_read_spreadsheet if suffix in SPREADSHEETS else _run_pandoc)(name, suffix, data).strip("\n")
+
+
+def _run_pandoc(name: str, suffix: str, data: bytes) -> str:
+    command = [str(_find_pandoc()), "--sandbox", "--wrap=none", f"--from={DOCUMENTS[suffix]}", "--to=gfm"]
+    command += [f"--lua-filter={Path(__file__).with_name('plain.lua')}", "+RTS", _HEAP, "-RTS"]
+    with TemporaryFile() as source, TemporaryFile() as target:
+        source.write(data)
+        source.seek(0)
+        result = subprocess.run(command, stdin=source, stdout=target, stderr=subprocess.PIPE, check=False)
+        if result.returncode != 0:
+            raise _explain_failure(name, suffix, result.stderr.decode(errors="replace"), result.returncode)
+        target.seek(0)
+        return target.read(_MAX_OUTPUT).decode(errors="replace")
+
+
+def _read_spreadsheet(name: str, suffix: str, data: bytes) -> str:
+    from python_calamine import CalamineError, CalamineWorkbook
+
+    try:
+        book = CalamineWorkbook.from_filelike(BytesIO(data))
+        return "\n\n".join(_write_sheet(sheet, book.get_sheet_by_name(sheet).to_python()) for sheet in book.sheet_names)
+    except (CalamineError, OSError, ValueError) as e:
+        raise _explain_failure(name, suffix, str(e)) from e
+
+
+def _write_sheet(name: str, rows: list[list[Any]]) -> str:
+    lines = [[_write_cell(cell) for cell in row] for row in rows]
+    lines = [line for line in lines if any(line)]
+    if not lines:
+        return f"## {name}\n\n(empty)"
+    first, *others = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([f"## {name}\n", first, "|" + " --- |" * len(lines[0]), *others])
+
+
+def _write_cell(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    return str(value).replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", "<br>")
+
+
+def _explain_failure(name: str, suffix: str, errors: str, code: int = 1) -> InputError:
+    if code in (251, 252) or code < 0:
+        return InputError(f"{name} needs too much memory to read", "save the part that matters as a file of its own")
+    if "nknown input format" in errors:  # of Pandoc before 3.8.3
+        return InputError(f"the program pandoc is too old to read {suffix} files such as {name}", _INSTALL)
+    if "assword" in errors:
+        return InputError(f"{name} is encrypted with a password", "save a copy without a password")
+    return InputError(f"{name} is damaged: it cannot be read as {suffix}", "open it in its program and save it again")
+
+
+def _find_pandoc() -> str | None:
+    """Return Pandoc of the extra, else of the system."""
+    package = find_spec("pypandoc")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        program = Path(folder) / "files" / "pandoc"
+        if program.is_file():
+            return str(program)
+    return shutil.which("pandoc")
+
+
+MAX_PICTURES = 20
+"""That are shown of one notebook; the others are named."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+_Fields = Mapping[str, Any]
+
+
+def read_notebook(name: str, data: bytes) -> tuple[str, tuple[Attachment, ...]]:
+    """Return the text of a notebook, which names its pictures, and the pictures, `optional`.
+
+    A file that is no notebook is returned as the text that it is.
+
+    Raises InputError: it is no text.
+    """
+    text, _ = decode_text(name, data)
+    try:
+        notebook: Any = json.loads(text)
+        cells = cast("list[_Fields]", notebook["cells"])
+        metadata = notebook.get("metadata", {})
+        reader = _Reader(clean_name(name), str(metadata.get("kernelspec", {}).get("language", "python")))
+        parts = [part for number, cell in enumerate(cells, 1) for part in reader.read_cell(number, cell)]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return text, ()
+    return clean_text("\n\n".join(part for part in parts if part.strip())), tuple(reader.pictures)
+
+
+@dataclass(slots=True)
+class _Reader:
+    name: str
+    language: str
+    pictures: list[Attachment] = field(default_factory=list[Attachment])
+
+    def read_cell(self, number: int, cell: _Fields) -> Iterator[str]:
+        source = _join(cell.get("source", ""))
+        yield _fence(source, self.language) if cell.get("cell_type") == "code" else source
+        for attached in cell.get("attachments", {}).values():
+            yield from self._read_data(number, attached)
+        for output in cell.get("outputs", ()):
+            match output.get("output_type"):
+                case "stream":
+                    yield _fence(_join(output.get("text", "")))
+                case "error":
+                    yield _fence(_COLOURS.sub("", "\n".join(output.get("traceback", ()))))
+                case _:
+                    yield from self._read_data(number, output.get("data", {}))
+
+    def _read_data(self, number: int, data: _Fields) -> Iterator[str]:
+        """Yield what an output says: its plainest text, and a line for its picture."""
+        pictures = [kind for kind in data if kind.startswith("image/")]
+        texts = [kind for kind in ("text/markdown", "text/plain", "text/html", "application/json") if kind in data]
+        if pictures:
+            yield self._read_picture(number, pictures[0], _join(data[pictures[0]]))
+        elif texts:
+            value = data[texts[0]]
+            yield _fence(_join(value) if isinstance(value, str | list) else json.dumps(value, ensure_ascii=False))
+
+    def _read_picture(self, number: int, media_type: str, encoded: str) -> str:
+        try:
+            data = b64decode(encoded)
+        except (NotBase64, ValueError):
+            data = b""
+        media_type = detect_media_type(data) or media_type
+        is_shown = detect_media_type(data) is not None and has_end(media_type, data)
+        if not is_shown or len(self.pictures) >= MAX_PICTURES:
+            return f"[picture of cell {number}: {media_type}, not shown]"
+        name = f"{self.name} picture {len(self.pictures) + 1}"
+        self.pictures.append(make_attachment(name, media_type, data, optional=True))
+        return f"[picture of cell {number}: {name}]"
+
+
+def _join(text: Any) -> str:
+    return "".join(map(str, cast("list[Any]", text))) if isinstance(text, list) else str(text)
+
+
+def _fence(text: str, language: str = "") -> str:
+    """Return a block of code that nothing in it ends."""
+    if not text.strip():
+        return ""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}"

@@ -217,7 +217,7 @@ class _Finder:
         self._knows = comparison.keywords
         self._steps = _MAX_STEPS
         self._possible = set[frozenset[int]]()
-        """What a value may fit. Reasons why not are not kept: they may be those of a value around it."""
+        """Schemas that a value may fit. Reasons why not are not kept: they may be those of a value around it."""
         self._end = time.monotonic() + _SECONDS
 
     def find(self, schemas: Sequence[Any], where: str, above: _Above) -> str | None:

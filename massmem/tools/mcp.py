@@ -71,7 +71,7 @@ class McpServer:
         """As the first start has found them, and as the models are told of them."""
         self._changed: set[str] = set()
         self.notices: list[str] = []
-        """What of its tools cannot be used, for the user."""
+        """Tools that cannot be used, and why, for the user."""
 
     async def start(self) -> tuple[ToolSpec, ...]:
         """Connect, and return the tools under their own names.

@@ -39,7 +39,7 @@ class Tool:
 
     @property
     def mark(self) -> str:
-        """What differs as soon as the model is told something else of the tool."""
+        """Hash of all that the model is told of the tool."""
         definition = json.dumps([self.spec.description, self.spec.parameters], sort_keys=True)
         return hashlib.sha256(definition.encode()).hexdigest()[:16]
 

@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
-from massmem.core.attachments import AttachedFile
 from massmem.core.errors import (
     InternalError,
     LimitReached,
@@ -41,7 +40,7 @@ from massmem.core.events import (
     TurnWaiting,
     WinnerDecided,
 )
-from massmem.core.messages import Candidate, Usage
+from massmem.core.messages import AttachedFile, Candidate, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agreement

@@ -19,8 +19,8 @@ from massmem.core.events import Event, ToolCalled, ToolReturned
 from massmem.core.messages import ToolSpec
 from massmem.core.text import one_line
 from massmem.memory.compression import Count, cut_line, is_said_in, list_stems, rate_line, select_lines, weigh
-from massmem.memory.text_analysis import split_sentences
 from massmem.memory.tokens import estimate_tokens
+from massmem.memory.words import split_sentences
 from massmem.tools.actions import parse_object
 
 READ_EARLIER = ToolSpec(

@@ -14,9 +14,8 @@ from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
 from massmem.core import prompts
-from massmem.core.attachments import Attachment
 from massmem.core.errors import DoesNotFit
-from massmem.core.messages import Candidate, ChatMessage, ChatRequest, Purpose, ToolChoice, ToolSpec
+from massmem.core.messages import Attachment, Candidate, ChatMessage, ChatRequest, Purpose, ToolChoice, ToolSpec
 from massmem.memory.compression import condense, find_cut, shorten
 from massmem.memory.conversation import HistoryMessage
 from massmem.memory.tokens import Buffer

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from massmem.config.models import TeamConfig
 from massmem.core import prompts
-from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError, NotAnActionError
-from massmem.core.messages import ChatRequest, Usage, clean_text
+from massmem.core.messages import Attachment, ChatRequest, Usage, clean_text
 from massmem.providers.base import ChatProvider, ask
 from massmem.providers.presets import Abilities
 from massmem.turn.stream import run_until

@@ -18,7 +18,7 @@ from statistics import mean, median, quantiles
 from typing import Any, TypeVar
 
 from massmem.memory.persistent import RecallResult
-from massmem.memory.text_analysis import split_passages
+from massmem.memory.words import split_passages
 from scripts.benches.memory_adapter import Adapter
 from scripts.benches.memory_recall import list_scored
 from scripts.benches.process import BenchError

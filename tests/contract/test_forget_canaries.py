@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.core.attachments import make_attachment
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import Event
+from massmem.core.messages import make_attachment
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, SessionState
 from massmem.export import FORMATS
 from massmem.memory.persistent import Fact, RecallOptions, Scope, Selection

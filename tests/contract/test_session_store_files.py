@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.attachments import AttachedFile, Attachment, make_attachment
 from massmem.core.errors import StoreError
 from massmem.core.events import Event, TurnStarted
+from massmem.core.messages import AttachedFile, Attachment, make_attachment
 from massmem.core.records import LogEntry
 from massmem.store import open_store
 from massmem.store.ports import Retention, SessionStore

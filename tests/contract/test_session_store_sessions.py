@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from massmem.core.attachments import AttachedFile
 from massmem.core.errors import InputError, StoreError, UnknownSessionError
 from massmem.core.events import MessageAdded, ToolReturned
+from massmem.core.messages import AttachedFile
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.memory.persistent import Selection
 from massmem.store.lookup import (

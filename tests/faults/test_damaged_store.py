@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.core.attachments import make_attachment
 from massmem.core.errors import InputError, StoreDamagedError
 from massmem.core.events import TurnCompleted
+from massmem.core.messages import make_attachment
 from massmem.session.session import Session
 from massmem.store import open_store
 from massmem.store.recover import RECOVERED_STORE, recover

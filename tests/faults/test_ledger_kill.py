@@ -11,9 +11,9 @@ import pytest
 
 from massmem.core.errors import MemoryUnavailable, SessionExistsError
 from massmem.core.records import SessionRecord
+from massmem.memory.claims import Entry
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.ledger import Entry
 from massmem.memory.persistent import USER, Scope
 from massmem.recording.worker import Recorder
 from massmem.store import open_store

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import MemoryUnavailable
-from massmem.memory.edge_shard import ROOM
-from massmem.memory.index_edge import EdgeIndex
+from massmem.memory.index_edge import ROOM, EdgeIndex
 from massmem.memory.persistent import Selection
 from tests.support.index_writer import (
     AT_ONCE,

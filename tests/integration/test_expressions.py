@@ -9,8 +9,8 @@ from tests.support.patterns import Expression, find_expressions, make_texts
 
 EXPRESSIONS = find_expressions()
 SHORT_TEXTS = {
-    "massmem.memory.plain_statements._RULES": 160,  # a longer sentence is no statement
-    "massmem.memory.plain_statements._FORMS": 160,
+    "massmem.memory.claims._RULES": 160,  # a longer sentence is no statement
+    "massmem.memory.claims._FORMS": 160,
     "massmem.memory.tokens._PIECES": 0,  # for an engine without backtracking
 }
 """Characters of the longest text that an expression is applied to, where that is few."""
@@ -26,7 +26,7 @@ def find_slow_match(expression: Expression, longest: int, most: int = 40) -> str
 def test_every_expression_is_found():
     places = {expression.where.partition(":")[0].rpartition(".")[0] for expression in EXPRESSIONS}
     assert len(EXPRESSIONS) > 250
-    assert {"massmem.memory.text_analysis", "massmem.core.redact", "massmem.providers.failures"} <= places
+    assert {"massmem.memory.words", "massmem.core.redact", "massmem.providers.failures"} <= places
 
 
 @pytest.mark.parametrize("pattern", [r"\s*\n", r"<b>.*?</b>", r"[\w-]*\d", r"x*x*y"])

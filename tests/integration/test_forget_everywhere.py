@@ -11,9 +11,9 @@ import pytest
 
 from massmem.cli.main import main
 from massmem.config.models import MemoryConfig
-from massmem.core.attachments import make_attachment
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import Event
+from massmem.core.messages import make_attachment
 from massmem.core.records import SessionState
 from massmem.memory import open_memory
 from massmem.memory.persistent import Fact

@@ -12,8 +12,7 @@ import pytest
 
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
-from massmem.memory.persistent import Fact
-from massmem.memory.short_ids import shorten_id
+from massmem.memory.persistent import Fact, shorten_id
 from massmem.session.owners import hash_user
 from massmem.store import open_store
 from tests.contract.test_session_store import everything, session

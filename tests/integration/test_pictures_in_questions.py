@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.core.attachments import Attachment, make_attachment
 from massmem.core.errors import InputError, ProviderError
 from massmem.core.events import AnswerSubmitted, ContextMeasured, Event, Notice, TurnCompleted, TurnStarted
+from massmem.core.messages import Attachment, make_attachment
 from massmem.session.session import Session
 from massmem.store import open_store
 from tests.support.pictures import PNG

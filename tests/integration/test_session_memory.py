@@ -12,8 +12,8 @@ from filelock import FileLock
 
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
-from massmem.core.attachments import add_text, make_attachment
 from massmem.core.events import Event, Notice, TurnCompleted
+from massmem.core.messages import add_text, make_attachment
 from massmem.core.records import Owner, RecordingCounts
 from massmem.session.session import Session
 from massmem.session.team import Team

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.core.attachments import make_attachment
 from massmem.core.errors import InputError
 from massmem.core.events import (
     AnswerSubmitted,
@@ -23,6 +22,7 @@ from massmem.core.events import (
     TurnWaiting,
     UserReplied,
 )
+from massmem.core.messages import make_attachment
 from massmem.core.records import SessionState, TurnRecord
 from massmem.session.session import Session
 from massmem.store import open_store

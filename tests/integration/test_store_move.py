@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.attachments import make_attachment
 from massmem.core.errors import StoreError
+from massmem.core.messages import make_attachment
 from massmem.core.records import SessionState
 from massmem.store import open_store
 from massmem.store.move import MoveResult, move_sessions

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from massmem.core.errors import MemoryUnavailable
-from massmem.memory import edge_shard
+from massmem.memory import index_edge
 from massmem.memory.index import Point
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
@@ -45,7 +45,7 @@ def store_and_tidy(folder: Path, notes: Path, first: int, count: int, wait: floa
 
     Notes an id when it is stored.
     """
-    edge_shard.SLICE = SLICE
+    index_edge.SLICE = SLICE
     index, book = EdgeIndex(folder, DIMS, wait), Notes(notes)
     for number in range(first, first + count, SLICE):
         index.upsert([make_crowded_point(n) for n in range(number, number + SLICE)])

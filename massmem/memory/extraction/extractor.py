@@ -111,8 +111,7 @@ class MemoryModel:
     async def ask(self, system: str, user: str, max_tokens: int, purpose: Purpose, agent_id: str = "") -> Reply:
         """Send one request. A reply to "extract" that starts to repeat itself is ended there.
 
-        Raises:
-            ProviderError: the request failed, or the model refused.
+        Raises ProviderError: the request failed, or the model refused.
         """
         messages = (ChatMessage("system", system), ChatMessage("user", user))
         schema = SCHEMA if self.compact and purpose == "extract" else None
@@ -132,8 +131,7 @@ class MemoryModel:
     async def summarize(self, text: str) -> str:
         """Return what matters in the result of a tool, in at most LONGEST_SUMMARY characters.
 
-        Raises:
-            ProviderError: the request failed or took too long, the model refused, or its summary is empty.
+        Raises ProviderError: the request failed or took too long, the model refused, or its summary is empty.
         """
         excerpt = cut_middle(clean_text(text), _MOST_READ_COMPACT if self.compact else _MOST_READ)
         try:
@@ -199,8 +197,7 @@ def write_debug(log_folder: Path, attempt: int, record: dict[str, Any], prefix: 
 
     log_folder: of this run. attempt: the round of the turn, from 1. prefix: of the file's name.
 
-    Raises:
-        HomeError, StoreError: it cannot be written.
+    Raises HomeError, StoreError: it cannot be written.
     """
     folder = log_folder / f"attempt_{attempt}" / "memory_debug" / record["agent_id"]
     make_folder(folder)
@@ -259,8 +256,7 @@ async def open_extractor(
     home: folder of massmem's own files. known: what the memory holds, so that the model is shown it and does not say
     it again. pauses: of models that want no requests.
 
-    Raises:
-        InputError: the model cannot be used: see models.open_model.
+    Raises InputError: the model cannot be used: see models.open_model.
     """
     if not can_extract(llm):
         yield None
@@ -384,7 +380,7 @@ class _Run:
     todo: deque[Chunk]
     most_requests: int
     earlier: list[Piece] = field(default_factory=list[Piece])
-    """What has been read."""
+    """Pieces that have been read."""
     seen: set[str] = field(default_factory=set[str])
     """Facts that are duplicates when the model states them again, in the form of normalize_fact."""
     facts: list[Fact] = field(default_factory=list[Fact])

@@ -1,4 +1,4 @@
-"""What a model's reply says, and what makes a statement of it a fact: clean, short, grounded, and new. Pure.
+"""A model's reply as statements, and the rules for a fact: clean, short, grounded, and new. Pure.
 
 A reply is hostile or broken until read: it may be prose, half a JSON text, or the same sentence a hundred times.
 """
@@ -6,7 +6,7 @@ A reply is hostile or broken until read: it may be prose, half a JSON text, or t
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
@@ -137,8 +137,7 @@ def parse_reply(reply: str, *, cut: bool = False) -> ParsedReply:
     cut: the reply ended at its limit of tokens. Then a list with other text after it may be a draft of the one that
     was cut.
 
-    Raises:
-        MalformedResponse: it holds no such list, or nothing whole in it.
+    Raises MalformedResponse: it holds no such list, or nothing whole in it.
     """
     text = reply.strip()
     if not text:
@@ -180,7 +179,8 @@ def _unwrap(text: str) -> str:
 
 def _decode_embedded(text: str, *, cut: bool = False) -> tuple[list[Any], bool] | None:
     """Return the first list of facts inside other text, or the whole items of one that breaks off."""
-    for start in _find_starts(text):
+    for match in islice(re.finditer(r"[\[{]", text), _MOST_STARTS):
+        start = match.start()
         try:
             value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
@@ -193,11 +193,6 @@ def _decode_embedded(text: str, *, cut: bool = False) -> tuple[list[Any], bool] 
             items, closed = facts
             return items, closed and not (cut and text[end:].strip())
     return None
-
-
-def _find_starts(text: str) -> Iterator[int]:
-    matches = re.finditer(r"[\[{]", text)
-    return (match.start() for match in islice(matches, _MOST_STARTS))
 
 
 def _decode_items(text: str, position: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What of the candidates holds now: older values make room for the one that took their place, or say until when. Pure.
+"""Candidates that hold now: older values make room for the one that took their place, or say until when. Pure.
 
 Values are cut out sentence by sentence: what else stands in a passage stays.
 """
@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from massmem.memory.claims import find_topic, is_distinctive, says_value
-from massmem.memory.ledger import Chain, Entry
+from massmem.memory.claims import Chain, Entry, find_topic, is_distinctive, read_statement, says_value, split_statements
 from massmem.memory.persistent import Memory
-from massmem.memory.plain_statements import read_statement, split_statements
 from massmem.memory.points import CountTokens
 from massmem.memory.quoting import quote_text, to_one_line, write_date
 from massmem.memory.retrieval.query import Question
 from massmem.memory.retrieval.rank import Candidates, Floats, Ints
-from massmem.memory.text_analysis import extract_terms
+from massmem.memory.words import extract_terms
 
 _SHORTEST_REST = 12
 """Characters that a passage must still have to be shown without its outdated sentences."""

@@ -7,17 +7,17 @@ Overviews: for a question about a whole course of events, a short piece of each 
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
 
 import numpy as np
 
-from massmem.memory.languages import guess_language
+from massmem.memory.points import CountTokens
 from massmem.memory.retrieval.query import Question, find_names
 from massmem.memory.retrieval.rank import (
-    DEFAULT_WEIGHTS,
+    WEIGHTS,
     Candidates,
     Flags,
     Floats,
@@ -26,9 +26,10 @@ from massmem.memory.retrieval.rank import (
     sort_by_score,
     sort_by_words,
 )
-from massmem.memory.text_analysis import (
+from massmem.memory.words import (
     build_document_vector,
     extract_terms,
+    guess_language,
     length_norm,
     split_sentences,
     term_id,
@@ -71,9 +72,6 @@ _PART_OF_CODE = 0.5
 
 _CODE = re.compile(r"(?<![^\W_])(?=[\w-]{0,80}\d)[^\W_]+(?:[-_][^\W_]+)+")
 
-CountTokens = Callable[[str], int]
-"""Tokens of a sentence as it is shown."""
-
 Excerpt = Mapping[int, str]
 """Sentences of a passage by their place in it."""
 
@@ -113,7 +111,7 @@ def pack(
     left_out: indexes of candidates that are not shown.
     """
     if question.about_user or find_names(question, c.speakers):
-        scores = _lower_repeats(c, scores, DEFAULT_WEIGHTS.repeat)
+        scores = _lower_repeats(c, scores, WEIGHTS.repeat)
     order = sort_by_score(c, scores)
     if left_out:
         order = order[~_mask(left_out, len(scores))[order]]

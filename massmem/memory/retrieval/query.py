@@ -1,4 +1,4 @@
-"""What the wording of a question tells about the memories that answer it. Pure."""
+"""The wording of a question, and what it tells about the memories that answer it. Pure."""
 
 import re
 from calendar import monthrange
@@ -11,10 +11,20 @@ from pathlib import Path
 from massmem.memory.access import visible_to
 from massmem.memory.claims import find_asked_topics
 from massmem.memory.index import Index
-from massmem.memory.languages import guess_language
 from massmem.memory.persistent import RecallOptions, Scope
-from massmem.memory.text_analysis import FRAME_WORDS, build_query_vector, extract_query_forms, extract_terms
-from massmem.memory.words import STOP_WORDS, count_unspaced, fold, respell, split_words, stem
+from massmem.memory.words import (
+    FRAME_WORDS,
+    STOP_WORDS,
+    build_query_vector,
+    count_unspaced,
+    extract_query_forms,
+    extract_terms,
+    fold,
+    guess_language,
+    respell,
+    split_words,
+    stem,
+)
 
 TOLD_WITHIN = 7
 """Days after an event in which people usually tell of it."""
@@ -22,7 +32,7 @@ TOLD_WITHIN = 7
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the question's wording tells, without looking at any memory."""
+    """A question by its wording alone, without looking at any memory."""
 
     forms: tuple[tuple[str, ...], ...]
     """Terms of each of its content words, the stem first."""

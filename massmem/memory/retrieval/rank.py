@@ -25,7 +25,7 @@ from massmem.memory.persistent import USER, Memory, Scope
 from massmem.memory.points import ASKS, HAS_TIME, CountTokens
 from massmem.memory.quoting import find_author, format_label
 from massmem.memory.retrieval.query import Question, find_names
-from massmem.memory.text_analysis import BM25_B, BM25_K1, TYPICAL_TERMS, extract_terms, term_id
+from massmem.memory.words import BM25_B, BM25_K1, TYPICAL_TERMS, extract_terms, term_id
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -65,14 +65,14 @@ class Weights:
     reach: int = 3
     """Neighbours on each side."""
     after: float = 0.8
-    """What follows a match counts so much less with each step: answers follow questions."""
+    """Weight, with each step, of the passages that follow a match: answers follow questions."""
     before: float = 0.6
-    """The same for what precedes it."""
+    """The same for those that precede it."""
     repeat: float = 0.8
     """Each further passage of a message, when the question is about a person: such answers are spread."""
 
 
-DEFAULT_WEIGHTS = Weights()
+WEIGHTS = Weights()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +186,19 @@ def _count_labels(memories: Sequence[Memory], marks: Sequence[str], scope: Scope
     return np.array([sizes[label] for label in labels], np.int64)
 
 
-def score(question: Question, c: Candidates, w: Weights = DEFAULT_WEIGHTS) -> Floats:
+def score(question: Question, c: Candidates) -> Floats:
     """Return one number per candidate, higher is better: everything but the cosine."""
     if not len(c.key):
         return np.zeros(0)
-    total = w.words * _scale(c.bm25) + w.around * _scale(add_neighbours(c.key, c.bm25, w))
-    total += w.session * _scale(best_of_session(c.session, c.bm25))
-    total += w.person * _is_by_person(question, c) + w.asking * c.asks
+    total = WEIGHTS.words * _scale(c.bm25) + WEIGHTS.around * _scale(add_neighbours(c.key, c.bm25))
+    total += WEIGHTS.session * _scale(best_of_session(c.session, c.bm25))
+    total += WEIGHTS.person * _is_by_person(question, c) + WEIGHTS.asking * c.asks
     if question.days:
-        total += w.date * np.logical_or.reduce([(c.day >= first) & (c.day <= last) for first, last in question.days])
+        total += WEIGHTS.date * np.logical_or.reduce(
+            [(c.day >= first) & (c.day <= last) for first, last in question.days]
+        )
     if question.asks_time:
-        total += w.time * c.has_time
+        total += WEIGHTS.time * c.has_time
     return total
 
 
@@ -205,14 +207,14 @@ def _scale(values: Floats) -> Floats:
     return values / top if top > 0 else values
 
 
-def add_neighbours(key: Ints, bm25: Floats, w: Weights) -> Floats:
+def add_neighbours(key: Ints, bm25: Floats) -> Floats:
     """Return each score plus the faded scores of the neighbours; `key` ascends, and none is there twice."""
-    steps = np.arange(w.reach + 2)
-    before, after = w.before**steps, w.after**steps
+    steps = np.arange(WEIGHTS.reach + 2)
+    before, after = WEIGHTS.before**steps, WEIGHTS.after**steps
     before[-1] = after[-1] = 0.0
     total = bm25.copy()
-    for offset in range(1, w.reach + 1):  # who is `reach` keys away is at most so many places away
-        gap = np.minimum(key[offset:] - key[:-offset], w.reach + 1)
+    for offset in range(1, WEIGHTS.reach + 1):  # who is `reach` keys away is at most so many places away
+        gap = np.minimum(key[offset:] - key[:-offset], WEIGHTS.reach + 1)
         total[:-offset] += before[gap] * bm25[offset:]
         total[offset:] += after[gap] * bm25[:-offset]
     return total
@@ -246,14 +248,12 @@ def shortlist(c: Candidates, scores: Floats, size: int = SHORTLIST) -> Ints:
     return np.sort(sort_by_score(c, scores)[:size])
 
 
-def add_meaning(
-    scores: Floats, cosines: Floats, w: Weights = DEFAULT_WEIGHTS, *, is_multilingual: bool = False
-) -> Floats:
+def add_meaning(scores: Floats, cosines: Floats, *, is_multilingual: bool = False) -> Floats:
     """Return the scores with the embedder's opinion added. cosines: 0 for what has no vector."""
     if not is_multilingual:
-        return scores + w.meaning * _scale(np.maximum(cosines, 0))
+        return scores + WEIGHTS.meaning * _scale(np.maximum(cosines, 0))
     lowest = cosines.min(where=cosines > 0, initial=1.0)  # all of them lie between 0.7 and 0.9
-    return scores + w.meaning_in_any_language * _scale(np.maximum(cosines - lowest, 0))
+    return scores + WEIGHTS.meaning_in_any_language * _scale(np.maximum(cosines - lowest, 0))
 
 
 def coverage(c: Candidates) -> Floats:

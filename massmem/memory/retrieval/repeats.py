@@ -1,12 +1,11 @@
-"""What is no memory: what the prompt shows word for word, and what another memory says in nearly these words. Pure."""
+"""Repeats: texts that the prompt shows word for word, or that another memory says in nearly these words. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from massmem.memory.persistent import USER, Memory, RecallOptions
-from massmem.memory.text_analysis import extract_query_terms
-from massmem.memory.words import split_words
+from massmem.memory.words import extract_query_terms, split_words
 
 SAME_SHARE = 0.8
 """Share of its words that a fact, or a question, has in common with one that says the same."""
@@ -69,7 +68,7 @@ class PromptTexts:
     def __init__(self, options: RecallOptions, session_id: str) -> None:
         self._exclude, self._session_id = options.exclude, session_id
         self._texts = [*map(Wording, options.verbatim)]
-        self._whole = "\n".join(text.normal_form for text in self._texts)  # no NORMAL text has a line break
+        self._whole = "\n".join(text.normal_form for text in self._texts)  # no normal form has a line break
 
     @cached_property
     def _rows(self) -> frozenset[tuple[str, ...]]:

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from massmem.memory.access import may_see, visible_to
-from massmem.memory.claims import find_topic, find_usual_name
+from massmem.memory.claims import Chain, build_chains, find_topic, find_usual_name
 from massmem.memory.embedders import Embedder
-from massmem.memory.index import ALL_POINTS, EVERYTHING, All, Index, OneOf, between_days, valid_ids
-from massmem.memory.ledger import Chain, build_chains
-from massmem.memory.persistent import USER, Claim, Memory, RecallOptions, RecallResult, Scope
+from massmem.memory.index import ALL_POINTS, EVERYTHING, PINNED, All, Index, OneOf, between_days, valid_ids
+from massmem.memory.persistent import PINNED_TOKENS, USER, Claim, Memory, RecallOptions, RecallResult, Scope
 from massmem.memory.points import FIRST_FACT, CountTokens, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
@@ -19,7 +19,7 @@ from massmem.memory.retrieval.current import find_holding, select_chains, settle
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room, cut_headlines
 from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, name_topic, search_forms
 from massmem.memory.retrieval.rank import (
-    DEFAULT_WEIGHTS,
+    WEIGHTS,
     Candidates,
     Flags,
     Floats,
@@ -33,7 +33,7 @@ from massmem.memory.retrieval.rank import (
 )
 from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, find_revised, is_echo, normalise
 from massmem.memory.retrieval.silence import Embed, Silence, find_tail, find_word_shares
-from massmem.memory.text_analysis import build_query_vector, extract_terms
+from massmem.memory.words import build_query_vector, extract_terms
 
 Vector = Sequence[float]
 
@@ -58,13 +58,15 @@ _MOST_CLAIMS = 400
 """Claims that a recall reads at once, see _Pool."""
 _MOST_SILENCED = 20
 """Memories that are named as left out."""
+_MOST_PINS = 200
+"""Pinned memories that are read, the newest."""
 _MOST_ROUNDS = 4
 """Times that the room is filled again after a fact in it turned out to say nothing new."""
 
 
 @dataclass(slots=True)
 class _Pool:
-    """What one search has read from the index."""
+    """All that one search has read from the index."""
 
     scope: Scope
     most_claims: int = _MOST_CLAIMS
@@ -314,7 +316,7 @@ class Retriever:
 
 def _neighbours(ids: Iterable[int]) -> set[int]:
     """Return the ids of passages beside these passages; facts have no neighbours."""
-    reach = DEFAULT_WEIGHTS.reach
+    reach = WEIGHTS.reach
     steps = [step for step in range(-reach, reach + 1) if step]
     return {point_id + step for point_id in ids if point_id < FIRST_FACT for step in steps}
 
@@ -390,3 +392,30 @@ def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, scope: S
         quotes.append(Quote(shown[i], follows=i in packed.whole and key == previous + 1))
         previous = key if i in packed.whole else -1
     return render(quotes, scope.agent_id, scope.names, plain=plain)
+
+
+def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: CountTokens) -> RecallResult:
+    """Return what the scope may see of what is pinned; without room for all, what was pinned first.
+
+    What the prompt shows word for word is not repeated, unless the user has corrected it.
+
+    Raises MemoryUnavailable
+    """
+    ids = index.list_ids(visible_to(scope, OneOf("pin", (PINNED,))), _MOST_PINS, newest_first=True)
+    pins: list[tuple[datetime, int, Memory]] = []
+    for point_id, payload in index.read_payloads(ids).items():
+        memory = to_memory(point_id, payload)
+        is_in_prompt = memory.edited_at is None and options.exclude.issuperset(memory.message_ids)
+        if may_see(scope, memory, won=payload["won"] is True) and not is_in_prompt:
+            pins.append((datetime.fromisoformat(payload["pin_at"]), point_id, memory))
+    shown: list[Memory] = []
+    room = min(PINNED_TOKENS, options.max_tokens // 2)
+    for *_, memory in sorted(pins, key=lambda pin: pin[:2]):
+        cost = count(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
+        if cost <= room:
+            shown.append(memory)
+            room -= cost
+    in_order = sorted(shown, key=lambda memory: (memory.created_at, memory.id))
+    text = render(map(Quote, in_order), scope.agent_id, scope.names, plain=options.plain)
+    tokens = count(text) if text else 0
+    return RecallResult(text, tokens=tokens, pinned=tuple(shown), pins_left_out=len(pins) - len(shown))

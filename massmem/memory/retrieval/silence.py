@@ -25,8 +25,8 @@ from massmem.memory.retrieval.query import (
     search_forms,
     share_words,
 )
-from massmem.memory.retrieval.rank import DEFAULT_WEIGHTS, SHORTLIST, Candidates, Flags, Floats
-from massmem.memory.text_analysis import extract_terms
+from massmem.memory.retrieval.rank import SHORTLIST, WEIGHTS, Candidates, Flags, Floats
+from massmem.memory.words import extract_terms
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float] | None]]
 """Returns the vectors of questions; None: words alone decide."""
@@ -158,7 +158,7 @@ def find_tail(question: Question, c: Candidates) -> Flags:
 
     What stands beside one that matters stays: an answer can be one word. So do values of what is asked for.
     """
-    reach = DEFAULT_WEIGHTS.reach
+    reach = WEIGHTS.reach
     relevance = np.array([memory.relevance for memory in c.memories], np.float64)
     matters = relevance >= _TAIL * relevance.max(initial=0.0)
     beside = np.concatenate([c.key[matters] + step for step in range(-reach, reach + 1)])

@@ -13,10 +13,10 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from massmem.config.models import AgentConfig
-from massmem.core.attachments import clean_name, read_attached_files, split_question
 from massmem.core.errors import InputError
 from massmem.core.events import hide_private_fields
 from massmem.core.ids import MAX_NAME_LENGTH
+from massmem.core.messages import clean_name, read_attached_files, split_question
 from massmem.core.records import ListedSession, MessageRecord, SessionFilter, SessionRecord, TurnRecord
 from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot

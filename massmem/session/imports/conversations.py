@@ -9,10 +9,9 @@ from datetime import UTC, datetime, tzinfo
 from hashlib import sha256
 from typing import Any
 
-from massmem.core.attachments import clean_name
 from massmem.core.events import now
 from massmem.core.ids import MAX_NAME_LENGTH
-from massmem.core.messages import clean_text
+from massmem.core.messages import clean_name, clean_text
 
 PICTURE = "[picture]"
 VOICE = "[voice message]"

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html.parser import HTMLParser
 from typing import Any
 
-from massmem.core.attachments import add_text
 from massmem.core.ids import SESSION_ID
-from massmem.core.messages import clean_text
+from massmem.core.messages import add_text, clean_text
 from massmem.session.imports.chatgpt import read_chatgpt, read_deepseek
 from massmem.session.imports.conversations import (
     MAX_ID_LENGTH,

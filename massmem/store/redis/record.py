@@ -34,7 +34,7 @@ class Lease(BaseModel):
 
 
 class StoredSession(BaseModel):
-    """What lists of sessions show, and what outlives the events that are removed."""
+    """A session as lists show it, with all that outlives the events that are removed."""
 
     session: records.SessionRecord
     state: records.SessionState = records.SessionState()
@@ -55,7 +55,7 @@ class StoredSession(BaseModel):
     winners: dict[int, str] = {}
     """Of complete turns, also of trimmed ones: what was recorded of them is still recalled."""
     names: dict[str, str] = {}
-    """What people are shown for winners, of those with a name."""
+    """Of winners for people, by id; some have none."""
     undone: frozenset[int] = frozenset()
     """Numbers of undone turns."""
     abandoned: frozenset[int] = frozenset()

@@ -1,4 +1,4 @@
-"""What is beside the sessions in Redis: searching them, their files, and the API keys of users.
+"""Beside the sessions in Redis: searching them, their files, and the API keys of users.
 
 Sessions are found by a filter, messages by words with SQLite's full-text search in memory: sessions in Redis are short
 and expire, there is no index to keep. Files are a hash beside each session, base64 by SHA-256, that lives as long as

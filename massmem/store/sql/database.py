@@ -37,9 +37,8 @@ class SearchScope:
     """Which sessions a search looks into."""
 
     session_ids: Sequence[str] | None
-    """None: all."""
+    """None: all of the owner."""
     owner: Owner | Everybody
-    """None: everybody's."""
 
 
 Refusal = Literal["duplicate", "missing parent", "conflict"]
@@ -48,7 +47,7 @@ favour of another one, and can simply run again."""
 
 
 class Dialect(Protocol):
-    """What differs between relational databases."""
+    """Differences between relational databases."""
 
     def insert(self, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
         """Return an INSERT that knows ON CONFLICT."""

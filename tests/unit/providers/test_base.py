@@ -3,7 +3,7 @@ import pytest
 from massmem.config.models import BackendConfig
 from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.providers.base import end_with_user
-from massmem.providers.openai import request_body
+from massmem.providers.openai import build_chat_body
 from massmem.providers.presets import resolve
 
 ASKED = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital?"))
@@ -32,5 +32,5 @@ def test_requests_end_with_the_user_except_for_openai(type_: str, last: str):
     backend = BackendConfig.model_validate(
         {"type": type_, "model": "m", "api_key": "sk-0123456789", "base_url": "http://127.0.0.1:9/v1"}
     )
-    body = request_body(ChatRequest(SUMMED_UP, "answer"), backend, resolve(backend, {}))
+    body = build_chat_body(ChatRequest(SUMMED_UP, "answer"), backend, resolve(backend, {}))
     assert body["messages"][-1]["role"] == last

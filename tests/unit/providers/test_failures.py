@@ -24,7 +24,6 @@ from massmem.providers.failures import (
     parse_error_body,
     parse_retry_after,
     read_overflow,
-    translate_error,
 )
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -367,86 +366,31 @@ def test_any_retry_after_header_is_read_without_an_error(text: str) -> None:
     assert seconds is None or 0 <= seconds < float("inf")
 
 
-class Response:
-    def __init__(self, status: int, **headers: str) -> None:
-        self.status_code = status
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-
-
-class SdkError(Exception):
-    """As the libraries made by Stainless, requests and Ollama's have it."""
-
-    def __init__(self, text: str, status: int | None = None, **headers: str) -> None:
-        super().__init__(text)
-        if status is not None:
-            self.status_code = status
-            self.response = Response(status, **headers)
-
-
-class ReadTimeoutError(SdkError): ...
-
-
-class TransportFailure(SdkError): ...
-
-
-class GeminiError(Exception):
-    code = 503
-
-
-class ContentFilterFinishReasonError(Exception): ...
-
-
-class BotoError(Exception):
-    """As botocore.exceptions.ClientError has it."""
-
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(f"An error occurred (ValidationException) when calling the Converse operation: {text}")
-        self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
-
-
 @pytest.mark.parametrize(
-    ("error", "kind"),
+    ("status", "text", "kind"),
     [
-        (SdkError("slow down", 429), errors.RateLimited),
-        (SdkError("Error code: 429 - {'error': {'code': 'insufficient_quota'}}", 429), errors.RequestRejected),
-        (SdkError("billing hard limit reached", 429), errors.RequestRejected),
-        (SdkError("overloaded", 529), errors.ProviderUnavailable),
-        (SdkError("prompt is too long: 9 tokens > 8 maximum", 400), errors.ContextOverflow),
-        (SdkError("too large", 413), errors.ContextOverflow),
-        (SdkError("no", 418), errors.RequestRejected),
-        (GeminiError("try later"), errors.ProviderUnavailable),
-        (BotoError("Input is too long for requested model.", 400), errors.ContextOverflow),
-        (BotoError("no", 403), errors.AuthenticationError),
-        (ValueError("prompt is too long: 9 tokens > 8 maximum"), errors.ContextOverflow),
-        (ReadTimeoutError("60 s"), errors.ProviderTimeout),
-        (TimeoutError(), errors.ProviderTimeout),
-        (ConnectionResetError("reset"), errors.ProviderConnectionError),
-        (TransportFailure("broken"), errors.ProviderConnectionError),
-        (ContentFilterFinishReasonError("filtered"), errors.ContentRefused),
-        (TypeError("'NoneType' object is not subscriptable"), errors.MalformedResponse),
+        (429, "slow down", errors.RateLimited),
+        (429, "Error code: 429 - {'error': {'code': 'insufficient_quota'}}", errors.RequestRejected),
+        (429, "billing hard limit reached", errors.RequestRejected),
+        (529, "overloaded", errors.ProviderUnavailable),
+        (400, "prompt is too long: 9 tokens > 8 maximum", errors.ContextOverflow),
+        (400, "Input is too long for requested model.", errors.ContextOverflow),
+        (413, "too large", errors.ContextOverflow),
+        (403, "no", errors.AuthenticationError),
+        (418, "no", errors.RequestRejected),
     ],
 )
-def test_exceptions_of_any_library_are_translated(error: Exception, kind: type[errors.ProviderError]) -> None:
-    translated = translate_error(error, CONTEXT)
-    assert type(translated) is kind
-    assert translated.message.startswith("openai (m): ")
+def test_statuses_with_texts_are_translated(status: int, text: str, kind: type[errors.ProviderError]) -> None:
+    error = parse_error_body(status, text).error(CONTEXT)
+    assert type(error) is kind
+    assert error.message.startswith("openai (m): ")
 
 
-def test_own_errors_are_not_translated() -> None:
-    error = errors.ContentRefused("no")
-    assert translate_error(error, CONTEXT) is error
-
-
-def test_a_translated_error_has_no_key_and_keeps_retry_after() -> None:
-    translated = translate_error(SdkError(f"bad key {CONTEXT.key}", 429, retry_after="12"), CONTEXT)
-    assert isinstance(translated, errors.RateLimited)
-    assert translated.retry_after == 12
-    assert CONTEXT.key not in translated.message
-
-
-def test_hints_name_the_configuration_of_the_model() -> None:
-    context = ErrorContext("groq", "m", "", "memory.persistent_memory.llm")
-    assert "memory.persistent_memory.llm.model" in context.error(errors.ModelNotFound, "no").hint
+def test_an_error_has_no_key_and_keeps_retry_after() -> None:
+    error = parse_error_body(429, f"bad key {CONTEXT.key}", headers={"retry-after": "12"}).error(CONTEXT)
+    assert isinstance(error, errors.RateLimited)
+    assert error.retry_after == 12
+    assert CONTEXT.key not in error.message
 
 
 REFUSED: dict[Refusal, list[str]] = {

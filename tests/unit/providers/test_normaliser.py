@@ -19,7 +19,7 @@ from massmem.core.messages import ChatMessage, ChatRequest, Reply, TextChunk, To
 from massmem.providers.anthropic import MessageReader
 from massmem.providers.failures import ErrorContext
 from massmem.providers.normaliser import ChatReader, Frames, ReplyReader
-from massmem.providers.responses import ResponseReader
+from massmem.providers.openai import ResponseReader
 from tests.support.wires import Wire, list_wires
 
 

@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from massmem.config.models import MemoryConfig, TeamConfig
-from massmem.core.attachments import make_attachment
 from massmem.core.errors import DuplicateRequestError, StoreError
 from massmem.core.events import (
     EVENT,
@@ -34,6 +33,7 @@ from massmem.core.events import (
     TurnStarted,
     TurnWaiting,
 )
+from massmem.core.messages import make_attachment
 from massmem.core.records import COMMAND_LINE_USER
 from massmem.memory import open_memory
 from massmem.memory.tokens import estimate_tokens

@@ -1,17 +1,22 @@
-"""What an agent gets of a file: its text, or the file itself."""
+"""Files as text, or as they look: the real programs read real files."""
 
 import bz2
 import gzip
 import io
+import json
 import lzma
 import subprocess
 import sys
 import zipfile
+from base64 import b64encode
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from massmem.core.errors import InputError
+from massmem.isolation import call_isolated
+from massmem.tools import documents
 from massmem.tools.documents import File, add_document, read_document, read_file_apart, read_files, read_picture
 from tests.support.pictures import PNG, encrypt_pdf, make_drawing, make_page_tree, make_pdf
 
@@ -206,3 +211,200 @@ def test_small_text_starts_no_process():
     assert (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "text 0\n"
     )
+
+
+MARKDOWN = """# Minutes of file_name
+
+The **roof** leaks[^1].
+
+| Item | Cost |
+|------|------|
+| Slates | 1840 |
+
+1. first
+2. second
+
+[^1]: Since May.
+"""
+SHEETS = {"Stock": [["Part", "Count"], ["Hinge | left", 42], ["Bolt", 17.5]], "Zweites Blatt": [["far"]], "None": []}
+
+
+def make_document(kind: str, markdown: str = MARKDOWN) -> bytes:
+    """Return a document of this kind, as Pandoc writes it."""
+    program = str(documents._find_pandoc())  # pyright: ignore[reportPrivateUsage]
+    command = [program, "--from=markdown", f"--to={kind}", "--standalone", "--metadata=title:Notes", "--output=-"]
+    return subprocess.run(command, input=markdown.encode(), stdout=subprocess.PIPE, check=True).stdout
+
+
+def make_spreadsheet(sheets: dict[str, list[list[Any]]]) -> bytes:
+    """Return an .xlsx file, whose parts refer to each other by absolute paths as many programs write them."""
+    names = "".join(f'<sheet name="{name}" sheetId="{i}" r:id="r{i}"/>' for i, name in enumerate(sheets, 1))
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    links = "".join(
+        f'<Relationship Id="r{i}" Type="{office}/worksheet" Target="/xl/worksheets/sheet{i}.xml"/>'
+        for i in range(1, len(sheets) + 1)
+    )
+    package = "http://schemas.openxmlformats.org/package/2006/relationships"
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(
+            "xl/workbook.xml", f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>{names}</sheets></workbook>'
+        )
+        root = f'<Relationship Id="r" Type="{office}/officeDocument" Target="xl/workbook.xml"/>'
+        archive.writestr("_rels/.rels", f'<Relationships xmlns="{package}">{root}</Relationships>')
+        archive.writestr("xl/_rels/workbook.xml.rels", f'<Relationships xmlns="{package}">{links}</Relationships>')
+        for i, rows in enumerate(sheets.values(), 1):
+            lines = "".join(f"<row>{''.join(map(_write_cell, row))}</row>" for row in rows)
+            text = f'<worksheet xmlns="{main}"><sheetData>{lines}</sheetData></worksheet>'
+            archive.writestr(f"xl/worksheets/sheet{i}.xml", text)
+    return content.getvalue()
+
+
+def _write_cell(value: Any) -> str:
+    return f'<c t="inlineStr"><is><t>{value}</t></is></c>' if isinstance(value, str) else f"<c><v>{value}</v></c>"
+
+
+@pytest.mark.parametrize("kind", ["docx", "odt", "epub", "html"])
+def test_document_keeps_headings_tables_lists_and_footnotes(kind: str):
+    text = read_document(f"minutes.{kind}", make_document(kind)).text
+    assert "# Minutes of file_name\n" in text
+    assert "The roof leaks[^1]." in text
+    assert "| Item | Cost |\n| --- | --- |\n| Slates | 1840 |" in text
+    assert "1.  first\n2.  second" in text
+    assert "[^1]: Since May." in text
+
+
+def test_slides_come_in_their_order():
+    text = read_document("talk.pptx", make_document("pptx", "# Third\n\none\n\n# First\n\ntwo\n")).text
+    assert text.index("Third") < text.index("one") < text.index("First") < text.index("two")
+
+
+def test_sheets_keep_their_names_and_cells():
+    assert read_document("stock.xlsx", make_spreadsheet(SHEETS)).text == (
+        "## Stock\n\n| Part | Count |\n| --- | --- |\n| Hinge \\| left | 42 |\n| Bolt | 17.5 |\n\n"
+        "## Zweites Blatt\n\n| far |\n| --- |\n\n## None\n\n(empty)"
+    )
+
+
+def test_web_page_is_read_by_its_encoding_and_without_what_nobody_sees():
+    page = (
+        "<html><head><meta charset=iso-8859-1><style>p{}</style><script>evil()</script></head><body><h1>Größe</h1>"
+        "<table><tr><th>a</th><th colspan=2>b</th></tr><tr><td rowspan=2>1</td><td>2</td>"
+        "<td><ul><li>x</li><li>y</li></ul></td></tr><tr><td>3</td><td>4</td></tr></table>"
+        '<p><img alt="A chart" src="data:image/png;base64,AAAA"><a href="data:text/html;base64,AAAA">here</a>'
+    )
+    document = read_document("page.html", page.encode("latin-1"))
+    assert document.text == (
+        "# Größe\n\n| a | b |  |\n| --- | --- | --- |\n| 1 | 2 | - x - y |\n|  | 3 | 4 |\n\n[picture: A chart]here"
+    )
+
+
+def test_kind_is_told_by_the_bytes_and_not_by_the_name():
+    assert "Slates" in read_document("minutes.bin", make_document("docx")).text
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("cut.docx", make_document("docx")[:3000], "cut.docx is damaged"),
+        ("odd.xlsx", make_spreadsheet(SHEETS).replace(b"PK\x01\x02", b"PK\x01\x03"), "odd.xlsx is damaged"),
+    ],
+)
+def test_damaged_document_is_refused(name: str, data: bytes, message: str):
+    with pytest.raises(InputError, match=message):
+        read_document(name, data)
+
+
+def test_entities_are_not_followed():
+    source, content = zipfile.ZipFile(io.BytesIO(make_document("docx"))), io.BytesIO()
+    with zipfile.ZipFile(content, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            if name == "word/document.xml":
+                start = data.index(b"<w:document")
+                entity = b'<!DOCTYPE x [<!ENTITY file SYSTEM "file:///etc/passwd">]>'
+                data = data[:start] + entity + data[start:].replace(b"1840", b"&file;")
+            target.writestr(name, data)
+    try:
+        text = read_document("x.docx", content.getvalue()).text
+    except InputError:
+        return
+    assert "root:" not in text
+
+
+def test_program_that_computes_too_long_is_ended():
+    rows = "<tr><td>" * 3_000_000
+    with pytest.raises(InputError, match=r"bomb\.html takes longer than 1 s"):
+        call_isolated(documents.convert, "bomb.html", ".html", rows.encode(), what="bomb.html", seconds=1)
+
+
+def test_sheet_that_fills_the_memory_is_refused():
+    far = "".join(f'<row r="{r}"><c r="A{r}"><v>1</v></c><c r="XFD{r}"><v>1</v></c></row>' for r in range(1, 200_000))
+    source, content = zipfile.ZipFile(io.BytesIO(make_spreadsheet(SHEETS))), io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            data = source.read(name)
+            target.writestr(
+                name, data.replace(b"</sheetData>", far.encode() + b"</sheetData>") if "sheet1" in name else data
+            )
+    with pytest.raises(InputError, match=r"bomb\.xlsx needs more than 1 GB of memory"):
+        read_file_apart(File(read_document, "bomb.xlsx", content.getvalue()))
+
+
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
+    document = make_document("docx")
+    monkeypatch.setattr(documents, "find_spec", lambda _name: None)
+    monkeypatch.setattr(documents.shutil, "which", lambda _name: None)
+    for name, data in (("a.docx", document), ("b.xlsx", make_spreadsheet(SHEETS))):
+        with pytest.raises(
+            InputError, match=f"to read {name[1:]} files such as {name}, a package is missing"
+        ) as caught:
+            read_document(name, data)
+        assert caught.value.hint == "pip install 'massmem[documents]'"
+    assert read_document("page.html", b"<p>raw").text == "<p>raw"
+
+
+def make_notebook(*cells: dict[str, Any]) -> bytes:
+    """Return a notebook of these cells."""
+    return json.dumps({"nbformat": 4, "metadata": {}, "cells": list(cells)}).encode()
+
+
+def show(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell of code with one output."""
+    output = {"output_type": "display_data", "data": data}
+    return {"cell_type": "code", "source": ["plot()\n", "print('```')"], "outputs": [output]}
+
+
+def test_cells_and_what_they_printed_are_read_in_their_order():
+    printed = [
+        {"output_type": "stream", "text": ["3.4\n"]},
+        {"output_type": "error", "traceback": ["\x1b[0;31mValueError\x1b[0m: no"]},
+    ]
+    document = read_document(
+        "tides.ipynb",
+        make_notebook(
+            {"cell_type": "markdown", "source": ["# Tides\n", "Hourly."]},
+            {"cell_type": "code", "source": "print(max(h))", "outputs": printed},
+            show({"text/html": "<table>", "text/plain": ["   a\n0  1"]}),
+        ),
+    )
+    assert document.text == (
+        "# Tides\nHourly.\n\n```python\nprint(max(h))\n```\n\n```\n3.4\n```\n\n```\nValueError: no\n```\n\n"
+        "````python\nplot()\nprint('```')\n````\n\n```\n   a\n0  1\n```"
+    )
+    assert document.attachments == ()
+
+
+def test_pictures_are_shown_beside_the_text_that_names_them():
+    damaged, whole = {"image/png": "AAAA"}, {"image/png": b64encode(PNG).decode(), "text/plain": "<Figure>"}
+    document = read_document("tides.ipynb", make_notebook(show(whole), show(damaged)))
+    (picture,) = document.attachments
+    assert (picture.data, picture.optional, picture.file.name) == (PNG, True, "tides.ipynb picture 1")
+    assert "[picture of cell 1: tides.ipynb picture 1]" in document.text
+    assert "[picture of cell 2: image/png, not shown]" in document.text
+    assert b64encode(PNG).decode()[:40] not in document.text
+
+
+def test_file_that_is_no_notebook_is_read_as_text():
+    assert read_document("odd.ipynb", b'{"cells": 3}').text == '{"cells": 3}'

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from massmem.config.models import BackendConfig, CoordinationConfig, PriceConfig
-from massmem.core.attachments import make_attachment
 from massmem.core.errors import LimitReached
 from massmem.core.events import AgentFailed, AgentStarted, AnswerSubmitted, Notice, TurnCompleted, TurnFailed
 from massmem.core.messages import (
@@ -18,6 +17,7 @@ from massmem.core.messages import (
     ToolCallChunk,
     ToolSpec,
     Usage,
+    make_attachment,
 )
 from massmem.providers import Providers
 from massmem.providers.pricing import Price, price_of

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from massmem.memory.ledger import build_chains
+from massmem.memory.claims import build_chains
 from massmem.memory.persistent import USER, Claim, Memory
 from massmem.memory.quoting import Quote, render
 from massmem.memory.retrieval.current import settle

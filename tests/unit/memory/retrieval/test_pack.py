@@ -19,7 +19,7 @@ from massmem.memory.retrieval.pack import (
     sort_by_time,
 )
 from massmem.memory.retrieval.query import analyse
-from massmem.memory.text_analysis import build_document_vector, extract_query_terms, extract_terms, term_id
+from massmem.memory.words import build_document_vector, extract_query_terms, extract_terms, term_id
 from tests.support.memories import candidates, count
 
 NOTHING = analyse("kites")

@@ -17,7 +17,7 @@ from massmem.memory.retrieval.rank import (
     shortlist,
     sort_by_score,
 )
-from massmem.memory.text_analysis import build_query_vector, term_id
+from massmem.memory.words import build_query_vector, term_id
 from tests.support.memories import candidates
 
 NOTHING = analyse("kites")
@@ -37,9 +37,8 @@ def test_neighbour_after_a_match_gains_more_than_one_before_it():
 
 
 def test_neighbours_fade_with_each_step_and_end_at_the_reach():
-    w = Weights(reach=2, after=0.5, before=0.1)
-    total = add_neighbours(np.arange(4), np.array([1.0, 0, 0, 0]), w)
-    assert total.tolist() == [1, 0.5, 0.25, 0]
+    total = add_neighbours(np.arange(5), np.array([1.0, 0, 0, 0, 0]))
+    assert total.tolist() == pytest.approx([1, 0.8, 0.64, 0.512, 0])
 
 
 def test_the_right_session_is_preferred():
