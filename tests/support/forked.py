@@ -163,7 +163,7 @@ class ForkedTerminal(_Spawn):
         os.kill(self.pid, number)
 
     def close(self) -> None:
-        """Hang up, and wait for the exit code."""
+        """Hang up, and wait for the exit code; None: it did not end within a minute."""
         super().close()
         self.process.join(60)
         self.exitstatus = self.process.exitcode
