@@ -166,6 +166,32 @@ def test_paths_in_the_text_exist():
     assert missing == []
 
 
+def test_commits_that_are_named_as_examples_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named: list[tuple[str, str]] = re.findall(r"`([0-9a-f]{8})` (.+?) \|$", text, re.MULTILINE)
+    assert named
+    if run_git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("this checkout is without its history")
+    for commit, subject in named:
+        assert run_git("log", "-1", "--format=%s", commit) == subject, commit
+
+
+def run_git(*arguments: str) -> str:
+    """Return what git prints of this checkout; empty when it fails."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def test_walks_enter_each_module_once():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    walks = re.split(r"^### ", text.partition("## Five walks")[2].partition("\n## ")[0], flags=re.MULTILINE)[1:]
+    for walk in walks:
+        modules = re.findall(r"^\d+\. `([\w/.]+)`", walk, re.MULTILINE)
+        assert modules
+        assert len({*modules}) == len(modules), walk.partition("\n")[0]
+    assert len(walks) == 5
+
+
 def test_links_outside_the_site_lead_to_files():
     for page in PAGES[:2]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
@@ -182,6 +208,18 @@ def test_every_page_and_picture_of_the_site_exists_and_is_linked():
 
 def test_readme_is_for_the_first_hour():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 250
+
+
+def test_readme_prints_how_many_tests_there_are(request: pytest.FixtureRequest):
+    # What is collected is known without another run: this is a part of the suite.
+    config = request.config
+    folders = {Path(argument).resolve() for argument in config.args}
+    if folders != {ROOT / "tests"} or config.option.markexpr != "not full and not slow" or config.option.keyword:
+        pytest.skip("this run is not the whole of scripts/test")
+    printed = re.search(r"=+ (\d+) passed, (\d+) skipped in ", (ROOT / "README.md").read_text())
+    assert printed is not None
+    count = len(request.session.items)
+    assert abs(int(printed[1]) + int(printed[2]) - count) <= 0.02 * count
 
 
 def test_every_command_and_script_is_documented():

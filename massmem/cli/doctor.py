@@ -104,7 +104,7 @@ class CheckResult:
     status: Literal["ok", "failed", "skipped"]
     text: str
     fix: str = ""
-    """What the user should do about a failure."""
+    """For a failure."""
     details: tuple[str, ...] = ()
 
 

@@ -32,7 +32,7 @@ _LIMITS = {
     errno.ENFILE: "close other programs, then run the same command again",
     errno.EROFS: "write elsewhere, or set HOME to a folder that can be written",
 }
-"""What to do when the machine is at its limit, by the number of the error."""
+"""Hints for a machine that is at its limit, by the number of the error."""
 _SCHEMA_VERSION = 1
 
 
@@ -128,14 +128,10 @@ class _RedactingFormatter(logging.Formatter):
 def start_logging(
     home: Path, debug_log: Path | None, read_params: Callable[[], Mapping[str, object]]
 ) -> Callable[[], None]:
-    """Log massmem's messages, and warnings of libraries, to a file with mode 0600.
+    """Log massmem's messages, and warnings of libraries, to a file with mode 0600; return what stops that.
 
-    Args:
-        debug_log: gets everything; None: warnings go to the log in massmem's home.
-        read_params: returns the values, by name, that the log must not contain.
-
-    Returns:
-        A function that stops logging to the file.
+    debug_log: gets everything; None: warnings go to the log in massmem's home. read_params: returns the values, by
+    name, that the log must not contain.
 
     Raises HomeError, StoreError: the file cannot be created.
     """

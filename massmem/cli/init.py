@@ -83,7 +83,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What was found on this machine."""
+    """Models that were found on this machine."""
 
     keys: tuple[Draft, ...]
     servers: tuple[LocalServer, ...]
@@ -420,11 +420,8 @@ def format_config(
 ) -> str:
     """Return a complete configuration of three agents.
 
-    Args:
-        file: its path, when massmem does not find it by itself.
-        schema: the schema file for editors, "" for none.
-        extractor: the backend whose provider extracts facts.
-        is_multilingual: memories are embedded by the multilingual embedder.
+    file: its path, when massmem does not find it by itself. schema: the schema file for editors, "" for none.
+    extractor: the backend whose provider extracts facts.
     """
     is_local = backends[0].type == "local"  # then it is the only one
     head = _HEAD.format(

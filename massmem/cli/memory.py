@@ -12,24 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from massmem.cli.memory_view import (
-    Found,
-    MemoryDetails,
-    Stats,
-    choose_near,
-    count_memories,
-    describe_reach,
-    details_to_dict,
-    memory_to_dict,
-    print_explanation,
-    print_findings,
-    print_history,
-    print_hits,
-    print_memories,
-    print_memory,
-    print_receipt,
-    print_stats,
-)
+from massmem.cli import memory_view
 from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes, offer_agents
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import notify, show_progress, write_json, write_out
@@ -118,19 +101,18 @@ async def search_command(
         view = await _resolve_view(setup, opened, view)
         recalled, unavailable = await opened.search(query, view, limit, tokens)
         beyond = await opened.search_beyond(query, view, recalled, limit) if everything else None
-    hits = Found(recalled, unavailable, beyond)
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
-        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, hits.beyond or ())]
-        notes = {"lexical_only": recalled.lexical_only, "unavailable": hits.unavailable or None}
+        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, beyond or ())]
+        notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
         notes |= {"beyond": more} if everything else {}
         notes |= {"explanation": explain_recall(recalled)} if explain else {}
-        pinned = [memory_to_dict(memory) for memory in recalled.pinned]
+        pinned = [memory_view.memory_to_dict(memory) for memory in recalled.pinned]
         write_json({"query": query, "pinned": pinned, "memories": rows, "tokens": recalled.tokens} | notes)
         return
-    print_hits(hits, memories)
+    memory_view.print_hits(recalled, memories, unavailable, beyond)
     if explain:
-        print_explanation(recalled)
+        memory_view.print_explanation(recalled)
 
 
 @app.command("history")
@@ -151,7 +133,7 @@ async def history_command(
     if as_json:
         write_json({"query": query, "topics": [chain.to_dict() for chain in chains]})
     else:
-        print_history(chains)
+        memory_view.print_history(chains)
 
 
 @app.command("list")
@@ -176,9 +158,9 @@ async def list_command(
     async with setup.open_memories() as opened:
         memories, unavailable = await opened.list(await _resolve_session(setup, opened, selection), limit)
     if as_json:
-        write_json({"memories": [memory_to_dict(m) for m in memories], "unavailable": unavailable or None})
+        write_json({"memories": [memory_view.memory_to_dict(m) for m in memories], "unavailable": unavailable or None})
     else:
-        print_memories(memories, unavailable)
+        memory_view.print_memories(memories, unavailable)
 
 
 @app.command("show")
@@ -188,12 +170,12 @@ def show_command(
     """Show a memory in full: its changes, and its messages."""
     details = asyncio.run(_load_memory(load_setup(config, owner), memory_id))
     if as_json:
-        write_json(details_to_dict(details))
+        write_json(memory_view.details_to_dict(details))
     else:
-        print_memory(details)
+        memory_view.print_memory(details)
 
 
-async def _load_memory(setup: Setup, name: str) -> MemoryDetails:
+async def _load_memory(setup: Setup, name: str) -> memory_view.MemoryDetails:
     """Return a memory with what it came from. Raises UnknownMemoryError, InputError: several begin so.
 
     name: its id or a short form; or the id of a message, as they are listed while another process has the index.
@@ -203,11 +185,13 @@ async def _load_memory(setup: Setup, name: str) -> MemoryDetails:
         session = await memories.store.get_session(messages[0].session_id) if messages else None
         is_own = session is not None and setup.owner in (EVERYBODY, session.owner)
         if is_own and (spoken := await to_memories(memories.store, [name])):
-            return MemoryDetails(spoken[0], messages)
+            return memory_view.MemoryDetails(spoken[0], messages)
         memory = await memories.find(name)
         if memory is None:
             raise unknown_memory(name)
-        return MemoryDetails(memory, await memories.read_sources(memory), await memories.read_changes(memory))
+        return memory_view.MemoryDetails(
+            memory, await memories.read_sources(memory), await memories.read_changes(memory)
+        )
 
 
 @app.command("add")
@@ -226,7 +210,7 @@ async def add_command(
     async with setup.open_memories() as memories:
         place, memory = await memories.add(text, await _find_id(setup, memories.store, session_id))
     if as_json:
-        write_json({"session_id": place, "memory": memory and memory_to_dict(memory)})
+        write_json({"session_id": place, "memory": memory and memory_view.memory_to_dict(memory)})
     elif memory is None:
         notify("stored; it becomes a memory when the index is free, at the next question or `massmem memory record`")
     else:
@@ -279,7 +263,7 @@ def _read_text(text: str) -> str:
 def report_change(memory: Memory, done: str, *, as_json: bool = False) -> None:
     """Say what became of a memory. done: what was done with it."""
     if as_json:
-        write_json(memory_to_dict(memory))
+        write_json(memory_view.memory_to_dict(memory))
     else:
         notify(f"{done}: {memory.short_id}  {one_line(memory.text, 60)}")
 
@@ -322,8 +306,8 @@ def forget_command(
         return _forget_everywhere(setup, selection.ids, texts, yes=yes, as_json=as_json)
     if not yes:
         memories = asyncio.run(list_memories(setup, selection))
-        print_memories(memories[:_MOST_LISTED])
-        if not typer.confirm(f"Forget {count_memories(len(memories))} for good?", err=True):
+        memory_view.print_memories(memories[:_MOST_LISTED])
+        if not typer.confirm(f"Forget {memory_view.count_memories(len(memories))} for good?", err=True):
             notify("nothing was forgotten")
             return 0
     count = asyncio.run(forget_memories(setup, selection))
@@ -338,8 +322,8 @@ def _forget_everywhere(setup: Setup, ids: Sequence[str], texts: Sequence[str], *
     """Return exit code 1 when something is left. yes: near paraphrases stay. Raises what Eraser raises."""
     if not yes:
         findings = asyncio.run(_find_everywhere(setup, ids, texts))
-        print_findings(findings, setup.owner)
-        near = choose_near(findings.near) if findings.near else []
+        memory_view.print_findings(findings, setup.owner)
+        near = memory_view.choose_near(findings.near) if findings.near else []
         if not typer.confirm("Forget this for good?", err=True):
             notify("nothing was forgotten")
             return 0
@@ -347,7 +331,7 @@ def _forget_everywhere(setup: Setup, ids: Sequence[str], texts: Sequence[str], *
     receipt = asyncio.run(_erase_everywhere(setup, ids, texts, says_what=yes))
     if as_json:
         write_json(receipt.to_dict())
-    print_receipt(receipt)
+    memory_view.print_receipt(receipt)
     return 0 if receipt.checks.is_clean else 1
 
 
@@ -370,7 +354,7 @@ async def _erase_everywhere(setup: Setup, ids: Sequence[str], texts: Sequence[st
             with show_progress("looking for it in sessions") as progress:
                 findings = await eraser.find(orders, progress)
             if says_what:
-                notify(describe_reach(findings, setup.owner))
+                notify(memory_view.describe_reach(findings, setup.owner))
             with show_progress("looking for what is left in sessions") as progress:
                 return await eraser.erase(orders, findings, progress)
 
@@ -382,7 +366,7 @@ def stats_command(config: Config = None, as_json: AsJson = False) -> None:
     if as_json:
         write_json(stats.to_dict())
     else:
-        print_stats(stats)
+        memory_view.print_stats(stats)
 
 
 @app.command("rebuild")
@@ -429,9 +413,8 @@ async def record_command(session_id: InSession = None, config: Config = None, as
 @dataclass(frozen=True, slots=True)
 class RecordingResult:
     counts: DrainCounts
-    """What was recorded."""
     queue: RecordingCounts
-    """What the queue holds now."""
+    """Afterwards."""
     removed: tuple[Path, ...] = ()
     """Copies of damaged indexes that were removed."""
 
@@ -504,7 +487,7 @@ async def change_memory(setup: Setup, name: str, action: MemoryAction, text: str
 
 def _hit_to_dict(memory: Memory) -> dict[str, Any]:
     scores = {"score": round(memory.score, 4), "relevance": round(memory.relevance, 4)}
-    return memory_to_dict(memory) | scores | {"note": memory.note or None}
+    return memory_view.memory_to_dict(memory) | scores | {"note": memory.note or None}
 
 
 def parse_as_of(text: str | None) -> datetime | None:
@@ -547,7 +530,7 @@ async def forget_memories(setup: Setup, selection: Selection) -> int:
         return await memories.forget(await _resolve_session(setup, memories, selection))
 
 
-async def collect_stats(setup: Setup) -> Stats:
+async def collect_stats(setup: Setup) -> memory_view.Stats:
     """Return counts of memory and queue; of the queue alone when the memory is unavailable."""
     stats, note, unavailable = None, "", ""
     async with setup.open_memories() as memories:
@@ -558,7 +541,7 @@ async def collect_stats(setup: Setup) -> Stats:
         except MemoryUnavailable as e:
             unavailable = e.message
     location = stats.location if stats else str(index_root(setup.config.memory, setup.home))
-    return Stats(stats, queue, location, size, unavailable, note)
+    return memory_view.Stats(stats, queue, location, size, unavailable, note)
 
 
 async def _find_id(setup: Setup, store: SessionStore, name: str | None) -> str | None:

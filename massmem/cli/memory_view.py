@@ -46,22 +46,13 @@ class Stats:
     unavailable: str = ""
     """Why the memory is unavailable."""
     note: str = ""
-    """What the user should know about the memory."""
+    """For the user, on the memory."""
 
     def to_dict(self) -> dict[str, Any]:
         known = {} if self.memory is None else asdict(self.memory)
         more = {"location": self.location, "bytes": self.size}
         more |= {"unavailable": self.unavailable or None, "note": self.note or None}
         return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    recalled: RecallResult
-    unavailable: str = ""
-    """Why the index was not used; "": it was."""
-    beyond: Sequence[Memory] | None = None
-    """What an agent would not be shown, best first; None: nobody asked for it."""
 
 
 def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
@@ -74,24 +65,27 @@ def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
         notify("no memory matches")
 
 
-def print_hits(hits: Found, memories: Sequence[Memory]) -> None:
+def print_hits(
+    recalled: RecallResult, memories: Sequence[Memory], unavailable: str, beyond: Sequence[Memory] | None = None
+) -> None:
     """Write what a search found, a line per memory with its relevance; pinned ones have none.
 
-    memories: what an agent would be shown beside them.
+    memories: what an agent would be shown beside them. unavailable: why the index was not used; "": it was. beyond:
+    what an agent would not be shown, best first; None: nobody asked for it.
     """
-    if hits.unavailable:
-        notify(f"{hits.unavailable}: the log was searched by words instead")
+    if unavailable:
+        notify(f"{unavailable}: the log was searched by words instead")
     best_first = sorted(memories, key=lambda memory: memory.relevance, reverse=True)
-    shown = [*(_list_cells(memory, "pinned") for memory in hits.recalled.pinned), *map(_list_hit, best_first)]
-    rows = [*shown, *map(_list_hit, hits.beyond or ())]
+    shown = [*(_list_cells(memory, "pinned") for memory in recalled.pinned), *map(_list_hit, best_first)]
+    rows = [*shown, *map(_list_hit, beyond or ())]
     if rows:
         lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
-        if hits.beyond:
+        if beyond:
             lines.insert(len(shown) + 1, f"{_BEYOND}\n")
         write_out("".join(lines))
-    if reason := hits.recalled.decision.reason if not memories else "":
+    if reason := recalled.decision.reason if not memories else "":
         notify(reason)
-    if hits.recalled.silenced and hits.beyond is None:
+    if recalled.silenced and beyond is None:
         notify("--all shows what was found all the same")
     if not rows:
         notify("no memory matches")

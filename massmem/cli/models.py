@@ -150,7 +150,7 @@ class _Server:
     used: frozenset[str] = frozenset()
     """Models of this server that the team uses."""
     refusals: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    """What these models have refused, in words, by model."""
+    """In words, by model."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
         return [

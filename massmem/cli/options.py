@@ -206,7 +206,7 @@ class RunOptions:
     output: Output | None = None
     """None: what suits the terminal."""
     show: Show = "answer"
-    """What is shown of the council after the answer."""
+    """How much of the council is shown after the answer."""
     limits: Mapping[str, float] = field(default_factory=dict[str, float])
     """The limits of a turn that were given, by their names in `coordination`."""
     no_store: bool = False

@@ -37,13 +37,13 @@ _FILE_NAME = re.compile(
     r"|ipynb|tex|py|js|ts|tsx|jsx|c|h|cc|cpp|cs|java|kt|go|rs|rb|php|sh|sql|r|swift|css|png|jpe?g|gif|webp|svg|zip)",
     re.IGNORECASE,
 )
-"""What is meant as a file, also when there is none; `@alice` and `@app.route` are not."""
+"""Words that mean a file, also when there is none; `@alice` and `@app.route` do not."""
 _AS_IT_IS = "to send the line as it is, put a space behind the @"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the user asks, with the texts of files below it."""
+    """The user's question, with the texts of files below it."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()

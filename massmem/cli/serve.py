@@ -14,7 +14,6 @@ import signal
 import sys
 import webbrowser
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from threading import Thread
@@ -162,24 +161,20 @@ async def worker_command(
         from massmem.server import metrics
     from massmem.isolation import end_in_time
     from massmem.session.background import BackgroundWork, log
-    from massmem.session.team import DEFAULT_TEAM, Team
+    from massmem.session.team import Team, start_teams
 
     metrics.log_to_stderr()
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     end_in_time(setup.config.server.grace + _CLOSING)
-    async with AsyncExitStack() as stack:
-        team = await Team.open(setup.config, home=setup.home)
-        stack.push_async_callback(team.close)
-        await team.start()
-        teams = {DEFAULT_TEAM: team}
-        for name, other in others.items():
-            teams[name] = team.with_config(other)
-            stack.push_async_callback(teams[name].close)
-            await teams[name].start()
-        log.info("working")
-        await BackgroundWork(teams, compresses=compress).run(stopping)
+    team = await Team.open(setup.config, home=setup.home)
+    try:
+        async with start_teams(team, others) as teams:
+            log.info("working")
+            await BackgroundWork(teams, compresses=compress).run(stopping)
+    finally:
+        await team.close()
 
 
 _CLOSING = 8.5
@@ -205,7 +200,7 @@ async def mcp_command(
     with require_extra("mcp", "mcp"):
         import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from massmem.isolation import end_in_time
-    from massmem.server.mcp.tools import LocalAccess, create_mcp_server
+    from massmem.server.mcp import LocalAccess, create_mcp_server
     from massmem.session.team import Team
 
     team = await Team.open(setup.config, home=setup.home)

@@ -472,7 +472,10 @@ async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None
 
 
 def find_named_or_newest(setup: Setup, name: str | None) -> SessionRecord:
-    """Return the session that a user means, None: the one that was used last. Raises as `resolve_session`."""
+    """Return the session that a user means, None: the one that was used last.
+
+    Raises as `find_session` and `get_newest_session`.
+    """
 
     async def find() -> SessionRecord:
         async with setup.open_store() as store:
@@ -525,12 +528,9 @@ async def export_named_session(
 ) -> SessionRecord:
     """Write a session to a file, or to stdout when `output` is None.
 
-    Args:
-        format_: one of FORMATS; None: by the suffix of the file, else json.
+    format_: one of FORMATS; None: by the suffix of the file, else json.
 
-    Raises:
-        InputError: the file cannot be written.
-        UnknownSessionError
+    Raises UnknownSessionError, InputError: the file cannot be written.
     """
     suffix = output.suffix.lower().lstrip(".") if output else ""
     guess = next((key for key, form in FORMATS.items() if suffix in (form.suffix, key)), "json")

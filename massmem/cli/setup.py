@@ -1,4 +1,4 @@
-"""What a command runs on: the configuration, the home folder and the variables of .env."""
+"""The setup of a command: the configuration, the home folder and the variables of .env."""
 
 import asyncio
 import logging
@@ -59,8 +59,6 @@ _NAME_STARTS: Mapping[BackendType, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a command runs on."""
-
     config: TeamConfig
     home: Path
     """massmem's own folder, which may not exist yet."""
@@ -73,9 +71,8 @@ class Setup:
     async def open_store(self, *, fallback: bool = False, finishes: bool = True) -> AsyncGenerator["SessionStore"]:
         """Open the store for the block, and write its warnings to stderr.
 
-        Args:
-            fallback: use a store in memory when Redis is down and the configuration allows that.
-            finishes: before anything is shown, finish what was to be forgotten when a process was killed.
+        fallback: use a store in memory when Redis is down and the configuration allows that. finishes: before anything
+        is shown, finish what was to be forgotten when a process was killed.
 
         Raises StoreError, InputError: see massmem.store.open_configured. MemoryUnavailable: see `finish_forgetting`.
         """
@@ -146,10 +143,8 @@ class Setup:
 def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool = False, warn: bool = True) -> Setup:
     """Read .env and the configuration `config`, or the default one.
 
-    Args:
-        owner: a user of the HTTP service, whose sessions the command sees; None: the user of the command line.
-        all_owners: the command sees the sessions of all of them.
-        warn: write the warnings of the configuration to stderr.
+    owner: a user of the HTTP service, whose sessions the command sees; None: the user of the command line. all_owners:
+    the command sees the sessions of all of them. warn: write the warnings of the configuration to stderr.
 
     Raises ConfigError, InputError, HomeError.
     """
@@ -170,10 +165,8 @@ def load_team(
 ) -> TeamConfig:
     """Load the configuration `config`, or the default of this machine.
 
-    Args:
-        limits: values that replace those in `coordination`, by name.
-        store: False to keep everything in memory and start a new session.
-        warn: write the warnings of the configuration to stderr.
+    limits: values that replace those in `coordination`, by name. store: False to keep everything in memory and start a
+    new session. warn: as for `load_setup`.
 
     Raises ConfigError, InputError.
     """
@@ -245,9 +238,8 @@ def use_session_config(path: str) -> str | None:
 def replace_agents(team: TeamConfig, model: str | None, system: str | None) -> TeamConfig:
     """Return the team as the options -m and -s change it.
 
-    Args:
-        model: [TYPE/]MODEL of a single agent that replaces the agents of the team; None to keep them.
-        system: instructions for all agents, before their own; None for none.
+    model: [TYPE/]MODEL of a single agent that replaces the agents of the team; None to keep them. system: instructions
+    for all agents, before their own; None for none.
 
     Raises InputError: the provider of the model is not known.
     """

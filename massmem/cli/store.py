@@ -22,12 +22,10 @@ from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.home import expand_home, massmem_home
 from massmem.config.models import StoreConfig, clean_store_url
 from massmem.core.errors import InputError, StoreError
-from massmem.core.records import COMMAND_LINE_USER
 from massmem.render.text import pluralize
-from massmem.session.imports import ImportResult, ImportTarget, import_conversation
+from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.files import describe_left_out, read_export
 from massmem.session.lease import ProcessLock
-from massmem.session.owners import memory_group
 from massmem.session.registry import register_sessions
 from massmem.store import open_configured, open_store
 from massmem.store.move import MoveResult, Outcome, move_sessions
@@ -225,10 +223,8 @@ async def import_conversations_command(
         async with setup.open_memories() as memories:
             store = memories.store
             with closing(ProcessLock(setup.home)) as process:
-                group = memory_group(setup.config, COMMAND_LINE_USER)
-                target = ImportTarget(store, process, COMMAND_LINE_USER, group, facts=facts, memories=memories)
                 for conversation in export.conversations:
-                    results.append(await import_conversation(target, conversation))
+                    results.append(await import_conversation(memories, process, conversation, facts=facts))
                     progress(len(results), len(export.conversations))
             # Once for all: the whole file is written. Also those without news: the last run may have been killed here.
             sessions = [await store.get_session(result.session_id) for result in results]

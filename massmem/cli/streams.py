@@ -162,10 +162,8 @@ def show_progress(task: str, *, in_bytes: bool = False, quiet: bool = False) -> 
 def show_activity(task: str, *, quiet: bool = False, animated: bool = True) -> Generator[None]:
     """Show what is being done until the end of the block, when it takes longer than a moment.
 
-    Args:
-        quiet: show nothing.
-        animated: on a terminal with cursor control, show a line with a moving clock, which is erased at the end; else
-            a line that stays.
+    quiet: show nothing. animated: on a terminal with cursor control, show a line with a moving clock, which is erased
+    at the end; else a line that stays.
     """
     if quiet:
         yield

@@ -222,11 +222,8 @@ class ChatInterrupts:
     ) -> T | None:
         """Return the result of the work, or None when it was cancelled.
 
-        Args:
-            on_press: handles a single Ctrl-C. The work is cancelled when it is None or returns False.
-            on_quit: ends the work in good order when the program quits. The work is cancelled when it is None or
-                returns False.
-            after_quit: start the work although the program quits.
+        on_press: handles a single Ctrl-C. on_quit: ends the work in good order when the program quits. Where one is
+        None or returns False, the work is cancelled. after_quit: start the work although the program quits.
         """
         task = self._task = asyncio.ensure_future(work)
         self._on_press, self._on_quit = on_press, on_quit

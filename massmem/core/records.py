@@ -65,7 +65,7 @@ class SessionRecord(_Record):
     memory_group: str = ""
     """The configured session_name, under which other sessions recall this one; empty: none."""
     history_hash: str = ""
-    """Of the conversation as a client of the HTTP service resends it (see openai_api/requests.py); empty: none does."""
+    """Of the conversation as a client of the HTTP service resends it (see routes/openai.py); empty: none does."""
     created_at: datetime
     updated_at: datetime
 

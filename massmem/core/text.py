@@ -27,7 +27,7 @@ def make_printable(text: str) -> str:
     Escape sequences and bidirectional overrides are removed, other control characters become visible symbols,
     lone surrogates U+FFFD; newline and tab stay. Applying it twice changes nothing more.
     """
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
     return _CONTROL.sub(_symbol, _INVISIBLE.sub("", text))

@@ -39,7 +39,7 @@ ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a team answered, one result per question."""
+    """Of a team, one per question."""
 
     name: str
     items: Sequence[Item]

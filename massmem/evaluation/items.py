@@ -54,7 +54,7 @@ class Item:
 
     @property
     def key(self) -> str:
-        """What tells the question from others: equal for equal questions, in any file and order."""
+        """Equal for equal questions, in any file and order."""
         asked = json.dumps([self.question, self.schema], sort_keys=True)
         return hashlib.sha256(asked.encode()).hexdigest()[:16]
 
@@ -254,7 +254,7 @@ class Score:
 
     right: bool
     value: str
-    """What the answer comes down to; "" when nothing of the kind is in it."""
+    """The answer in short; "" when nothing of the kind is in it."""
 
 
 def score(item: Item, text: str) -> Score:

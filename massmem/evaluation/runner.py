@@ -24,10 +24,10 @@ from massmem.config.home import explain_write_error, make_folder, open_private
 from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.errors import InputError, LimitReached, TurnError
-from massmem.core.events import Event, TurnCompleted, TurnFailed, TurnWaiting
+from massmem.core.events import Decision, Event, TurnCompleted, TurnFailed, TurnWaiting
 from massmem.core.messages import Usage
 from massmem.core.records import COMMAND_LINE_USER
-from massmem.core.voting import Decision, Tally
+from massmem.core.voting import Tally
 from massmem.evaluation.items import Item
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -175,7 +175,7 @@ class Entrant:
 
     @property
     def key(self) -> str:
-        """What tells the team from others: equal for teams that would be asked in the same way."""
+        """Equal for teams that would be asked in the same way."""
         fields = self.config.model_dump(mode="json", include={"agents", "coordination", "params"})
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -185,7 +185,7 @@ class Entrant:
 
 @dataclass(slots=True)
 class Spending:
-    """What the evaluation has cost in this run, and may cost."""
+    """The cost of the evaluation in this run, and its limit."""
 
     max_cost: float | None = None
     """US dollars; None: no limit."""

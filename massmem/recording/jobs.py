@@ -34,15 +34,17 @@ from massmem.memory.persistent import CompletedTurn, Fact, Memory, MemoryChange,
 from massmem.recording.forgetting import fingerprint_fact, is_forgotten, is_same
 from massmem.recording.rules import (
     Conversation,
+    Turns,
     belongs,
+    find_message_origin,
     list_groups,
     list_winners,
     make_conversation,
     make_episodes,
     mark_facts,
     mask_params,
+    read_tool_words,
 )
-from massmem.recording.turn_words import Turns, find_message_origin, read_tool_words
 from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ OUTAGE = (MemoryUnavailable, StoreError)
 """Errors that are not the row's fault: the drain ends, and the row stays as it is."""
 
 ROW_ERRORS = (MassmemError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)
-"""What a row that cannot be recorded may raise; anything else is a bug and shows as one."""
+"""Errors that a row may be the reason of; anything else is a bug and shows as one."""
 
 _DEATH, _MOST_DEATHS = 1_000, 5
 """Failed attempts that the death of the process counts for: others never come to so many. After one death the row is
@@ -139,8 +141,7 @@ class EpisodeWriter:
     async def write(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> None:
         """Write the rows and mark them. What is wrong with a row is stored with it.
 
-        Raises:
-            MemoryUnavailable, StoreError: neither is the fault of a row, so the rows stay as they are.
+        Raises MemoryUnavailable, StoreError: neither is the fault of a row, so the rows stay as they are.
         """
         for row in [row for row in rows if row.attempts >= _MOST_DEATHS * _DEATH]:
             await self._store.fail_recording(row, _DIED, None)
@@ -355,7 +356,7 @@ _MAX_CUT = 3_000
 
 @dataclass(slots=True)
 class _PaidWork:
-    """What a model was paid for and the memory has not confirmed."""
+    """Work of a model that is paid and that the memory has not confirmed."""
 
     extraction: Extraction | None = None
     unread: frozenset[str] | None = None
@@ -363,7 +364,7 @@ class _PaidWork:
     summaries: dict[str, str] = field(default_factory=dict[str, str])
     """Of large results, by message id."""
     note: str = ""
-    """What the user may want to know of the row once it is done."""
+    """For the user, once the row is done."""
 
 
 class FactWriter:

@@ -1,20 +1,151 @@
-"""What of the log becomes memories, and in which words. Pure: the same log always gives the same memories.
+"""Chooses what of the log becomes memories, and in which words, and finds the tools that these words rest on.
 
-Values that the user gave when asked stay in their session: other sessions find memories.
+Pure but for `read_tool_words`: the same log always gives the same memories. Values that the user gave when asked stay
+in their session: other sessions find memories.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from massmem.config.models import RecordingConfig
+from massmem.core.calls import describe_call, parse_object
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, is_remembered, is_worth_recording
-from massmem.core.redact import mask
+from massmem.core.redact import mask, mask_values
 from massmem.memory.access import HERE
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
-from massmem.memory.origins import IMPORT, ToolWords
+from massmem.memory.origins import IMPORT, ToolText, ToolWords, name_tool_origin
 from massmem.memory.persistent import USER, Episode, Fact
-from massmem.recording.turn_words import Turns, TurnWords, add_repeated, find_message_origin, parse_call
+from massmem.memory.words import split_sentences
+from massmem.store.ports import SessionStore
+
+# Words of tools and users in a turn
+
+_EARLIER = 50
+"""Messages of the conversation before a turn in which the user's own words are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    message: MessageRecord
+    words: ToolText
+
+    def can_be_read_by(self, agent_id: str | None, round_: int, seq: int) -> bool:
+        """Return whether the agent's message at this place of the log can rest on it.
+
+        Results of other agents reach it through their answers, which it reads in the next round. Round 0 is what the
+        winner makes of all answers.
+        """
+        own = self.message.agent_id == agent_id
+        return self.message.seq < seq and (own or not round_ or self.message.round < round_)
+
+
+@dataclass(slots=True)
+class TurnWords:
+    """The results of a turn, in the order of the log."""
+
+    results: Sequence[ToolResult] = ()
+    user_texts: Sequence[str] = ()
+    answers: Sequence[MessageRecord] = field(default=(), compare=False)
+    """Of the agents, before the final answer."""
+    _prepared: dict[tuple[int, ...], ToolWords] = field(default_factory=dict[tuple[int, ...], ToolWords])
+
+    def list_before(self, agent_id: str | None, round_: int, seq: int) -> ToolWords:
+        """Return what the agent can have read from tools before its message at this place of the log."""
+        results = [result for result in self.results if result.can_be_read_by(agent_id, round_, seq)]
+        key = tuple(result.message.seq for result in results)
+        if key not in self._prepared:
+            texts = [result.words for result in results]
+            self._prepared[key] = ToolWords(texts, self.user_texts if texts else ())
+        return self._prepared[key]
+
+    def repeats_answer(self, message: MessageRecord) -> bool:
+        """Return whether it is a final answer with the text of an answer of its agent, which is remembered already."""
+        text = message.content.split()
+        return message.final and any(
+            answer.agent_id == message.agent_id and answer.content.split() == text for answer in self.answers
+        )
+
+    def describe_call(self, message: MessageRecord, params: Mapping[str, object]) -> str:
+        """Return the call that a message is the result of, in one line; "" for any other message.
+
+        params: values of which only the names are told.
+        """
+        result = next((result for result in self.results if result.message.id == message.id), None)
+        if result is None:
+            return ""
+        _, arguments = parse_call(result.words.arguments)
+        text = json.dumps(mask_values(arguments, params), ensure_ascii=False) if arguments else ""
+        return describe_call(result.words.tool, text)
+
+
+Turns = Mapping[tuple[str, int], TurnWords]
+"""By session id and turn."""
+
+
+async def read_tool_words(
+    store: SessionStore, session_id: str, turn: int, messages: Sequence[MessageRecord] | None = None
+) -> TurnWords:
+    """Return the results of a turn. messages: of the turn; None: they are read. Raise StoreError."""
+    if messages is None:
+        messages = await store.read_turn_messages(session_id, turn)
+    users = [message for message in messages if message.kind == "user"]
+    results = list_results(messages)
+    if results and messages[0].seq > 1:
+        users += [m for m in await store.read_conversation(session_id, messages[0].seq, _EARLIER) if m.kind == "user"]
+    answers = [message for message in messages if message.kind == "assistant" and not message.final]
+    return TurnWords(results, [message.content for message in users], answers)
+
+
+def list_results(messages: Iterable[MessageRecord]) -> list[ToolResult]:
+    """Return the results among the messages of a turn, oldest first."""
+    calls: dict[tuple[object, object], str] = {}
+    results: list[ToolResult] = []
+    for message in messages:
+        key = message.agent_id, message.metadata.get("call")
+        if message.kind == "tool_call":
+            calls[key] = message.content
+        elif message.kind == "tool_result":
+            words = ToolText(name_tool(message), message.content, calls.get(key, "") if key[1] else "")
+            results.append(ToolResult(message, words))
+    return results
+
+
+def parse_call(content: str) -> tuple[str, Any]:
+    """Return name and arguments of a tool call as the log has it, {name: arguments}; no name for anything else."""
+    call = parse_object(content) or {}
+    return next(iter(call.items())) if len(call) == 1 else ("", None)
+
+
+def name_tool(message: MessageRecord) -> str:
+    """Return the name of the tool that a result is of."""
+    return str(message.metadata.get("tool") or "unknown")
+
+
+def find_message_origin(message: MessageRecord) -> str:
+    """Return the origin of a message as the log names it; "": the author's, as far as its words are."""
+    if message.metadata.get("imported"):
+        return IMPORT
+    return name_tool_origin(name_tool(message)) if message.kind == "tool_result" else ""
+
+
+def add_repeated(words: ToolWords, messages: Iterable[MessageRecord]) -> ToolWords:
+    """Return the words with what agents repeated of them in these messages: a model reads facts from that.
+
+    Summaries of results count as results.
+    """
+    repeated: list[ToolText] = []
+    for message in messages:
+        if message.kind == "tool_result":
+            repeated.append(ToolText(name_tool(message), message.content))
+        elif message.kind == "assistant":
+            pairs = ((words.find_tool_of(text), text) for text in split_sentences(message.content))
+            repeated += [ToolText(tool, text) for tool, text in pairs if tool]
+    return ToolWords([*words.results, *repeated], words.user_texts) if repeated else words
+
+
+# Memories of a turn
 
 WORKFLOW_TOOLS = frozenset({"new_answer", "vote"})
 
@@ -26,13 +157,13 @@ Winners = Mapping[tuple[str, int], str]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What one agent did in a turn, as a model that extracts facts is shown it."""
+    """The work of one agent in a turn, as a model that extracts facts is shown it."""
 
     origin: Origin
     messages: tuple[RecordedMessage, ...]
     imported: bool = False
     tool_words: ToolWords = field(default_factory=ToolWords)
-    """What tools had given back, and what the agent has repeated of it."""
+    """From results of tools, and from what the agent has repeated of them."""
 
 
 def mask_params(rows: Iterable[MessageToRecord]) -> list[MessageRecord]:
@@ -92,7 +223,7 @@ def make_episodes(
 
 def is_ballot(message: MessageRecord) -> bool:
     """Whether it is a vote with its reason: it stays in the log, and is no memory."""
-    return message.kind == "tool_call" and _find_tool_name(message.content) == "vote"
+    return message.kind == "tool_call" and parse_call(message.content)[0] == "vote"
 
 
 def is_lost(message: MessageRecord, winner: str | None) -> bool:
@@ -185,7 +316,7 @@ def belongs(message: MessageRecord, row: RecordingJob, settings: RecordingConfig
             # An answer that is shown as it is stands in the log a second time.
             return is_worth_recording(message.content) and message.metadata.get("presented") is not False
         case "tool_call":
-            return settings.record_all_tool_calls or _find_tool_name(message.content) in WORKFLOW_TOOLS
+            return settings.record_all_tool_calls or parse_call(message.content)[0] in WORKFLOW_TOOLS
         case "tool_result":
             return settings.record_all_tool_calls
         case "reasoning":
@@ -216,7 +347,3 @@ def _merge_tool_results(own: Sequence[MessageRecord]) -> list[RecordedMessage]:
             positions[call] = len(merged)
         merged.append(RecordedMessage("assistant", text, message.id, message.created_at))
     return merged
-
-
-def _find_tool_name(content: str) -> str:
-    return parse_call(content)[0]

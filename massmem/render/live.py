@@ -13,17 +13,8 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from massmem.core.events import (
-    AgentBusy,
-    AgentFailed,
-    ContextCompressed,
-    Event,
-    Notice,
-    RoundStarted,
-    TurnCompleted,
-    WinnerDecided,
-    now,
-)
+from massmem.core import events as ev
+from massmem.core.events import now
 from massmem.core.text import format_dollars, make_printable, one_line
 from massmem.render import Renderer
 from massmem.render.text import (
@@ -78,17 +69,17 @@ class LiveRenderer(Renderer):
         self._stopped = ThreadEvent()
         self._redraw_thread: Thread | None = None
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: ev.Event) -> None:
         if self._view.outcome.end is not None:
             self.close()
         elif self._redraw_thread is None:
             self._start()
-        elif isinstance(event, RoundStarted | WinnerDecided | AgentBusy):
+        elif isinstance(event, ev.RoundStarted | ev.WinnerDecided | ev.AgentBusy):
             self._draw()  # shows the step even when it is shorter than the redraw interval
-        if isinstance(event, TurnCompleted) and self._view.outcome.winner is not None:
+        if isinstance(event, ev.TurnCompleted) and self._view.outcome.winner is not None:
             self._print_above(self._view.outcome.winner, "green")
-        if isinstance(event, AgentFailed | ContextCompressed | Notice | TurnCompleted):
-            self._print_above(event, "red" if isinstance(event, AgentFailed) else "dim")
+        if isinstance(event, ev.AgentFailed | ev.ContextCompressed | ev.Notice | ev.TurnCompleted):
+            self._print_above(event, "red" if isinstance(event, ev.AgentFailed) else "dim")
 
     def resume(self) -> None:
         """Show the view again after `close`, when the turn still runs."""
@@ -124,7 +115,7 @@ class LiveRenderer(Renderer):
         with self._screen_lock:
             self._screen.print_above(Text(text, style=style))
 
-    def _print_above(self, event: Event, style: str) -> None:
+    def _print_above(self, event: ev.Event, style: str) -> None:
         if text := describe_event(event, self._view):
             self.write_line(text, style)
 
@@ -239,7 +230,7 @@ def _agent_text(agent: AgentView, view: TurnView, width: int) -> str:
     return _fold_tail(agent.tail, width) if is_streaming else one_line(_describe_state(agent, view), width)
 
 
-def _describe_activity(busy: AgentBusy) -> str:
+def _describe_activity(busy: ev.AgentBusy) -> str:
     """Return `reading the prompt, 45%`."""
     what = "loading the model" if busy.activity == "loading" else "reading the prompt"
     return what if busy.share is None else f"{what}, {format_percent(busy.share)}"
@@ -402,7 +393,7 @@ _MAX_MARKDOWN = 100_000
 """Characters that are laid out, which takes up to half a second. A longer answer is returned as it is."""
 
 _HIDING_RULES = ["entity", "escape", "html_block", "html_inline", "image", "reference"]
-"""What Markdown would hide, and is shown as it is: the text stays complete."""
+"""They hide text: without them it stays complete."""
 
 _PADDING = re.compile(r"(?<! ) +((?:\x1b\[0m)*)$", re.MULTILINE)
 """rich fills every line with blanks, which would be copied with the line."""

@@ -7,35 +7,8 @@ from typing import TextIO, assert_never
 
 from rich.cells import cell_len, set_cell_size
 
+from massmem.core import events as ev
 from massmem.core.calls import describe_call, shorten_tool_name
-from massmem.core.events import (
-    EVENT,
-    AgentBusy,
-    AgentDelta,
-    AgentFailed,
-    AgentRetrying,
-    AgentStarted,
-    AnswerNowRequested,
-    AnswerSubmitted,
-    BallotCast,
-    BallotsVoided,
-    ContextCompressed,
-    ContextMeasured,
-    Event,
-    Notice,
-    ParamCleared,
-    ParamProvided,
-    ParamRequested,
-    RoundStarted,
-    ToolCalled,
-    ToolReturned,
-    TurnCompleted,
-    TurnResumed,
-    TurnStarted,
-    WinnerDecided,
-    WorkCut,
-    hide_private_fields,
-)
 from massmem.core.messages import Usage
 from massmem.core.redact import redact_line
 from massmem.core.text import escape_json, format_dollars, make_printable, one_line
@@ -57,7 +30,7 @@ _DECISIONS = {
     "no_vote_held": "no vote was held",
 }
 _LIMITS = {"timeout": "time limit reached", "cost": "cost limit reached", "tokens": "token limit reached"}
-_WORK_CUTS: Mapping[WorkCut, str] = {
+_WORK_CUTS: Mapping[ev.WorkCut, str] = {
     "tool_rounds": "coordination.max_tool_rounds reached",
     "standstill": "no new call and no new text for several replies",
     "time": "time limit reached",
@@ -128,7 +101,7 @@ def pluralize(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or f'{noun}s'}"
 
 
-def describe_winner(event: WinnerDecided, view: TurnView) -> str:
+def describe_winner(event: ev.WinnerDecided, view: TurnView) -> str:
     """Return `critic wins: 2 of 3 votes, consensus`, or `2 of 2 votes, enough without a vote of writer`."""
     total = sum(event.votes.values())
     votes = f"{event.votes.get(event.agent_id, 0)} of {pluralize(total, 'vote')}, " if total else ""
@@ -137,7 +110,7 @@ def describe_winner(event: WinnerDecided, view: TurnView) -> str:
     return f"{view.name(event.agent_id)} wins: {votes}{decision}{rest}"
 
 
-def describe_failure(event: AgentFailed, view: TurnView) -> str:
+def describe_failure(event: ev.AgentFailed, view: TurnView) -> str:
     """Return `writer failed: 429 too many requests`, with what to do about it when that is known."""
     hint = f" ({one_line(event.hint)})" if event.hint else ""
     rest = "" if event.out or event.step == "present" else "; it may act again in the next round"
@@ -154,7 +127,7 @@ def describe_work(agent: AgentView) -> str:
     return ", ".join(parts)
 
 
-def describe_limit(event: TurnCompleted) -> str:
+def describe_limit(event: ev.TurnCompleted) -> str:
     """Return what ended the turn, or the winner's work with tools, before its end; "" when nothing did."""
     limit = "" if event.limit is None else f"{_LIMITS[event.limit]}; best answer so far"
     work = "" if event.work_cut is None else f"work cut short ({_WORK_CUTS[event.work_cut]}); answer from what was done"
@@ -176,22 +149,22 @@ def summarize_turn(view: TurnView, now: datetime) -> str:
     return " · ".join(filter(None, parts))
 
 
-def format_window_share(event: ContextMeasured) -> str:
+def format_window_share(event: ev.ContextMeasured) -> str:
     """Return how full the window is, as `35%`."""
     return _format_share(event.tokens, event.window)
 
 
-def is_near_limit(event: ContextMeasured) -> bool:
+def is_near_limit(event: ev.ContextMeasured) -> bool:
     """Whether the window is as full as the configuration lets it become."""
     return event.threshold is not None and event.tokens >= event.threshold * event.window
 
 
-def report_context(event: ContextMeasured | ContextCompressed, turn: int) -> list[str]:
+def report_context(event: ev.ContextMeasured | ev.ContextCompressed, turn: int) -> list[str]:
     """Return the full report, a line each, without the agent's name."""
     match event:
-        case ContextMeasured():
+        case ev.ContextMeasured():
             return [_report_measurement(event, turn)]
-        case ContextCompressed():
+        case ev.ContextCompressed():
             number, freed = event.removed + event.removed_work, max(event.before - event.after, 0)
             removal = f"Removed {pluralize(number, 'message')}" if number else "Shortened what is sent"
             return [
@@ -204,13 +177,13 @@ def report_context(event: ContextMeasured | ContextCompressed, turn: int) -> lis
             assert_never(event)
 
 
-def summarize_context(event: ContextMeasured | ContextCompressed, view: TurnView) -> str | None:
+def summarize_context(event: ev.ContextMeasured | ev.ContextCompressed, view: TurnView) -> str | None:
     """Return what a user should notice, in one line; None for a window that has room."""
     agent = view.name(event.agent_id)
     match event:
-        case ContextMeasured():
+        case ev.ContextMeasured():
             return f"{agent}: {_report_measurement(event, view.outcome.turn)}" if is_near_limit(event) else None
-        case ContextCompressed():
+        case ev.ContextCompressed():
             number = event.removed + event.removed_work
             messages = f"{pluralize(number, 'message')}, " if number else ""
             return f"{agent}: context compressed: {messages}{event.before:,} tokens → {event.after:,}"
@@ -218,13 +191,13 @@ def summarize_context(event: ContextMeasured | ContextCompressed, view: TurnView
             assert_never(event)
 
 
-def _report_measurement(event: ContextMeasured, turn: int) -> str:
+def _report_measurement(event: ev.ContextMeasured, turn: int) -> str:
     name, source = ("Window", "API actual") if event.source == "api" else ("Buffer", "buffer")
     warning = _APPROACHING if is_near_limit(event) else ""
     return f"Context {name} (Turn {turn}): {_format_fill(event.tokens, event.window)} [{source}]{warning}"
 
 
-def _report_cause(event: ContextCompressed, turn: int) -> list[str]:
+def _report_cause(event: ev.ContextCompressed, turn: int) -> list[str]:
     """Return why it was compressed: a prompt that is never sent, or was refused, is in no other event."""
     if event.window is None:
         return []
@@ -252,8 +225,8 @@ class PlainRenderer(Renderer):
         self._stream = stream
         self._failures_only = failures_only
 
-    def feed(self, event: Event) -> None:
-        if self._failures_only and not isinstance(event, AgentFailed):
+    def feed(self, event: ev.Event) -> None:
+        if self._failures_only and not isinstance(event, ev.AgentFailed):
             return
         text = describe_event(event, self._view)
         if text is not None:
@@ -268,20 +241,20 @@ class JsonlRenderer(Renderer):
         """write: writes text and flushes it."""
         self._write = write
 
-    def feed(self, event: Event) -> None:
-        self._write(escape_json(EVENT.dump_json(hide_private_fields(event)).decode()) + "\n")
+    def feed(self, event: ev.Event) -> None:
+        self._write(escape_json(ev.EVENT.dump_json(ev.hide_private_fields(event)).decode()) + "\n")
 
 
-def describe_event(event: Event, view: TurnView) -> str | None:
+def describe_event(event: ev.Event, view: TurnView) -> str | None:
     """Return one line about `event`; None for an event that is not worth one, or is reported at the end of the turn."""
     match event:
-        case ContextMeasured() | ContextCompressed():
+        case ev.ContextMeasured() | ev.ContextCompressed():
             return summarize_context(event, view)
-        case ToolCalled() | ToolReturned():
+        case ev.ToolCalled() | ev.ToolReturned():
             return _describe_tool(event, view)
-        case ParamProvided():
+        case ev.ParamProvided():
             return f"{event.param} received"  # without its value, which may be private
-        case ParamCleared(why="gave_up"):
+        case ev.ParamCleared(why="gave_up"):
             return f"{event.param} not received; the agents go on without it"
         case _ if isinstance(event, AgentEvent):
             return _describe_agent(event, view)
@@ -289,24 +262,24 @@ def describe_event(event: Event, view: TurnView) -> str | None:
             return _describe_turn(event, view)
 
 
-def _describe_turn(event: Event, view: TurnView) -> str | None:
+def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
     match event:
-        case TurnStarted():
+        case ev.TurnStarted():
             line = f"{event.session_id} turn {event.turn}, {pluralize(len(event.agents), 'agent')}"
-        case TurnResumed():
+        case ev.TurnResumed():
             line = f"{event.session_id} turn {event.turn} resumes: {redact_line(event.question, _EXCERPT)}"
-        case RoundStarted():
+        case ev.RoundStarted():
             line = f"{view.round_title}: {', '.join(map(view.name, event.agents))}"
-        case BallotsVoided():
+        case ev.BallotsVoided():
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
-        case AnswerNowRequested():
+        case ev.AnswerNowRequested():
             line = "answering now" + ("" if view.outcome.answered else ", with the first answer that comes")
-        case WinnerDecided():
+        case ev.WinnerDecided():
             line = describe_winner(event, view)
-        case TurnCompleted():
+        case ev.TurnCompleted():
             limit = describe_limit(event)
             line = f"{limit}{limit and ': '}{summarize_turn(view, event.at)}"
-        case Notice():
+        case ev.Notice():
             line = one_line(event.message)
         case _:
             line = None
@@ -316,42 +289,42 @@ def _describe_turn(event: Event, view: TurnView) -> str | None:
 def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
     name = view.name(event.agent_id)
     match event:
-        case AgentStarted(step="present"):
+        case ev.AgentStarted(step="present"):
             line = f"{name} writes the final answer"
-        case AgentStarted() | AgentBusy() | AgentDelta():
+        case ev.AgentStarted() | ev.AgentBusy() | ev.AgentDelta():
             line = None
-        case AgentRetrying():
+        case ev.AgentRetrying():
             line = f"{name} retries in {format_duration(event.delay)}: {redact_line(event.error, _EXCERPT)}"
-        case AnswerSubmitted():
+        case ev.AnswerSubmitted():
             line = f"{name} answers{_format_effort(event, view)}: {redact_line(event.content, _EXCERPT)}"
-        case BallotCast():
+        case ev.BallotCast():
             reason = redact_line(event.reason, _EXCERPT)
             line = f"{name} votes for {view.name(event.choice)}{_format_effort(event, view)}: {reason}"
-        case ParamRequested():
+        case ev.ParamRequested():
             line = f"{name} needs {event.param} from you{_format_effort(event, view)}"
-        case AgentFailed():
+        case ev.AgentFailed():
             line = describe_failure(event, view)
         case _:
             assert_never(event)
     return line
 
 
-def _describe_tool(event: ToolCalled | ToolReturned, view: TurnView) -> str:
+def _describe_tool(event: ev.ToolCalled | ev.ToolReturned, view: TurnView) -> str:
     """Return names, arguments and sizes: the result of a tool may fill screens."""
     agent, tool = view.name(event.agent_id), one_line(shorten_tool_name(event.name), _EXCERPT)
     match event:
-        case ToolCalled():
+        case ev.ToolCalled():
             call = one_line(describe_call(event.name, event.arguments), _EXCERPT)
             return f"{agent} calls {call} ({describe_work(view.agents[event.agent_id])})"
-        case ToolReturned(failed=True):
+        case ev.ToolReturned(failed=True):
             return f"{agent}: {tool} failed: {redact_line(event.content, _EXCERPT)}"
-        case ToolReturned():
+        case ev.ToolReturned():
             return f"{agent} used {tool}: {pluralize(len(event.content), 'character')}"
         case _:
             assert_never(event)
 
 
-def _format_effort(event: AnswerSubmitted | BallotCast | ParamRequested, view: TurnView) -> str:
+def _format_effort(event: ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested, view: TurnView) -> str:
     agent = view.agents[event.agent_id]
     cost = f", {format_dollars(agent.usage.cost)}" if agent.usage.cost else ""
     return f" ({format_duration(agent.seconds(event.at))}, {format_count(agent.tokens)} tokens{cost})"
@@ -372,17 +345,17 @@ class LogRenderer(Renderer):
     def __init__(self, view: TurnView) -> None:
         self._view = view
 
-    def feed(self, event: Event) -> None:
-        if not isinstance(event, ContextMeasured | ContextCompressed):
-            if not isinstance(event, AgentDelta):
+    def feed(self, event: ev.Event) -> None:
+        if not isinstance(event, ev.ContextMeasured | ev.ContextCompressed):
+            if not isinstance(event, ev.AgentDelta):
                 log.debug("%s", outline_event(event))
             return
-        has_room = isinstance(event, ContextMeasured) and not is_near_limit(event)
+        has_room = isinstance(event, ev.ContextMeasured) and not is_near_limit(event)
         for line in report_context(event, self._view.outcome.turn):
             log.log(logging.INFO if has_room else logging.WARNING, "%s: %s", event.agent_id, line)
 
 
-def outline_event(event: Event) -> str:
+def outline_event(event: ev.Event) -> str:
     """Return the event in one line, with the length of each text in place of the text."""
     parts = [event.type]
     for name in type(event).model_fields:

@@ -1,46 +1,26 @@
-"""What a renderer shows of a turn: a pure fold over its events, without input, output or clock; and that as JSON."""
+"""A turn as renderers show it: a pure fold over its events, without input, output or clock; and that as JSON."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, assert_never
 
+from massmem.core import events as ev
 from massmem.core.calls import describe_call
-from massmem.core.events import (
-    SCHEMA_VERSION,
-    AgentBusy,
-    AgentDelta,
-    AgentFailed,
-    AgentRetrying,
-    AgentStarted,
-    AnswerSubmitted,
-    BallotCast,
-    BallotsVoided,
-    ContextCompressed,
-    ContextMeasured,
-    Event,
-    Notice,
-    ParamRequested,
-    RoundStarted,
-    Step,
-    ToolCalled,
-    ToolReturned,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnResumed,
-    TurnStarted,
-    TurnWaiting,
-    WinnerDecided,
-)
 from massmem.core.messages import Usage
 from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, find_dissent
 
 AgentEvent = (
-    AgentStarted | AgentBusy | AgentDelta | AgentRetrying | AnswerSubmitted | BallotCast | ParamRequested | AgentFailed
+    ev.AgentStarted
+    | ev.AgentBusy
+    | ev.AgentDelta
+    | ev.AgentRetrying
+    | ev.AnswerSubmitted
+    | ev.BallotCast
+    | ev.ParamRequested
+    | ev.AgentFailed
 )
 Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed"]
 
@@ -52,8 +32,8 @@ _TAIL = 1_200
 class AgentView:
     id: str
     phase: Phase = "waiting"
-    step: Step | None = None
-    """What it was asked to do last."""
+    step: ev.Step | None = None
+    """The last one that was begun."""
     started_at: datetime | None = None
     """When it started what it does now; None while it does nothing."""
     spent: float = 0.0
@@ -68,15 +48,15 @@ class AgentView:
     """The end of the current reply, or of the reasoning before it."""
     thinking: bool = False
     """The current reply is still reasoning."""
-    busy: AgentBusy | None = None
-    """What its model does before the first word of the reply."""
-    answers: list[AnswerSubmitted] = field(default_factory=list[AnswerSubmitted])
-    ballots: list[BallotCast] = field(default_factory=list[BallotCast])
-    request: ParamRequested | None = None
-    """What it asks the user for."""
-    failure: AgentFailed | None = None
-    retry: AgentRetrying | None = None
-    context: ContextMeasured | None = None
+    busy: ev.AgentBusy | None = None
+    """The work of its model before the first word of the reply."""
+    answers: list[ev.AnswerSubmitted] = field(default_factory=list[ev.AnswerSubmitted])
+    ballots: list[ev.BallotCast] = field(default_factory=list[ev.BallotCast])
+    request: ev.ParamRequested | None = None
+    """To the user."""
+    failure: ev.AgentFailed | None = None
+    retry: ev.AgentRetrying | None = None
+    context: ev.ContextMeasured | None = None
     """How full its window was when it was last measured or compressed."""
     running_tools: dict[str, str] = field(default_factory=dict[str, str])
     """The calls that run for it now, in one line each, by call id."""
@@ -97,31 +77,31 @@ class AgentView:
 
     def feed(self, event: AgentEvent) -> None:
         match event:
-            case AgentStarted():
+            case ev.AgentStarted():
                 self.phase, self.step, self.started_at, self.retry = "working", event.step, event.at, None
                 self._reset_reply()
-            case AgentBusy():
+            case ev.AgentBusy():
                 self.phase, self.busy = "working", event
-            case AgentDelta():
+            case ev.AgentDelta():
                 self.busy = None
                 is_thinking = event.channel == "reasoning"
                 before = self.tail if self.thinking == is_thinking else ""
                 self.phase, self.thinking = "working", is_thinking
                 self.streamed += len(event.text)
                 self.tail = (before + event.text)[-_TAIL:]
-            case AgentRetrying():
+            case ev.AgentRetrying():
                 self.phase, self.retry = "retrying", event
                 self._reset_reply()
-            case AnswerSubmitted():
+            case ev.AnswerSubmitted():
                 self.answers.append(event)
                 self.finish("answered", event.at, event.usage)
-            case BallotCast():
+            case ev.BallotCast():
                 self.ballots.append(event)
                 self.finish("voted", event.at, event.usage)
-            case ParamRequested():
+            case ev.ParamRequested():
                 self.request = event
                 self.finish("asking", event.at, event.usage)
-            case AgentFailed():
+            case ev.AgentFailed():
                 self.failure = event
                 self.finish("failed", event.at, event.usage)
             case _:
@@ -133,7 +113,7 @@ class AgentView:
         if self.context is not None:
             self.context = self.context.model_copy(update={"tokens": tokens, "source": "buffer"})
 
-    def call_tool(self, call: ToolCalled) -> None:
+    def call_tool(self, call: ev.ToolCalled) -> None:
         self.last_call = self.running_tools[call.call_id] = describe_call(call.name, call.arguments)
         self.tool_calls += 1
         self.step_usage = call.usage
@@ -165,31 +145,31 @@ class TurnView:
     final_round: bool = False
     """Only votes are taken."""
     agents: dict[str, AgentView] = field(default_factory=dict[str, AgentView])
-    ballots: dict[str, BallotCast] = field(default_factory=dict[str, BallotCast])
+    ballots: dict[str, ev.BallotCast] = field(default_factory=dict[str, ev.BallotCast])
     """Those that stand, by voter."""
     notices: list[str] = field(default_factory=list[str])
     """Of all turns."""
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: ev.Event) -> None:
         self.outcome.feed(event)
         match event:
-            case TurnStarted() | TurnResumed():
-                self.started_at, self.resumed = event.at, isinstance(event, TurnResumed)
+            case ev.TurnStarted() | ev.TurnResumed():
+                self.started_at, self.resumed = event.at, isinstance(event, ev.TurnResumed)
                 self.round, self.final_round = 0, False
                 self.ballots = {}
                 self.agents = {agent_id: AgentView(agent_id) for agent_id in event.agents}
-            case RoundStarted():
+            case ev.RoundStarted():
                 self.round, self.final_round = event.round, event.final
                 self._set_waiting(event.agents)
-            case BallotsVoided():
+            case ev.BallotsVoided():
                 self.ballots = {voter: b for voter, b in self.ballots.items() if voter not in event.agents}
                 self._set_waiting(event.agents)
-            case WinnerDecided(not_asked=not_asked):
+            case ev.WinnerDecided(not_asked=not_asked):
                 for agent_id in not_asked:
                     self._agent(agent_id).phase = "answered"
-            case Notice():
+            case ev.Notice():
                 self.notices.append(event.message)
-            case TurnCompleted() | TurnFailed() | TurnInterrupted() | TurnWaiting() | TurnAbandoned():
+            case ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnWaiting() | ev.TurnAbandoned():
                 self._finish(event)
             case _:
                 self._feed_agent(event)
@@ -206,7 +186,7 @@ class TurnView:
         return f"round {self.round}{total}, {task}"
 
     @property
-    def agent_failures(self) -> list[AgentFailed]:
+    def agent_failures(self) -> list[ev.AgentFailed]:
         """The last failure of each agent that had one."""
         return [agent.failure for agent in self.agents.values() if agent.failure is not None]
 
@@ -241,18 +221,18 @@ class TurnView:
         for agent_id in agent_ids:
             self._agent(agent_id).phase = "waiting"
 
-    def _feed_agent(self, event: Event) -> None:
+    def _feed_agent(self, event: ev.Event) -> None:
         match event:
-            case ContextMeasured():
+            case ev.ContextMeasured():
                 self._agent(event.agent_id).context = event
-            case ContextCompressed():
+            case ev.ContextCompressed():
                 self._agent(event.agent_id).compress_context(event.after)
-            case ToolCalled():
+            case ev.ToolCalled():
                 self._agent(event.agent_id).call_tool(event)
-            case ToolReturned():
+            case ev.ToolReturned():
                 self._agent(event.agent_id).running_tools.pop(event.call_id, None)
             case _ if isinstance(event, AgentEvent):
-                if isinstance(event, BallotCast):
+                if isinstance(event, ev.BallotCast):
                     self.ballots[event.agent_id] = event
                 self._agent(event.agent_id).feed(event)
             case _:
@@ -268,7 +248,7 @@ class TurnView:
 
     def _presentation_usage(self, event: TurnEnd) -> Usage:
         """Return the turn's usage less that of the agents' events: no event reports the presentation alone."""
-        if self.resumed or not isinstance(event, TurnCompleted) or not event.presented:
+        if self.resumed or not isinstance(event, ev.TurnCompleted) or not event.presented:
             return Usage()
         return event.usage - self._agents_usage()
 
@@ -291,12 +271,14 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
     outcome = view.outcome
     end, moment = outcome.end, outcome.end.at if outcome.end is not None else view.started_at
     # The next message to the session is read as the reply.
-    waiting = {"param": end.param, "prompt": end.prompt, "asked": end.asked} if isinstance(end, TurnWaiting) else None
+    waiting = (
+        {"param": end.param, "prompt": end.prompt, "asked": end.asked} if isinstance(end, ev.TurnWaiting) else None
+    )
     errors = [{"agent": failure.agent_id, **_failure_to_dict(failure)} for failure in view.agent_failures]
-    if isinstance(end, TurnFailed):
+    if isinstance(end, ev.TurnFailed):
         errors.append({"agent": None, "type": "TurnError", "error": end.message, "fix": end.hint})
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": ev.SCHEMA_VERSION,
         "status": outcome.status,
         "session_id": outcome.session_id,
         "turn": outcome.turn,
@@ -344,5 +326,5 @@ def _agent_to_dict(agent: AgentView, name: str) -> dict[str, Any]:
     }
 
 
-def _failure_to_dict(event: AgentFailed) -> dict[str, Any]:
+def _failure_to_dict(event: ev.AgentFailed) -> dict[str, Any]:
     return {"type": event.error, "step": event.step, "round": event.round, "error": event.message, "fix": event.hint}

@@ -20,11 +20,11 @@ from massmem.server.auth import PageToken
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
 from massmem.server.metrics import AccessLog
-from massmem.server.routes import chat, context, memories, openai, operations, page, reports, sessions
+from massmem.server.routes import chat, memories, openai, operations, page, reports, sessions
 from massmem.server.service import Service, Settings, keep_service_open
 
 if TYPE_CHECKING:
-    from massmem.server.mcp.http import McpRoute
+    from massmem.server.routes.mcp import McpRoute
 
 _NO_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own spans name the path of a request, and with it the session; ours are those of massmem.telemetry."""
@@ -35,7 +35,7 @@ _BROWSER_HEADERS = [
     *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"),
     *("X-Session-Id", "X-Massmem-Solo"),
 ]
-"""What pages of other origins may send."""
+"""Headers that pages of other origins may send."""
 
 
 def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], None]) -> FastAPI:
@@ -78,7 +78,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    for routes in (chat, sessions, context, memories, reports, openai, operations, page):
+    for routes in (chat, sessions, memories, reports, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
     app.state.page_token = PageToken(settings.page_token, settings.page_file)
@@ -103,7 +103,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
 def _open_mcp(settings: Settings) -> "McpRoute | None":
     """Return what answers at /mcp; None without the package for it."""
     try:
-        from massmem.server.mcp.http import McpRoute
+        from massmem.server.routes.mcp import McpRoute
     except ModuleNotFoundError as e:
         if e.name is None or e.name.partition(".")[0] not in ("mcp", "mcp_types"):
             raise

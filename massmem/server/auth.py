@@ -60,7 +60,7 @@ class User:
     sub: str | None
     """The token's subject, which owns the sessions that it creates; None: the user of this machine (`massmem ui`)."""
     scopes: frozenset[str] = frozenset()
-    """What else the token allows: `admin`, `metrics`."""
+    """`admin`, `metrics`."""
     credential: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
     """Of the key or token: what a `PageSession` has of it."""
 

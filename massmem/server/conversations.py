@@ -25,11 +25,11 @@ from massmem.server.schemas import is_session_id
 from massmem.server.turns import Turns
 from massmem.session.catalogue import SessionDeleter, delete_contents, rename_session
 from massmem.session.fork import fork_session
-from massmem.session.imports import ImportResult, ImportTarget, import_conversation
+from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.lease import hold_lease, mark_interrupted
 from massmem.session.memories import Memories
-from massmem.session.owners import memory_group, public_session_id, to_stored_id
+from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
 from massmem.store.lookup import require_own_session
@@ -68,7 +68,7 @@ class ConversationPart:
 
 
 class Conversations:
-    """The sessions of a store as their owners see them."""
+    """The sessions of a store as their owners see them. All methods raise StoreError."""
 
     def __init__(self, team: Team, turns: Turns) -> None:
         self._team = team
@@ -78,14 +78,14 @@ class Conversations:
         """The files of the store may still hold bytes of deleted sessions."""
 
     async def find(self, owner: Owner, session_id: str) -> SessionRecord:
-        """Return the user's session. Raise UnknownSessionError, always with the same message; StoreError."""
+        """Return the user's session. Raise UnknownSessionError, always with the same message."""
         if is_session_id(session_id):
             with suppress(UnknownSessionError):
                 return await require_own_session(self._store, to_stored_id(owner, session_id), owner)
         raise UnknownSessionError("Session not found")  # a documented response
 
     async def read(self, session: SessionRecord, limit: int = MAX_MESSAGES) -> list[MessageRecord]:
-        """Return the newest questions and final answers of the session, oldest first. Raise StoreError."""
+        """Return the newest questions and final answers of the session, oldest first."""
         messages: list[MessageRecord] = []
         before: int | None = None
         while len(messages) < limit:
@@ -98,7 +98,7 @@ class Conversations:
         return messages[::-1]
 
     async def read_part(self, session: SessionRecord, before: int | None, limit: int) -> ConversationPart:
-        """Return messages with a number < `before`, the newest for None, and their turns. Raise StoreError."""
+        """Return messages with a number < `before`, the newest for None, and their turns."""
         store, session_id = self._store, session.session_id
         last = await store.get_last_turn(session_id)
         messages = (await store.read_conversation(session_id, before, limit + 1))[::-1]
@@ -114,7 +114,7 @@ class Conversations:
         return ConversationPart(messages, turns, has_older, await self._find_start(session, last))
 
     async def describe(self, session: SessionRecord) -> ListedSession:
-        """Return the session with what lists show beside it. Raise StoreError."""
+        """Return the session with what lists show beside it."""
         last = await self._store.get_last_turn(session.session_id)
         answer = await self._read_newest_answer(session.session_id)
         fields = {} if answer is None else answer.model_dump(include={"confidence", "escalated"})
@@ -138,14 +138,14 @@ class Conversations:
     async def mark_interrupted(self, session: SessionRecord) -> SessionRecord:
         """Return this machine's user's session with its real status; a killed process leaves it active in the store.
 
-        Those of other users are resumed by the service itself. Raise StoreError.
+        Those of other users are resumed by the service itself.
         """
         if session.user_id is not None or self._turns.is_running(session.session_id):
             return session
         return await mark_interrupted(self._store, self._team.home, session)
 
     async def rename(self, session: SessionRecord, title: str) -> SessionRecord:
-        """Give the session a title. Raise InputError: it cannot be a name, or another session has it; StoreError."""
+        """Give the session a title. Raise InputError: it cannot be a name, or another session has it."""
         renamed = await rename_session(self._store, session, title)
         await self._register(renamed)
         return renamed
@@ -169,14 +169,12 @@ class Conversations:
     async def import_conversations(
         self, owner: Owner, conversations: Sequence[ImportedConversation]
     ) -> list[ImportResult]:
-        """Make sessions of the user of what other programs export, or add to them what is new. Raise StoreError."""
-        team = self._team
-        memories = Memories.of(team, owner)
-        target = ImportTarget(self._store, team.process, owner, memory_group(team.config, owner), memories=memories)
+        """Make sessions of the user of what other programs export, or add to them what is new."""
+        team, memories = self._team, Memories.of(self._team, owner)
         results: list[ImportResult] = []
         for conversation in conversations:
             await self._turns.check_room(owner, is_new=True)
-            results.append(await import_conversation(target, conversation))
+            results.append(await import_conversation(memories, team.process, conversation))
         ids = [to_stored_id(owner, result.session_id) for result in results if not result.conflict]
         await self._register(*filter(None, [await self._store.get_session(session_id) for session_id in ids]))
         team.memory.wake()
@@ -186,7 +184,7 @@ class Conversations:
         await register_sessions(self._team.home, self._team.config.store.url, sessions)
 
     async def list_page(self, owner: Owner, limit: int, offset: int) -> ConversationPage:
-        """Return the user's conversations from number `offset` on, the last used first. Raise StoreError."""
+        """Return the user's conversations from number `offset` on, the last used first."""
         of_owner = SessionFilter(owner=owner, has_messages=True)
         sessions = await self._store.find_sessions(of_owner, limit, offset)
         winners = await self._store.get_winner_names([listed.session.session_id for listed in sessions])
@@ -200,14 +198,14 @@ class Conversations:
         )
 
     async def list_ids(self, owner: Owner) -> list[str]:
-        """Return the ids of all sessions of the user, the last used first. Raise StoreError."""
+        """Return the ids of all sessions of the user, the last used first."""
         sessions = await self._store.find_sessions(SessionFilter(owner=owner, has_messages=True))
         return [
             public_session_id(listed.session.session_id) for listed in sessions if listed.session.status != "deleting"
         ]
 
     async def count(self, owner: Owner | Everybody) -> tuple[int, int]:
-        """Return how many conversations and messages one user has, or all users. Raise StoreError."""
+        """Return how many conversations and messages one user has, or all users."""
         of_owner = SessionFilter(owner=owner, has_messages=True)
         sessions = (await self._store.count_sessions(of_owner)).sessions
         return sessions, await self._store.count_messages(of_owner)
@@ -215,9 +213,7 @@ class Conversations:
     async def delete(self, session: SessionRecord) -> None:
         """Delete the session and what is remembered of it. When that fails half-way, `finish_deletions` goes on.
 
-        Raises:
-            SessionBusyError: A turn of it is under way.
-            StoreError: The session could not be marked as being deleted.
+        Raises SessionBusyError: a turn of it is under way.
         """
         await self._turns.wait_for_end(session.session_id)
         async with hold_lease(self._store, self._team.process, session.session_id, _END_SECONDS):
@@ -228,7 +224,7 @@ class Conversations:
             log.warning("the rest of a deleted session will be erased later: %s", e.message)
 
     async def finish_deletions(self) -> None:
-        """Erase what is left of deleted sessions, also of those that another process began. Raise StoreError."""
+        """Erase what is left of deleted sessions, also of those that another process began."""
         for listed in await self._store.find_sessions(SessionFilter(owner=EVERYBODY, status="deleting")):
             try:
                 await self._erase(listed.session)

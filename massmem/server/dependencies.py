@@ -1,4 +1,4 @@
-"""What routes take from a request: the caller, who is known and within the limits, headers, and content in parts.
+"""Parts of a request that routes take: the caller, who is known and within the limits, headers, and content in parts.
 
 Who calls is checked before what is said: `CheckedRoute` knows the caller before it reads a byte of the body.
 """

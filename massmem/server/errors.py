@@ -44,10 +44,10 @@ def _describe(model: type[Body], *statuses: int) -> dict[int | str, dict[str, An
 
 
 PROBLEMS = _describe(Problem, 400, 401, 404, 408, 413, 422, 429, 503)
-"""What every route may answer, for the OpenAPI description."""
+"""Of every route, for the OpenAPI description."""
 
 TURN_PROBLEMS = _describe(Problem, 409, 502)
-"""What routes that run a turn may answer as well."""
+"""Of routes that run a turn, too."""
 
 OPENAI_PROBLEMS = {
     **_describe(OpenAIProblem, 400, 401, 404, 408, 409, 413, 429, 502, 503),

@@ -53,7 +53,7 @@ CREATE TABLE IF NOT EXISTS holds (id INTEGER PRIMARY KEY, pid INTEGER, kind TEXT
 
 
 class HostCounts:
-    """What the processes of a service on this host count together, in a database in the folder that they share.
+    """Counts of all processes of a service on this host, in a database in the folder that they share.
 
     A killed process leaves the database whole; the next one that starts releases what it held. One process alone counts
     in memory.

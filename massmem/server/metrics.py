@@ -1,4 +1,4 @@
-"""What operators read: metrics for Prometheus, and a log of one JSON object per line on stderr.
+"""For operators: metrics for Prometheus, and a log of one JSON object per line on stderr.
 
 Metrics are requests, turns, tokens, latency, queued recordings and compression. Neither names a user, nor has texts or
 secrets.
@@ -19,17 +19,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from massmem.core.events import (
-    AgentFailed,
-    ContextCompressed,
-    Event,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnWaiting,
-    now,
-)
+from massmem.core import events as ev
+from massmem.core.events import now
 from massmem.core.messages import Usage
 from massmem.core.records import RecordingCounts
 from massmem.core.redact import redact
@@ -87,21 +78,21 @@ class Metrics:
         self._requests.labels(method, route, status).inc()
         self._latency.labels(route).observe(seconds)
 
-    def count_event(self, event: Event, seconds: float) -> None:
+    def count_event(self, event: ev.Event, seconds: float) -> None:
         """Count an event of a turn that has run for `seconds`."""
         match event:
-            case TurnCompleted(usage=usage):
+            case ev.TurnCompleted(usage=usage):
                 self._turn_seconds.observe(seconds)
                 self.count_usage(usage)
                 self._turns.labels("completed").inc()
-            case TurnFailed(usage=usage) | TurnWaiting(usage=usage) | TurnAbandoned(usage=usage):
+            case ev.TurnFailed(usage=usage) | ev.TurnWaiting(usage=usage) | ev.TurnAbandoned(usage=usage):
                 self.count_usage(usage)
                 self._turns.labels(event.type.removeprefix("turn_")).inc()
-            case TurnInterrupted():
+            case ev.TurnInterrupted():
                 self._turns.labels("interrupted").inc()
-            case AgentFailed(error=error):
+            case ev.AgentFailed(error=error):
                 self._agent_failures.labels(error).inc()
-            case ContextCompressed(why=why, by=by, before=before, after=after):
+            case ev.ContextCompressed(why=why, by=by, before=before, after=after):
                 self._compressions.labels(why, by).inc()
                 self._compressed.inc(max(0, before - after))
             case _:

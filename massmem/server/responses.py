@@ -10,22 +10,9 @@ from typing import Any, TypeVar
 from fastapi import HTTPException
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from massmem.core import events as ev
 from massmem.core.errors import InputError, MassmemError, ProviderUnavailable
-from massmem.core.events import (
-    AgentFailed,
-    AgentRetrying,
-    Event,
-    Notice,
-    ToolCalled,
-    ToolReturned,
-    TurnAbandoned,
-    TurnFailed,
-    TurnInterrupted,
-    TurnResumed,
-    TurnStarted,
-    hide_private_fields,
-    now,
-)
+from massmem.core.events import now
 from massmem.core.outcome import GAVE_UP, TurnOutcome
 from massmem.server.dependencies import Caller
 from massmem.server.errors import RETRY_LATER, RETRY_SOON, TURN_PROBLEMS, RetryLater
@@ -89,15 +76,15 @@ async def wait_for_outcome(events: AsyncGenerator[NumberedEvent, None]) -> TurnO
 def require_answer(outcome: TurnOutcome) -> None:
     """Raise, as `wait_for_outcome`, when the turn has ended without anything to say to the user."""
     match outcome.end:
-        case TurnInterrupted(by="user"):
+        case ev.TurnInterrupted(by="user"):
             raise HTTPException(409, "the turn was stopped")
-        case None | TurnInterrupted():
+        case None | ev.TurnInterrupted():
             raise RetryLater(503, "the service is restarting: ask again under the same Idempotency-Key", RETRY_SOON)
-        case TurnFailed(exit_code=code) if code == ProviderUnavailable.exit_code:
+        case ev.TurnFailed(exit_code=code) if code == ProviderUnavailable.exit_code:
             raise RetryLater(503, "no agent can answer now", RETRY_LATER)
-        case TurnFailed(message=message, hint=hint) if message == GAVE_UP:
+        case ev.TurnFailed(message=message, hint=hint) if message == GAVE_UP:
             raise InputError(message, hint)
-        case TurnFailed():
+        case ev.TurnFailed():
             raise HTTPException(502, "no agent could answer")
         case _:
             pass
@@ -176,7 +163,7 @@ async def encode_events(events: AsyncGenerator[NumberedEvent, None], *, is_local
     async with aclosing(events):
         try:
             async for number, event in events:
-                public = hide_private_fields(event) if is_local else hide_internals(event)
+                public = ev.hide_private_fields(event) if is_local else hide_internals(event)
                 if public is not None:
                     yield ServerSentEvent(public.model_dump_json(), event=public.type, id=str(number), sep="\n")
         except RetryLater as e:
@@ -200,29 +187,29 @@ async def wait_for_first(events: AsyncGenerator[T, None]) -> AsyncGenerator[T, N
     return replay()
 
 
-def hide_internals(event: Event) -> Event | None:
+def hide_internals(event: ev.Event) -> ev.Event | None:
     """Return the event as users of the service may see it, or None when they may not see it.
 
     Errors of providers may name hosts and keys; arguments and results of tools may quote the service's own files. Users
     see only that an agent failed, and the names of tools.
     """
     match event:
-        case Notice():
+        case ev.Notice():
             return None
-        case TurnStarted() | TurnResumed() | TurnAbandoned():
+        case ev.TurnStarted() | ev.TurnResumed() | ev.TurnAbandoned():
             changes = {"session_id": public_session_id(event.session_id)}
-        case AgentFailed():
+        case ev.AgentFailed():
             changes = {"message": "the agent could not act", "hint": ""}
-        case TurnFailed(message=message) if message != GAVE_UP:
+        case ev.TurnFailed(message=message) if message != GAVE_UP:
             changes = {"message": "no agent could answer", "hint": ""}
-        case ToolCalled():
+        case ev.ToolCalled():
             changes = {"arguments": "", "state": ""}
-        case ToolReturned():
+        case ev.ToolReturned():
             changes = {"content": ""}
-        case AgentRetrying():
+        case ev.AgentRetrying():
             changes = {"error": "the request is sent again"}
         case _:
-            return hide_private_fields(event)
+            return ev.hide_private_fields(event)
     return event.model_copy(update=changes)
 
 

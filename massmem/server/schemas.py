@@ -137,7 +137,7 @@ class Answer(Body):
     truncated: bool = False
     """True: the end of the answer is missing, because the model reached its limit of tokens."""
     work_cut: WorkCut | None = None
-    """What ended the agent's work with tools before it ended it itself; the answer is from what it had."""
+    """Why the agent's work with tools was cut short; the answer is from what it had."""
     warning: Annotated[
         str | None, Field(examples=["this conversation is held in memory, and ends with the service"])
     ] = None

@@ -21,7 +21,7 @@ from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Turns
 from massmem.session.erasure import finish_forgetting
-from massmem.session.team import DEFAULT_TEAM, Team, Teams
+from massmem.session.team import Team, Teams, start_teams
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _LOOKS_PER_DELETION = 15
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a service is made from. Worker processes get it by pickle, so it holds values only."""
+    """Values alone: worker processes get it by pickle."""
 
     config: TeamConfig
     """The team, and the service itself."""
@@ -75,7 +75,7 @@ class Service:
 
     @property
     def warning(self) -> str | None:
-        """What every answer has to say about the store; it names no host."""
+        """On the store, for every answer; it names no host."""
         if self.team.store.info.durable:
             return None
         return "this conversation is held in memory, and ends with the service"
@@ -117,13 +117,7 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
         stack.push_async_callback(team.close)
         for warning in team.take_warnings():
             log.warning("%s", warning)
-        await team.start()
-        named = {DEFAULT_TEAM: team}
-        for name, other in settings.teams.items():
-            named[name] = team.with_config(other)
-            stack.push_async_callback(named[name].close)
-            await named[name].start()
-        teams = Teams(named)
+        teams = Teams(await stack.enter_async_context(start_teams(team, settings.teams)))
         stack.push_async_callback(teams.close)
         turns = Turns(teams, limits, metrics)
         conversations = Conversations(team, turns)

@@ -13,21 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
-from massmem.core.events import (
-    EVENT,
-    AgentFailed,
-    Event,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnResumed,
-    TurnStarted,
-    TurnWaiting,
-    UserReplied,
-    now,
-)
+from massmem.core.events import now
 from massmem.core.messages import AttachedFile, Attachment, remove_description
 from massmem.core.outcome import MAX_DEATHS, count_deaths, was_cut_off
 from massmem.core.records import EVERYBODY, Owner, SessionCounts, SessionFilter, SessionRecord, TurnRecord
@@ -41,7 +29,7 @@ from massmem.session.turn_runner import StopReason
 
 log = logging.getLogger(__name__)
 
-NumberedEvent = tuple[int, Event]
+NumberedEvent = tuple[int, ev.Event]
 """An event and its number in the session's log."""
 
 _POLL_SECONDS = 0.25
@@ -65,7 +53,7 @@ _RETRY_AFTER_TIMEOUT = 30
 
 _UNDER_WAY = ("running", "interrupted")
 _ENDING = "this process is about to end"
-_ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
+_ENDS = (ev.TurnCompleted, ev.TurnFailed, ev.TurnWaiting, ev.TurnAbandoned)
 """Events after which nothing happens by itself. An interrupted turn is resumed by another process."""
 
 
@@ -80,11 +68,11 @@ class Question:
     team: str | None = None
     """None: the team that the session has had so far."""
     attachments: tuple[Attachment, ...] = ()
-    """What it came with; `text` names it."""
+    """`text` names them."""
     instructions: str = ""
     """For all agents, in this turn."""
     history: tuple[tuple[Literal["user", "agent"], str], ...] = ()
-    """What was said before it elsewhere: the beginning of the session, if that is new."""
+    """Messages before it, from elsewhere: the beginning of the session, if that is new."""
     answer_schema: Mapping[str, Any] | None = None
     """A JSON Schema that the answer has to fit."""
 
@@ -96,7 +84,7 @@ class Question:
 
     @property
     def content(self) -> tuple[str, tuple[AttachedFile, ...]]:
-        """What makes it this question and no other."""
+        """Two questions with the same one are the same."""
         return self.text, tuple(attachment.file for attachment in self.attachments)
 
 
@@ -119,7 +107,7 @@ class RunningTurn:
         own = self.question
         return own is not None and own.request_id == question.request_id != "" and own.content == question.content
 
-    async def run(self, session: Session) -> AsyncGenerator[Event, None]:
+    async def run(self, session: Session) -> AsyncGenerator[ev.Event, None]:
         """Run the turn, store its events for those who follow, and yield them. Raise as the session does."""
         self._session = session
         if self._stopped:
@@ -156,7 +144,7 @@ class RunningTurn:
     def is_over(self) -> bool:
         """Whether its last event was yielded; it may still hold the session for a moment."""
         # An abandoned turn makes room for the question that it was abandoned for.
-        ends = TurnCompleted | TurnFailed | TurnWaiting | TurnInterrupted
+        ends = ev.TurnCompleted | ev.TurnFailed | ev.TurnWaiting | ev.TurnInterrupted
         return bool(self._events) and isinstance(self._events[-1][1], ends)
 
     async def wait_for_end(self) -> None:
@@ -189,7 +177,10 @@ class RunningTurn:
 
 
 class Turns:
-    """Starts, resumes, follows and hands over turns, one at a time in each session."""
+    """Starts, resumes, follows and hands over turns, one at a time in each session.
+
+    Whatever reads or writes the store raises StoreError.
+    """
 
     def __init__(self, teams: Teams, limits: Limits, metrics: Metrics) -> None:
         self._teams = teams
@@ -224,7 +215,6 @@ class Turns:
         Raises:
             InputError: No turn is under way.
             RetryLater: Another process runs the turn; the next try may reach it.
-            StoreError: The store cannot be read.
         """
         (await self._find_running(session_id)).stop("user")
 
@@ -262,9 +252,8 @@ class Turns:
     async def follow(self, session_id: str, after: int) -> AsyncGenerator[NumberedEvent, None]:
         """Yield the events of the session's log with a number > `after`, until no turn is under way.
 
-        When this process ends, only turns of its own are followed any further; clients connect to another one.
-
-        Raises StoreError, and RetryLater when an interrupted turn is not resumed.
+        When this process ends, only turns of its own are followed any further; clients connect to another one. Raises
+        RetryLater when an interrupted turn is not resumed.
         """
         number, clock = after, asyncio.get_running_loop().time
         deadline = clock() + _FOLLOW_TIMEOUT
@@ -274,7 +263,7 @@ class Turns:
             while page := await self._store.export_log(session_id, number, _PAGE):
                 for entry in page:
                     number = entry.seq
-                    yield number, EVENT.validate_json(entry.payload)
+                    yield number, ev.EVENT.validate_json(entry.payload)
                     deadline = clock() + _FOLLOW_TIMEOUT
             if not goes_on or (self.stopping and not was_here):
                 return
@@ -310,7 +299,7 @@ class Turns:
             await anext(events, None)
 
     async def resume_cut_off(self) -> None:
-        """Resume, in the background, turns that killed processes left behind. Raise StoreError."""
+        """Resume, in the background, turns that killed processes left behind."""
         cut_off = SessionFilter(owner=EVERYBODY, cut_off=True, before=now() - timedelta(seconds=_SETTLE_SECONDS))
         sessions = [listed.session for listed in await self._store.find_sessions(cut_off, _MAX_RESUMED)]
         self._stopped = {s.session_id: s.updated_at for s in sessions if self._was_stopped(s)}
@@ -359,7 +348,7 @@ class Turns:
             async for seq, event in events:
                 if seq == number and not _became(question, event):
                     raise InputError("this name was used for another question", "use a new one")
-                if seq >= number or isinstance(event, TurnResumed):
+                if seq >= number or isinstance(event, ev.TurnResumed):
                     yield seq, event
                 if seq >= number and isinstance(event, _ENDS):
                     return
@@ -416,11 +405,11 @@ class Turns:
         return nullcontext() if question is None else self._limits.hold_turn(turn.owner.user_id, question.size)
 
     async def measure(self, owner: Owner) -> SessionCounts:
-        """Return what is stored of the owner. Raise StoreError."""
+        """Return what is stored of the owner."""
         return await self._store.count_sessions(SessionFilter(owner=owner, prefix=to_stored_id(owner, "")))
 
     async def check_room(self, owner: Owner, *, is_new: bool = False) -> None:
-        """Raise Refused when the owner has no room for more, StoreError. is_new: a conversation is to be added."""
+        """Raise Refused when the owner has no room for more. is_new: a conversation is to be added."""
         if owner.user_id is not None:
             self._limits.check_room(owner.user_id, await self.measure(owner), is_new=is_new)
 
@@ -463,30 +452,30 @@ class Turns:
             await asyncio.wait(self._tasks, timeout=seconds)
 
 
-def _log_failure(event: Event) -> None:
+def _log_failure(event: ev.Event) -> None:
     """Log why an agent or a turn failed, for whoever runs the service; users are told only that it did.
 
     The messages of providers may quote what they were sent: the log has the kind of the error, and what to do.
     """
     match event:
-        case AgentFailed():
+        case ev.AgentFailed():
             fields = {"agent": event.agent_id, "step": event.step, "hint": event.hint}
             log.warning("an agent failed: %s", event.error, extra={"fields": fields})
-        case TurnFailed():
+        case ev.TurnFailed():
             log.warning("a turn failed", extra={"fields": {"exit_code": event.exit_code}})
         case _:
             pass
 
 
-def _became(question: Question, event: Event) -> bool:
+def _became(question: Question, event: ev.Event) -> bool:
     """Whether the event is of this very question."""
     match event:
-        case TurnStarted():
+        case ev.TurnStarted():
             # What is optional is in the text: the turn went without it when a model does not see.
             required = {attachment.file for attachment in question.attachments if not attachment.optional}
             is_same_text = question.text == remove_description(event.question, event.description)
             return is_same_text and required <= {*event.attachments} <= {a.file for a in question.attachments}
-        case TurnResumed(question=text) | UserReplied(text=text):
+        case ev.TurnResumed(question=text) | ev.UserReplied(text=text):
             return text == question.text
         case _:
             return False

@@ -1,4 +1,4 @@
-"""What `massmem worker` does: records memories, and compresses histories before the next question, apart from serving.
+"""The work of `massmem worker`: records memories, and compresses histories before the next question.
 
 All that it works on is in the store. Killed at any point it loses nothing: another worker, or the next one, goes on.
 """

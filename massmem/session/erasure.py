@@ -42,9 +42,7 @@ from massmem.core.records import (
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
 from massmem.memory.points import StatementQuery
-from massmem.recording.forgetting import fingerprint_fact, list_stems, resolve_ids, unknown_memory
-from massmem.recording.jobs import read_change
-from massmem.recording.redaction import (
+from massmem.recording.forgetting import (
     MAX_STATEMENTS,
     OWN_SHARE,
     LogRedactor,
@@ -52,10 +50,15 @@ from massmem.recording.redaction import (
     Redactor,
     choose_statements,
     encode_texts,
+    fingerprint_fact,
     has_only_marks,
     list_sentences,
+    list_stems,
+    resolve_ids,
+    unknown_memory,
     write_questions,
 )
+from massmem.recording.jobs import read_change
 from massmem.recording.worker import Recorder
 from massmem.session.catalogue import Progress, TraceCounts, Traces, find_database, has_any
 from massmem.session.lease import ProcessLock, hold_lease
@@ -80,7 +83,7 @@ least, however many statements are forgotten at once."""
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """What may say a statement in other words."""
+    """A sentence that may say a statement in other words."""
 
     session_id: str
     turn: int
@@ -112,7 +115,7 @@ class Deletions:
 
 @dataclass(slots=True)
 class Checks:
-    """What was looked at afterwards, and how often the statement was there."""
+    """Counts of what was read afterwards, and of the statements that were still there."""
 
     messages: int = 0
     """Of the owner's sessions, read again."""
@@ -147,7 +150,7 @@ class Receipt:
     deleted: Deletions
     checks: Checks
     near: Sequence[Near] = ()
-    """What may say the same in other words, and stays; each place once."""
+    """They stay; each place once."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON, without what was said."""
@@ -179,7 +182,7 @@ _HELD = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be forgotten, as far as it came from one session."""
+    """Statements to be forgotten that came from one session."""
 
     statements: tuple[str, ...]
     session_id: str | None = None
@@ -192,7 +195,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What would go, and what may say the same in other words."""
+    """Where the statements are, and what may say the same in other words."""
 
     sentences: Sequence[str]
     """As they stand in the log."""
@@ -213,7 +216,7 @@ class _SessionChange:
     values: int = 0
     title: str | None = None
     memory_changes: Sequence[LogEntry] = ()
-    """What the user changed of memories, and stays: it is carried out again on what is recorded again."""
+    """Changes of memories by the user, which stay: they are carried out again on what is recorded again."""
 
     @property
     def is_empty(self) -> bool:
@@ -235,8 +238,7 @@ class Eraser:
     async def read_orders(self, memory_ids: Sequence[str], texts: Sequence[str]) -> list[Order]:
         """Return what the memories with these ids say, and the texts, as orders to be carried out one by one.
 
-        Raises:
-            InputError: there is no such memory, or a text has no word to recognise it by.
+        Raises InputError: there is no such memory, or a text has no word to recognise it by.
         """
         for text in texts:
             sentences = list_sentences(text)
@@ -540,7 +542,7 @@ class Eraser:
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """What a mark says: who forgets what."""
+    """The content of a mark: who forgets what."""
 
     user_id: str | None
     orders: tuple[Order, ...]
@@ -566,8 +568,7 @@ async def finish_forgetting(
 
     Call it before anything of the owner is shown.
 
-    Raises:
-        MemoryUnavailable: it cannot be finished now, or another process is at it. Nothing is to be shown then.
+    Raises MemoryUnavailable: it cannot be finished now, or another process is at it. Nothing is to be shown then.
     """
     name = name_marks(config.store.url, owner)
     paths = [path for ending in (_AGAIN, _BEGUN) for path in (home / FORGETTING).glob(f"{name}.*{ending}")]

@@ -53,7 +53,7 @@ class _End:
     seq: int | None = None
     """The last event that is copied; None: the last of the turn."""
     events: list[Event] = field(default_factory=list[Event])
-    """What is copied of the turn, without deltas."""
+    """Those of the turn that are copied, without deltas."""
 
     @property
     def turn(self) -> int:

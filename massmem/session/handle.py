@@ -94,8 +94,7 @@ class ConversationMemory:
     def for_session(self, session_id: str) -> "SessionHandle":
         """Return a handle to the session; one that does not exist is created by the first write.
 
-        Raises:
-            InputError: `session_id` cannot be the id of a session.
+        Raises InputError: `session_id` cannot be the id of a session.
         """
         check_session_id(session_id)
         return SessionHandle(self._store, session_id)
@@ -105,8 +104,7 @@ class ConversationMemory:
     ) -> None:
         """Add a message at the end of the conversation. agent_type: name of the assistant that wrote it.
 
-        Raises:
-            InputError: `session_id` cannot be the id of a session, or the role is another one.
+        Raises InputError: `session_id` cannot be the id of a session, or the role is another one.
         """
         _check_role(role)
         metadata = {} if agent_type is None else {"agent_type": agent_type}

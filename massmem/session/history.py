@@ -1,4 +1,4 @@
-"""What each agent of a session is shown of earlier turns: read from the log for every turn, compressed ahead of it."""
+"""Earlier turns, as each agent of a session is shown them: read from the log for every turn, compressed ahead of it."""
 
 import asyncio
 import logging
@@ -39,14 +39,14 @@ _RELEVANT_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """What an agent begins a turn with."""
+    """Given to an agent when a turn begins."""
 
     prompt: Prompt
     compressor: Compressor
 
 
 class History:
-    """The history of one session, as its agents are shown it.
+    """The history of one session, as its agents are shown it. All methods raise StoreError.
 
     What is learnt of the models (windows, how they count tokens) is kept from turn to turn.
     """
@@ -81,11 +81,7 @@ class History:
     async def build_contexts(
         self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
     ) -> dict[str, AgentContext]:
-        """Return what each agent begins this turn with, by agent id. providers: the agents' models.
-
-        Raises:
-            StoreError: the log cannot be read.
-        """
+        """Return what each agent begins this turn with, by agent id. providers: the agents' models."""
         await self.settle()
         self._question = question
         self._contexts = await self._build(session_id, turn, question, providers)
@@ -112,11 +108,7 @@ class History:
     async def compact(
         self, session_id: str, turn: int, providers: Mapping[str, ChatProvider]
     ) -> list[ContextCompressed]:
-        """Compress now what each agent would be shown after this turn, and store it. Return what became smaller.
-
-        Raises:
-            StoreError: the log cannot be read or written.
-        """
+        """Compress now what each agent would be shown after this turn, and store it. Return what became smaller."""
         contexts = await self.build_contexts(session_id, turn + 1, "", providers)
         results = await asyncio.gather(*(context.compressor.compact(context.prompt) for context in contexts.values()))
         events = [result.event for result in results if result is not None]
@@ -137,10 +129,7 @@ class History:
     async def preview(
         self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
     ) -> dict[str, AgentContext]:
-        """Return what each agent would begin the turn after this one with, with what it recalls for the question.
-
-        Raises StoreError.
-        """
+        """Return what each agent would begin the turn after this one with, with what it recalls for the question."""
         contexts = await self.build_contexts(session_id, turn + 1, question, providers)
         return {
             agent_id: replace(

@@ -21,7 +21,7 @@ from massmem.core.events import MemoryAction, MemoryChanged, NoteAdded, now
 from massmem.core.messages import clean_text
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner, SessionRecord
 from massmem.memory.claims import Chain
-from massmem.memory.opening import erase_in_other_indexes, index_root
+from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     PINNED_TOKENS,
     USER,
@@ -33,7 +33,7 @@ from massmem.memory.persistent import (
     Selection,
 )
 from massmem.memory.tokens import estimate_tokens
-from massmem.recording.forgetting import forget_memories, resolve_ids, unknown_memory
+from massmem.recording.forgetting import erase_from_indexes, forget_memories, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
 from massmem.recording.worker import Recorder
 from massmem.session.erasure import Eraser
@@ -84,7 +84,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """Ids of sessions are those of the store. All methods raise StoreError."""
+    """Ids of sessions are those of the store.
+
+    All methods raise StoreError; all that need the index, not `search`, `list` and `add`, also MemoryUnavailable.
+    """
 
     config: TeamConfig
     home: Path
@@ -92,7 +95,6 @@ class Memories:
     open_index: Callable[[], AbstractAsyncContextManager["IndexedMemory"]]
     """Raises MemoryUnavailable: another process has it, or its server is away."""
     owner: Owner | Everybody
-    """None: everybody."""
     agents: Sequence[AgentConfig] = ()
     """Those that recall from other sessions than the one of a view as their settings say; the others from that one."""
 
@@ -125,7 +127,7 @@ class Memories:
         return [memory for memory in everything.memories if memory.id not in shown]
 
     async def read_history(self, query: str, view: View) -> Sequence[Chain]:
-        """Return the values of what the query names, by topic, the best first. Raise MemoryUnavailable."""
+        """Return the values of what the query names, by topic, the best first."""
         scope = await self._build_scope(view)
         async with self.open_index() as index:
             return await index.read_history(query, scope)
@@ -151,7 +153,7 @@ class Memories:
         return build_scope(agent, session_id, turn, pinned)
 
     async def list_from_index(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
-        """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError, MemoryUnavailable."""
+        """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError."""
         async with self.open_index() as index:
             return await index.list(await self._select(index, selection), limit, offset)
 
@@ -168,9 +170,7 @@ class Memories:
     async def find(self, name: str) -> Memory | None:
         """Return a memory of the owner by its id or a short form; None: there is none.
 
-        Raises:
-            InputError: several memories begin so.
-            MemoryUnavailable
+        Raises InputError: several memories begin so.
         """
         try:
             return next(iter(await self.list_from_index(Selection(ids=(name,)), 1)), None)
@@ -196,7 +196,6 @@ class Memories:
             UnknownMemoryError
             InputError: several memories begin so; the text is empty, too long, or what the memory says already; its
                 conversation is no longer in the store.
-            MemoryUnavailable
         """
         async with self.open_index() as index:
             named = await index.list(await self._select(index, Selection(ids=(name,))), 1)
@@ -222,7 +221,7 @@ class Memories:
                 sources=tuple(map(read_seq, memory.message_ids)),
                 old=memory.text,
                 text=new,
-                by=self._user.user_id or USER,
+                by=self.user.user_id or USER,
             )
             await self.store.append(memory.session_id, 0, [event])
             await self._record(index, memory.session_id)
@@ -251,7 +250,7 @@ class Memories:
             return session_id, None
 
     @property
-    def _user(self) -> Owner:
+    def user(self) -> Owner:
         """Who writes."""
         return COMMAND_LINE_USER if isinstance(self.owner, Everybody) else self.owner
 
@@ -263,11 +262,11 @@ class Memories:
                 "this team remembers each conversation by itself",
                 "name the one that is meant: --session-id ID; or set memory.persistent_memory.session_name: null",
             )
-        group, time = memory_group(self.config, self._user), now()
+        group, time = memory_group(self.config, self.user), now()
         name = f"{_NOTES}_{hash_user(group)[:8]}" if settings.session_name else _NOTES
         notes = SessionRecord(
-            session_id=to_stored_id(self._user, name),
-            user_id=self._user.user_id,
+            session_id=to_stored_id(self.user, name),
+            user_id=self.user.user_id,
             title="Notes",
             status="completed",
             memory_group=group,
@@ -302,20 +301,20 @@ class Memories:
     async def withdraw(self, index: "IndexedMemory", session_id: str, first: int) -> None:
         """Delete the memories of turns that leave the log, from this one on, from every index.
 
-        The queue stays: it leaves with the log. Raises MemoryUnavailable.
+        The queue stays: it leaves with the log.
         """
         memories = [m for m in await index.list(Selection(session_id), _MAX_OF_SESSION) if m.turn >= first]
         if not memories:
             return
         selection = Selection(ids=tuple(memory.id for memory in memories))
-        await index.forget(selection)  # once for all turns: the index is written anew
-        await erase_in_other_indexes(index_root(self.config.memory, self.home), index.folder, selection, memories)
+        # Once for all turns: the index is written anew.
+        await erase_from_indexes(index, selection, memories, self.config.memory, self.home)
 
     @asynccontextmanager
     async def open_eraser(self) -> AsyncGenerator[Eraser]:
-        """Yield what forgets statements in everything of the owner. Raise MemoryUnavailable."""
+        """Yield what forgets statements in everything of the owner."""
         async with self.open_index() as index:
-            yield Eraser(self.config, self.home, Path.cwd(), self.store, index, self._user)
+            yield Eraser(self.config, self.home, Path.cwd(), self.store, index, self.user)
 
     async def measure(self) -> int | None:
         """Return the bytes of the indexes on this machine's disk; None: a server has them."""

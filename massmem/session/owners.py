@@ -11,7 +11,7 @@ from massmem.memory.persistent import Selection
 from massmem.store.ports import SessionStore
 
 _OWNER = re.compile(r"\A[0-9a-f]{24}\.")
-"""What the stored id of a session begins with, unless it is one of this machine's user."""
+"""The beginning of the stored id of a session, unless it is one of this machine's user."""
 
 
 def hash_user(user_id: str) -> str:
@@ -67,8 +67,7 @@ async def find_pinned_session(store: SessionStore, agent: AgentConfig, owner: Ow
 
     agent: as `restrict_to_owner` returns it.
 
-    Raises:
-        StoreError: the store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     name = agent.memory.persistent_memory.session_name or ""
     session_id = name

@@ -42,8 +42,17 @@ from massmem.memory.retrieval.repeats import PromptTexts, is_echo
 from massmem.memory.tokens import estimate_tokens
 from massmem.memory.words import is_question
 from massmem.providers.retry import Pauses
-from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
-from massmem.recording.turn_words import TurnWords, find_message_origin, read_tool_words
+from massmem.recording.rules import (
+    TurnWords,
+    find_message_origin,
+    is_ballot,
+    is_for_session_only,
+    is_lost,
+    is_tool_use,
+    mask_params,
+    read_tool_words,
+    write_out,
+)
 from massmem.recording.worker import Recorder
 from massmem.store.ports import SessionStore
 
@@ -154,8 +163,7 @@ class SessionMemory:
     async def forget(self, session_id: str) -> None:
         """Delete the memories of a session.
 
-        Raises:
-            MemoryUnavailable: the memory is not open in this process; the memories may still be there.
+        Raises MemoryUnavailable: the memory is not open in this process; the memories may still be there.
         """
         if self._opening is None:
             return
@@ -312,8 +320,7 @@ def remembers(config: MemoryConfig) -> bool:
 async def recall_by_words(store: SessionStore, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
     """Recall from the log itself when the index cannot be used: best word matches first, until the budget is full.
 
-    Raises:
-        StoreError: the log cannot be read.
+    Raises StoreError: the log cannot be read.
     """
     sessions = None if scope.all_sessions else [scope.session_id, *scope.others]
     # Only the user of the command line searches all sessions: those of HTTP users are not among them.
@@ -374,8 +381,7 @@ async def list_conversations(
 
     Facts, and what agents said to one another, are in the index alone.
 
-    Raises:
-        StoreError: the log cannot be read.
+    Raises StoreError: the log cannot be read.
     """
     memories: list[Memory] = []
     for listed in await store.find_sessions(SessionFilter(owner=owner, prefix=selection.session_id or "")):

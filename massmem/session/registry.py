@@ -139,8 +139,7 @@ def read_sessions(database: Path) -> list[Entry]:
 
     They are read without SQLAlchemy.
 
-    Raises:
-        StoreError: the file cannot be read.
+    Raises StoreError: the file cannot be read.
     """
     if not database.exists():
         return []
@@ -179,8 +178,7 @@ def require_database(home: Path, url: str) -> None:
 
     url: of the store; nothing is checked for one that is no SQLite file.
 
-    Raises:
-        StoreError: the database is missing or empty. Whoever opened it would begin a new one.
+    Raises StoreError: the database is missing or empty. Whoever opened it would begin a new one.
     """
     if not url.startswith("sqlite:"):
         return

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from massmem.config.home import massmem_home
 from massmem.config.models import AgentConfig, TeamConfig
+from massmem.core import events as ev
 from massmem.core.errors import (
     HomeError,
     InputError,
@@ -22,19 +23,7 @@ from massmem.core.errors import (
     StoreError,
     UnknownSessionError,
 )
-from massmem.core.events import (
-    ContextCompressed,
-    ContextMeasured,
-    Event,
-    HistoryCleared,
-    MessageAdded,
-    NoteAdded,
-    ParamProvided,
-    ToolReturned,
-    TurnStarted,
-    TurnUndone,
-    now,
-)
+from massmem.core.events import now
 from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import Attachment, clean_text, name_attachments, remove_description
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
@@ -49,10 +38,10 @@ from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.store.lookup import (
     find_own_session,
+    find_session,
     load_attachments,
     read_turns_backwards,
     require_session,
-    resolve_session,
 )
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
@@ -65,6 +54,7 @@ class Session:
     """One question at a time, also over processes.
 
     Made by `open`, for a session alone, or by `find` and `get_or_create`, one of many on the same team; to be closed.
+    Whatever reads or writes the store raises StoreError.
     """
 
     def __init__(
@@ -109,29 +99,26 @@ class Session:
         *,
         home: Path | None = None,
         session_id: str | None = None,
-        newest: bool = False,
         owner: Owner = COMMAND_LINE_USER,
         debug: Path | None = None,
     ) -> Self:
         """Open the session `session_id` (or the configuration's), or prepare a new one when neither is given.
 
         home: the folder for massmem's own files, made when missing; None: ~/.massmem. A new session is stored with its
-        first question. session_id: also a name, or the beginning of an id. newest: go on with the session used last.
-        debug: a folder for debug files of what is remembered; None: none are written.
+        first question. session_id: also a name, or the beginning of an id. debug: a folder for debug files of what is
+        remembered; None: none are written.
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError, HomeError, InputError: see there; no session was made.
             UnknownSessionError: there is no such session; the hint names similar ones.
             InputError: session_id may be any of several sessions; the hint names them.
-            StoreError: the store cannot be used.
         """
-        name = session_id or (None if newest else config.session_id)
+        name = session_id or config.session_id
         if name is not None:
             check_session_name(name)
-        fallback = name is None and not newest
-        team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=fallback)
+        team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=name is None)
         try:
-            session = await cls.find(team, name, newest=newest, owner=owner)
+            session = await cls.find(team, name, owner=owner)
             session._owns_team = True
             await team.start()
         except BaseException:
@@ -140,12 +127,12 @@ class Session:
         return session
 
     @classmethod
-    async def find(cls, team: Team, session_id: str | None = None, *, newest: bool = False, owner: Owner) -> Self:
+    async def find(cls, team: Team, session_id: str | None = None, *, owner: Owner) -> Self:
         """Open one of several sessions of an owner on an open team; close it before the team.
 
-        Raises UnknownSessionError, InputError, StoreError: as `open`.
+        Raises UnknownSessionError, InputError: as `open`.
         """
-        record = await resolve_session(team.store, session_id, owner, newest=newest)
+        record = None if session_id is None else await find_session(team.store, session_id, owner)
         session = cls(team, record, owner=owner)
         last = await session._last_turn()
         session.unfinished = last if last is not None and last.is_unfinished else None
@@ -161,7 +148,6 @@ class Session:
         Raises:
             UnknownSessionError: another owner has it.
             SessionBusyError: it is being deleted.
-            StoreError: the store cannot be read.
         """
         record = await find_own_session(team.store, session_id, owner)
         return cls(team, record, session_id=session_id, owner=owner, instructions=instructions)
@@ -197,7 +183,7 @@ class Session:
         request: str = "",
         answer_schema: Mapping[str, Any] | None = None,
         attachments: Sequence[Attachment] = (),
-    ) -> AsyncGenerator[Event, None]:
+    ) -> AsyncGenerator[ev.Event, None]:
         """Run a turn and yield its events, each after it was stored.
 
         request: an idempotency key: a question with a key that the session has seen is not asked again. answer_schema:
@@ -231,14 +217,10 @@ class Session:
             async for event in events:
                 yield event
 
-    async def finish_turn(self, *, now: bool = False) -> AsyncGenerator[Event, None]:
+    async def finish_turn(self, *, now: bool = False) -> AsyncGenerator[ev.Event, None]:
         """Resume the unfinished turn and yield its further events.
 
-        now: as `answer_now`.
-
-        Raises:
-            InputError: no turn is unfinished.
-            SessionBusyError, StoreError: as `ask`.
+        now: as `answer_now`. Raises SessionBusyError, and InputError: no turn is unfinished.
         """
         async with self._hold_lease() as lease, aclosing(self._create_runner(lease).finish()) as events:
             if now:
@@ -246,11 +228,10 @@ class Session:
             async for event in events:
                 yield event
 
-    async def compact(self) -> list[ContextCompressed]:
+    async def compact(self) -> list[ev.ContextCompressed]:
         """Compress the history now; return an event for each agent whose history became smaller.
 
-        Raises:
-            SessionBusyError, StoreError: as `ask`.
+        Raises SessionBusyError.
         """
         if self._record is None:
             return []
@@ -258,46 +239,37 @@ class Session:
             last = await self._last_turn()
             return [] if last is None else await self._history.compact(self.id, last.turn, self._team.chat)
 
-    async def compress_ahead(self) -> list[ContextCompressed]:
+    async def compress_ahead(self) -> list[ev.ContextCompressed]:
         """Compress what the next turn would have to, when the last one has ended; return an event for each agent.
 
-        Without a lease: the next turn may begin meanwhile. Raises StoreError.
+        Without a lease: the next turn may begin meanwhile.
         """
         last = await self._last_turn()
         if last is None or last.status != "completed":
             return []
         return await self._history.compress_ahead(self.id, last.turn, last.question, self._team.chat)
 
-    async def context(self) -> list[ContextMeasured]:
-        """Return how full each agent's window is before the next question, without recalled memories.
-
-        Raises StoreError.
-        """
+    async def context(self) -> list[ev.ContextMeasured]:
+        """Return how full each agent's window is before the next question, without recalled memories."""
         last = await self._last_turn()
         return await self._history.measure(self.id, 0 if last is None else last.turn, self._team.chat)
 
     async def preview(self, question: str) -> dict[str, AgentContext]:
-        """Return what each agent would be sent with this question, by its id. Nothing is asked and nothing is stored.
-
-        Raises StoreError.
-        """
+        """Return what each agent would be sent with this question, by its id. Nothing is asked, and nothing stored."""
         last = await self._last_turn()
         return await self._history.preview(self.id, 0 if last is None else last.turn, question, self._team.chat)
 
     async def clear_history(self) -> None:
         """Hide the history so far from the agents, in this process and in all others.
 
-        The log keeps it, and its memories are still recalled where they bear on a question.
-
-        Raises:
-            SessionBusyError, StoreError: as `ask`.
+        The log keeps it, and its memories are still recalled where they bear on a question. Raises SessionBusyError.
         """
         if self._record is None:
             return
         async with self._hold_lease():
             await self._history.settle()
             self._history.take_prepared()
-            await self._store.append(self.id, 0, [HistoryCleared()])
+            await self._store.append(self.id, 0, [ev.HistoryCleared()])
 
     async def undo(self) -> TurnRecord:
         """Undo the last turn, answered or not: hide it from the agents, delete its memories and its params.
@@ -307,7 +279,7 @@ class Session:
         Raises:
             InputError: there is no turn to undo.
             MemoryUnavailable: its memories cannot be deleted now; nothing was undone.
-            SessionBusyError, StoreError: as `ask`.
+            SessionBusyError
         """
         if self._record is not None:
             async with self._hold_lease():
@@ -326,7 +298,9 @@ class Session:
         async with self._team.open_durable_memory() as memory:
             await forget_memories(self._store, memory, selection, self._config.memory, self._team.home)
             state = await _remove_turn_values(self._store, turn)
-            await self._store.append(self.id, turn.turn, [TurnUndone(session_id=self.id, turn=turn.turn)], state=state)
+            await self._store.append(
+                self.id, turn.turn, [ev.TurnUndone(session_id=self.id, turn=turn.turn)], state=state
+            )
             # A recorder may have taken something out of the queue before.
             await memory.forget(selection)
 
@@ -335,9 +309,7 @@ class Session:
 
         session_only: agents of other sessions never recall it, whatever their configuration says.
 
-        Raises:
-            InputError: the text is empty, or the configuration remembers nothing.
-            StoreError: the log cannot be written.
+        Raises InputError: the text is empty, or the configuration remembers nothing.
         """
         text = clean_text(text).strip()
         if not text:
@@ -345,15 +317,15 @@ class Session:
         if not self._memory.enabled:
             raise InputError("this team remembers nothing", "set memory.persistent_memory.enabled: true")
         async with self._create_if_new():
-            await self._store.append(self.id, 0, [NoteAdded(text=text, session_only=session_only)])
+            await self._store.append(self.id, 0, [ev.NoteAdded(text=text, session_only=session_only)])
         self._memory.wake()
 
     async def add_messages(self, messages: Sequence[tuple[Literal["user", "agent"], str]]) -> None:
         """Add messages that were exchanged elsewhere to the end of the conversation; agents see them from then on.
 
-        messages: who spoke, and the text. Raises StoreError: the log cannot be written.
+        messages: who spoke, and the text.
         """
-        events = [MessageAdded(role=role, text=clean_text(text)) for role, text in messages]
+        events = [ev.MessageAdded(role=role, text=clean_text(text)) for role, text in messages]
         async with self._create_if_new():
             last = await self._last_turn()
             await self._store.append(self.id, 0 if last is None else last.turn, events)
@@ -361,26 +333,22 @@ class Session:
     async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
         """Store the result of a tool that ran outside a turn (in an editor, a pipeline); the agent recalls it later.
 
-        name: of the tool.
-
-        Raises:
-            InputError: there is no such agent.
-            StoreError: the log cannot be written.
+        name: of the tool. Raises InputError: there is no such agent.
         """
         agent = next((agent for agent in self._agents if agent.id == agent_id), None)
         if agent is None:
             raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self._agents)}")
         remember = self._memory.enabled and remembers(agent.memory)
-        event = ToolReturned(agent_id=agent_id, round=0, name=name, content=text, remember=remember)
+        event = ev.ToolReturned(agent_id=agent_id, round=0, name=name, content=text, remember=remember)
         async with self._create_if_new():
             last = await self._last_turn()
             await self._store.append(self.id, 0 if last is None else last.turn, [event])
         self._memory.wake()
 
     async def load_question(self, turn: int) -> tuple[str, tuple[Attachment, ...]]:
-        """Return the question of a turn as it was asked, and what it came with. Raises StoreError."""
+        """Return the question of a turn as it was asked, and what it came with."""
         events = await self._store.read_turn_events(self.id, turn)
-        started = next(event for event in events if isinstance(event, TurnStarted))
+        started = next(event for event in events if isinstance(event, ev.TurnStarted))
         shown = await load_attachments(self._store, self.id, started.attachments)
         return remove_description(started.question, started.description), shown
 
@@ -421,6 +389,11 @@ class Session:
     async def wait_for_tools(self) -> None:
         """Wait until every tool server has started, or has failed to. Raises ToolServerError: for a required one."""
         await self._team.tools.wait_until_ready()
+
+    def take_team(self) -> Team:
+        """Return the team that `open` has opened; from now on the caller closes it, after this session."""
+        self._owns_team = False
+        return self._team
 
     async def close(self) -> None:
         """Release what this session holds; when it has opened the team itself, close that too."""
@@ -541,7 +514,7 @@ async def _remove_turn_values(store: SessionStore, turn: TurnRecord) -> SessionS
     """Return the session's state without the values that the user gave in the turn, and waiting for none."""
     state = await store.load_state(turn.session_id)
     events = await store.read_turn_events(turn.session_id, turn.turn)
-    names = {event.param for event in events if isinstance(event, ParamProvided)}
+    names = {event.param for event in events if isinstance(event, ev.ParamProvided)}
     params = {name: value for name, value in state.params.items() if name not in names}
     result = state.last_result if (state.last_result or {}).get("turn") != turn.turn else None
     changed = {"params": params, "waiting_for_param": None, "plan_execution": None, "last_result": result}

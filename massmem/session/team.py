@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -149,8 +149,7 @@ class Team:
     async def open_durable_memory(self) -> AsyncGenerator["IndexedMemory"]:
         """Yield the memory, to search and change; open it for the block when this team does not have it open.
 
-        Raises:
-            MemoryUnavailable: another process has it, or its server is away.
+        Raises MemoryUnavailable: another process has it, or its server is away.
         """
         memory = await self.memory.wait_until_open()
         if memory is not None:
@@ -195,6 +194,22 @@ class Team:
             await self.store.close()
 
 
+@asynccontextmanager
+async def start_teams(team: Team, others: Mapping[str, TeamConfig]) -> AsyncGenerator[dict[str, Team]]:
+    """Start an open team, and others on its store and memory, for the block; yield all by name.
+
+    Raises as `Team.start`.
+    """
+    async with AsyncExitStack() as stack:
+        await team.start()
+        named = {DEFAULT_TEAM: team}
+        for name, config in others.items():
+            named[name] = team.with_config(config)
+            stack.push_async_callback(named[name].close)
+            await named[name].start()
+        yield named
+
+
 def find_team(teams: Mapping[str, Team], path: str) -> Team | None:
     """Return the team with this configuration; None when there is none. teams: by name."""
     return next((team for team in teams.values() if team.config.path == path), None)
@@ -211,7 +226,7 @@ class NextTeam:
 
     @property
     def note(self) -> str:
-        """What a user should know before the next question; empty: the same team goes on."""
+        """For the user, before the next question; empty: the same team goes on."""
         if not (self.former or self.reason):
             return ""
         names = ", ".join(agent.display_name for agent in self.agents)

@@ -9,26 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
+from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
-from massmem.core.events import (
-    Event,
-    Notice,
-    SourceEvent,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnResumed,
-    TurnStarted,
-    TurnWaiting,
-    attach_request,
-)
 from massmem.core.messages import AttachedFile, Attachment, add_description, remove_description
 from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnOutcome, count_deaths, was_cut_off
 from massmem.core.records import SessionState, TurnRecord
 from massmem.core.voting import Tally
 from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
-from massmem.recording.turn_words import list_results
+from massmem.recording.rules import list_results
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.recall import remembers
@@ -47,7 +36,7 @@ from massmem.turn.vision import Description, describe, find_describer
 log = logging.getLogger(__name__)
 
 StopReason = Literal["user", "signal"]
-Events = AsyncGenerator[Event, None]
+Events = AsyncGenerator[ev.Event, None]
 
 
 @dataclass(slots=True)
@@ -67,7 +56,7 @@ class _Message:
     consumed: bool = False
     """The message was for that turn, and is no question of its own."""
 
-    def asks_again(self, logged: Sequence[Event]) -> bool:
+    def asks_again(self, logged: Sequence[ev.Event]) -> bool:
         """Whether it is the question of that turn once more. logged: what the log holds of the turn."""
         started = _find_start(logged)
         question = add_description(self.text, started.description)
@@ -75,7 +64,12 @@ class _Message:
 
 
 class TurnRunner:
-    """Runs what one call of a session asks for, under the session's lease."""
+    """Runs what one call of a session asks for, under the session's lease.
+
+    Where an error is seen: that of an agent's step, of a model or a bug, by the coordinator, as `agent_failed`; that of
+    a tool by its agent, as the result of the call. Those of the store, and of a reply or a picture that cannot be read,
+    are raised here, to whoever takes the events; a turn that had begun is stored as interrupted, if the store can.
+    """
 
     def __init__(
         self,
@@ -104,37 +98,23 @@ class TurnRunner:
         self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
         self._notices: list[str] = []
 
-    def ask(
+    async def ask(
         self,
         question: str,
         request: str,
         answer_schema: Mapping[str, Any] | None,
         attachments: Sequence[Attachment] = (),
     ) -> Events:
-        """Do what `Session.ask` does."""
-        return _chain(self._ask(question, request, answer_schema, attachments))
-
-    def finish(self) -> Events:
-        """Do what `Session.finish_turn` does."""
-        return _chain(self._finish())
-
-    async def _ask(
-        self,
-        question: str,
-        request: str,
-        answer_schema: Mapping[str, Any] | None,
-        attachments: Sequence[Attachment],
-    ) -> AsyncGenerator[Events, None]:
-        """Yield what is left of the turn before, and the new turn."""
+        """Do what `Session.ask` does: yield what is left of the turn before, and the new turn."""
         self._request = (request, question)
         last = await self._store.get_last_turn(self._session_id)
         if request and (seq := await self._store.find_request(self._session_id, request)) is not None:
             raise DuplicateRequestError(seq)
         if last is not None and last.is_unfinished:
             message = _Message(question, tuple(attachment.file for attachment in attachments))
-            async with aclosing(self._continue_turn(last, message)) as parts:
-                async for part in parts:
-                    yield part
+            async with aclosing(self._continue_turn(last, message)) as events:
+                async for event in events:
+                    yield event
             if message.consumed or self._stop.requested.is_set():
                 return
         number = 1 if last is None else last.turn + 1
@@ -154,38 +134,48 @@ class TurnRunner:
             answer_schema=answer_schema,
             attachments=tuple(attachment.file for attachment in attachments),
         )
-        yield self._run(turn, release_lease=True)
+        async with aclosing(self._run(turn, release_lease=True)) as events:
+            async for event in events:
+                yield event
 
-    async def _finish(self) -> AsyncGenerator[Events, None]:
+    async def finish(self) -> Events:
+        """Do what `Session.finish_turn` does."""
         pending = await self._store.get_last_turn(self._session_id)
         if pending is None or not pending.is_unfinished:
             raise InputError("no turn of this session is unfinished", "ask a question")
         logged = await self._load(pending)
         if self.dialog.is_waiting and self.dialog.is_expired:
-            yield self._store_and_yield(pending.turn, self.dialog.abandon(pending, ReplyReading("timeout"), ""))
+            rest = self._store_and_yield(pending.turn, self.dialog.abandon(pending, ReplyReading("timeout"), ""))
         else:
-            yield self._resume(pending, logged)
+            rest = self._resume(pending, logged)
+        async with aclosing(rest) as events:
+            async for event in events:
+                yield event
 
-    async def _continue_turn(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Events, None]:
+    async def _continue_turn(self, pending: TurnRecord, message: _Message) -> Events:
         """Go on with the unfinished turn, as far as the message asks for that, or give it up."""
         logged = await self._load(pending)
         message.consumed = message.asks_again(logged)
         if message.consumed or (not self.dialog.is_waiting and was_cut_off(logged)):
-            yield self._resume(pending, logged)
+            async with aclosing(self._resume(pending, logged)) as events:
+                async for event in events:
+                    yield event
             if message.consumed or self._stop.requested.is_set():
                 return
             logged = await self._load(pending)
         elif not self.dialog.is_waiting:
             await self._store.abandon_turn(self._session_id, pending.turn)
         if self.dialog.is_waiting:
-            yield await self._reply(pending, logged, message)
+            async with aclosing(await self._reply(pending, logged, message)) as events:
+                async for event in events:
+                    yield event
 
-    async def _reply(self, pending: TurnRecord, logged: list[Event], message: _Message) -> Events:
+    async def _reply(self, pending: TurnRecord, logged: list[ev.Event], message: _Message) -> Events:
         """Read the message as a reply to the waiting turn, and go on with the turn, or give it up."""
         reading = await self.dialog.read_reply(pending.question, message.text, self._team.chat, self._stop.requested)
         match reading:
             case None:  # `ask` goes no further when a stop is requested
-                return self._store_and_yield(pending.turn, [TurnInterrupted(by=self._stop.by)])
+                return self._store_and_yield(pending.turn, [ev.TurnInterrupted(by=self._stop.by)])
             case ReplyReading("answer"):
                 message.consumed = True
                 if message.attachments:
@@ -195,13 +185,13 @@ class TurnRunner:
                 message.consumed = intent in ("cancel", "reset")
                 return self._store_and_yield(pending.turn, self.dialog.abandon(pending, reading, message.text))
 
-    def _resume(self, pending: TurnRecord, logged: list[Event], replies: Sequence[Event] = ()) -> Events:
+    def _resume(self, pending: TurnRecord, logged: list[ev.Event], replies: Sequence[ev.Event] = ()) -> Events:
         started = _find_start(logged)
         if count_deaths(logged) >= MAX_DEATHS:
             hint = "ask it in another way, or in smaller parts; to try it again as it is, continue the turn"
             tally = Tally()
             tally.apply_all(logged)
-            end = TurnFailed(message=GAVE_UP, hint=hint, exit_code=TurnError.exit_code, usage=tally.usage)
+            end = ev.TurnFailed(message=GAVE_UP, hint=hint, exit_code=TurnError.exit_code, usage=tally.usage)
             return self._store_and_yield(pending.turn, [end])
         return self._run_again(
             Turn(
@@ -218,7 +208,7 @@ class TurnRunner:
             )
         )
 
-    async def _run_again(self, turn: Turn) -> AsyncGenerator[Event, None]:
+    async def _run_again(self, turn: Turn) -> AsyncGenerator[ev.Event, None]:
         """Resume the turn. That is stored before anything else is done: a turn may kill its process at once."""
         resumed = self._build_resumed(turn)
         async for event in self._store_and_yield(turn.number, [resumed]):
@@ -227,7 +217,7 @@ class TurnRunner:
             async for event in events:
                 yield event
 
-    async def _load(self, pending: TurnRecord) -> list[Event]:
+    async def _load(self, pending: TurnRecord) -> list[ev.Event]:
         """Return what the log holds of the turn, and begin its dialog."""
         events = await self._store.read_turn_events(self._session_id, pending.turn)
         state = await self._store.load_state(self._session_id)
@@ -236,7 +226,7 @@ class TurnRunner:
 
     async def _run(self, turn: Turn, *, release_lease: bool = False) -> Events:
         """Run the turn, and report it to telemetry. release_lease: with the turn's last events."""
-        last: Event | None = None
+        last: ev.Event | None = None
         with self._team.tracer.turn(self._session_id) as trace:
             async with aclosing(self._store_turn(turn, release_lease=release_lease)) as events:
                 async for event in events:
@@ -250,7 +240,7 @@ class TurnRunner:
         """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
         budget = Budget(self._config.coordination)
         providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
-        started, ended = bool(turn.events), False
+        started, ended = bool(turn.events), False  # in the log
         try:
             turn, agents = await self._prepare(turn, providers)
             outbox = Outbox()
@@ -260,12 +250,12 @@ class TurnRunner:
             async with aclosing(outbox.run(work, self._stop.requested)) as batches:
                 async for batch in batches:
                     last = batch.events[-1] if batch.events else None
-                    ended = isinstance(last, TurnCompleted | TurnFailed | TurnWaiting)
+                    ended = isinstance(last, ev.TurnCompleted | ev.TurnFailed | ev.TurnWaiting)
                     if ended:
                         await self._team.memory.wait_for_notices()
                     stored = await self._store_batch(turn.number, batch.events, release_lease=release_lease and ended)
                     batch.confirm()
-                    if isinstance(last, TurnCompleted):
+                    if isinstance(last, ev.TurnCompleted):
                         tokens = last.usage.prompt + last.usage.completion
                         log.info("Response generated: %d chars, %d tokens", len(last.answer), tokens)
                         self._history.prepare_next(self._session_id, turn.number, last.answer, providers)
@@ -274,13 +264,13 @@ class TurnRunner:
                         yield event
             if not ended:
                 ended = True
-                async for event in self._store_and_yield(turn.number, [TurnInterrupted(by=self._stop.by)]):
+                async for event in self._store_and_yield(turn.number, [ev.TurnInterrupted(by=self._stop.by)]):
                     yield event
         finally:
             self._stop.answer_now.clear()  # it is for this turn alone
             if started and not ended:
                 with suppress(StoreError):  # a store that has just failed has raised its error already
-                    await self._append(turn.number, [TurnInterrupted(by=self._stop.by)])
+                    await self._append(turn.number, [ev.TurnInterrupted(by=self._stop.by)])
 
     async def _prepare(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> tuple[Turn, dict[str, Agent]]:
         """Return the turn with what it shows described, and its agents."""
@@ -291,8 +281,8 @@ class TurnRunner:
         await self._write_stage("received", turn, {})
         return turn, agents
 
-    def _build_resumed(self, turn: Turn) -> TurnResumed:
-        return TurnResumed(
+    def _build_resumed(self, turn: Turn) -> ev.TurnResumed:
+        return ev.TurnResumed(
             session_id=turn.session_id,
             turn=turn.number,
             question=remove_description(turn.question, turn.description.text),
@@ -301,10 +291,12 @@ class TurnRunner:
             | {agent.id: agent.display_name for agent in self._agents if agent.display_name != agent.id},
         )
 
-    async def _store_batch(self, turn: int, events: Sequence[Event], *, release_lease: bool) -> list[tuple[int, Event]]:
+    async def _store_batch(
+        self, turn: int, events: Sequence[ev.Event], *, release_lease: bool
+    ) -> list[tuple[int, ev.Event]]:
         """Store events with the notices that are due; return them with their numbers in the log."""
         self._notices += self._team.memory.take_notices()
-        batch = [self.dialog.mask(event) for event in (*(Notice(message=text) for text in self._notices), *events)]
+        batch = [self.dialog.mask(event) for event in (*(ev.Notice(message=text) for text in self._notices), *events)]
         if not batch:
             return []
         stored = await self._append(turn, batch, release_lease=release_lease)
@@ -312,16 +304,16 @@ class TurnRunner:
         self._team.memory.wake()
         return stored
 
-    async def _store_and_yield(self, turn: int, events: Sequence[Event]) -> Events:
+    async def _store_and_yield(self, turn: int, events: Sequence[ev.Event]) -> Events:
         stored = await self._append(turn, events)
         for self.seq, event in stored:
             yield event
 
     async def _append(
-        self, turn: int, events: Sequence[Event], *, release_lease: bool = False
-    ) -> list[tuple[int, Event]]:
+        self, turn: int, events: Sequence[ev.Event], *, release_lease: bool = False
+    ) -> list[tuple[int, ev.Event]]:
         """Store events and the values of params that come in with them, as long as the lease is ours."""
-        named = [self._mark_unremembered(attach_request(event, *self._request)) for event in events]
+        named = [self._mark_unremembered(ev.attach_request(event, *self._request)) for event in events]
         numbers = await self._store.append(
             self._session_id,
             turn,
@@ -334,14 +326,14 @@ class TurnRunner:
             self._lease.mark_released()
         return list(zip(numbers, named, strict=True))
 
-    def _mark_unremembered(self, event: Event) -> Event:
+    def _mark_unremembered(self, event: ev.Event) -> ev.Event:
         """Mark an event that must never become a memory: memory is off for its agent; for a question, for all."""
         match event:
-            case TurnStarted():
+            case ev.TurnStarted():
                 remember = bool(self._remembered)
-            case TurnCompleted():
+            case ev.TurnCompleted():
                 remember = event.winner in self._remembered
-            case SourceEvent():
+            case ev.SourceEvent():
                 remember = event.agent_id in self._remembered
             case _:
                 return event
@@ -419,14 +411,5 @@ async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -
     return Confirmations(ask_context.known, ask_context.given_up, results, by_origin, changed, allow)
 
 
-async def _chain(parts: AsyncGenerator[Events, None]) -> Events:
-    """Yield the events of each part; the next part is made when the one before has ended."""
-    async with aclosing(parts):
-        async for part in parts:
-            async with aclosing(part) as events:
-                async for event in events:
-                    yield event
-
-
-def _find_start(events: Sequence[Event]) -> TurnStarted:
-    return next(event for event in events if isinstance(event, TurnStarted))
+def _find_start(events: Sequence[ev.Event]) -> ev.TurnStarted:
+    return next(event for event in events if isinstance(event, ev.TurnStarted))

@@ -74,18 +74,6 @@ async def find_session(store: SessionStore, name: str, owner: Owner | Everybody)
     raise await _unknown_error(store, name, owner)
 
 
-async def resolve_session(
-    store: SessionStore, name: str | None, owner: Owner | Everybody, *, newest: bool
-) -> SessionRecord | None:
-    """Return the session that is named, else with `newest` the one that was used last; None: a new session.
-
-    Raises as `find_session` and `get_newest_session`.
-    """
-    if name is not None:
-        return await find_session(store, name, owner)
-    return await get_newest_session(store, owner) if newest else None
-
-
 async def require_session(store: SessionStore, session_id: str) -> SessionRecord:
     """Return the session with this id. Raises UnknownSessionError: there is none, or it is being deleted."""
     session = await store.get_session(session_id)

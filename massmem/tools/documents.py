@@ -548,7 +548,7 @@ def read_notebook(name: str, data: bytes) -> tuple[str, tuple[Attachment, ...]]:
         notebook: Any = json.loads(text)
         cells = cast("list[_Fields]", notebook["cells"])
         metadata = notebook.get("metadata", {})
-        reader = _Reader(clean_name(name), str(metadata.get("kernelspec", {}).get("language", "python")))
+        reader = _NotebookReader(clean_name(name), str(metadata.get("kernelspec", {}).get("language", "python")))
         parts = [part for number, cell in enumerate(cells, 1) for part in reader.read_cell(number, cell)]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return text, ()
@@ -556,7 +556,7 @@ def read_notebook(name: str, data: bytes) -> tuple[str, tuple[Attachment, ...]]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _NotebookReader:
     name: str
     language: str
     pictures: list[Attachment] = field(default_factory=list[Attachment])

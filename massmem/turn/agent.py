@@ -9,16 +9,9 @@ from functools import partial
 from typing import Any
 
 from massmem.config.models import AgentConfig
+from massmem.core import events as ev
 from massmem.core import prompts
 from massmem.core.errors import NotAnActionError, ToolsRefused
-from massmem.core.events import (
-    AgentRetrying,
-    AnswerSubmitted,
-    BallotCast,
-    ContextCompressed,
-    Notice,
-    ParamRequested,
-)
 from massmem.core.messages import (
     Candidate,
     ChatMessage,
@@ -61,8 +54,8 @@ from massmem.turn.request import RequestSender, Step, StepCost
 from massmem.turn.stream import Outbox
 from massmem.turn.tool_loop import AgentTools, ToolLoop
 
-Result = AnswerSubmitted | BallotCast | ParamRequested
-"""What a step of a round results in."""
+Result = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
+"""Of a step of a round."""
 
 _MAX_REASONS, _WINDOW_PER_REASON = 8, 600
 """Reasons for votes that the presenter is shown, and the tokens of its window for each."""
@@ -87,9 +80,9 @@ class Presentation:
 @dataclass(frozen=True, slots=True)
 class _Unusable:
     problem: str
-    """What is wrong, for the log."""
+    """For the log."""
     repair: str
-    """What the agent is told, which may try once more."""
+    """Told to the agent, which may try once more."""
 
 
 class Agent:
@@ -123,7 +116,7 @@ class Agent:
         self._step: Step | None = None
         self._provider = provider
         self._readings: dict[str, Reading] = {}
-        self._notices: list[Notice] = []
+        self._notices: list[ev.Notice] = []
         self._compressor = compressor
         self._sender = RequestSender(config, provider, compressor)
         self._ask_context = ask_context or AskContext()
@@ -136,7 +129,7 @@ class Agent:
     def _resume_summary(self) -> None:
         """Take up the last summary of a turn that was cut off: it was paid for, and stands for what was done."""
         for event in self._tools.events:
-            if isinstance(event, ContextCompressed) and event.agent_id == self.id and event.work_until is not None:
+            if isinstance(event, ev.ContextCompressed) and event.agent_id == self.id and event.work_until is not None:
                 self._summary_round = event.round if event.work_until else 0
                 place = "question" if event.work_until else "history"
                 self._prompt = replace(self._prompt, summary=event.summary, summary_place=place)
@@ -253,7 +246,7 @@ class Agent:
             cost.usage += reading.usage
             if reading.parts > 1:
                 text = f"{self.id} reads {window:,} tokens at once, so it read the question in {reading.parts} parts"
-                self._notices.append(Notice(message=text))
+                self._notices.append(ev.Notice(message=text))
         return self._readings[question].text
 
     async def _act(
@@ -293,7 +286,7 @@ class Agent:
             repaired = True
         return self._to_event(action, step)
 
-    async def _update_work(self, step: Step, tools: ToolLoop) -> Notice | None:
+    async def _update_work(self, step: Step, tools: ToolLoop) -> ev.Notice | None:
         """Put the newest results into the prompt. Return what the user is told when the work has to end now."""
         if not self._journal.entries:
             return None
@@ -343,7 +336,7 @@ class Agent:
             except ToolsRefused as e:
                 if not step.prompt.tools:
                     raise
-                retrying = AgentRetrying(agent_id=self.id, round=step.round, error=e.message, delay=0.0, attempt=2)
+                retrying = ev.AgentRetrying(agent_id=self.id, round=step.round, error=e.message, delay=0.0, attempt=2)
                 step.outbox.emit(retrying)
             self._go_on_without_tools(step, tools)
 
@@ -456,7 +449,7 @@ class Agent:
         truncated = step.reply.is_truncated
         match action:
             case NewAnswer(content):
-                return AnswerSubmitted(
+                return ev.AnswerSubmitted(
                     agent_id=self.id,
                     round=round_,
                     number=0,
@@ -467,7 +460,7 @@ class Agent:
                     work_cut=step.work_cut,
                 )
             case Vote(choice, reason):
-                return BallotCast(
+                return ev.BallotCast(
                     agent_id=self.id,
                     round=round_,
                     choice=choice,
@@ -477,7 +470,7 @@ class Agent:
                     truncated=truncated,
                 )
             case AskUser(param, prompt):
-                return ParamRequested(
+                return ev.ParamRequested(
                     agent_id=self.id, round=round_, param=param, prompt=prompt, reasoning=reasoning, usage=usage
                 )
 

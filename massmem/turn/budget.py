@@ -1,4 +1,4 @@
-"""What a turn may spend: each request is checked before it is sent, and its reply while it streams.
+"""The limits of what a turn may spend: each request is checked before it is sent, and its reply while it streams.
 
 A request is sent only when three things fit into the limit together: what the turn has used, what the requests under
 way are expected to use, and its own prompt and expected reply. So fifty agents do not overrun a limit by fifty

@@ -80,7 +80,7 @@ _EXTRACT_PART = 8_000
 
 @dataclass(slots=True)
 class TokenMeter:
-    """What a session has learnt of a model: how much it reads, and how it counts tokens."""
+    """How much a model reads and how it counts tokens, as far as a session has learnt it."""
 
     window: int
     """Tokens that it reads, prompt and reply together."""
@@ -94,7 +94,7 @@ class TokenMeter:
     short_counts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Of the last prompts of which the server counted much less than we did: our tokens, and the server's."""
     served_window: int | None = None
-    """What the server said of its window when it first did so."""
+    """As the server said first."""
 
     @property
     def is_small(self) -> bool:
@@ -250,8 +250,7 @@ class Compressor:
 
         estimated: tokens of the prompt as we counted it.
 
-        Raises:
-            DoesNotFit: it cannot be made smaller, or not small enough.
+        Raises DoesNotFit: it cannot be made smaller, or not small enough.
         """
         filled = max(estimated, self.meter.buffer.tokens)
         self.meter.learn(estimated, error)
@@ -415,8 +414,7 @@ async def read_question(
 
     A part that the model takes no notes of is shortened by code.
 
-    Raises:
-        LimitReached: the notes do not fit into what the turn may spend.
+    Raises LimitReached: the notes do not fit into what the turn may spend.
     """
     count = meter.buffer.cost_of_text
     tokens = count(question)

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from massmem.config.models import CoordinationConfig
+from massmem.core import events as ev
 from massmem.core import params
 from massmem.core.errors import (
     InternalError,
@@ -22,30 +23,12 @@ from massmem.core.errors import (
     ProviderUnavailable,
     TurnError,
 )
-from massmem.core.events import (
-    AgentFailed,
-    AgentStarted,
-    AnswerNowRequested,
-    AnswerSubmitted,
-    BallotsVoided,
-    Event,
-    Limit,
-    Notice,
-    ParamRequested,
-    RoundStarted,
-    Step,
-    TurnCompleted,
-    TurnFailed,
-    TurnStarted,
-    TurnWaiting,
-    WinnerDecided,
-)
-from massmem.core.messages import AttachedFile, Candidate, Usage
+from massmem.core.messages import AttachedFile, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agreement
 from massmem.providers.pricing import Price
-from massmem.turn.agent import Presentation, Result
+from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
 from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.stream import Outbox, run_until
@@ -59,67 +42,30 @@ _Work = Callable[[], Coroutine[Any, Any, R]]
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
 
-class TurnAgent(Protocol):
-    """Who takes part in a turn; see `massmem.turn.agent.Agent`."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def order(self) -> str: ...
-
-    async def answer(self, question: str, round_: int, cost: StepCost, outbox: Outbox) -> Result: ...
-
-    async def vote(
-        self,
-        question: str,
-        round_: int,
-        candidates: Sequence[Candidate],
-        cost: StepCost,
-        outbox: Outbox,
-        *,
-        final: bool,
-    ) -> Result: ...
-
-    async def present(
-        self,
-        question: str,
-        round_: int,
-        candidates: Sequence[Candidate],
-        cost: StepCost,
-        outbox: Outbox,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Presentation: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is known of a turn before it runs."""
+    """A turn before it runs."""
 
     session_id: str
     number: int
     question: str
     seed: int
-    events: Sequence[Event] = ()
-    """What the log holds of it already; empty for a new turn."""
-    replies: Sequence[Event] = ()
-    """What the user has said to it since, and the values of params that came in."""
+    events: Sequence[ev.Event] = ()
+    """Those in the log already; empty for a new turn."""
+    replies: Sequence[ev.Event] = ()
+    """Of the user since then, and of the values of params that came in."""
     params: Mapping[str, ParamSpec] = field(default_factory=dict[str, ParamSpec])
-    """What the agents may ask the user for, as far as it is configured."""
+    """Those that are configured: the agents may ask the user for them."""
     answer_schema: Mapping[str, Any] | None = None
     """The JSON Schema that the final answer has to fit."""
     attachments: Sequence[AttachedFile] = ()
-    """What the question came with."""
     description: Description = field(default_factory=Description)
     """How it was described, at the end of `question`."""
 
 
 async def run_turn(
     turn: Turn,
-    agents: Mapping[str, TurnAgent],
+    agents: Mapping[str, Agent],
     settings: CoordinationConfig,
     outbox: Outbox,
     budget: Budget | None = None,
@@ -151,7 +97,7 @@ async def run_turn(
 @dataclass(slots=True)
 class _TurnRun:
     turn: Turn
-    agents: Mapping[str, TurnAgent]
+    agents: Mapping[str, Agent]
     settings: CoordinationConfig
     outbox: Outbox
     deadline: float
@@ -162,29 +108,29 @@ class _TurnRun:
     failures: dict[str, MassmemError] = field(default_factory=dict[str, MassmemError])
     timed_out: bool = False
     cut_answers: dict[str, tuple[str, Usage]] = field(default_factory=dict[str, tuple[str, Usage]])
-    """What agents had written of an answer when a limit cut them off, and what that cost."""
+    """Beginnings of answers that a limit cut off, and their cost, by agent."""
     unreported_usage: Usage = field(default_factory=Usage)
-    """What steps cost that are in no event."""
+    """Of steps whose cost is in no event."""
     names: dict[str, str] = field(default_factory=dict[str, str])
-    """What people are shown instead of an agent's id, of the agents that have a name."""
+    """Of the agents that have one, by id."""
     presentation: Presentation | None = None
     """The final answer, once the winner has written it."""
     is_cut: asyncio.Event = field(default_factory=asyncio.Event)
     """The steps under way are to end: a limit is passed, or the user has the answer that is wanted now."""
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ev.Event) -> None:
         self.tally.apply(event)
         self._cut_if_over()
 
     @property
-    def limit(self) -> Limit | None:
+    def limit(self) -> ev.Limit | None:
         """The limit that ends the turn early."""
         return "timeout" if self.timed_out else self.budget.reached
 
     def open(self) -> None:
         turn, ids = self.turn, tuple(self.agents)
         if not turn.events:
-            started = TurnStarted(
+            started = ev.TurnStarted(
                 session_id=turn.session_id,
                 turn=turn.number,
                 question=turn.question,
@@ -217,7 +163,7 @@ class _TurnRun:
             if tally.waiting.next_request is not None:
                 return  # the round goes on when the user has replied
             if voided := tally.list_voided_voters():
-                self.outbox.emit(BallotsVoided(round=number, agents=voided))
+                self.outbox.emit(ev.BallotsVoided(round=number, agents=voided))
             if self.limit is not None:
                 if late := self._name_late_agents(actors):
                     self._notify(f"{late} did not finish within {self.settings.timeout:g} seconds")
@@ -229,7 +175,7 @@ class _TurnRun:
         return ", ".join(self._name(agent) for agent in actors if agent in unfinished and agent not in self.failures)
 
     def _notify(self, message: str) -> None:
-        self.outbox.emit(Notice(message=message))
+        self.outbox.emit(ev.Notice(message=message))
 
     def _name(self, agent_id: str) -> str:
         return self.names.get(agent_id, agent_id)
@@ -258,7 +204,7 @@ class _TurnRun:
         """Run a round, or the rest of it: all agents at the same time, in early stop in two waves at most."""
         final, tally = self._is_final(number), self.tally
         early_stop = final and self.settings.early_stop if number > tally.round else bool(tally.first_wave)
-        self.outbox.emit(RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop))
+        self.outbox.emit(ev.RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop))
         asked: set[str] = set()  # a limit leaves agents without an event
         while wave := [agent for agent in tally.choose_actors() if agent not in asked]:
             if self.limit is not None or self._ends_now:
@@ -266,7 +212,7 @@ class _TurnRun:
             asked.update(wave)
             await self._run_together([self._prepare_step(self.agents[agent], number, final=final) for agent in wave])
 
-    def _prepare_step(self, agent: TurnAgent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
         if number == 1:
             answer = partial(agent.answer, question, number, cost, self.outbox)
@@ -275,9 +221,9 @@ class _TurnRun:
         vote = partial(agent.vote, question, number, candidates, cost, self.outbox, final=final)
         return partial(self._run_step, agent, number, "vote", cost, vote)
 
-    async def _run_step(self, agent: TurnAgent, number: int, step: Step, cost: StepCost, work: _Work[Result]) -> None:
+    async def _run_step(self, agent: Agent, number: int, step: ev.Step, cost: StepCost, work: _Work[Result]) -> None:
         result = await self._guard(agent, number, step, cost, work)
-        if isinstance(result, AnswerSubmitted):
+        if isinstance(result, ev.AnswerSubmitted):
             result = result.model_copy(update={"number": self.tally.answer_count + 1})
         if result is not None:
             self.outbox.emit(result)
@@ -286,12 +232,12 @@ class _TurnRun:
         """See `StepCost.find_end`."""
         return "answer_now" if self.answer_now.is_set() else self.budget.find_near_limit(price, tokens, seconds)
 
-    async def _guard(self, agent: TurnAgent, number: int, step: Step, cost: StepCost, work: _Work[R]) -> R | None:
+    async def _guard(self, agent: Agent, number: int, step: ev.Step, cost: StepCost, work: _Work[R]) -> R | None:
         """Return the result of a step. A failure of the agent becomes an event and harms nobody else.
 
         The step begins once everything that it rests on is stored, the event of its beginning included.
         """
-        self.outbox.emit(AgentStarted(agent_id=agent.id, round=number, step=step))
+        self.outbox.emit(ev.AgentStarted(agent_id=agent.id, round=number, step=step))
         await self.outbox.wait_until_stored()
         error: MassmemError
         try:
@@ -308,7 +254,7 @@ class _TurnRun:
             log.exception("agent %s failed in step %s", agent.id, step)
             error = InternalError(f"internal error: {type(e).__name__}", _REPORT)
         self.failures[agent.id] = error
-        failed = AgentFailed(
+        failed = ev.AgentFailed(
             agent_id=agent.id,
             round=number,
             step=step,
@@ -322,7 +268,7 @@ class _TurnRun:
         self.outbox.emit(failed)
         return None
 
-    def _note_cut_off(self, agent_id: str, step: Step, cost: StepCost, partial: str) -> None:
+    def _note_cut_off(self, agent_id: str, step: ev.Step, cost: StepCost, partial: str) -> None:
         if step == "answer" and partial.strip():
             self.cut_answers[agent_id] = partial.strip(), cost.usage
         else:
@@ -356,7 +302,7 @@ class _TurnRun:
     async def _announce_answer_now(self) -> None:
         await self.answer_now.wait()
         if not self.tally.answer_now:
-            self.outbox.emit(AnswerNowRequested())
+            self.outbox.emit(ev.AnswerNowRequested())
 
     def _cut_if_over(self) -> None:
         # An answer that has to fit a schema is none before it is presented.
@@ -372,7 +318,7 @@ class _TurnRun:
             return
         self._use_cut_answer()
         if self.answer_now.is_set() and not tally.answer_now:
-            self.outbox.emit(AnswerNowRequested())  # it came between two steps
+            self.outbox.emit(ev.AnswerNowRequested())  # it came between two steps
         if not tally.answers:
             self.outbox.emit(self._build_failed())
         elif tally.winner is None:
@@ -396,7 +342,7 @@ class _TurnRun:
             self._notify(flaw)
         self.outbox.emit(completed)
 
-    def _list_flaws(self, winner: WinnerDecided, completed: TurnCompleted) -> Iterator[str]:
+    def _list_flaws(self, winner: ev.WinnerDecided, completed: ev.TurnCompleted) -> Iterator[str]:
         """Yield what the user should know of the answer."""
         name = self._name(winner.agent_id)
         if winner.by == "no_vote":
@@ -406,7 +352,7 @@ class _TurnRun:
             hint = "raise its backend.max_tokens and ask again"
             yield f"the answer is cut off: {name} reached the limit of tokens for a reply; {hint}"
 
-    def _needs_presentation(self, winner: WinnerDecided) -> bool:
+    def _needs_presentation(self, winner: ev.WinnerDecided) -> bool:
         """There are two answers to write from and the user waits, or there is a form; and no limit is reached."""
         tally, kind, has_form = self.tally, self.settings.presentation, self.turn.answer_schema is not None
         if has_form or self.limit is not None:
@@ -415,7 +361,7 @@ class _TurnRun:
             return False
         return kind == "synthesize" or not tally.answers[winner.agent_id].short.is_bare
 
-    async def _present(self, agent: TurnAgent) -> None:
+    async def _present(self, agent: Agent) -> None:
         number, tally, cost, schema = self.tally.round, self.tally, StepCost(), self.turn.answer_schema
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
         work = partial(agent.present, self.turn.question, number, candidates, cost, self.outbox, schema)
@@ -428,20 +374,20 @@ class _TurnRun:
             text, usage = self.cut_answers.pop(longest)
             self._notify(f"the answer of {self._name(longest)} is cut off: {self.budget.explain_limit()[0]}")
             number = self.tally.answer_count + 1
-            answer = AnswerSubmitted(
+            answer = ev.AnswerSubmitted(
                 agent_id=longest, round=self.tally.round, number=number, content=text, usage=usage, truncated=True
             )
             self.outbox.emit(answer)
         for _, usage in self.cut_answers.values():
             self.unreported_usage += usage
 
-    def _build_waiting(self, request: ParamRequested) -> TurnWaiting:
+    def _build_waiting(self, request: ev.ParamRequested) -> ev.TurnWaiting:
         waiting, name = self.tally.waiting, request.param
         agents = waiting.agents_needing(name)
         asked = waiting.ask_number(name)
         prompt = params.build_question(name, self.turn.params.get(name, ParamSpec()), request.prompt, asked)
         last = waiting.last_shown
-        return TurnWaiting(
+        return ev.TurnWaiting(
             param=name,
             prompt=prompt,
             agents=agents,
@@ -451,11 +397,11 @@ class _TurnRun:
             usage=self.tally.usage + self.unreported_usage,
         )
 
-    def _build_completed(self, winner: WinnerDecided, presentation: Presentation | None) -> TurnCompleted:
+    def _build_completed(self, winner: ev.WinnerDecided, presentation: Presentation | None) -> ev.TurnCompleted:
         tally, bound, answer = self.tally, self.settings.escalate_below, self.tally.answers[winner.agent_id]
         usage = tally.usage + self.unreported_usage
         confidence = compute_confidence(winner, len(tally.agents), tally.round, tally.count_supporters(winner.agent_id))
-        return TurnCompleted(
+        return ev.TurnCompleted(
             winner=winner.agent_id,
             winner_name=self.names.get(winner.agent_id, ""),
             answer=answer.content if presentation is None else presentation.text,
@@ -477,16 +423,16 @@ class _TurnRun:
             work_cut=answer.work_cut,
         )
 
-    def _build_failed(self) -> TurnFailed:
+    def _build_failed(self) -> ev.TurnFailed:
         usage = self.tally.usage + self.unreported_usage
         if self.limit is not None:
             message, hint = self._explain_limit(f"no agent answered within {self.settings.timeout:g} seconds")
-            return TurnFailed(message=message, hint=hint, exit_code=LimitReached.exit_code, usage=usage)
+            return ev.TurnFailed(message=message, hint=hint, exit_code=LimitReached.exit_code, usage=usage)
         errors = list(self.failures.values())
         messages = list(dict.fromkeys(e.message for e in errors))
         by_agent = (f"{self._name(agent_id)}: {e.message}" for agent_id, e in self.failures.items())
         message = messages[0] if len(messages) == 1 else "; ".join(by_agent)
-        return TurnFailed(
+        return ev.TurnFailed(
             message=f"no agent could answer: {message}",
             hint=next((e.hint for e in errors if e.hint), ""),
             exit_code=_exit_code(errors),
@@ -496,7 +442,7 @@ class _TurnRun:
     def _explain_limit(self, timeout_message: str) -> tuple[str, str]:
         return (timeout_message, "raise coordination.timeout") if self.timed_out else self.budget.explain_limit()
 
-    def _build_without_form(self, agent_id: str) -> TurnFailed:
+    def _build_without_form(self, agent_id: str) -> ev.TurnFailed:
         """There is an answer, and it could not be brought into the form that was asked for."""
         error = self.failures.get(agent_id)
         if self.limit is not None:
@@ -507,7 +453,7 @@ class _TurnRun:
         else:
             message, hint = f"{self._name(agent_id)} is not in the team any more", "ask again with a team that has it"
             exit_code = TurnError.exit_code
-        return TurnFailed(
+        return ev.TurnFailed(
             message=f"there is an answer, but not in the form of the schema: {message}",
             hint=hint,
             exit_code=exit_code,

@@ -116,7 +116,7 @@ class Journal:
         self._agent_id = agent_id
         self._by_id: dict[str, Entry] = {}
         self._focus = ""
-        """What the agent wrote and called last."""
+        """The agent's last call, and the text before it."""
         self._last_reply = (0, 0)
         self._last_entries: list[Entry] = []
         """Round and batch of the last reply with calls, and the entries whose results it brought."""
@@ -146,8 +146,7 @@ class Journal:
     def read(self, number: int, part: int, max_tokens: int) -> str:
         """Return one part of the result of a call, with a heading. max_tokens: of a part, about.
 
-        Raises:
-            ValueError: there is no such result or part; the message says so to the model.
+        Raises ValueError: there is no such result or part; the message says so to the model.
         """
         if not 1 <= number <= len(self.entries):
             raise ValueError(f"there is no call {number}; they are numbered from 1 to {len(self.entries)}")

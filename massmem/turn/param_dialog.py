@@ -6,22 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from massmem.config.models import TeamConfig
+from massmem.core import events as ev
 from massmem.core import params
-from massmem.core.events import (
-    AgentFailed,
-    AgentRetrying,
-    Event,
-    Notice,
-    ParamCleared,
-    ParamProvided,
-    ParamRequested,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnWaiting,
-    UserReplied,
-    now,
-)
+from massmem.core.events import now
 from massmem.core.messages import ChatRequest, Reply, Usage, clean_text
 from massmem.core.outcome import Waiting
 from massmem.core.params import ParamSpec, Value
@@ -45,14 +32,14 @@ _SCHEMA = build_object_schema(
     value={"type": "string", "maxLength": params.MAX_VALUE_LENGTH},
 )
 _StateEvent = (
-    ParamRequested
-    | TurnWaiting
-    | UserReplied
-    | ParamProvided
-    | ParamCleared
-    | TurnAbandoned
-    | TurnCompleted
-    | TurnFailed
+    ev.ParamRequested
+    | ev.TurnWaiting
+    | ev.UserReplied
+    | ev.ParamProvided
+    | ev.ParamCleared
+    | ev.TurnAbandoned
+    | ev.TurnCompleted
+    | ev.TurnFailed
 )
 """Events that change the session's state."""
 
@@ -61,7 +48,7 @@ Intent = Literal["answer", "change", "reset", "cancel", "timeout"]
 
 @dataclass(frozen=True, slots=True)
 class ReplyReading:
-    """What a user's message means to a turn that waits for a param."""
+    """The meaning of a user's message to a turn that waits for a param."""
 
     intent: Intent
     value: Value | None = field(default=None, repr=False)
@@ -75,7 +62,7 @@ class ParamDialog:
     Values become known with the events that are stored, never before: see `apply`.
     """
 
-    def __init__(self, config: TeamConfig, state: SessionState, turn: int, events: Sequence[Event] = ()) -> None:
+    def __init__(self, config: TeamConfig, state: SessionState, turn: int, events: Sequence[ev.Event] = ()) -> None:
         """state: of the session, as the store has it. events: of the turn, as the log has them."""
         self.state = state
         self._config = config
@@ -104,10 +91,10 @@ class ParamDialog:
         """All values by name. No log may show them."""
         return {**self.state.params, **self._new_values}
 
-    def build_ask_context(self, replies: Sequence[Event] = ()) -> AskContext:
+    def build_ask_context(self, replies: Sequence[ev.Event] = ()) -> AskContext:
         """Return what the agents may ask for in this turn, and what they are told. replies: see `Turn.replies`."""
         config, waiting, values = self._config, self.waiting, self.values
-        cleared = {event.param for event in replies if isinstance(event, ParamCleared) and event.why == "gave_up"}
+        cleared = {event.param for event in replies if isinstance(event, ev.ParamCleared) and event.why == "gave_up"}
         given_up = frozenset(waiting.given_up | cleared)
         if not config.may_ask_user:
             return AskContext(known=values, given_up=given_up)
@@ -115,7 +102,7 @@ class ParamDialog:
         free = config.coordination.ask_user is True and len(free_names) < MAX_FREE_PARAMS
         return AskContext(config.param_specs, free, values, given_up)
 
-    def read_question(self, question: str) -> list[Event]:
+    def read_question(self, question: str) -> list[ev.Event]:
         """Return the events of a new turn whose question holds the value that a program waits for.
 
         See `SessionHandle.set_waiting`.
@@ -125,11 +112,11 @@ class ParamDialog:
         if name is None or value is None:
             return []
         self._new_values = {name: value}
-        return [ParamProvided(param=name)]
+        return [ev.ParamProvided(param=name)]
 
-    def find_provided(self) -> list[Event]:
+    def find_provided(self) -> list[ev.Event]:
         """Return the events of a turn that waits for values which the session has been given by other means."""
-        return [ParamProvided(param=name) for name in self.waiting.params if name in self.state.params]
+        return [ev.ParamProvided(param=name) for name in self.waiting.params if name in self.state.params]
 
     async def read_reply(
         self, question: str, message: str, providers: Mapping[str, ChatProvider], stop: asyncio.Event
@@ -138,8 +125,7 @@ class ParamDialog:
 
         question: of the turn. providers: by agent id. Return None when `stop` was set meanwhile: nothing has changed.
 
-        Raises:
-            ProviderError: the model cannot be asked; nothing has changed.
+        Raises ProviderError: the model cannot be asked; nothing has changed.
         """
         name = self.waiting.params[0]
         spec = self._spec(name)
@@ -152,30 +138,30 @@ class ParamDialog:
         reply = await run_until(stop, self._ask_model(question, message, providers))
         return None if reply is None else _read_model_reply(reply, spec, message)
 
-    def accept(self, reading: ReplyReading, message: str) -> list[Event]:
+    def accept(self, reading: ReplyReading, message: str) -> list[ev.Event]:
         """Return the events of a message that is the reply to a waiting turn; its values wait for `apply`."""
         name = self.waiting.params[0]
-        events: list[Event] = [UserReplied(param=name, text=message, usage=reading.usage)]
+        events: list[ev.Event] = [ev.UserReplied(param=name, text=message, usage=reading.usage)]
         if reading.value is not None:
             self._new_values = {name: reading.value, **self._find_more_values(message)}
-            return events + [ParamProvided(param=param) for param in self._new_values]
+            return events + [ev.ParamProvided(param=param) for param in self._new_values]
         if self.waiting.ask_number(name) >= self._config.coordination.max_asks:
-            events.append(ParamCleared(param=name, why="gave_up"))
+            events.append(ev.ParamCleared(param=name, why="gave_up"))
         return events
 
-    def abandon(self, record: TurnRecord, reading: ReplyReading, message: str) -> list[Event]:
+    def abandon(self, record: TurnRecord, reading: ReplyReading, message: str) -> list[ev.Event]:
         """Return the events of giving the turn up. The message is part of it, unless it is a question of its own."""
         why = reading.intent
         assert why != "answer"  # an answer goes on with the turn
-        reply = [UserReplied(param=self.waiting.params[0], text=message)] if why in ("cancel", "reset") else []
+        reply = [ev.UserReplied(param=self.waiting.params[0], text=message)] if why in ("cancel", "reset") else []
         usage = self._tally.usage + reading.usage
         return [
             *reply,
-            *(ParamCleared(param=name, why=why) for name in self.waiting.params),
-            TurnAbandoned(session_id=record.session_id, turn=record.turn, why=why, usage=usage),
+            *(ev.ParamCleared(param=name, why=why) for name in self.waiting.params),
+            ev.TurnAbandoned(session_id=record.session_id, turn=record.turn, why=why, usage=usage),
         ]
 
-    def apply(self, events: Sequence[Event]) -> SessionState | None:
+    def apply(self, events: Sequence[ev.Event]) -> SessionState | None:
         """Take in events that are about to be stored; return the state to store with them, None when it stays."""
         self._tally.apply_all(events)
         changes = [event for event in events if isinstance(event, _StateEvent)]
@@ -186,15 +172,15 @@ class ParamDialog:
         result = self.state.last_result
         for event in changes:
             match event:
-                case ParamProvided(param=name) if name in self._new_values:
+                case ev.ParamProvided(param=name) if name in self._new_values:
                     values[name] = self._new_values.pop(name)
-                case TurnAbandoned(why="reset"):
+                case ev.TurnAbandoned(why="reset"):
                     values.clear()
-                case TurnCompleted():
+                case ev.TurnCompleted():
                     result = {"turn": self._turn, "winner": event.winner}
                 case _:
                     pass
-        over = isinstance(changes[-1], TurnCompleted | TurnAbandoned)
+        over = isinstance(changes[-1], ev.TurnCompleted | ev.TurnAbandoned)
         if over:  # what the user allowed was for this turn
             values = {name: value for name, value in values.items() if not name.startswith(params.CONFIRMATION)}
         plan = build_plan(self._tally)
@@ -208,17 +194,17 @@ class ParamDialog:
         )
         return self.state
 
-    def mask(self, event: Event) -> Event:
+    def mask(self, event: ev.Event) -> ev.Event:
         """Return the event without values in its error texts: a server may quote what it was sent."""
         values = self.values
         if not values:
             return event
         match event:
-            case AgentFailed(message=message, hint=hint) | TurnFailed(message=message, hint=hint):
+            case ev.AgentFailed(message=message, hint=hint) | ev.TurnFailed(message=message, hint=hint):
                 texts = {"message": mask(message, values), "hint": mask(hint, values)}
-            case AgentRetrying(error=error):
+            case ev.AgentRetrying(error=error):
                 texts = {"error": mask(error, values)}
-            case Notice(message=message):
+            case ev.Notice(message=message):
                 texts = {"message": mask(message, values)}
             case _:
                 return event

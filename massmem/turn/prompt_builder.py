@@ -46,7 +46,7 @@ class PromptBudget:
     """How many tokens a prompt may have."""
 
     window: int
-    """What the model reads: prompt and reply together."""
+    """Tokens of prompt and reply together."""
     limit: int
     """Most tokens of a prompt: the window without the longest reply."""
     threshold: int
@@ -66,7 +66,7 @@ class PromptBudget:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What an agent's model is sent in one step of a turn."""
+    """The prompt of one step of an agent."""
 
     agent_id: str
     system: str = ""
@@ -81,21 +81,21 @@ class Prompt:
     """Where it stands: before the history; behind the question, when it covers work of earlier steps; after the step's
     message, as one of the agent, when it covers work of this step."""
     journal: str = ""
-    """What the agent has called in this turn, and found, as far as that is not in `work`. It stands with the summary,
-    or behind the question."""
+    """The calls of the agent in this turn that are not in `work`, and their findings. It stands with the summary, or
+    behind the question."""
     history: tuple[HistoryMessage, ...] = ()
     """The newest part of the earlier turns, word for word."""
     question: str = ""
     """The user's question. It is part of the step's message, and never shortened."""
     attachments: tuple[Attachment, ...] = ()
-    """What the question shows. It stands before the text, so that it is in the prefix that steps share."""
+    """Shown with the question. They stand before the text, so that they are in the prefix that steps share."""
     purpose: Purpose = "answer"
     compose: Callable[[Sequence[Candidate]], str] = lambda _: ""
     """Returns the step's message for the candidates, which may have been shortened."""
     candidates: tuple[Candidate, ...] = ()
     """The answers to judge."""
     work: tuple[ChatMessage, ...] = ()
-    """What the agent has done in this step: tool calls and results, a reply that could not be used."""
+    """Of the agent in this step: tool calls and results, a reply that could not be used."""
     note: str = ""
     """Stands below the last message of the work, in this request only."""
     tools: tuple[ToolSpec, ...] = ()

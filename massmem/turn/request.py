@@ -9,17 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from massmem.config.models import AgentConfig
+from massmem.core import events as ev
 from massmem.core.errors import ContextOverflow, LimitReached, ProviderError
-from massmem.core.events import (
-    AgentBusy,
-    AgentDelta,
-    AgentRetrying,
-    Channel,
-    ContextCompressed,
-    ContextMeasured,
-    Notice,
-    WorkCut,
-)
 from massmem.core.messages import (
     ActivityChunk,
     ChatRequest,
@@ -51,12 +42,12 @@ _IN_PROCESS = ("scripted", "local")
 _MIN_WORDS = 30
 """Words that a reply may have at least to be wrapped up."""
 
-EndOfWork = WorkCut | Literal["answer_now"]
+EndOfWork = ev.WorkCut | Literal["answer_now"]
 
 
 @dataclass(slots=True)
 class StepCost:
-    """What one step of an agent has used so far; also right when the step fails."""
+    """The cost of one step of an agent so far; also right when the step fails."""
 
     usage: Usage = field(default_factory=Usage)
     find_end: Callable[[Price, int, float], EndOfWork | None] = lambda _price, _tokens, _seconds: None
@@ -77,8 +68,8 @@ class Step:
     """To the last request."""
     slowest: float = 0.0
     """Seconds of its slowest request."""
-    work_cut: WorkCut | None = None
-    """What has ended the agent's work with tools."""
+    work_cut: ev.WorkCut | None = None
+    """Why the agent's work with tools has ended."""
 
 
 class RequestSender:
@@ -115,7 +106,7 @@ class RequestSender:
                 emit(compression.event)
                 if overflow is not None:
                     error = overflow.message
-                    emit(AgentRetrying(agent_id=self._id, round=round_, error=error, delay=0.0, attempt=2))
+                    emit(ev.AgentRetrying(agent_id=self._id, round=round_, error=error, delay=0.0, attempt=2))
                 # The request rests on the summary: a kill while it runs must not cost the summary once more.
                 await step.outbox.wait_until_stored()
             estimated = step.prompt.tokens(self._meter.buffer)
@@ -174,14 +165,14 @@ class RequestSender:
                 usage=rest.usage,
             )
 
-    def _wrap_up(self, step: Step, text: str, room: int) -> tuple[ChatRequest, ContextCompressed]:
+    def _wrap_up(self, step: Step, text: str, room: int) -> tuple[ChatRequest, ev.ContextCompressed]:
         """Return a request to end the reply that began with `text`, without the history."""
         buffer, budget = self._meter.buffer, self._compressor.budget
         before = buffer.tokens
         beginning = keep_end(text, room, buffer.cost_of_text)
         words = max(_MIN_WORDS, (budget.window - budget.threshold) // 3)
         prompt = wrap_up(step.prompt, beginning, words)
-        event = ContextCompressed(
+        event = ev.ContextCompressed(
             agent_id=self._id,
             round=step.round,
             why="threshold",
@@ -223,7 +214,7 @@ class RequestSender:
                             retries += attempt > 0  # nothing was sent while its server wanted no requests
                             round_ = step.round
                             emit(
-                                AgentRetrying(
+                                ev.AgentRetrying(
                                     agent_id=self._id, round=round_, error=error, delay=delay, attempt=attempt
                                 )
                             )
@@ -262,13 +253,13 @@ class RequestSender:
         tokens = self._meter.buffer.stream(text)
         return self._config.memory.compression.mid_stream and tokens >= _NEARLY_FULL * self._meter.window
 
-    def _delta(self, round_: int, channel: Channel, text: str) -> AgentDelta:
-        return AgentDelta(agent_id=self._id, round=round_, channel=channel, text=clean_text(text))
+    def _delta(self, round_: int, channel: ev.Channel, text: str) -> ev.AgentDelta:
+        return ev.AgentDelta(agent_id=self._id, round=round_, channel=channel, text=clean_text(text))
 
-    def _report(self, round_: int, chunk: ActivityChunk | NoticeChunk) -> AgentBusy | Notice:
+    def _report(self, round_: int, chunk: ActivityChunk | NoticeChunk) -> ev.AgentBusy | ev.Notice:
         if isinstance(chunk, NoticeChunk):
-            return Notice(message=f"{self._config.name or self._id}: {chunk.text}")
-        return AgentBusy(agent_id=self._id, round=round_, activity=chunk.activity, share=chunk.share)
+            return ev.Notice(message=f"{self._config.name or self._id}: {chunk.text}")
+        return ev.AgentBusy(agent_id=self._id, round=round_, activity=chunk.activity, share=chunk.share)
 
     def _estimate_cut_off(self, request: ChatRequest, error: BaseException, reply: Reply, requests: int) -> Usage:
         """Return what a request cost that was cut off; one that a limit held back was not sent."""
@@ -286,10 +277,10 @@ class RequestSender:
 
 def measure_context(
     config: AgentConfig, meter: TokenMeter, prompt: Prompt, round_: int = 0, usage: Usage | None = None
-) -> ContextMeasured:
+) -> ev.ContextMeasured:
     """Return how full the window is with the prompt that was counted last. usage: of its reply, if there was one."""
     compression, counted = config.memory.compression, usage is not None and usage.reported and usage.prompt > 0
-    return ContextMeasured(
+    return ev.ContextMeasured(
         agent_id=config.id,
         round=round_,
         tokens=usage.prompt + usage.completion if usage is not None and counted else meter.buffer.tokens,

@@ -66,11 +66,11 @@ _MAX_REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class AgentTools:
-    """What an agent may use in a turn."""
+    """The tools of an agent in a turn."""
 
     toolbox: Toolbox = field(default_factory=Toolbox)
     name: str = ""
-    """What people are shown for the agent."""
+    """Of the agent."""
     events: Sequence[Event] = ()
     """The turn's events so far, as the log has them."""
     max_rounds: int | None = None
@@ -100,7 +100,7 @@ class ToolLoop:
         What the step has cost before it was cut off is added to its cost.
         """
         self.cut: EndOfWork | None = None
-        """What has ended the work."""
+        """Why the work has ended."""
         self._id = step.prompt.agent_id
         self._tools = tools
         self._step = step
@@ -138,7 +138,7 @@ class ToolLoop:
 
     @property
     def end_note(self) -> str:
-        """What the model is told once its work has been ended; "" before."""
+        """For the model, once its work has been ended; "" before."""
         return prompts.build_work_end_note(self._explain_cut()[0], self._not_run) if self.cut else ""
 
     def close(self) -> None:
@@ -439,14 +439,14 @@ _DEEPEST = 20
 
 @dataclass(slots=True)
 class Confirmations:
-    """What the user has allowed and refused in a turn. All agents of the turn share it."""
+    """The calls that the user has allowed and refused in a turn. All agents of the turn share it."""
 
     known: Mapping[str, Value] = field(default_factory=dict[str, Value])
     """Values that the user has given, by name."""
     given_up: frozenset[str] = frozenset()
     """Names for which the user was asked in vain."""
     results: list[ToolText] = field(default_factory=list[ToolText])
-    """What tools have given back, in this turn and in those of the history."""
+    """Of this turn and of those of the history."""
     by_origin: bool = True
     """The user is asked about words that are from tools alone."""
     changed: Mapping[str, Tool] = field(default_factory=dict[str, Tool])

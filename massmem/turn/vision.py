@@ -32,8 +32,7 @@ def choose_visible(
     Returns:
         What is shown: of the optional ones only what all models are known to see, or one describes.
 
-    Raises:
-        InputError: an agent does not see what must be shown.
+    Raises InputError: an agent does not see what must be shown.
     """
     sees_all = all(ability.vision for ability in abilities.values())
     described = config.files.describe and any(ability.vision for ability in abilities.values())
@@ -70,8 +69,7 @@ async def describe(
 ) -> Description | None:
     """Return the description by this agent's model. None: `stop` was set meanwhile.
 
-    Raises:
-        ProviderError, LimitReached: there is none.
+    Raises ProviderError, LimitReached: there is none.
     """
     request = ChatRequest(prompts.build_description_request(question, attachments), "describe", agent_id)
     reply = await run_until(stop, ask(provider, request))

@@ -57,7 +57,14 @@ def create_app(path: str, secret: str) -> FastAPI:
 
 def _make_message(row: tuple[Any, ...]) -> dict[str, Any]:
     role, content, confidence, agent, created_at = row
-    fields = {"role": role, "content": content, "confidence": confidence, "agent": agent, "timestamp": created_at}
+    fields = {
+        "role": role,
+        "content": content,
+        "confidence": confidence,
+        "agent": agent,
+        "agent_id": agent,
+        "timestamp": created_at,
+    }
     return {name: value for name, value in fields.items() if value is not None}
 
 

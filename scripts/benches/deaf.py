@@ -8,13 +8,11 @@ the service is told to end.
 import asyncio
 import contextlib
 import json
-import os
 import re
-import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -25,9 +23,9 @@ import psutil
 from massmem.config.models import JwtConfig
 from massmem.server.auth import Tokens
 from scripts.benches.hostile import Case, make_cases
-from scripts.benches.process import BenchError, environment, workspace
-from scripts.benches.rows import ROOT, Row, at_most, exactly, reported
-from scripts.benches.server import SECRET, find_free_port
+from scripts.benches.process import BenchError, Server, find_free_port, start_server, workspace
+from scripts.benches.rows import Row, at_most, exactly, reported
+from scripts.benches.server import SECRET
 from scripts.benches.stub import Stub, stub
 
 WORKERS = 2
@@ -77,22 +75,6 @@ class _Reply:
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Service:
-    port: int
-    process: asyncio.subprocess.Process
-    log: Path
-
-    @property
-    def workers(self) -> list[psutil.Process]:
-        """Uvicorn's workers, and neither their own helpers nor the process that keeps track of shared memory."""
-        children = psutil.Process(self.process.pid).children()
-        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
-
-    def count_replaced(self) -> int:
-        return self.log.read_text(errors="replace").count("was replaced")
-
-
 @dataclass(slots=True)
 class _Measured:
     alone: list[float] = field(default_factory=list[float])
@@ -108,12 +90,13 @@ async def _run_case(case: Case) -> list[Row]:
     with workspace() as home, stub(_LATENCY) as model:
         body = case.make_body()
         measured = _Measured()
-        async with _start(home, model) as service:
+        with _start(home, model) as service:
+            await _wait_until_ready(service)
             for _ in range(3):
                 measured.alone.append((await _ask(service)).seconds)
             await _send_all(service, case, body, measured)
             measured.stuck = await _count_stuck(service)
-            measured.replaced = service.count_replaced()
+            measured.replaced = service.log.read_text(errors="replace").count("was replaced")
             last = asyncio.create_task(_send(service.port, *_make_request(case, body), _LONGEST))
             await asyncio.sleep(2 * _GAP)
             measured.end = await _end(service)
@@ -122,7 +105,7 @@ async def _run_case(case: Case) -> list[Row]:
     return _make_rows(case, measured)
 
 
-async def _send_all(service: _Service, case: Case, body: bytes, measured: _Measured) -> None:
+async def _send_all(service: Server, case: Case, body: bytes, measured: _Measured) -> None:
     """Send the case, while somebody else asks and a balancer looks at /readyz."""
     over = asyncio.Event()
     beside = [asyncio.create_task(watch(service, over, measured)) for watch in (_look, _ask_on)]
@@ -137,26 +120,32 @@ async def _send_all(service: _Service, case: Case, body: bytes, measured: _Measu
     await asyncio.gather(*beside)
 
 
-async def _look(service: _Service, over: asyncio.Event, measured: _Measured) -> None:
+async def _look(service: Server, over: asyncio.Event, measured: _Measured) -> None:
     while not over.is_set():
         measured.ready.append(await _send(service.port, _head("GET", "/readyz"), b"", _LONGEST))
         await asyncio.sleep(0.05)
 
 
-async def _ask_on(service: _Service, over: asyncio.Event, measured: _Measured) -> None:
+async def _ask_on(service: Server, over: asyncio.Event, measured: _Measured) -> None:
     while not over.is_set():
         measured.others.append(await _ask(service))
 
 
-async def _ask(service: _Service) -> _Reply:
+async def _ask(service: Server) -> _Reply:
     """Ask an ordinary question as another user."""
     body = b'{"message": "How do two clocks stay in step?"}'
     return await _send(service.port, _head("POST", "/api/v1/chat", _make_token("other"), len(body)), body, _LONGEST)
 
 
-async def _count_stuck(service: _Service) -> int:
+def _list_workers(service: Server) -> list[psutil.Process]:
+    """Return uvicorn's workers, and neither their own helpers nor the process that keeps track of shared memory."""
+    children = psutil.Process(service.process.pid).children()
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+async def _count_stuck(service: Server) -> int:
     """Return how many workers still compute although nobody waits for anything."""
-    workers = service.workers
+    workers = _list_workers(service)
     before = [_cpu(worker) for worker in workers]
     await asyncio.sleep(1)
     return sum(_cpu(worker) - start > 0.8 for worker, start in zip(workers, before, strict=True))
@@ -169,7 +158,7 @@ def _cpu(process: psutil.Process) -> float:
         return 0.0
 
 
-async def _end(service: _Service) -> float:
+async def _end(service: Server) -> float:
     """Tell the service to end; return the seconds until all its processes are gone, or until it is given up."""
     family = [psutil.Process(service.process.pid), *psutil.Process(service.process.pid).children(recursive=True)]
     started = time.monotonic()
@@ -276,41 +265,24 @@ def _find_words(data: bytes) -> str:
 # The service
 
 
-@contextlib.asynccontextmanager
-async def _start(home: Path, model: Stub) -> AsyncGenerator[_Service]:
-    """Start a service; end it and its workers afterwards, whatever they do."""
-    port, log = find_free_port(), home / "log"
+@contextlib.contextmanager
+def _start(home: Path, model: Stub) -> Generator[Server]:
+    port = find_free_port()
     backend = {"type": "openai", "model": "stub", "base_url": model.base_url, "api_key": "none"}
     server = {"port": port, "workers": WORKERS, "grace": GRACE, "jwt": {"secret": SECRET}}
     team = home / "team.yaml"
     team.write_text(json.dumps({"agents": [{"id": "ann", "backend": backend}], "server": server}))
-    with log.open("wb") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "massmem", "serve", "--config", str(team)),
-            env=environment(home),
-            cwd=ROOT,
-            stderr=stderr,
-            start_new_session=True,
-        )
-    service = _Service(port, process, log)
-    try:
-        await _wait_until_ready(service)
+    with start_server(home, port, "massmem", "serve", "--config", team) as service:
         yield service
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
 
 
-async def _wait_until_ready(service: _Service) -> None:
+async def _wait_until_ready(service: Server) -> None:
     """Wait until all workers are: connections go to whichever is free."""
     in_a_row = 0
     for _ in range(1_200):
-        if service.process.returncode is not None:
-            break
         reply = await _send(service.port, _head("GET", "/readyz"), b"", 10)
         in_a_row = in_a_row + 1 if reply.status == 200 else 0
         if in_a_row >= 5 and await _count_stuck(service) == 0:
             return
         await asyncio.sleep(0.1)
-    raise BenchError(f"the service did not start: {service.log.read_text(errors='replace')[-500:]}")
+    raise service.fail()

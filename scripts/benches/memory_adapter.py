@@ -1,4 +1,4 @@
-"""massmem's memory for harnesses that are not asynchronous: add messages, search, fill a context.
+"""massmem's memory for harnesses that are not asynchronous: add messages, fill a context.
 
 It goes the way of massmem itself: `open_memory`, `record`, `recall`, with the default configuration. Whoever is named
 as the agent of a message has won its turn, and "assistant" asks, so that its own words and the user's are labelled
@@ -6,7 +6,7 @@ as such and everybody else's as another agent's.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
@@ -14,17 +14,11 @@ from typing import Any, TypeVar
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig
 from massmem.memory import open_memory
-from massmem.memory.persistent import Episode, Memory, RecallOptions, RecallResult, Scope
+from massmem.memory.persistent import Episode, RecallOptions, RecallResult, Scope
 
 T = TypeVar("T")
 
-Hit = tuple[str, tuple[str, ...], float]
-"""Text, ids of the messages that it carries, score."""
-
 ASKER = "assistant"
-
-_ROOMY = 60
-"""Tokens per message of a search, which is bounded by messages."""
 
 
 def massmem(workdir: str) -> "Adapter":
@@ -55,19 +49,10 @@ class Adapter:
         """Messages in time order, each with id, session, turn, agent, ts and text."""
         self._run(self._memory.record([self._episode(message) for message in messages]))
 
-    def search(self, query: str, k: int) -> list[Hit]:
-        """The k best messages; the text of each is what of it would be shown."""
-        options = RecallOptions(k * _ROOMY, k, abstain=False)
-        result = self._run(self._memory.recall(query, self._scope, options)).memories
-        passages: dict[tuple[str, ...], list[Memory]] = {}
-        for memory in result:
-            passages.setdefault(memory.message_ids, []).append(memory)
-        return [(" ".join(m.text for m in parts), ids, parts[0].score) for ids, parts in passages.items()]
-
     def context(self, query: str, budget: int) -> tuple[str, set[str]]:
         """What massmem shows a model within a budget of tokens, and the ids of the messages in it."""
         result = self.recall(query, budget)
-        return result.text, set(_ids(result.memories))
+        return result.text, {i for memory in result.memories for i in memory.message_ids}
 
     def recall(self, query: str, budget: int, *, abstain: bool = True) -> RecallResult:
         """As `context`; abstain: see RecallOptions."""
@@ -101,7 +86,3 @@ class Adapter:
             created_at=datetime.fromisoformat(message["ts"]).replace(tzinfo=UTC),
             won=True,
         )
-
-
-def _ids(memories: Iterable[Memory]) -> Iterable[str]:
-    return (message_id for memory in memories for message_id in memory.message_ids)

@@ -9,22 +9,19 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from random import Random
-from statistics import mean, median, quantiles
+from statistics import mean, median
 from typing import Any
 
 from massmem.memory.tokens import count_tokens
 from scripts.benches.memory_adapter import Adapter
 from scripts.benches.process import BenchError
+from scripts.benches.rows import resample
 
 SETS = {"conv-": "locomo", "beam100k-": "beam100k", "lme-": "lme"}
 
-_SEARCHED = 10
-_BUDGETS = (500, 1000)
-_RESAMPLED = 1_000
+_BUDGET = 1000
 _UNSCORED = "adversarial"
 _SMALL = re.compile(
     r"a|an|the|of|to|in|on|at|and|or|is|was|were|be|been|being|by|for|with|from|as|it|its|his|her|their|they|he|she|i|you"
@@ -32,15 +29,6 @@ _SMALL = re.compile(
 )
 
 Figures = dict[str, float]
-
-
-@dataclass
-class Costs:
-    """messages and seconds of recording; CPU milliseconds of each search for a context of 1,000 tokens."""
-
-    messages: int = 0
-    seconds: float = 0.0
-    search_ms: list[float] = field(default_factory=list[float])
 
 
 def measure(folder: Path, opened: Callable[[Path], Adapter]) -> dict[str, dict[str, Any]]:
@@ -56,17 +44,15 @@ def measure(folder: Path, opened: Callable[[Path], Adapter]) -> dict[str, dict[s
 
 
 def _of_set(files: Sequence[Path], opened: Callable[[Path], Adapter]) -> dict[str, Any]:
-    costs = Costs()
-    conversations = [_of_conversation(json.loads(file.read_bytes()), opened, costs) for file in files]
-    halves = [_mean([one for part in conversations[start::2] for _, one in part]) for start in (0, 1)]
+    count_tokens("load the vocabulary")
+    search_ms: list[float] = []
+    conversations = [_of_conversation(json.loads(file.read_bytes()), opened, search_ms) for file in files]
     return {
         "conversations": len(files),
         "questions": sum(map(len, conversations)),
         **_mean([one for part in conversations for _, one in part]),
-        "halves recall@1000tok": [half.get("recall@1000tok") for half in halves],
         "categories": _by_category([one for part in conversations for one in part]),
-        "search_cpu_p50_ms": round(median(costs.search_ms), 2),
-        "ingest_messages_per_s": round(costs.messages / costs.seconds),
+        "search_cpu_p50_ms": round(median(search_ms), 2),
     }
 
 
@@ -76,41 +62,32 @@ def _mean(figures: Sequence[Figures]) -> Figures:
 
 
 def _by_category(questions: Sequence[tuple[str, Figures]]) -> dict[str, dict[str, float]]:
-    """Recall within 1,000 tokens of each category, with the interval that holds 95 % of resampled means."""
+    """Recall within 1,000 tokens of each category, with its interval."""
     of_category: dict[str, list[float]] = {}
     for category, figures in questions:
         of_category.setdefault(category, []).append(figures["recall@1000tok"])
     shown: dict[str, dict[str, float]] = {}
     for category, recalls in sorted(of_category.items()):
-        draw = Random(0)
-        means = quantiles([mean(draw.choices(recalls, k=len(recalls))) for _ in range(_RESAMPLED)], n=40)
-        numbers = {"recall@1000tok": mean(recalls), "low": means[0], "high": means[-1]}
+        low, high = resample(recalls)
+        numbers = {"recall@1000tok": mean(recalls), "low": low, "high": high}
         shown[category] = {name: round(number, 3) for name, number in numbers.items()} | {"questions": len(recalls)}
     return shown
 
 
 def _of_conversation(
-    conversation: Mapping[str, Any], opened: Callable[[Path], Adapter], costs: Costs
+    conversation: Mapping[str, Any], opened: Callable[[Path], Adapter], search_ms: list[float]
 ) -> list[tuple[str, Figures]]:
     """Category and figures of each question."""
     with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
         memory = opened(Path(folder))
         try:
-            _record(memory, conversation["messages"], costs)
+            for _, session in groupby(conversation["messages"], lambda m: m["session"]):
+                memory.add(list(session))
             texts = {m["id"]: m["text"] for m in conversation["messages"]}
             questions = list_scored(conversation["questions"])
-            return [(q["category"], _of_question(memory, q, texts, costs)) for q in questions]
+            return [(q["category"], _of_question(memory, q, texts, search_ms)) for q in questions]
         finally:
             memory.close()
-
-
-def _record(memory: Adapter, messages: Sequence[Mapping[str, Any]], costs: Costs) -> None:
-    count_tokens("load the vocabulary")
-    start = time.perf_counter()
-    for _, session in groupby(messages, lambda m: m["session"]):
-        memory.add(list(session))
-    costs.seconds += time.perf_counter() - start
-    costs.messages += len(messages)
 
 
 def list_scored(questions: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -119,26 +96,19 @@ def list_scored(questions: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str,
             yield question
 
 
-def _of_question(memory: Adapter, question: Mapping[str, Any], texts: Mapping[str, str], costs: Costs) -> Figures:
+def _of_question(
+    memory: Adapter, question: Mapping[str, Any], texts: Mapping[str, str], search_ms: list[float]
+) -> Figures:
     by_session = bool(question.get("evidence_sessions"))
     wanted = set(question["evidence_sessions"] if by_session else question["evidence"])
-    figures: Figures = {}
-
-    def share(ids: set[str]) -> float:
-        return len(wanted & ({i.split(":")[0] for i in ids} if by_session else ids)) / len(wanted)
-
-    hits = memory.search(question["question"], _SEARCHED)
-    figures["recall@10"] = share({i for _, ids, _ in hits for i in ids})
-    for budget in _BUDGETS:
-        start = time.process_time()
-        text, ids = memory.context(question["question"], budget)
-        if budget == max(_BUDGETS):
-            costs.search_ms.append(1000 * (time.process_time() - start))
-            figures |= _of_text(text, question["answer"], [texts[i] for i in ids])
-        if (used := count_tokens(text)) > budget:
-            raise BenchError(f"{used} tokens were shown within a budget of {budget}")
-        figures[f"recall@{budget}tok"] = share(ids)
-    return figures
+    start = time.process_time()
+    text, ids = memory.context(question["question"], _BUDGET)
+    search_ms.append(1000 * (time.process_time() - start))
+    figures = _of_text(text, question["answer"], [texts[i] for i in ids])
+    if figures["tokens@1000tok"] > _BUDGET:
+        raise BenchError(f"{figures['tokens@1000tok']} tokens were shown within a budget of {_BUDGET}")
+    found = {i.split(":")[0] for i in ids} if by_session else ids
+    return figures | {"recall@1000tok": len(wanted & found) / len(wanted)}
 
 
 def _of_text(text: str, answer: str, claimed: Sequence[str]) -> Figures:

@@ -22,12 +22,12 @@ from massmem.memory import open_memory
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import USER, Episode, RecallOptions, Scope
 from massmem.memory.tokens import count_tokens
+from scripts.benches.process import resident
 from scripts.benches.texts import query, sentences
 
 PER_SESSION = 1000
 PER_TURN = 10
 BATCH = 128
-SINGLE = 100
 SEARCHES = 200
 BUDGET = RecallOptions(1000)
 LIBRARIES = ("massmem.memory.indexed", "massmem.memory.index_edge", "massmem.memory.local_embedders")
@@ -61,46 +61,28 @@ async def fill(folder: Path, count: int) -> dict[str, float]:
     random, pool = Random(7), sentences()
     memory = await open_memory(MemoryConfig(), folder, {})
     await memory.record([episode(0, random, pool, "session_warm")])
-    seconds = cpu = 0.0
+    cpu = 0.0
     for at in range(0, count, BATCH):
         episodes = [episode(i, random, pool) for i in range(at, min(at + BATCH, count))]
-        start, start_cpu = time.perf_counter(), time.process_time()
-        await memory.record(episodes)
-        seconds, cpu = seconds + time.perf_counter() - start, cpu + time.process_time() - start_cpu
-    one: list[float] = []
-    for i in range(SINGLE):
         start = time.process_time()
-        await memory.record([episode(i, random, pool, "session_one")])
-        one.append(1000 * (time.process_time() - start))
-    speed = {"per_s": count / seconds, "per_cpu_s": count / cpu, "one_ms": median(one), "one_worst_ms": max(one)}
-    costs = {**speed, **await searches(memory, pool), **resident()}
-    start, cpu = time.perf_counter(), time.process_time()
+        await memory.record(episodes)
+        cpu += time.process_time() - start
+    costs = {"per_cpu_s": count / cpu, **await searches(memory, pool), **resident()}
+    start = time.perf_counter()
     await memory.close()
-    return costs | {"close_s": time.perf_counter() - start, "close_cpu_s": time.process_time() - cpu}
+    return costs | {"close_s": time.perf_counter() - start}
 
 
 async def opened(folder: Path, count: int) -> dict[str, float]:
     pool = sentences()
-    before = resident()["rss_mb"]
     for library in LIBRARIES:
         import_module(library)
     start, cpu = time.perf_counter(), time.process_time()
     memory = await open_memory(MemoryConfig(), folder, {})
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    start = time.perf_counter()
-    await memory.recall(query(Random(1), pool), Scope("session_0", "agent_a", 1, all_sessions=True), BUDGET)
-    first = 1000 * (time.perf_counter() - start)
     new = await searches(memory, pool)
     again = await searches(memory, pool)
-    costs = {
-        "open_s": seconds,
-        "open_cpu_s": cpu,
-        "first_ms": first,
-        "new_ms": new["search_ms"],
-        **again,
-        **resident(),
-        "before_mb": before,
-    }
+    costs = {"open_s": seconds, "open_cpu_s": cpu, "new_ms": new["search_ms"], **again, **resident()}
     await memory.close()
     return costs
 
@@ -116,18 +98,7 @@ async def searches(memory: IndexedMemory, pool: Sequence[str]) -> dict[str, floa
         await memory.recall(asked, scope, BUDGET)
         spent.append(1000 * (time.process_time() - start))
     spent.sort()
-    return {
-        "search_ms": median(spent),
-        "search_p95_ms": spent[int(0.95 * SEARCHES)],
-        "search_p99_ms": spent[int(0.99 * SEARCHES)],
-    }
-
-
-def resident() -> dict[str, float]:
-    """Resident megabytes of this process, now and at most; how many are pages of files, which the system takes back."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    names = {"rss_mb": "VmRSS:", "files_mb": "RssFile:", "peak_mb": "VmHWM:"}
-    return {name: int(status.partition(key)[2].split()[0]) / 1024 for name, key in names.items()}
+    return {"search_ms": median(spent), "search_p99_ms": spent[int(0.99 * SEARCHES)]}
 
 
 if __name__ == "__main__":

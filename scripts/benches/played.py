@@ -1,13 +1,7 @@
-"""One turn, played and timed in this process.
-
-As a program, `python -m scripts.benches.played TEAM HOME`, it plays the first turn of a process, watches the event
-loop and prints what it saw as JSON: everything that massmem imports on the way is then still to be imported.
-"""
+"""One turn, played and timed in this process."""
 
 import asyncio
 import gc
-import json
-import sys
 import time
 from collections.abc import Generator, Mapping
 from contextlib import aclosing, contextmanager, suppress
@@ -21,7 +15,6 @@ from scripts.benches.process import BenchError
 
 QUESTION = "How can many clocks keep in step"
 """32 characters."""
-
 
 _NAP = 0.001
 """Seconds that the task sleeps which watches the event loop."""
@@ -122,14 +115,3 @@ async def play_watched(config: TeamConfig, home: Path) -> tuple[Played, Stalls]:
     with watched() as stalls:
         played = await play(config, home)
     return played, stalls
-
-
-def main() -> None:
-    config = TeamConfig.model_validate(json.loads(sys.argv[1]))
-    played, stalls = asyncio.run(play_watched(config, Path(sys.argv[2])))
-    seen = {"wall": played.wall, "requests": played.requests, "longest": stalls.longest, "gc": stalls.gc}
-    print(json.dumps(seen))
-
-
-if __name__ == "__main__":
-    main()

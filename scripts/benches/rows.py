@@ -6,7 +6,8 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
+from random import Random
+from statistics import mean, median, quantiles
 from typing import Any, Literal
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,13 @@ def ratio(values: Sequence[float], references: Sequence[float]) -> Ratio:
     """The ratio of each value to the reference measured next to it: what slows both cancels out."""
     ratios = [value / reference for value, reference in zip(values, references, strict=True)]
     return Ratio(median(ratios), min(ratios), max(ratios))
+
+
+def resample(values: Sequence[float]) -> tuple[float, float]:
+    """Return the interval that holds 95 % of the means of resampled values."""
+    draw = Random(0)
+    means = quantiles([mean(draw.choices(values, k=len(values))) for _ in range(1_000)], n=40)
+    return means[0], means[-1]
 
 
 def machine() -> dict[str, Any]:

@@ -2,16 +2,12 @@
 
 import asyncio
 import json
-import socket
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 
 import psutil
 from pydantic import TypeAdapter
@@ -25,8 +21,8 @@ from massmem.server.conversations import to_stored_id
 from massmem.store import open_store
 from scripts.benches import bare_server
 from scripts.benches.load import Load, MakeRequest, make_request, read_stream, run_load
-from scripts.benches.process import BenchError, environment, workspace
-from scripts.benches.rows import ROOT, Row, at_most, exactly, ratio, reported
+from scripts.benches.process import BenchError, Server, find_free_port, start_server, workspace
+from scripts.benches.rows import Row, at_most, exactly, ratio, reported
 
 SECRET = "the-bench-signs-with-this-0123456789abcdef"
 MESSAGES, CHARACTERS = 50, 400
@@ -44,21 +40,15 @@ _ANSWER = "x" * CHARACTERS
 def run() -> list[Row]:
     with workspace() as home:
         asyncio.run(_fill_stores(home))
-        with _start_massmem(home) as massmem, _start_bare(home) as bare:
+        port, database = find_free_port(), home / "bare.db"
+        with (
+            _start_massmem(home) as massmem,
+            start_server(home, port, "scripts.benches.bare_server", database, port, SECRET) as bare,
+        ):
             return asyncio.run(_measure(massmem, bare))
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    port: int
-    process: subprocess.Popen[bytes]
-
-    @property
-    def megabytes(self) -> float:
-        return psutil.Process(self.process.pid).memory_info().rss / 1e6
-
-
-async def _measure(massmem: _Server, bare: _Server) -> list[Row]:
+async def _measure(massmem: Server, bare: Server) -> list[Row]:
     statuses: Counter[int] = Counter()
     request = make_request("GET", _HISTORY, _make_token(0))
 
@@ -69,14 +59,14 @@ async def _measure(massmem: _Server, bare: _Server) -> list[Row]:
         await _run_load(server, read, statuses, 1.0)
     is_same = await _read_json(massmem, request) == await _read_json(bare, request)
     await _run_load(massmem, _make_question, statuses, 1.0)
-    before = massmem.megabytes
+    before = _measure_memory(massmem)
     reads = [(await _run_load(massmem, read, statuses), await _run_load(bare, read, statuses)) for _ in range(ROUNDS)]
     questions = [
         (await _run_load(massmem, _make_question, statuses), await _run_load(bare, _make_append, statuses))
         for _ in range(ROUNDS)
     ]
     answered = await _count_answered_streams(massmem, statuses)
-    growth = massmem.megabytes - before
+    after = _measure_memory(massmem)
     failures = sum(count for status, count in statuses.items() if status >= 500)
     return [
         exactly("both return the same history", float(is_same), "", 1),
@@ -84,26 +74,26 @@ async def _measure(massmem: _Server, bare: _Server) -> list[Row]:
         *_compare("a question, of one scripted agent", questions, "a durable append"),
         exactly(f"of {STREAMS} event streams at the same time end with an answer", answered, "", STREAMS),
         exactly("answers with 5xx", failures, "", 0, f"of {statuses.total():,}"),
-        at_most("resident memory grew over the run by", growth, "MB", MAX_GROWTH, f"to {massmem.megabytes:.0f} MB"),
+        at_most("resident memory grew over the run by", after - before, "MB", MAX_GROWTH, f"to {after:.0f} MB"),
     ]
+
+
+def _measure_memory(server: Server) -> float:
+    return psutil.Process(server.process.pid).memory_info().rss / 1e6
 
 
 def _compare(what: str, pairs: list[tuple[Load, Load]], other: str) -> list[Row]:
     rates = ratio([load.rate for load, _ in pairs], [load.rate for _, load in pairs])
     slowest = ratio([load.percentile(0.99) for load, _ in pairs], [load.percentile(0.99) for _, load in pairs])
-    rate, other_rate = (_median([pair[which].rate for pair in pairs]) for which in (0, 1))
-    p99, other_p99 = (_median([pair[which].percentile(0.99) * 1000 for pair in pairs]) for which in (0, 1))
+    rate, other_rate = (median(pair[which].rate for pair in pairs) for which in (0, 1))
+    p99, other_p99 = (median(pair[which].percentile(0.99) * 1000 for pair in pairs) for which in (0, 1))
     return [
         reported(f"{what}: rate", rate, "/s", f"{rates.middle:.2f} x of {other}, {other_rate:,.0f}; {rates.spread}"),
         reported(f"{what}: p99", p99, "ms", f"{slowest.middle:.2f} x of {other}, {other_p99:,.0f}; {slowest.spread}"),
     ]
 
 
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
-async def _run_load(server: _Server, make: MakeRequest, statuses: Counter[int], seconds: float = SECONDS) -> Load:
+async def _run_load(server: Server, make: MakeRequest, statuses: Counter[int], seconds: float = SECONDS) -> Load:
     load = await run_load(server.port, make, connections=CONNECTIONS, seconds=seconds)
     statuses.update(load.statuses)
     if set(load.statuses) != {200}:
@@ -111,7 +101,7 @@ async def _run_load(server: _Server, make: MakeRequest, statuses: Counter[int], 
     return load
 
 
-async def _read_json(server: _Server, request: bytes) -> object:
+async def _read_json(server: Server, request: bytes) -> object:
     _, data = await read_stream(server.port, request)
     return json.loads(data.partition(b"\r\n\r\n")[2])
 
@@ -135,7 +125,7 @@ def _make_body(number: int) -> bytes:
     return json.dumps({"message": f"Question {number}?", "session_id": f"chat-{number // 20}"}).encode()
 
 
-async def _count_answered_streams(server: _Server, statuses: Counter[int]) -> int:
+async def _count_answered_streams(server: Server, statuses: Counter[int]) -> int:
     """Open all streams at the same time; return how many end with an answer."""
 
     async def stream(number: int) -> bytes:
@@ -175,57 +165,16 @@ async def _fill_stores(home: Path) -> None:
 
 
 @contextmanager
-def _start_massmem(home: Path) -> Generator[_Server]:
+def _start_massmem(home: Path) -> Generator[Server]:
     port = find_free_port()
     script = {"latency": 0, "chunk_delay": 0, "answer": [_ANSWER]}
     limits = {"requests": 10_000_000, "turns": 1_000, "streams_per_user": 1_000}
     server = {"port": port, "jwt": {"secret": SECRET}, "limits": limits, "teams": {"slow": str(home / "slow.yaml")}}
     (home / "team.yaml").write_text(json.dumps({"agents": [_make_agent(script)], "server": server}))
     (home / "slow.yaml").write_text(json.dumps({"agents": [_make_agent(script | {"latency": 2.0})]}))
-    command = [sys.executable, "-m", "massmem", "serve", "--config", str(home / "team.yaml")]
-    with _start(command, port, home) as process:
-        yield process
+    with start_server(home, port, "massmem", "serve", "--config", home / "team.yaml") as massmem:
+        yield massmem
 
 
 def _make_agent(script: Mapping[str, object]) -> dict[str, object]:
     return {"id": "ann", "backend": {"type": "scripted", "script": script}}
-
-
-@contextmanager
-def _start_bare(home: Path) -> Generator[_Server]:
-    port = find_free_port()
-    command = [sys.executable, "-m", "scripts.benches.bare_server", str(home / "bare.db"), str(port), SECRET]
-    with _start(command, port, home) as server:
-        yield server
-
-
-@contextmanager
-def _start(command: list[str], port: int, home: Path) -> Generator[_Server]:
-    log = home / f"server-{port}.log"
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(command, env=environment(home), cwd=ROOT, stderr=stderr)
-    try:
-        _wait_until_listening(process, port, log)
-        yield _Server(port, process)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    for _ in range(600):
-        if process.poll() is not None:
-            break
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise BenchError(f"a server did not start: {log.read_text()[-500:]}")
-
-
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

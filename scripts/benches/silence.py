@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from pathlib import Path
 from random import Random
-from statistics import mean, median, quantiles
+from statistics import mean, median
 from typing import Any, TypeVar
 
 from massmem.memory.persistent import RecallResult
@@ -22,7 +22,7 @@ from massmem.memory.words import split_passages
 from scripts.benches.memory_adapter import Adapter
 from scripts.benches.memory_recall import list_scored
 from scripts.benches.process import BenchError
-from scripts.benches.rows import Row, at_least, at_most, reported
+from scripts.benches.rows import Row, at_least, at_most, reported, resample
 
 SIZES = {"nine conversations": 0, "24,000 memories": 24_000, "50,000 memories": 50_000}
 """Most memories of the larger stores; 0: as many as nine conversations have."""
@@ -31,7 +31,6 @@ _ALONE = 3
 _ASKED = 100
 """Most questions of each kind and store."""
 _BUDGET = 1000
-_RESAMPLED = 1_000
 
 LOCOMO, BEAM = "conv-*.json", "beam*.json"
 
@@ -60,8 +59,8 @@ class Answers:
             getattr(self, name).extend(getattr(other, name))
 
 
-def run_on(data: Path) -> list[Row]:
-    """Rows for each kind of store.
+def run(data: Path) -> list[Row]:
+    """Rows for each kind of store. data: the folder with the conversations.
 
     Raises:
         BenchError: there are too few conversations.
@@ -212,8 +211,5 @@ def _make_rows(store: str, answers: Mapping[str, Answers], least_everyday: float
 
 
 def _interval(tokens: Sequence[float]) -> str:
-    """Return what holds 95 % of the shares of resampled questions."""
-    draw = Random(0)
-    silent = [count == 0 for count in tokens]
-    shares = quantiles([mean(draw.choices(silent, k=len(silent))) for _ in range(_RESAMPLED)], n=40)
-    return f"{shares[0]:.2f} to {shares[-1]:.2f}, {len(silent)} questions"
+    low, high = resample([count == 0 for count in tokens])
+    return f"{low:.2f} to {high:.2f}, {len(tokens)} questions"

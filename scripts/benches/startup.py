@@ -1,4 +1,4 @@
-"""Time and memory: `massmem --help`, `--list-sessions` with 10,000 sessions, small commands, and a question."""
+"""Time and memory: `massmem --help`, `--list-sessions` with 10,000 sessions, and a question."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,14 +17,7 @@ REFERENCE = (PYTHON, "-c", "import typer, rich.console")
 HELP = (MASSMEM, "--help")
 LIST = (MASSMEM, "--list-sessions")
 
-# CPU seconds at most, and the expected exit code.
-SMALL_COMMANDS: dict[tuple[str, ...], tuple[float, int]] = {
-    (MASSMEM, "hi"): (1.0, 2),
-    (MASSMEM, "config", "validate", "@examples/scripted"): (1.0, 0),
-    (MASSMEM, "paths"): (1.0, 0),
-    (MASSMEM, "completion", "bash"): (1.0, 0),
-}
-SMALL_RUNS = 5
+RUNS_OF_QUESTION = 5
 
 IMPORT = (PYTHON, "-c", "import openai")
 MAX_QUESTION_SECONDS, MAX_QUESTION_MB = 1.6, 170
@@ -39,15 +32,12 @@ def run() -> list[Row]:
         env = environment(home)
         commands = [REFERENCE, HELP, LIST]
         reference, *measured = in_turn([Command(argv, env, home) for argv in commands], RUNS)
-        bare = environment(home / "bare", MASSMEM_MODELS=str(home / "models"))
-        small = in_turn([Command(argv, bare, home, code) for argv, (_, code) in SMALL_COMMANDS.items()], SMALL_RUNS)
     rows = [
         reported("python -c 'import typer, rich.console': wall", _ms(walls(reference)), "ms"),
         reported("python -c 'import typer, rich.console': CPU", _ms(cpus(reference)), "ms"),
     ]
     for argv, samples in zip(commands[1:], measured, strict=True):
         rows += _compare(argv, samples, reference)
-    rows += [_measure_small(argv, samples) for argv, samples in zip(SMALL_COMMANDS, small, strict=True)]
     return rows + _measure_question()
 
 
@@ -80,13 +70,6 @@ def _compare(argv: tuple[str, ...], samples: list[Sample], reference: list[Sampl
     ]
 
 
-def _measure_small(argv: tuple[str, ...], samples: list[Sample]) -> Row:
-    name = "massmem hi, without any model" if argv[1:] == ("hi",) else f"massmem {' '.join(argv[1:])}"
-    return at_most(
-        f"{name}: CPU", median(cpus(samples)), "s", SMALL_COMMANDS[argv][0], f"wall {_ms(walls(samples)):.0f} ms"
-    )
-
-
 def _measure_question() -> list[Row]:
     """Ask three agents, whose server answers at once, in a home with memories of the same question."""
     with workspace() as home, stub(0) as server:
@@ -94,7 +77,7 @@ def _measure_question() -> list[Row]:
         del team["memory"]  # with memories, as users have it
         argv = (MASSMEM, "--config", str(write(team, home)), "How do I keep two clocks in step?")
         env = environment(home)
-        question, bare = in_turn([Command(argv, env, home), Command(IMPORT, env, home)], SMALL_RUNS)
+        question, bare = in_turn([Command(argv, env, home), Command(IMPORT, env, home)], RUNS_OF_QUESTION)
     name, cpu = "a question to three agents", ratio(cpus(question), cpus(bare))
     imported = f"{cpu.middle:.1f} x importing openai, {median(cpus(bare)):.2f} s"
     return [

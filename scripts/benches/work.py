@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scripts.benches.model_server import start_model
 from scripts.benches.process import MASSMEM, PYTHON, BenchError, environment, workspace
 from scripts.benches.rows import ROOT, Row, at_least, at_most, exactly, reported
 from scripts.benches.work_files import DOCS, read_calls, write_files
@@ -128,25 +129,14 @@ def do(job: Job) -> Outcome:
     """
     with workspace() as folder:
         limits = write_files(folder, job.files, job.size)
-        with _serve(job, folder / "model.jsonl") as base_url:
+        with start_model("worker", job.window, folder / "model.jsonl", job.delay) as port:
             team = folder / "team.yaml"
-            team.write_text(json.dumps(_team(job, base_url, folder)))
+            team.write_text(json.dumps(_team(job, f"http://127.0.0.1:{port}/v1", folder)))
             begin, kills, code = time.monotonic(), list[float](), None
             while code is None:
                 code = _play(job, folder, team, kills)
             seconds = time.monotonic() - begin
         return _weigh(job, folder, limits, code, seconds, kills)
-
-
-@contextlib.contextmanager
-def _serve(job: Job, log: Path) -> Generator[str]:
-    command = [PYTHON, "-m", "scripts.benches.worker", str(job.window), str(log), str(job.delay)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
-        finally:
-            server.terminate()
 
 
 def _team(job: Job, base_url: str, folder: Path) -> dict[str, Any]:

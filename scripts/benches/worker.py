@@ -16,6 +16,7 @@ The name of the model says how it works, words with a hyphen between:
 prompt and reply. LOG: gets a line of JSON for each request. DELAY: seconds that every reply takes.
 """
 
+import asyncio
 import json
 import re
 import sys
@@ -24,11 +25,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from massmem.memory.tokens import count_tokens
+from scripts.benches.model_server import NOT_FOUND, is_chat, make_call, make_response, make_stream, serve
 
 POOR_SUMMARY = "The assistant reads the files in a folder and collects the retry limits. The work goes on."
 
@@ -294,22 +295,12 @@ def stream(reply: Reply, prompt: int, most: int) -> tuple[bytes, int]:
     text, finish = reply.text, "tool_calls" if reply.calls else "stop"
     while count_tokens(text) > most:
         text, finish = text[: len(text) * most // count_tokens(text) - 1], "length"
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": text[i : i + 200]} for i in range(0, len(text), 200)]
+    deltas: list[dict[str, Any]] = [{"content": text[i : i + 200]} for i in range(0, len(text), 200)]
     for index, (name, values) in enumerate(reply.calls):
-        function = {"name": name, "arguments": json.dumps(values)}
-        call = {"index": index, "id": f"c{time.time_ns()}_{index}", "type": "function", "function": function}
-        deltas.append({"tool_calls": [call]})
+        deltas.append(make_call(name, values, index, f"c{time.time_ns()}_{index}"))
     tokens = count_tokens(text) + sum(count_tokens(name + json.dumps(values)) for name, values in reply.calls)
-    events: list[dict[str, Any]] = [
-        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
-    ]
-    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
     usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
-    events.append({"choices": [], "usage": usage})
-    head = {"id": "reply", "object": "chat.completion.chunk", "created": 1, "model": "worker"}
-    lines = "".join(f"data: {json.dumps(head | event)}\n\n" for event in events)
-    return f"{lines}data: [DONE]\n\n".encode(), tokens
+    return make_stream(deltas, finish, usage), tokens
 
 
 @dataclass(slots=True)
@@ -321,8 +312,8 @@ class Model:
     delay: float
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def respond(self, body: Mapping[str, Any]) -> tuple[int, str, bytes]:
-        """Return status, content type and body of the response to a request."""
+    def respond(self, body: Mapping[str, Any]) -> bytes:
+        """Return the response to a request."""
         begin, prompt = time.time(), count_prompt(body)
         most = min(self.window - prompt, body.get("max_completion_tokens") or body.get("max_tokens") or self.window)
         seen = {"model": body["model"], "summary": is_summary(body), "prompt": prompt, "at": begin}
@@ -333,49 +324,16 @@ class Model:
                 f"{prompt} tokens. Please reduce the length of the messages."
             )
             error = {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}
-            return 400, "application/json", json.dumps({"error": error | {"param": "messages"}}).encode()
+            refusal = json.dumps({"error": error | {"param": "messages"}}).encode()
+            return make_response(refusal, status="400 Bad Request")
         content, tokens = stream(act(body), prompt, most)
         time.sleep(self.delay)
         self._note(seen | {"refused": False, "reply": tokens, "end": time.time()})
-        return 200, "text/event-stream", content
+        return content
 
     def _note(self, seen: Mapping[str, Any]) -> None:
         with self.lock, self.log.open("a") as file:
             file.write(json.dumps(seen) + "\n")
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Who asked may have been killed meanwhile."""
-
-
-def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing."""
-
-        def do_GET(self) -> None:
-            self._send(404, "application/json", b"{}")
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if self.path.endswith("/chat/completions"):
-                self._send(*model.respond(json.loads(body)))
-            else:
-                self._send(404, "application/json", b"{}")
-
-        def _send(self, status: int, content_type: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    return Handler
 
 
 def read_log(log: Path) -> Iterator[Mapping[str, Any]]:
@@ -384,11 +342,14 @@ def read_log(log: Path) -> Iterator[Mapping[str, Any]]:
         yield from map(json.loads, log.read_text().splitlines())
 
 
-def main() -> None:
-    server = _Server(("127.0.0.1", 0), _handler(Model(int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))))
-    print(server.server_address[1], flush=True)
-    server.serve_forever()
+async def main() -> None:
+    model = Model(int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))
+
+    async def respond(head: str, body: bytes) -> bytes:
+        return await asyncio.to_thread(model.respond, json.loads(body)) if is_chat(head) else NOT_FOUND
+
+    await serve(respond, lambda: None)
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

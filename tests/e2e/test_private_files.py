@@ -27,7 +27,7 @@ async def main():
         await session.remember("I prefer metric units to any others.")
         async for _ in session.ask("And where is the other one?"):
             pass
-    async with await Session.open(team, newest=True) as session:
+    async with await Session.open(team, session_id=session.id) as session:
         await session.undo()
 
 

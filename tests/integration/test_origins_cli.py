@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.records import COMMAND_LINE_USER
-from massmem.session.imports import ImportTarget, import_conversation
 from massmem.session.imports.files import parse_export
-from massmem.session.lease import ProcessLock
 from tests.integration.test_laundering import end, question, read_page
 from tests.integration.test_memory_ledger_cli import CONFIG, Command, memory  # noqa: F401 - a fixture
 from tests.support.laundering import code_of
 from tests.support.memory_command import database_of, prepare_home
+from tests.unit.session.imports.test_imports import bring_in
 
 SECRET = f"The override is {code_of(1)}."
 EXPORT = json.dumps(
@@ -29,7 +27,7 @@ async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         second = [question("session_a", 2, "Thank you for that."), *end(2, "You are welcome.")]
         await store.append("session_a", 2, second)
         (conversation,) = parse_export(EXPORT.encode(), "storks.json", "storks.json").conversations
-        await import_conversation(ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER), conversation)
+        await bring_in(store, conversation)
     return database_of(home)
 
 

@@ -29,9 +29,9 @@ processes.set_forkserver_preload([
     "massmem.cli.main", "massmem.cli.memory", "massmem.cli.run", "massmem.cli.serve", "massmem.cli.sessions",
     "massmem.cli.store", "massmem.memory.local_embedders", "massmem.memory.extraction.extractor",
     "massmem.memory.index_edge", "massmem.memory.index_qdrant", "massmem.memory.indexed", "massmem.providers.discovery",
-    "massmem.providers.downloads", "massmem.providers.openai", "massmem.providers.scripted", "massmem.server.mcp.http",
-    "massmem.server.serve", "massmem.store.migrations", "massmem.store.postgres", "massmem.store.redis.store",
-    "massmem.store.sqlite", "tests.support.store_writer", "tests.support.vocabulary",
+    "massmem.providers.downloads", "massmem.providers.openai", "massmem.providers.scripted",
+    "massmem.server.routes.mcp", "massmem.server.serve", "massmem.store.migrations", "massmem.store.postgres",
+    "massmem.store.redis.store", "massmem.store.sqlite", "tests.support.store_writer", "tests.support.vocabulary",
     # What libraries import when they are first used.
     "anyio._backends._asyncio", "genai_prices.data_snapshot", "httpcore2", "numpy.ma", "openai.resources.chat",
     "rich.console", "rich.logging", "typer._adapters", "uvicorn.lifespan.on", "uvicorn.loops.uvloop",

@@ -30,7 +30,7 @@ from massmem.providers.base import ChatProvider
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
-from massmem.turn.coordinator import Turn, TurnAgent, run_turn
+from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.stream import Outbox
 
@@ -80,7 +80,7 @@ async def run_rest(agents: Mapping[str, Agent], past: Sequence[Event] = (), **se
 
 
 async def collect_turn(
-    turn: Turn, agents: Mapping[str, TurnAgent], settings: CoordinationConfig, *more: Any, **named: Any
+    turn: Turn, agents: Mapping[str, Agent], settings: CoordinationConfig, *more: Any, **named: Any
 ) -> list[Event]:
     """Run a turn that nobody stores; return its events, deltas included. more, named: see `run_turn`."""
     outbox = Collector()

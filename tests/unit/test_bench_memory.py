@@ -59,11 +59,10 @@ def test_recall_is_measured_per_set(data: Path):
     locomo = sets["locomo"]
     assert (locomo["conversations"], locomo["questions"]) == (2, 4)
     assert locomo["recall@1000tok"] == locomo["answer@1000tok"] == 1
-    assert locomo["halves recall@1000tok"] == [1, 1]
     assert locomo["categories"] == {"single": {"recall@1000tok": 1, "low": 1, "high": 1, "questions": 4}}
     assert 0.9 < locomo["claimed_words@1000tok"] <= 1
     assert 0 < locomo["tokens@1000tok"] < 1000
-    assert sets["lme"]["recall@10"] == 1
+    assert sets["lme"]["recall@1000tok"] == 1
 
 
 def test_recalled_ids_without_their_text_lower_the_claimed_words(data: Path):
@@ -88,22 +87,22 @@ def test_context_above_the_budget_stops_the_bench(data: Path):
 
 
 def test_folder_without_conversations_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert bench.main(["memory", "--data", str(tmp_path)]) == 1
+    assert bench.main(["memory", str(tmp_path)]) == 1
     assert "conv-*.json" in capsys.readouterr().err
-    assert bench.main(["startup", "--data", str(tmp_path)]) == 1
+    assert bench.main(["startup", str(tmp_path)]) == 1
 
 
-def test_report_has_one_object_per_set(data: Path, capsys: pytest.CaptureFixture[str]):
-    assert bench.main(["memory", "--data", str(data), "--json"]) == 0
+def test_report_has_rows_for_each_set(data: Path, capsys: pytest.CaptureFixture[str]):
+    assert bench.main(["memory", str(data), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
+    rows = {row["what"]: row for row in report["rows"]}
     for name in ("locomo", "lme"):
-        assert {"recall@1000tok", "answer@1000tok", "recall@10", "search_cpu_p50_ms"} <= set(report[name])
-        assert report[name]["no_embedder"]["recall@1000tok"] <= 1
-    bounded = {row["what"]: row["bound"] for row in report["rows"] if row["bound"]}
-    assert bounded["locomo: recall@1000tok"] == 0.85
+        assert rows[f"{name}: search_cpu_p50_ms"]["value"] > 0
+        assert rows[f"{name} without embedder: recall@1000tok"]["value"] <= 1
+    assert rows["locomo: recall@1000tok"]["bound"] == 0.85
 
 
-def test_adapter_records_searches_and_fills_a_context(tmp_path: Path):
+def test_adapter_records_and_fills_a_context(tmp_path: Path):
     memory = massmem(str(tmp_path))
     message = {
         "id": "m",
@@ -114,9 +113,6 @@ def test_adapter_records_searches_and_fills_a_context(tmp_path: Path):
         "text": "Kites are red.",
     }
     memory.add([message, {**message, "id": "n", "turn": 1, "text": "Oaks are old."}])
-    ((text, ids, score),) = memory.search("Which colour are kites?", 1)
-    assert (text, ids) == ("Kites are red.", ("m",))
-    assert score > 0
     text, claimed = memory.context("kites", 1000)
     assert (text.splitlines()[1], claimed) == ("User: Kites are red.", {"m", "n"})
     memory.close()

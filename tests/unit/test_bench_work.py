@@ -94,13 +94,13 @@ def test_a_vote_is_for_the_answer_with_most_findings():
 
 def test_the_model_refuses_a_prompt_above_its_window_with_numbers_and_counts_what_it_was_sent(tmp_path: Path):
     model = Model(500, tmp_path / "log", 0)
-    status, _, body = model.respond(ask(note("word " * 600)))
-    assert (status, json.loads(body)["error"]["code"]) == (400, "context_length_exceeded")
+    head, _, body = model.respond(ask(note("word " * 600))).partition(b"\r\n\r\n")
+    assert (head[9:12], json.loads(body)["error"]["code"]) == (b"400", "context_length_exceeded")
     assert "maximum context length is 500 tokens" in json.loads(body)["error"]["message"]
-    status, _, body = model.respond(ask())
-    usage = json.loads(body.decode().split("data: ")[-2])["usage"]
+    reply = model.respond(ask()).decode()
+    usage = json.loads(reply.split("data: ")[-2])["usage"]
     seen = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert status == 200
+    assert reply.startswith("HTTP/1.1 200 ")
     assert [entry["refused"] for entry in seen] == [True, False]
     assert usage["prompt_tokens"] == seen[1]["prompt"] < 200 < 600 < seen[0]["prompt"]
 

@@ -25,7 +25,6 @@ from massmem.cli.memory import (
     report_change,
 )
 from massmem.cli.memory_view import (
-    Found,
     count_memories,
     print_history,
     print_hits,
@@ -93,7 +92,7 @@ class Command:
     summary: str
     run: Run
     usage: str = ""
-    """What follows the name."""
+    """The words after the name."""
     complete: Complete = _OFFER_NOTHING
 
 
@@ -105,8 +104,7 @@ def translate_line(line: str) -> str:
 def find_command(name: str) -> Command:
     """Return the command with this name, or the only one whose name starts so.
 
-    Raises:
-        InputError: there is none, or there are several; the hint names the likely ones.
+    Raises InputError: there is none, or there are several; the hint names the likely ones.
     """
     if name in COMMANDS:
         return COMMANDS[name]
@@ -305,7 +303,7 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 async def _search(state: ChatState, words: str, view: View) -> None:
     async with state.setup.open_memories() as memories:
         recalled, unavailable = await memories.search(words, view, _MAX_MEMORIES)
-    print_hits(Found(recalled, unavailable), recalled.memories[:_MAX_MEMORIES])
+    print_hits(recalled, recalled.memories[:_MAX_MEMORIES], unavailable)
 
 
 async def _remember(state: ChatState, rest: str) -> None:

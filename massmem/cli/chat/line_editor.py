@@ -46,7 +46,7 @@ MAX_INLINE_LINES = 30
 
 _PLACEHOLDER = re.compile(r"\[pasted ([\d,]+) characters #(\d+)\]")
 _START, _END = "\x1b[200~", "\x1b[201~"
-"""What a terminal sends around a paste."""
+"""Sent by a terminal around a paste."""
 _CHUNK = 65_536
 _MAX_CHARACTERS = 4_000_000
 """Characters of a paste that are kept: more than a question may have, so that it is refused as too long."""

@@ -11,13 +11,20 @@ from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, tr
 from massmem.cli.chat.state import ChatState
 from massmem.cli.errors import show_error
 from massmem.cli.question import Question, attach_mentioned_files
-from massmem.cli.run import Invocation, open_writer, report_failure
+from massmem.cli.run import (
+    ABANDONED,
+    Invocation,
+    TurnEvents,
+    open_writer,
+    report_failure,
+    show_turn,
+    write_answer,
+    write_dissent,
+)
 from massmem.cli.streams import has_cursor, write_err
 from massmem.cli.terminal import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts, PlainLineReader, hold_typed_input
-from massmem.cli.turn_output import ABANDONED, TurnEvents, show_turn, write_answer, write_dissent
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
-from massmem.core.ids import check_session_name
 from massmem.core.records import Owner
 from massmem.core.text import one_line
 from massmem.render.turn_view import TurnView
@@ -35,8 +42,7 @@ _REPLY_PROMPT = "reply> "
 def chat(invocation: Invocation) -> int:
     """Run the conversation until the user leaves; return the exit code.
 
-    Raises:
-        MassmemError: the conversation cannot start.
+    Raises MassmemError: the conversation cannot start.
     """
     can_edit = has_cursor()
     interrupts = ChatInterrupts()
@@ -66,20 +72,14 @@ async def _chat(invocation: Invocation, interrupts: ChatInterrupts, *, can_edit:
 
 
 async def _open_session(invocation: Invocation) -> tuple[Team, Session]:
-    options = invocation.options
-    name = options.session_id or invocation.config.session_id
-    if name is not None:
-        check_session_name(name)
-    team = await Team.open(
-        invocation.config, home=invocation.home, debug=invocation.debug_folder, fallback=name is None
+    session = await Session.open(
+        invocation.config,
+        home=invocation.home,
+        session_id=invocation.options.session_id,
+        owner=Owner(invocation.options.owner),
+        debug=invocation.debug_folder,
     )
-    try:
-        session = await Session.find(team, name, owner=Owner(options.owner))
-        await team.start()
-    except BaseException:
-        await team.close()
-        raise
-    return team, session
+    return session.take_team(), session
 
 
 class _Conversation:
@@ -165,8 +165,7 @@ class _Conversation:
     async def _run_turn(self, question: Question | None) -> None:
         """Ask the question, or finish the unfinished turn when it is None, and report the result.
 
-        Raises:
-            MassmemError: the turn ended early; the conversation can go on.
+        Raises MassmemError: the turn ended early; the conversation can go on.
         """
         session, invocation, view = self.state.session, self.state.invocation, self.state.invocation.create_view()
         now, self.state.answer_now = self.state.answer_now, False

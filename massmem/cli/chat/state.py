@@ -1,4 +1,4 @@
-"""What is open during a conversation: the team, the session, and the changes that the user made to both."""
+"""The state of a conversation: the team, the session, and the changes that the user made to both."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -63,8 +63,7 @@ class ChatState:
     async def resume(self, name: str) -> TurnRecord | None:
         """Switch to another session, with the team that it began with; return its unfinished turn.
 
-        Raises:
-            ConfigError: its configuration has a mistake; nothing has changed then. Else as `Session.find`.
+        Raises ConfigError: its configuration has a mistake; nothing has changed then. Else as `Session.find`.
         """
         session = await Session.find(self.team, name, owner=self._owner)
         options, path = self.invocation.options, session.config_path

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse
 
 from massmem.core.records import EVERYBODY, MessageRecord
+from massmem.server import schemas
 from massmem.server.conversations import list_agents
 from massmem.server.dependencies import (
     Authorized,
@@ -34,26 +35,6 @@ from massmem.server.responses import (
     stream_response,
     wait_for_outcome,
 )
-from massmem.server.schemas import (
-    MAX_HISTORY_LENGTH,
-    ChatAnswer,
-    ChatRequest,
-    Cleared,
-    Conversation,
-    ConversationList,
-    ConversationMessage,
-    History,
-    HistoryMessage,
-    ListedConversation,
-    Memory,
-    MemoryAnswer,
-    MemoryList,
-    MemoryMessage,
-    QueryAnswer,
-    QueryRequest,
-    Stats,
-    StatsAnswer,
-)
 from massmem.server.turns import NumberedEvent
 from massmem.session.owners import public_session_id
 
@@ -63,7 +44,7 @@ _memory = APIRouter(route_class=CheckedRoute, prefix="/api/ai-memory", tags=["ai
 
 
 @_chat.post("", responses=ANSWERS)
-async def chat(body: ChatRequest, caller: Authorized, key: IdempotencyKey = None) -> ChatAnswer:
+async def chat(body: schemas.ChatRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.ChatAnswer:
     """Ask, or reply to what was asked for, and wait for the answer. An unknown session is created."""
     question = await caller.make_question(body.message, body.session_id, body.team, key)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
@@ -72,7 +53,7 @@ async def chat(body: ChatRequest, caller: Authorized, key: IdempotencyKey = None
 
 @_chat.post("/stream", responses={**STREAM, **TURN_PROBLEMS}, response_class=EventSourceResponse)
 async def chat_stream(
-    body: ChatRequest, caller: Authorized, key: IdempotencyKey = None, last: LastEventId = None
+    body: schemas.ChatRequest, caller: Authorized, key: IdempotencyKey = None, last: LastEventId = None
 ) -> EventSourceResponse:
     """The same as a stream of events. With Last-Event-ID nothing is asked: the stream goes on after that event."""
     if last is not None:
@@ -113,12 +94,14 @@ async def continue_turn(session_id: SessionPath, caller: Authorized) -> None:
 async def history(
     session_id: SessionPath,
     caller: Authorized,
-    limit: Annotated[int, Query(ge=1, le=MAX_HISTORY_LENGTH, description="How many messages, the newest ones.")] = 50,
-) -> History:
+    limit: Annotated[
+        int, Query(ge=1, le=schemas.MAX_HISTORY_LENGTH, description="How many messages, the newest ones.")
+    ] = 50,
+) -> schemas.History:
     """The newest messages, oldest first."""
     conversations = caller.service.conversations
     messages = [
-        HistoryMessage(
+        schemas.HistoryMessage(
             role="user" if message.kind == "user" else "assistant",
             content=message.public_text,
             confidence=message.confidence,
@@ -128,16 +111,16 @@ async def history(
         )
         for message in await conversations.read(await conversations.find(caller.owner, session_id), limit)
     ]
-    return History(session_id=session_id, messages=messages, count=len(messages))
+    return schemas.History(session_id=session_id, messages=messages, count=len(messages))
 
 
 @_conversations.get("/conversation/{session_id}", response_model_exclude_none=True)
-async def conversation(session_id: SessionPath, caller: Authorized) -> Conversation:
+async def conversation(session_id: SessionPath, caller: Authorized) -> schemas.Conversation:
     """A conversation: questions and final answers."""
     conversations = caller.service.conversations
     session = await conversations.find(caller.owner, session_id)
     messages = await conversations.read(session)
-    return Conversation(
+    return schemas.Conversation(
         session_id=session_id,
         messages=[_show_message(message) for message in messages],
         agents_used=list_agents(messages),
@@ -151,11 +134,11 @@ async def conversations(
     caller: Authorized,
     limit: Limit = 50,
     offset: Offset = 0,
-) -> ConversationList:
+) -> schemas.ConversationList:
     """The user's conversations, the last used first."""
     page = await caller.service.conversations.list_page(caller.owner, limit, offset)
     sessions = [
-        ListedConversation(
+        schemas.ListedConversation(
             session_id=public_session_id(listed.session.session_id),
             query=listed.session.display_title,
             created_at=listed.session.created_at,
@@ -165,11 +148,11 @@ async def conversations(
         )
         for listed in page.sessions
     ]
-    return ConversationList(sessions=sessions, total_sessions=page.total, limit=limit, offset=offset)
+    return schemas.ConversationList(sessions=sessions, total_sessions=page.total, limit=limit, offset=offset)
 
 
 @_conversations.post("/multi-agent/query", responses=ANSWERS)
-async def query(body: QueryRequest, caller: Authorized, key: IdempotencyKey = None) -> QueryAnswer:
+async def query(body: schemas.QueryRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.QueryAnswer:
     """Ask the team, and wait for its answer. An unknown session is created."""
     question = await caller.make_question(body.query, body.session_id, body.team, key)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
@@ -177,12 +160,12 @@ async def query(body: QueryRequest, caller: Authorized, key: IdempotencyKey = No
 
 
 @_memory.get("/conversations/{session_id}")
-async def memory(session_id: SessionPath, caller: Authorized) -> MemoryAnswer:
+async def memory(session_id: SessionPath, caller: Authorized) -> schemas.MemoryAnswer:
     """A conversation's messages."""
     conversations = caller.service.conversations
     session = await conversations.find(caller.owner, session_id)
     messages = [
-        MemoryMessage(
+        schemas.MemoryMessage(
             role="user" if message.kind == "user" else "assistant",
             content=message.public_text,
             timestamp=_to_milliseconds(message.created_at),
@@ -190,50 +173,54 @@ async def memory(session_id: SessionPath, caller: Authorized) -> MemoryAnswer:
         for message in await conversations.read(session)
     ]
     created, updated = _to_milliseconds(session.created_at), _to_milliseconds(session.updated_at)
-    return MemoryAnswer(data=Memory(sessionId=session_id, messages=messages, createdAt=created, updatedAt=updated))
+    return schemas.MemoryAnswer(
+        data=schemas.Memory(sessionId=session_id, messages=messages, createdAt=created, updatedAt=updated)
+    )
 
 
 @_memory.get("/conversations")
-async def session_ids(caller: Authorized) -> MemoryList:
+async def session_ids(caller: Authorized) -> schemas.MemoryList:
     """The ids of the user's conversations, the last used first."""
-    return MemoryList(data=await caller.service.conversations.list_ids(caller.owner))
+    return schemas.MemoryList(data=await caller.service.conversations.list_ids(caller.owner))
 
 
 @_memory.delete("/conversations/{session_id}", responses={409: TURN_PROBLEMS[409]})
-async def clear(session_id: SessionPath, caller: Authorized) -> Cleared:
+async def clear(session_id: SessionPath, caller: Authorized) -> schemas.Cleared:
     """Delete a conversation for good, with what is remembered of it."""
     conversations = caller.service.conversations
     await conversations.delete(await conversations.find(caller.owner, session_id))
-    return Cleared(message=f"Conversation {session_id} cleared")
+    return schemas.Cleared(message=f"Conversation {session_id} cleared")
 
 
 @_memory.get("/stats")
-async def stats(caller: Authorized) -> StatsAnswer:
+async def stats(caller: Authorized) -> schemas.StatsAnswer:
     """How much the user has; with the scope admin, how much all users have."""
     service = caller.service
     number, messages = await service.conversations.count(EVERYBODY if caller.user.is_admin else caller.owner)
     average = round(messages / number) if number else 0
     store = service.team.store.info
-    data = Stats(
+    data = schemas.Stats(
         activeConversations=number,
         totalMessages=messages,
         averageMessagesPerConversation=average,
         usingRedis=store.kind == "redis",
         durable=store.durable,
     )
-    return StatsAnswer(data=data)
+    return schemas.StatsAnswer(data=data)
 
 
 async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -> EventSourceResponse:
     return await stream_response(caller, events, partial(encode_events, is_local=caller.is_local))
 
 
-def _show_message(message: MessageRecord) -> ConversationMessage:
+def _show_message(message: MessageRecord) -> schemas.ConversationMessage:
     content, timestamp = message.public_text, message.created_at
     if message.kind == "user":
-        return ConversationMessage(role="user", content=content, timestamp=timestamp)
+        return schemas.ConversationMessage(role="user", content=content, timestamp=timestamp)
     agent = message.agent_name or None
-    return ConversationMessage(role="assistant", content=content, timestamp=timestamp, agent=agent, citations=[])
+    return schemas.ConversationMessage(
+        role="assistant", content=content, timestamp=timestamp, agent=agent, citations=[]
+    )
 
 
 def _to_milliseconds(time: datetime) -> int:

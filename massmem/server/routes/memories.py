@@ -45,7 +45,7 @@ MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_LENGTH, pa
 class MemoryEntry(Body):
     id: str
     short_id: str
-    """What people call it by; every route takes it, too."""
+    """For people; every route takes it, too."""
     kind: Literal["episode", "fact"]
     """episode: word for word; fact: extracted from messages."""
     session_id: str
@@ -208,7 +208,7 @@ async def memories(
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> MemoryPage:
-    """What is remembered, the newest first."""
+    """The memories, the newest first."""
     listed, unavailable = await _open(caller).list(selection, limit, offset)
     return MemoryPage(memories=[_show_memory(memory) for memory in listed], notice=_explain(unavailable))
 
@@ -221,7 +221,7 @@ async def search_memories(
     limit: Limit = 20,
     all: Annotated[bool, Query(description="Also what the agent would not be shown, in `beyond`.")] = False,
 ) -> MemoryHits:
-    """What an agent recalls: its own words, the user's, and the winners' of complete turns."""
+    """The memories that an agent recalls: its own words, the user's, and the winners' of complete turns."""
     reader, memories = view.agent_id or USER, _open(caller)
     recalled, _ = await memories.search(query, view, limit)
     beyond = await memories.search_beyond(query, view, recalled, limit) if all else ()

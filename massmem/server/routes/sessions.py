@@ -1,5 +1,6 @@
 """`/api/v1/sessions`: conversations with their turns, as the page shows them; to name, fork, export and search them."""
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
@@ -17,18 +18,23 @@ from massmem.core.errors import InputError
 from massmem.core.events import hide_private_fields
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.messages import clean_name, read_attached_files, split_question
+from massmem.core.prompts import build_system_prompt
 from massmem.core.records import ListedSession, MessageRecord, SessionFilter, SessionRecord, TurnRecord
 from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
 from massmem.isolation import run_isolated
+from massmem.memory.tokens import Buffer
 from massmem.server.dependencies import Authorized, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
 from massmem.session.catalogue import export_session, mark_cut_off
+from massmem.session.history import AgentContext
 from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
+from massmem.session.session import Session
+from massmem.session.team import Team
 from massmem.store.lookup import require_turn
 from massmem.tools.documents import File, read_document, read_files
 
@@ -78,19 +84,19 @@ _FILE: dict[int | str, dict[str, Any]] = {
 class AgentEntry(Body):
     id: str
     name: str
-    """What people are shown; its id when it has no name."""
+    """Its id when it has no name."""
     model: str
     """Its model, or the kind of its model when that has no name."""
 
 
 class TeamEntry(Body):
     name: str | None
-    """What requests call it; empty: the default; null: none can name it."""
+    """Empty: the default; null: no request can name it."""
     agents: list[AgentEntry]
 
 
 class Usage(Body):
-    """What the user has stored, and may have; null: no limit."""
+    """Of the user; null: no limit."""
 
     bytes: int
     max_bytes: int | None
@@ -190,7 +196,7 @@ class SessionPart(Body):
     """A turn is under way: follow its events from this number on; null: none is."""
     team: TeamEntry
     note: str
-    """What to know before it is asked: another team goes on, and why; empty: the same one does."""
+    """Why another team goes on; empty: the same one does."""
 
 
 class TurnDetails(Body):
@@ -226,7 +232,7 @@ class ImportedSession(Body):
 class ImportedSessions(Body):
     sessions: list[ImportedSession]
     left_out: dict[str, int]
-    """What could not be read or has no place in a session, and how often."""
+    """Kinds of things that cannot be read or have no place in a session, and how often."""
 
 
 class SearchHit(Body):
@@ -339,7 +345,7 @@ async def turn(
     turn: Annotated[int, Path(ge=1, le=1_000_000, description="Its number, from 1.", examples=[1])],
     caller: Authorized,
 ) -> TurnDetails:
-    """What happened in a turn."""
+    """A turn with its events."""
     record = await caller.service.conversations.find(caller.owner, session_id)
     store = caller.service.team.store
     try:
@@ -405,7 +411,7 @@ async def file(
     ],
     caller: Authorized,
 ) -> Response:
-    """What a question came with."""
+    """A file that a question came with."""
     record = await caller.service.conversations.find(caller.owner, session_id)
     files = await caller.service.team.store.load_files(record.session_id, [file_hash])
     if file_hash not in files:
@@ -546,3 +552,111 @@ def _show_message(message: MessageRecord) -> SessionMessage:
 
 def _show_turn(turn: TurnRecord, session: SessionRecord) -> TurnEntry:
     return TurnEntry.model_validate(mark_cut_off(turn, session), from_attributes=True)
+
+
+# What each agent would be sent next, part by part, with the tokens of each
+
+_MAX_PART = 20_000
+"""Characters of a part that are returned."""
+
+
+class ContextQuestion(SmallBody):
+    question: Annotated[str, Field(max_length=10_000, examples=["Why is the sky blue?"])] = ""
+    """With it, the agents recall memories. Nothing is asked."""
+
+
+PartKind = Literal["system", "tools", "summary", "history", "memories", "question"]
+
+
+class ContextPart(Body):
+    kind: PartKind
+    """system: who the agent is; summary: stands for old messages; history: messages as they were said."""
+    role: str | None
+    tokens: int
+    """By our count, corrected by what the provider has reported."""
+    text: str
+    length: int
+
+
+class Compression(Body):
+    removed: int
+    remaining: int
+    by: str
+    """model: a model wrote the summary; extract: sentences were taken from the messages."""
+
+
+class ContextEntry(Body):
+    agent_id: str
+    name: str
+    model: str
+    window: int
+    is_assumed: bool
+    threshold: float | None
+    """The share of the window at which the prompt is compressed; null: only when the provider refuses."""
+    tokens: int
+    parts: list[ContextPart]
+    compression: Compression | None
+
+
+class ContextView(Body):
+    agents: list[ContextEntry]
+
+
+@router.post("/sessions/{session_id}/context")
+async def context(session_id: SessionPath, body: ContextQuestion, caller: Authorized) -> ContextView:
+    """The next prompt of each agent, part by part. Nothing is asked and nothing is stored."""
+    record = await caller.service.conversations.find(caller.owner, session_id)
+    team = await caller.service.teams.find(record)
+    session = Session(team, record, owner=caller.owner)
+    try:
+        contexts = await session.preview(body.question)
+    finally:
+        await session.close()
+    entries: list[ContextEntry] = []
+    for agent_context in contexts.values():
+        summary = await team.store.get_latest_summary(record.session_id, agent_context.prompt.agent_id)
+        entries.append(_show_context(team, agent_context, summary))
+    return ContextView(agents=entries)
+
+
+def _show_context(team: Team, context: AgentContext, summary: MessageRecord | None) -> ContextEntry:
+    compressor, prompt = context.compressor, context.prompt
+    config, meter = compressor.config, compressor.meter
+    parts = _list_parts(team, context, meter.buffer)
+    settings = config.memory.compression
+    compression = None
+    if summary is not None and summary.content == prompt.summary:
+        removed, remaining, by = (summary.metadata.get(name) for name in ("removed", "kept", "by"))
+        compression = Compression(removed=int(removed or 0), remaining=int(remaining or 0), by=str(by or ""))
+    return ContextEntry(
+        agent_id=config.id,
+        name=config.display_name,
+        model=config.backend.model or config.backend.type,
+        window=meter.window,
+        is_assumed=meter.assumed,
+        threshold=settings.trigger_threshold if settings.proactive else None,
+        tokens=sum(part.tokens for part in parts),
+        parts=parts,
+        compression=compression,
+    )
+
+
+def _list_parts(team: Team, context: AgentContext, buffer: Buffer) -> list[ContextPart]:
+    prompt = context.prompt
+    specs = [
+        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+        for tool in team.tools.get_toolbox(prompt.agent_id).specs
+    ]
+    parts = [
+        _make_part("system", build_system_prompt(prompt.system), buffer),
+        _make_part("tools", json.dumps(specs, indent=1, ensure_ascii=False) if specs else "", buffer),
+        _make_part("summary", prompt.summary, buffer),
+        *(_make_part("history", m.message.content, buffer, m.message.role) for m in prompt.history),
+        _make_part("memories", prompt.memories, buffer),
+        _make_part("question", prompt.question, buffer),
+    ]
+    return [part for part in parts if part.length]
+
+
+def _make_part(kind: PartKind, text: str, buffer: Buffer, role: str | None = None) -> ContextPart:
+    return ContextPart(kind=kind, role=role, tokens=buffer.cost_of_text(text), text=text[:_MAX_PART], length=len(text))

@@ -5,23 +5,16 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from massmem.core import events as ev
 from massmem.core.errors import MemoryUnavailable, SessionBusyError, SessionExistsError
-from massmem.core.events import (
-    AnswerSubmitted,
-    Event,
-    RoundStarted,
-    TurnCompleted,
-    TurnStarted,
-    WinnerDecided,
-    now,
-)
+from massmem.core.events import now
 from massmem.core.messages import Usage
-from massmem.core.records import LogEntry, Owner, SessionRecord, TurnRecord
-from massmem.recording.redaction import MARK
+from massmem.core.records import LogEntry, SessionRecord, TurnRecord
+from massmem.recording.forgetting import MARK
 from massmem.session.imports.conversations import ImportedConversation, ImportedTurn
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.memories import Memories
-from massmem.session.owners import to_stored_id
+from massmem.session.owners import memory_group, to_stored_id
 from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 
@@ -45,52 +38,42 @@ class ImportResult:
     """Turns that the export has no more, or in another wording; they were removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTarget:
-    store: SessionStore
-    process: ProcessLock
-    """Of the process that imports."""
-    owner: Owner
-    """Whose sessions they become."""
-    group: str = ""
-    """As `SessionRecord.memory_group`."""
-    facts: bool = False
-    """A model extracts facts of every turn later, where one is configured; else turns are remembered word for word."""
-    memories: Memories | None = None
-    """Where replaced turns are forgotten; None: turns are never replaced."""
-
-
-async def import_conversation(target: ImportTarget, conversation: ImportedConversation) -> ImportResult:
+async def import_conversation(
+    memories: Memories, process: ProcessLock, conversation: ImportedConversation, *, facts: bool = False
+) -> ImportResult:
     """Store a conversation as a session, or bring the session up to date with it.
 
     Turns that were edited in the other program are replaced as long as nothing was added to the session here. It can be
     killed at any time and repeated: what is there is not stored again.
 
+    memories: of whom the sessions become. process: that imports. facts: a model extracts facts of every turn later,
+    where one is configured; else turns are remembered word for word.
+
     Raises StoreError.
     """
-    store, turns = target.store, conversation.turns
+    store, turns = memories.store, conversation.turns
     result = ImportResult(conversation.session_id, conversation.title, 0, len(turns))
-    session_id = to_stored_id(target.owner, conversation.session_id)
-    session = await _create_session(target, conversation, session_id)
+    session_id = to_stored_id(memories.user, conversation.session_id)
+    session = await _create_session(memories, conversation, session_id)
     if session is None:
         return replace(result, conflict=True)
     try:
-        async with hold_lease(store, target.process, session_id):
+        async with hold_lease(store, process, session_id):
             stored = await store.list_turns(session_id, 0, len(turns) + 1)
             same = _count_same(stored, turns)
             if same < min(len(stored), len(turns)):
-                if target.memories is None or not await _is_only_imported(store, session_id, stored[same].turn):
+                if not await _is_only_imported(store, session_id, stored[same].turn):
                     return replace(result, conflict=True)
                 if _is_older(conversation, stored):
                     return result
-                removed = await _remove_turns(store, target.memories, session_id, stored[same].turn)
+                removed = await _remove_turns(store, memories, session_id, stored[same].turn)
                 stored, result = stored[:same], replace(result, replaced=removed)
             if session.title == session.description != conversation.title:  # nobody has named it here
                 await store.rename_session(session_id, conversation.title)
             missing = turns[len(stored) :]
             for number, turn in enumerate(missing, len(stored) + 1):
                 await store.append(session_id, number, _build_events(session_id, number, turn))
-            if not target.facts:
+            if not facts:
                 extractions = await store.list_due_recordings("extract", len(turns), session_id)
                 await store.finish_recordings([job for job in extractions if job.turn <= len(turns)], WITHOUT_FACTS)
     except (SessionBusyError, MemoryUnavailable):
@@ -125,7 +108,7 @@ async def _is_only_imported(store: SessionStore, session_id: str, turn: int) -> 
     return True
 
 
-_BETWEEN = {event.model_fields["type"].default for event in (RoundStarted, WinnerDecided)}
+_BETWEEN = {event.model_fields["type"].default for event in (ev.RoundStarted, ev.WinnerDecided)}
 """Types of events between the question and the answer of an imported turn."""
 
 
@@ -156,41 +139,41 @@ async def _remove_turns(store: SessionStore, memories: Memories, session_id: str
 
 
 async def _create_session(
-    target: ImportTarget, conversation: ImportedConversation, session_id: str
+    memories: Memories, conversation: ImportedConversation, session_id: str
 ) -> SessionRecord | None:
     """Create the session unless it is there; return it. None: it is somebody else's, or is being deleted."""
-    store = target.store
+    store, owner = memories.store, memories.user
     if await store.get_session(session_id) is None:
         times = [turn.time for turn in conversation.turns if turn.time is not None]
         new = SessionRecord(
             session_id=session_id,
-            user_id=target.owner.user_id,
+            user_id=owner.user_id,
             title=conversation.title,
             model=conversation.turns[0].agent,
             description=conversation.title,
-            memory_group=target.group,
+            memory_group=memory_group(memories.config, owner),
             created_at=min(times, default=now()),
             updated_at=conversation.newest or now(),
         )
         with suppress(SessionExistsError):  # another import was faster
             await store.create_session(new)
     session = await store.get_session(session_id)
-    is_usable = session is not None and session.owner == target.owner and session.status != "deleting"
+    is_usable = session is not None and session.owner == owner and session.status != "deleting"
     return session if is_usable else None
 
 
-def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Event]:
+def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[ev.Event]:
     """Return the events of a turn in which one agent was asked."""
     time, agent = turn.time or turn.answered_at or now(), turn.agent
     answered = max(time, turn.answered_at or time)
     return [
-        TurnStarted(
+        ev.TurnStarted(
             imported=True, at=time, session_id=session_id, turn=number, question=turn.question, agents=(agent,), seed=0
         ),
-        RoundStarted(at=time, round=1, agents=(agent,)),
-        AnswerSubmitted(
+        ev.RoundStarted(at=time, round=1, agents=(agent,)),
+        ev.AnswerSubmitted(
             imported=True, at=answered, agent_id=agent, round=1, number=1, content=turn.answer, usage=_NO_COST
         ),
-        WinnerDecided(at=answered, agent_id=agent, votes={}, by="only_answer"),
-        TurnCompleted(imported=True, at=answered, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
+        ev.WinnerDecided(at=answered, agent_id=agent, votes={}, by="only_answer"),
+        ev.TurnCompleted(imported=True, at=answered, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
     ]

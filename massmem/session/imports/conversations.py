@@ -43,7 +43,7 @@ class ImportedConversation:
     has_id: bool = False
     """The program gave it an id: what comes again under it is the same conversation."""
     left_out: Counter[str] = field(default_factory=Counter[str])
-    """What could not be read or has no place in turns, and how often."""
+    """Kinds of things that cannot be read or have no place in turns, and how often."""
 
     @property
     def newest(self) -> datetime | None:
@@ -53,7 +53,7 @@ class ImportedConversation:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a person saw of a message. Of a tool's or a hidden one that is nothing, and it is no message."""
+    """A message as a person saw it. One of a tool, or a hidden one, is none."""
 
     is_user: bool
     text: str
@@ -61,7 +61,7 @@ class Message:
     agent: str = ""
     """Who answered; "": the program does not say."""
     unread: str = ""
-    """What of it could not be read."""
+    """The kind of a part that could not be read."""
 
 
 def build(

@@ -42,7 +42,7 @@ _BESIDE = re.compile(
     r"(?:-[0-9]+)?\.json|chat\.html",
     re.IGNORECASE,
 )
-"""What archives of ChatGPT and Claude hold beside the conversations."""
+"""Files beside the conversations in archives of ChatGPT and Claude."""
 _OTHER_FILES = (
     (b"%PDF-", "a PDF"), (b"\x89PNG", "a picture"), (b"\xff\xd8\xff", "a picture"), (b"SQLite format 3", "a database"),
     (b"7z\xbc\xaf", "a 7z archive"), (b"Rar!", "a RAR archive"), (b"BZh", "a bzip2 archive"),
@@ -56,7 +56,7 @@ class Export:
     conversations: list[ImportedConversation] = field(default_factory=list[ImportedConversation])
     """With at least one turn each, and an id of its own."""
     left_out: Counter[str] = field(default_factory=Counter[str])
-    """What could not be read or has no place in a session, and how often."""
+    """Kinds of things that cannot be read or have no place in a session, and how often."""
     _alike: dict[str, dict[Any, int]] = field(default_factory=dict[str, dict[Any, int]])
     """By id, the places of the conversations that begin alike, by what tells them apart."""
 

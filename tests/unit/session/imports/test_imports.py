@@ -14,7 +14,7 @@ from massmem.core.errors import InputError
 from massmem.core.events import NoteAdded, TurnStarted
 from massmem.core.records import COMMAND_LINE_USER, Owner
 from massmem.recording.forgetting import open_durable_memory
-from massmem.session.imports import ImportTarget, import_conversation
+from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.conversations import ImportedConversation, Message, build, read_time
 from massmem.session.imports.files import read_export
 from massmem.session.lease import ProcessLock, hold_lease
@@ -86,8 +86,16 @@ EXPORTS = {
 SAID = [("Where is the pump?", "In the cellar."), ("And the valve?", "Beside it.")]
 
 
-def own_target(store: SessionStore) -> ImportTarget:
-    return ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER)
+async def bring_in(
+    store: SessionStore,
+    conversation: ImportedConversation,
+    home: Path = Path(),
+    owner: Owner = COMMAND_LINE_USER,
+    **options: Any,
+) -> ImportResult:
+    config = TeamConfig.model_validate({"agents": [{"id": "ann", "backend": {"type": "scripted"}}]})
+    memories = Memories(config, home, store, lambda: open_durable_memory(config.memory, home), owner)
+    return await import_conversation(memories, options.pop("process", ProcessLock(None)), conversation, **options)
 
 
 def read(tmp_path: Path, text: str) -> list[ImportedConversation]:
@@ -147,8 +155,8 @@ async def test_odd_texts_and_times_are_stored(text: str, lines: bool, store: Ses
     conversations = read(tmp_path, written)
     assert len(conversations) == 2
     for conversation in conversations:
-        assert (await import_conversation(own_target(store), conversation)).added == 1
-        assert (await import_conversation(own_target(store), conversation)).added == 0
+        assert (await bring_in(store, conversation)).added == 1
+        assert (await bring_in(store, conversation)).added == 0
 
 
 def test_branch_that_loops_has_an_end(tmp_path: Path):
@@ -159,7 +167,7 @@ def test_branch_that_loops_has_an_end(tmp_path: Path):
 
 async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["chatgpt"])
-    result = await import_conversation(own_target(store), conversation)
+    result = await bring_in(store, conversation)
     assert (result.added, result.turns, result.conflict) == (2, 2, False)
     turns = await store.list_turns(result.session_id)
     assert [(turn.question, turn.answer, turn.winner, turn.status) for turn in turns] == [
@@ -174,7 +182,7 @@ async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path:
 @pytest.mark.parametrize("facts", [False, True])
 async def test_messages_become_memories_and_facts_only_on_request(store: SessionStore, tmp_path: Path, facts: bool):
     (conversation,) = read(tmp_path, EXPORTS["claude"])
-    await import_conversation(ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER, facts=facts), conversation)
+    await bring_in(store, conversation, facts=facts)
     assert len(await store.list_due_recordings("episode", 99)) == 4
     assert len(await store.list_due_recordings("extract", 99)) == (2 if facts else 0)
 
@@ -183,7 +191,7 @@ async def test_messages_become_memories_and_facts_only_on_request(store: Session
 async def test_export_of_every_kind_is_imported_once(text: str, store: SessionStore, tmp_path: Path):
     for added in (2, 0):
         (conversation,) = read(tmp_path, text)
-        result = await import_conversation(own_target(store), conversation)
+        result = await bring_in(store, conversation)
         assert (result.added, result.turns, result.conflict) == (added, 2, False)
     assert len(await store.list_sessions()) == 1
     assert len(await store.list_turns(result.session_id)) == 2
@@ -193,63 +201,62 @@ async def test_export_of_every_kind_is_imported_once(text: str, store: SessionSt
 async def test_another_import_adds_what_is_new_and_nothing_twice(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    assert (await import_conversation(own_target(store), first)).added == 1
-    assert (await import_conversation(own_target(store), whole)).added == 1
-    assert (await import_conversation(own_target(store), whole)).added == 0
+    assert (await bring_in(store, first)).added == 1
+    assert (await bring_in(store, whole)).added == 1
+    assert (await bring_in(store, whole)).added == 0
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_session_that_went_on_here_is_left_alone(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    await import_conversation(own_target(store), first)
+    await bring_in(store, first)
     started = TurnStarted(session_id=whole.session_id, turn=2, question="Is it new?", agents=("ann",), seed=0)
     await store.append(whole.session_id, 2, [started])
-    result = await import_conversation(own_target(store), whole)
+    result = await bring_in(store, whole)
     assert (result.added, result.conflict) == (0, True)
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_export_of_a_session_comes_back_under_its_id(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["massmem"])
-    result = await import_conversation(own_target(store), conversation)
+    result = await bring_in(store, conversation)
     assert result.session_id == "session_20260102_030405"
     assert [turn.winner for turn in await store.list_turns(result.session_id)] == ["ann", "ann"]
 
 
 async def test_session_that_is_in_use_is_left_alone(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["messages"])
-    target, other = ImportTarget(store, ProcessLock(tmp_path / "a"), COMMAND_LINE_USER), ProcessLock(tmp_path / "b")
+    process, other = ProcessLock(tmp_path / "a"), ProcessLock(tmp_path / "b")
     await store.create_session(session(conversation.session_id))
     async with hold_lease(store, other, conversation.session_id):
-        result = await import_conversation(target, conversation)
+        result = await bring_in(store, conversation, process=process)
     assert (result.added, result.busy) == (0, True)
-    assert (await import_conversation(target, conversation)).added == 2
+    assert (await bring_in(store, conversation, process=process)).added == 2
     other.close()
-    target.process.close()
+    process.close()
 
 
 async def test_owners_have_sessions_of_their_own(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["massmem"])
-    process = ProcessLock(None)
-    for owner in ("alice", "bob", None):
-        result = await import_conversation(ImportTarget(store, process, Owner(owner), "group"), conversation)
+    for owner in (Owner("alice"), Owner("bob"), COMMAND_LINE_USER):
+        result = await bring_in(store, conversation, owner=owner)
         assert (result.session_id, result.added) == ("session_20260102_030405", 2)
-        stored = await store.get_session(to_stored_id(Owner(owner), result.session_id))
+        stored = await store.get_session(to_stored_id(owner, result.session_id))
         assert stored is not None
-        assert (stored.user_id, stored.memory_group) == (owner, "group")
+        assert (stored.owner, bool(stored.memory_group)) == (owner, owner != COMMAND_LINE_USER)
 
 
 async def test_export_of_somebody_else_becomes_a_session_of_whoever_imports_it(store: SessionStore, tmp_path: Path):
-    process, stored_id = ProcessLock(None), to_stored_id(Owner("alice"), "s")
+    stored_id = to_stored_id(Owner("alice"), "s")
     export = {**MASSMEM, "session": {"session_id": stored_id}}
     (conversation,) = read(tmp_path, json.dumps(export))
     assert conversation.session_id == "s"
-    await import_conversation(ImportTarget(store, process, COMMAND_LINE_USER), conversation)
+    await bring_in(store, conversation)
     assert await store.get_session(stored_id) is None
     stranger = ImportedConversation(stored_id, "", conversation.turns)
     await store.create_session(session(stored_id).model_copy(update={"user_id": "alice"}))
-    assert (await import_conversation(ImportTarget(store, process, COMMAND_LINE_USER), stranger)).conflict
+    assert (await bring_in(store, stranger)).conflict
     assert await store.list_turns(stored_id) == []
 
 
@@ -271,16 +278,6 @@ def make_conversation(*messages: dict[str, str], time: float = 1_700_000_000) ->
     return build("test", "t1", "Talk", exchanged, "ann")
 
 
-@pytest.fixture
-def target(store: SessionStore, tmp_path: Path) -> ImportTarget:
-    """Where turns of an older export can be replaced."""
-    config = TeamConfig.model_validate({"agents": [{"id": "ann", "backend": {"type": "scripted"}}]})
-    memories = Memories(
-        config, tmp_path, store, lambda: open_durable_memory(config.memory, tmp_path), COMMAND_LINE_USER
-    )
-    return ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER, memories=memories)
-
-
 async def list_texts(store: SessionStore, session_id: str) -> list[tuple[str, str | None]]:
     return [(turn.question, turn.answer) for turn in await store.list_turns(session_id)]
 
@@ -294,44 +291,44 @@ async def list_texts(store: SessionStore, session_id: str) -> list[tuple[str, st
     ],
     ids=["question", "answer", "first question"],
 )
-async def test_edited_turns_are_replaced(newer: list[dict[str, str]], store: SessionStore, target: ImportTarget):
+async def test_edited_turns_are_replaced(newer: list[dict[str, str]], store: SessionStore, tmp_path: Path):
     older, edited = make_conversation(*OLDER), make_conversation(*newer, time=1_700_000_100)
-    await import_conversation(target, older)
-    result = await import_conversation(target, edited)
+    await bring_in(store, older, tmp_path)
+    result = await bring_in(store, edited, tmp_path)
     assert await list_texts(store, result.session_id) == [(turn.question, turn.answer) for turn in edited.turns]
     session = await store.get_session(result.session_id)
     assert session is not None
     assert session.message_count == len(await store.read_messages(result.session_id))
     queued = await store.list_due_recordings("episode", 99)
     assert len({job.message_id for job in queued}) == len(queued)
-    again = await import_conversation(target, edited)
+    again = await bring_in(store, edited, tmp_path)
     assert (again.added, again.replaced) == (0, 0)
 
 
-async def test_title_follows_the_other_program_unless_it_was_given_here(store: SessionStore, target: ImportTarget):
+async def test_title_follows_the_other_program_unless_it_was_given_here(store: SessionStore, tmp_path: Path):
     conversation = make_conversation(*OLDER)
     for title, shown in (("Trees", "Trees"), ("Shrubs", "Shrubs")):
-        result = await import_conversation(target, replace(conversation, title=title))
+        result = await bring_in(store, replace(conversation, title=title), tmp_path)
         session = await store.get_session(result.session_id)
         assert session is not None
         assert session.title == shown
     await store.rename_session(result.session_id, "Mine")
-    await import_conversation(target, conversation)
+    await bring_in(store, conversation, tmp_path)
     assert [one.title for one in await store.list_sessions()] == ["Mine"]
 
 
-async def test_older_export_changes_nothing(store: SessionStore, target: ImportTarget):
+async def test_older_export_changes_nothing(store: SessionStore, tmp_path: Path):
     edited = make_conversation(*OLDER[:2], *OLDER[:2], time=1_700_000_100)
     for conversation in (edited, make_conversation(*OLDER), make_conversation(*OLDER[:2])):
-        result = await import_conversation(target, conversation)
+        result = await bring_in(store, conversation, tmp_path)
     assert (result.added, result.replaced, result.conflict) == (0, 0, False)
     assert len(await list_texts(store, result.session_id)) == 2
 
 
-async def test_edited_conversation_that_went_on_here_stays(store: SessionStore, target: ImportTarget):
+async def test_edited_conversation_that_went_on_here_stays(store: SessionStore, tmp_path: Path):
     older = make_conversation(*OLDER)
-    await import_conversation(target, older)
+    await bring_in(store, older, tmp_path)
     await store.append(older.session_id, 0, [NoteAdded(text="Trees are my trade.", session_only=False)])
-    result = await import_conversation(target, make_conversation(OLDER[0], OLDER[3], time=1_700_000_100))
+    result = await bring_in(store, make_conversation(OLDER[0], OLDER[3], time=1_700_000_100), tmp_path)
     assert (result.conflict, result.added) == (True, 0)
     assert len(await list_texts(store, older.session_id)) == 2

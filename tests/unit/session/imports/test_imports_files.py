@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 
 from massmem.core.errors import InputError
-from massmem.core.records import COMMAND_LINE_USER
-from massmem.session.imports import ImportTarget, import_conversation
 from massmem.session.imports.files import Export, parse_export, read_export
-from massmem.session.lease import ProcessLock
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
+from tests.unit.session.imports.test_imports import bring_in
 
 
 def say(*texts: str) -> list[dict[str, str]]:
@@ -223,13 +221,12 @@ def test_sessions_of_massgen_are_read_from_any_of_their_folders(folder: str, mas
 
 
 async def test_session_of_massgen_is_imported_once_with_its_winners(massgen: Path, store: SessionStore):
-    target = ImportTarget(store, ProcessLock(None), COMMAND_LINE_USER)
     for added in (11, 0):
         (conversation,) = read_export(massgen).conversations
-        assert (await import_conversation(target, conversation)).added == added
+        assert (await bring_in(store, conversation)).added == added
     write_massgen_turn(massgen.parent / "moved", 1, "Question 1?", "Answer 1.\n", "agent_1")
     (conversation,) = read_export(massgen.parent / "moved" / MASSGEN_ID).conversations
-    assert (await import_conversation(target, conversation)).added == 0
+    assert (await bring_in(store, conversation)).added == 0
     turns = await store.list_turns(conversation.session_id)
     assert [turn.winner for turn in turns] == [f"agent_{number % 2}" for number in range(1, 12)]
 

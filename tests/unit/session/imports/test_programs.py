@@ -1,11 +1,14 @@
 """The programs whose exports are read: each form, and what of it a person saw."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.imports.files import Export, parse_export
+from massmem.session.imports.programs import read_chatgpt, read_deepseek, replace_citations
 
 ZERO = "00000000-0000-0000-0000-000000000000"
 
@@ -15,8 +18,8 @@ def parse(data: Any, lines: bool = False) -> Export:
     return parse_export(text.encode(), "talk.json", "talk.json")
 
 
-def list_texts(export: Export) -> list[str]:
-    return [text for one in export.conversations for turn in one.turns for text in (turn.question, turn.answer)]
+def list_texts(conversations: Iterable[ImportedConversation]) -> list[str]:
+    return [text for one in conversations for turn in one.turns for text in (turn.question, turn.answer)]
 
 
 def write_claude(*messages: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
@@ -121,14 +124,14 @@ LINES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("data", "question", "agent"), EXPORTS.values(), ids=EXPORTS)
 def test_program_is_read_as_a_person_saw_it(data: Any, question: str, agent: str):
     export = parse(data)
-    assert (list_texts(export), export.left_out) == ([question, "Here."], {})
+    assert (list_texts(export.conversations), export.left_out) == ([question, "Here."], {})
     assert export.conversations[0].turns[0].agent == agent
 
 
 @pytest.mark.parametrize(("data", "agent"), LINES.values(), ids=LINES)
 def test_program_that_writes_lines_is_read_as_a_person_saw_it(data: Any, agent: str):
     export = parse(data, lines=True)
-    assert (list_texts(export), export.left_out) == (["Where?", "Here."], {})
+    assert (list_texts(export.conversations), export.left_out) == (["Where?", "Here."], {})
     assert export.conversations[0].turns[0].agent == agent
 
 
@@ -150,7 +153,7 @@ def test_activities_are_conversations_of_their_own():
 
 def test_html_of_an_activity_keeps_its_lines():
     html = "<p>Two &lt;b&gt;:</p><ul><li>one</li><li>two</li></ul><pre><code>a  b\nc</code></pre>"
-    answer = list_texts(parse([{**ACTIVITY[0], "safeHtmlItem": [{"html": html}]}]))[1]
+    answer = list_texts(parse([{**ACTIVITY[0], "safeHtmlItem": [{"html": html}]}]).conversations)[1]
     assert [line for line in answer.split("\n") if line] == ["Two <b>:", "- one", "- two", "a  b", "c"]
 
 
@@ -174,7 +177,7 @@ QUESTION = {"uuid": "1", "sender": "human", "text": "Where?"}
 )  # fmt: skip
 def test_answers_of_claude_are_what_was_shown(message: dict[str, Any], seen: str):
     export = parse(write_claude(QUESTION, {"uuid": "2", "sender": "assistant", **message}))
-    assert list_texts(export) == ["Where?", seen]
+    assert list_texts(export.conversations) == ["Where?", seen]
     assert len(export.left_out) == ("hologram" in str(message))
 
 
@@ -183,7 +186,7 @@ def test_files_of_a_question_to_claude():
     attachments = [{"file_name": name, "extracted_content": text} for name, text in texts.items()]
     files = [{"file_name": "a.csv"}, {"file_name": "c.png"}]
     question = {"sender": "human", "text": "", "attachments": attachments, "files": files}
-    (seen, _) = list_texts(parse(write_claude(question, {"sender": "assistant", "text": "Here."})))
+    (seen, _) = list_texts(parse(write_claude(question, {"sender": "assistant", "text": "Here."})).conversations)
     assert seen == "--- a.csv ---\nx,1\n\n--- pasted text ---\npasted\n\n[attached: b.pdf]\n[attached: c.png]"
 
 
@@ -198,7 +201,7 @@ def test_artifacts_are_there_as_each_answer_left_them():
         {**QUESTION, "uuid": "5"}, change("6", command="update", old_str="gone", new_str="Three"),
     ))  # fmt: skip
     pages = ["Here.\n--- Page ---\n<b>One</b>", "Here.\n--- Page ---\n<b>Two</b>", "Here."]
-    assert list_texts(export)[1::2] == pages
+    assert list_texts(export.conversations)[1::2] == pages
     assert export.left_out == {"part of unknown kind 'artifacts'": 1}
 
 
@@ -210,10 +213,10 @@ def test_open_branch_of_claude():
         {"uuid": "5", "sender": "assistant", "text": "Now.", "parent_message_uuid": "4", "created_at": "2026-01-03"},
         {"uuid": "3", "sender": "assistant", "text": "Here.", "parent_message_uuid": "1", "created_at": "2026-01-02"},
     ]
-    assert list_texts(parse(write_claude(*messages))) == ["When?", "Now."]
-    assert list_texts(parse(write_claude(*messages, current_leaf_message_uuid="2"))) == ["Where?", "Old."]
+    assert list_texts(parse(write_claude(*messages)).conversations) == ["When?", "Now."]
+    assert list_texts(parse(write_claude(*messages, current_leaf_message_uuid="2")).conversations) == ["Where?", "Old."]
     without_parents = [{**message, "parent_message_uuid": None} for message in messages[:2]]
-    assert list_texts(parse(write_claude(*without_parents))) == ["Where?", "Old."]
+    assert list_texts(parse(write_claude(*without_parents)).conversations) == ["Where?", "Old."]
 
 
 # massmem and lists of messages
@@ -226,7 +229,10 @@ def test_own_export_leaves_out_what_was_undone():
         {"question": "Cut off", "answer": None, "status": "interrupted"},
     ]
     export = parse({"session": {"session_id": "s"}, "turns": turns})
-    assert (list_texts(export), export.left_out) == (["Where?", "Here."], {"question without an answer": 1})
+    assert (list_texts(export.conversations), export.left_out) == (
+        ["Where?", "Here."],
+        {"question without an answer": 1},
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,4 +255,141 @@ def test_own_export_leaves_out_what_was_undone():
 def test_parts_of_messages(messages: list[Any], texts: list[str], left_out: dict[str, int]):
     end = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Here."}]
     export = parse([*messages, *end])
-    assert (list_texts(export), export.left_out) == ([*texts, "Where?", "Here."], left_out)
+    assert (list_texts(export.conversations), export.left_out) == ([*texts, "Where?", "Here."], left_out)
+
+
+# ChatGPT, and DeepSeek, which took over its tree
+
+
+def say(role: str, content: Any, kind: str = "text", to: str = "all", **metadata: Any) -> dict[str, Any]:
+    """Return a message. content: its text, its parts, or what stands in `text`."""
+    field = "parts" if kind in ("text", "multimodal_text") else "text"
+    parts = content if isinstance(content, list) or field == "text" else [content]
+    written = {"content_type": kind, field: parts}
+    return {"author": {"role": role}, "content": written, "recipient": to, "metadata": metadata}
+
+
+def read_chain(*messages: dict[str, Any]) -> ImportedConversation:
+    """Read a conversation with these messages, one below the other, between a question and an answer."""
+    chain = [say("user", "Where?"), *messages]
+    mapping = {str(n): {"parent": str(n - 1) if n else None, "message": m} for n, m in enumerate(chain)}
+    return read_chatgpt({"id": "c", "mapping": mapping, "current_node": str(len(chain) - 1)}, "")
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [
+        say("system", "Be brief."),
+        say("assistant", "print(1)", "code", "python"),
+        say("tool", "1", "execution_output"),
+        say("tool", "Found three pages."),
+        say("assistant", "Let me see.", "thoughts"),
+        say("assistant", "search(1)", to="browser"),
+        say("assistant", "Draft", is_visually_hidden_from_conversation=True),
+        say("user", "About me", "user_editable_context"),
+        {**say("assistant", "Think first"), "channel": "analysis"},
+    ],
+)
+def test_unseen_messages_are_left_out_without_a_word(unseen: dict[str, Any]):
+    conversation = read_chain(unseen, say("assistant", "Here."))
+    assert (list_texts([conversation]), conversation.left_out) == (["Where?", "Here."], {})
+
+
+PICTURE = {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"}
+TRANSCRIPT = {"content_type": "audio_transcription", "text": "Spoken."}
+VOICE = {"content_type": "audio_asset_pointer"}
+
+
+@pytest.mark.parametrize(
+    ("message", "seen"),
+    [
+        (say("user", [PICTURE, ""], "multimodal_text"), "[picture]"),
+        (say("user", [PICTURE], "multimodal_text", attachments=[{"name": "a.jpg", "mime_type": "image/jpeg"}]),
+         "[attached: a.jpg]"),
+        (say("user", "Sum?", attachments=[{"name": "a.xlsx"}, {"name": "b.csv"}]),
+         "Sum?\n\n[attached: a.xlsx]\n[attached: b.csv]"),
+        (say("user", [TRANSCRIPT, VOICE], "multimodal_text"), "Spoken."),
+        (say("user", [VOICE], "multimodal_text"), "[voice message]"),
+        (say("user", "x", "hologram"), "[not read: hologram]"),
+        (say("user", [{"content_type": "scent"}], "multimodal_text"), "[not read: scent]"),
+    ],
+)  # fmt: skip
+def test_question_that_is_no_text_has_an_answer_of_its_own(message: dict[str, Any], seen: str):
+    conversation = read_chain(say("assistant", "Go on."), message, say("assistant", "I see."))
+    assert list_texts([conversation]) == ["Where?", "Go on.", seen, "I see."]
+    assert len(conversation.left_out) == seen.startswith("[not read")
+
+
+def test_picture_that_a_tool_made_is_part_of_the_answer():
+    drawing = say("tool", [PICTURE], "multimodal_text")
+    assert list_texts([read_chain(drawing, say("assistant", "Here."))]) == ["Where?", "[picture]\n\nHere."]
+
+
+def test_documents_beside_the_chat_are_there_as_each_answer_left_them():
+    update = '{"updates": [{"pattern": "%s", "replacement": "%s"}]}'
+    conversation = read_chain(
+        say("assistant", '{"name": "Poem", "content": "Green hills"}', "code", "canmore.create_textdoc"),
+        say("assistant", "It is there."),
+        say("user", "Blue ones."),
+        say(
+            "assistant", '{"updates": [{"pattern": "Green", "replacement": "Blue"}]}', "code", "canmore.update_textdoc"
+        ),
+        say("user", "Anew."),
+        say("assistant", update % (".*", "Sea"), "code", "canmore.update_textdoc"),
+        say("assistant", update % ("S.a", "Sky"), "code", "canmore.update_textdoc"),
+        say("assistant", '{"name": "cut o', "code", "canmore.create_textdoc"),
+    )
+    assert list_texts([conversation])[1::2] == [
+        "--- Poem ---\nGreen hills\n\nIt is there.",
+        "--- Poem ---\nBlue hills",
+        "--- Poem ---\nSea",
+    ]
+    assert sum(conversation.left_out.values()) == 2
+
+
+TREE: dict[str, Any] = {
+    "old": {"parent": "q", "message": {**say("assistant", "Old."), "create_time": 2}},
+    "new": {"parent": "q", "message": {**say("assistant", "New."), "create_time": 3}},
+    "q": {"parent": "root", "message": {**say("user", "Where?"), "create_time": 1}},
+    "root": {"parent": None, "message": None},
+}
+
+
+@pytest.mark.parametrize("end", [{}, {"current_node": None}, {"current_node": "gone"}, {"current_node": ["x"]}])
+def test_newest_leaf_is_the_open_end_where_none_is_named(end: dict[str, Any]):
+    assert list_texts([read_chatgpt({"mapping": TREE, **end}, "")]) == ["Where?", "New."]
+    assert list_texts([read_chatgpt({"mapping": TREE, "current_node": "old"}, "")]) == ["Where?", "Old."]
+    assert list_texts([read_chatgpt({"mapping": TREE, "current_node": "root"}, "")]) == ["Where?", "New."]
+
+
+def test_links_to_children_stand_in_for_missing_parents():
+    nodes = {"q": {"message": say("user", "Where?"), "children": ["a"]}, "a": {"message": say("assistant", "Here.")}}
+    assert list_texts([read_chatgpt({"mapping": nodes, "current_node": "a"}, "")]) == ["Where?", "Here."]
+
+
+@pytest.mark.parametrize(
+    ("text", "references", "seen"),
+    [
+        ("At nine. \ue200cite\ue202t0\ue201 At ten.", [], "At nine. At ten."),
+        ("Nine \ue200cite\ue202t0\ue201.", [{"matched_text": "\ue200cite\ue202t0\ue201", "alt": "([a](b))"}],
+         "Nine ([a](b))."),
+        ("Nine \ue200cite\ue202t0\ue201.",
+         [{"matched_text": "\ue200cite\ue202t0\ue201", "items": [{"title": "Tides", "url": "https://t"}]}],
+         "Nine ([Tides](https://t))."),
+        ('In \ue200entity\ue202["city","Ulm",0]\ue201, \ue203yes\ue204.', [], "In Ulm, yes."),
+        ("See \ue200url\ue202Ulm\ue202https://u\ue201.", [], "See [Ulm](https://u)."),
+        ("Old style\u30104\u2020source\u3011.", [{"matched_text": " ", "alt": None}], "Old style."),
+        ("Cut off \ue200cite\ue202t0", [], "Cut off"),
+    ],
+)  # fmt: skip
+def test_marks_of_citations_become_what_they_show(text: str, references: list[Any], seen: str):
+    assert " ".join(replace_citations(text, references).split()) == seen
+
+
+def test_deepseek_has_fragments():
+    question = {"fragments": [{"type": "REQUEST", "content": "Where?"}], "files": [{"file_name": "a.pdf"}]}
+    answer = {"fragments": [{"type": "THINK", "content": "Hm"}, {"type": "RESPONSE", "content": "Here."}]}
+    mapping = {"1": {"parent": None, "message": question}, "2": {"parent": "1", "message": answer}}
+    conversation = read_deepseek({"id": "d", "title": "Talk", "mapping": mapping}, "")
+    assert list_texts([conversation]) == ["Where?\n\n[attached: a.pdf]", "Here."]
+    assert conversation.turns[0].agent == "deepseek"

@@ -15,17 +15,8 @@ from pydantic import Field
 from sse_starlette import ServerSentEvent
 from starlette.exceptions import HTTPException
 
+from massmem.core import events as ev
 from massmem.core.errors import MassmemError
-from massmem.core.events import (
-    AgentDelta,
-    AgentStarted,
-    Event,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnResumed,
-    TurnStarted,
-    TurnWaiting,
-)
 from massmem.core.messages import Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.render.text import describe_event, pluralize
@@ -240,26 +231,26 @@ class _TurnReader:
         """The agent that writes the final answer now."""
         self._sent = ""
 
-    def feed(self, event: Event) -> list[Piece]:
+    def feed(self, event: ev.Event) -> list[Piece]:
         self._outcome.feed(event)
         public = hide_internals(event)
         if public is not None:
             self._view.feed(public)
         match event:
-            case AgentStarted(agent_id=agent_id, step=step) if self._live:
+            case ev.AgentStarted(agent_id=agent_id, step=step) if self._live:
                 is_final = step == "present" or (self._alone and step == "answer")
                 self._writer = agent_id if is_final else ""
-            case AgentDelta(agent_id=self._writer, channel="text", text=text) if self._writer:
+            case ev.AgentDelta(agent_id=self._writer, channel="text", text=text) if self._writer:
                 return self._send(text)
             case _:
                 pass
-        line = None if public is None or self._sent or isinstance(event, TurnCompleted) else self._describe(public)
+        line = None if public is None or self._sent or isinstance(event, ev.TurnCompleted) else self._describe(public)
         return [] if line is None else [Progress(f"{line}\n")]
 
     def end(self) -> list[Piece]:
         require_answer(self._outcome)
         end, answer = self._outcome.end, get_text(self._outcome)
-        assert isinstance(end, TurnCompleted | TurnWaiting | TurnAbandoned)  # else there is no answer
+        assert isinstance(end, ev.TurnCompleted | ev.TurnWaiting | ev.TurnAbandoned)  # else there is no answer
         finish = Finish("length" if self._outcome.is_truncated else "stop", end.usage)
         sent = self._sent.rstrip()
         if answer.startswith(self._sent):
@@ -279,8 +270,8 @@ class _TurnReader:
         self._sent += text
         return [Words(text)] if text else []
 
-    def _describe(self, event: Event) -> str | None:
-        if isinstance(event, TurnStarted | TurnResumed):  # without the id of the session
+    def _describe(self, event: ev.Event) -> str | None:
+        if isinstance(event, ev.TurnStarted | ev.TurnResumed):  # without the id of the session
             return f"turn {event.turn}, {pluralize(len(event.agents), 'agent')}"
         return describe_event(event, self._view)
 

@@ -1,4 +1,7 @@
-"""The MCP server: five tools, and sessions as resources, for one user."""
+"""massmem as an MCP server: other agents ask the council, and search what it remembers.
+
+Five tools, and sessions as resources, for one user. Nothing here needs FastAPI; `massmem.server.routes.mcp` does.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator

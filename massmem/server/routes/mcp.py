@@ -16,7 +16,7 @@ from massmem.core.events import Event
 from massmem.server.dependencies import Caller, authorize
 from massmem.server.errors import Refused, RetryLater
 from massmem.server.limits import JsonRequest
-from massmem.server.mcp.tools import create_mcp_server, find_session
+from massmem.server.mcp import create_mcp_server, find_session
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import is_session_id
 from massmem.session.owners import to_stored_id

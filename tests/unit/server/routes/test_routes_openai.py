@@ -2,7 +2,7 @@
 
 import pytest
 
-from massmem.server.openai_api.requests import Conversation, Exchanged, hash_history, is_side_task
+from massmem.server.routes.openai import Conversation, Exchanged, hash_history, is_side_task
 
 CONVERSATION: list[Exchanged] = [("user", "Why?"), ("agent", "It is  blue.\n")]
 

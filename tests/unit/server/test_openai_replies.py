@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.messages import Usage
-from massmem.server.openai_api.replies import Finish, Piece, Progress, Words, limit_words
+from massmem.server.openai_replies import Finish, Piece, Progress, Words, limit_words
 
 
 async def yield_pieces(texts: Sequence[str]) -> AsyncGenerator[Piece, None]:

@@ -1,1 +1,0 @@
-"""The council as a model for clients of OpenAI's API: chat completions and responses."""
