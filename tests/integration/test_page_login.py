@@ -47,8 +47,7 @@ def visit(client: TestClient, cookie: str, path: str = ABOUT, method: str = "GET
 
 
 def change_store(home: Path, statement: str, *values: object) -> None:
-    (database,) = home.rglob("massmem.db")
-    with closing(sqlite3.connect(database)) as connection, connection:
+    with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as connection, connection:
         connection.execute(statement, values)
 
 

@@ -158,8 +158,8 @@ def run_in_files(out: Path, err: Path, *arguments: str) -> int | None:
 
 def test_full_disk_under_stdout_is_an_error(tmp_path: Path):
     assert run_in_files(FULL, tmp_path / "err", "--list-sessions") == 1
-    said = (tmp_path / "err").read_text()
-    assert said.startswith("massmem: standard output cannot be written: No space left on device")
+    message = (tmp_path / "err").read_text()
+    assert message.startswith("massmem: standard output cannot be written: No space left on device")
 
 
 def test_full_disk_under_stderr_does_not_cost_the_answer(tmp_path: Path):
