@@ -113,18 +113,6 @@ async def test_a_lease_expires_unless_it_is_renewed(store: SessionStore) -> None
     assert not await store.acquire_lease("session_a", "one", 60)
 
 
-async def test_of_many_that_want_a_lease_one_gets_it(opener: Opener) -> None:
-    stores = [await opener() for _ in range(3)]
-    await stores[0].create_session(session())
-    for _ in range(3):
-        names = [f"owner-{n}" for n in range(12)]
-        got = await asyncio.gather(*(stores[n % 3].acquire_lease("session_a", names[n], 60) for n in range(12)))
-        assert sum(got) == 1
-        await stores[1].release_lease("session_a", names[got.index(True)])
-    for store in stores:
-        await store.close()
-
-
 async def pages(store: SessionStore, size: int = 1000) -> AsyncIterator[Sequence[LogEntry]]:
     after = 0
     while page := await store.export_log("session_a", after, size):

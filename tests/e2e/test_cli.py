@@ -24,6 +24,7 @@ from massmem.core.events import EVENT, now
 from massmem.core.records import SessionRecord
 from massmem.store import open_store
 from tests.support.cli import call_massmem, massmem, script, start, write_team
+from tests.support.forked import ForkedMassmem
 from tests.support.pictures import PNG, encrypt_pdf, make_pdf
 
 SESSION = re.compile(r"session_\d{8}_\d{6}(?:_[0-9a-f]{4})?")
@@ -50,13 +51,11 @@ def answered_session(team: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_agent_alone_streams_its_answer_to_a_pipe(tmp_path: Path):
     words = "The sky is blue because of  Rayleigh scattering."
     team = write_team(tmp_path, script(f"\n {words}\n\nIt is.\n\n", chunk_size=6, chunk_delay=0.3))
-    running = start("--config", team, "--quiet", "Why?")
-    assert running.stdout is not None
+    running = ForkedMassmem("--config", team, "--quiet", "Why?")
     first = os.read(running.stdout.fileno(), 100)
-    assert running.poll() is None
+    assert running.is_alive
     assert words.encode().startswith(first)
-    rest, _ = running.communicate(timeout=60)
-    assert first + rest == f"{words}\n\nIt is.\n".encode()
+    assert first + b"".join(running.finish()) == f"{words}\n\nIt is.\n".encode()
 
 
 def test_answer_that_is_written_anew_begins_on_a_new_line(tmp_path: Path):
@@ -518,18 +517,19 @@ def test_home_that_is_a_file(team: str, home: Path, capsys: pytest.CaptureFixtur
 # Signals
 
 
-def run_and_signal(team: str, signum: signal.Signals, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+def run_and_signal(team: str, signum: signal.Signals) -> "subprocess.CompletedProcess[bytes]":
     """Run until the first answer is in, then send the signal."""
-    process = start("--config", team, "--output", "jsonl", *arguments, "Why?")
-    assert process.stdout is not None
+    err = Path(team).with_name("err")
+    process = ForkedMassmem("--config", team, "--output", "jsonl", "Why?", err=err)
     output = b""
     for line in process.stdout:
         output += line
         if b'"answer_submitted"' in line:
             break
     process.send_signal(signum)
-    out, err = process.communicate(timeout=20)
-    return subprocess.CompletedProcess([], process.returncode, output + out, err)
+    output += b"".join(process.finish())
+    assert process.exit_code is not None
+    return subprocess.CompletedProcess([], process.exit_code, output, err.read_bytes())
 
 
 def test_sigquit_asks_for_the_answer_now(tmp_path: Path):
@@ -544,15 +544,13 @@ def test_sigquit_asks_for_the_answer_now(tmp_path: Path):
 
 def test_turn_that_is_killed_once_it_is_to_answer_now_keeps_to_that(tmp_path: Path):
     team = write_team(tmp_path, script("late", latency=30), script("slow", latency=30))
-    process = start("--config", team, "--output", "jsonl", "Why?")
-    assert process.stdout is not None
+    process = ForkedMassmem("--config", team, "--output", "jsonl", "Why?")
     for line in process.stdout:
         if b'"agent_started"' in line:
             process.send_signal(signal.SIGQUIT)
         if b'"answer_now_requested"' in line:
             break
     process.kill()
-    process.communicate()
     faster = write_team(tmp_path, script("late", latency=30), script("soon"))
     again = massmem("--continue", "--config", faster, "--json")
     result = json.loads(again.stdout)
@@ -686,12 +684,10 @@ def test_configuration_that_is_gone_is_reported(answered_session: str, team: str
 
 def test_closed_pipe_stops_the_turn_quietly(tmp_path: Path):
     team = write_team(tmp_path, script("quick"), script("slow", latency=1))
-    process = start("--config", team, "--output", "jsonl", "Why?")
-    assert process.stdout is not None
+    err = tmp_path / "err"
+    process = ForkedMassmem("--config", team, "--output", "jsonl", "Why?", err=err)
     process.stdout.readline()
     process.stdout.close()
-    assert process.stderr is not None
-    err = process.stderr.read()
-    process.stderr.close()
-    assert process.wait(timeout=20) == 141
-    assert err == b""
+    process.join(20)
+    assert process.exit_code == 141
+    assert err.read_bytes() == b""

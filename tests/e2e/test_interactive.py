@@ -1,7 +1,6 @@
 """massmem without a question on a terminal: the real program, typed at."""
 
 import base64
-import contextlib
 import json
 import re
 import stat
@@ -10,11 +9,11 @@ import time
 from pathlib import Path
 
 import pexpect
-import psutil
 import pytest
 
 from tests.e2e.test_terminal import ending, terminal
 from tests.support.cli import COMMAND, massmem, script, write_team
+from tests.support.forked import ForkedTerminal
 from tests.support.owners import taken
 from tests.support.pictures import PNG
 
@@ -25,7 +24,7 @@ READY = r"\x1b\[\?2004h\x1b\[\?(?:1l\x1b\[\?)?25l\x1b\[0m\x1b\[\?7l"
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]")
 
 
-def talk(*arguments: str, width: int = 80, **environ: str) -> "pexpect.spawn[str]":
+def talk(*arguments: str, width: int = 80, **environ: str) -> ForkedTerminal:
     child = terminal(*arguments, width=width, PROMPT_TOOLKIT_NO_CPR="1", **environ)
     child.expect("Ctrl-D quits")
     child.expect(READY)
@@ -36,7 +35,7 @@ def plain(text: str) -> str:
     return _ESCAPES.sub("", text)
 
 
-def say(child: "pexpect.spawn[str]", line: str, *expected: str) -> str:
+def say(child: ForkedTerminal, line: str, *expected: str) -> str:
     """Type a line and wait for each of these, in order; what was shown until the last of them."""
     child.send(f"{line}\r")
     shown = ""
@@ -46,7 +45,7 @@ def say(child: "pexpect.spawn[str]", line: str, *expected: str) -> str:
     return plain(shown)
 
 
-def leave(child: "pexpect.spawn[str]") -> str:
+def leave(child: ForkedTerminal) -> str:
     child.send("/quit\r")
     text, code = ending(child)
     assert code == 0
@@ -346,12 +345,8 @@ def test_a_terminal_that_hangs_up(asked: bool, slow: str, home: Path):
     if asked:
         child.send("Why?\r")
         child.expect("answered")
-    process = psutil.Process(child.pid)
-    with contextlib.suppress(pexpect.ExceptionPexpect):
-        child.close(force=False)
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.wait(15)
-    assert not process.is_running()
+    child.close()
+    assert child.exitstatus is not None, "it has not ended"
     assert not list((home / ".massmem" / "logs").glob("crash*"))
 
 

@@ -4,13 +4,13 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import pexpect
 import psutil
 import pytest
 
-from tests.support.cli import COMMAND, script, write_team
+from tests.support.cli import script, write_team
+from tests.support.forked import ForkedTerminal
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 
@@ -19,14 +19,12 @@ pytestmark = pytest.mark.slow
 _OURS = {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "LINES", "CI", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
 
 
-def terminal(*arguments: str, width: int = 80, height: int = 24, **environ: str) -> "pexpect.spawn[str]":
-    env: Any = {k: v for k, v in os.environ.items() if k not in _OURS} | {"TERM": "xterm-256color"} | environ
-    return pexpect.spawn(
-        COMMAND[0], [*COMMAND[1:], *arguments], env=env, encoding="utf-8", dimensions=(height, width), timeout=60
-    )
+def terminal(*arguments: str, width: int = 80, height: int = 24, **environ: str) -> ForkedTerminal:
+    env = {k: v for k, v in os.environ.items() if k not in _OURS} | {"TERM": "xterm-256color"} | environ
+    return ForkedTerminal(*arguments, env=env, size=(height, width))
 
 
-def ending(child: "pexpect.spawn[str]") -> tuple[str, int | None]:
+def ending(child: ForkedTerminal) -> tuple[str, int | None]:
     """Everything the terminal was sent from here on, and the exit code."""
     child.expect(pexpect.EOF)
     child.close()
@@ -84,7 +82,7 @@ def test_control_c_stops_the_turn_and_says_how_to_resume(tmp_path: Path):
     assert "Traceback" not in text
 
 
-def wait_until_it_reads(child: "pexpect.spawn[str]") -> None:
+def wait_until_it_reads(child: ForkedTerminal) -> None:
     """Until it sleeps and has used no time of the processor for a while: it waits for the terminal."""
     process, seen, since = psutil.Process(child.pid), 0.0, time.monotonic()
     while time.monotonic() - since < 0.3:

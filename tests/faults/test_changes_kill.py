@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from massmem.config.load import load_config
 from massmem.session.session import Session
 from massmem.store import open_store
 from tests.contract.test_session_store import everything
-from tests.support.cli import massmem
+from tests.support.cli import call_massmem
 from tests.support.forked import ForkedMassmem, processes
 from tests.support.recorded_sessions import TEAM, record_sessions
 from tests.support.verdict import check
@@ -63,13 +63,13 @@ def user(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> User:
     Path("team.yaml").write_text(text)
     ids = {memory["text"]: memory["id"] for memory in list_memories()}
     first, second = ids[kite(SESSION, 1)], ids[kite(SESSION, 2)]
-    assert massmem("memory", "pin", second, *TEAM).returncode == 0
+    assert call_massmem("memory", "pin", second, *TEAM).returncode == 0
     shutil.copytree(folder, tmp_path / "copy")
     return User(folder, tmp_path / "copy", first, second)
 
 
 def list_memories() -> list[dict[str, Any]]:
-    return json.loads(massmem("memory", "list", "--limit", "1000", "--json", *TEAM).stdout)["memories"]
+    return json.loads(call_massmem("memory", "list", "--limit", "1000", "--json", *TEAM).stdout)["memories"]
 
 
 def write_command(kind: str, user: User) -> tuple[str, ...]:
@@ -147,30 +147,34 @@ def find_wrong(kind: str, user: User, *, is_whole: bool, lines: Sequence[bytes])
     """Count what is wrong after a kill, and after the same command again."""
     counts: Counter[str] = Counter()
     counts["lost"] += asyncio.run(count_lost(user.folder))
+    if kind in ("edit", "pin", "unpin", "forget"):
+        again = call_massmem(*write_command(kind, user))
+        counts["lie"] += again.returncode not in (0, 2)  # 2: it has this text already, or is gone
+    elif kind == "import":
+        counts["lie"] += call_massmem(*write_command(kind, user)).returncode != 0
+    if kind in ("add", "import", "undo"):
+        assert call_massmem("memory", "record", *TEAM).returncode == 0
+    listed = list_memories()
+    texts = [memory["text"] for memory in listed]
+    messages = asyncio.run(read_messages(user.folder))
     match kind:
         case "add":
-            stored = asyncio.run(count_messages(user.folder, NEW))
+            stored, recorded = count_messages(messages, NEW), count_texts(texts, NEW)
             counts["lie"] += is_whole and stored != 1
-            assert massmem("memory", "record", *TEAM).returncode == 0
-            counts["lost"] += max(0, stored - count_memories(NEW))
-            counts["twice"] += max(0, count_memories(NEW) - stored, stored - 1)
+            counts["lost"] += max(0, stored - recorded)
+            counts["twice"] += max(0, recorded - stored, stored - 1)
         case "edit" | "pin" | "unpin" | "forget":
-            again = massmem(*write_command(kind, user))
-            counts["lie"] += again.returncode not in (0, 2)  # 2: it has this text already, or is gone
-            listed = list_memories()
             counts["lie"] += not is_changed(kind, listed, user)
-            counts["twice"] += len(listed) - len({memory["text"] for memory in listed})
+            counts["twice"] += len(texts) - len(set(texts))
         case "import":
-            counts["lie"] += massmem(*write_command(kind, user)).returncode != 0
-            assert massmem("memory", "record", *TEAM).returncode == 0
             for message in EXPORTED:
-                copies = asyncio.run(count_messages(user.folder, message["content"]))
+                copies = count_messages(messages, message["content"])
                 is_answer = message["role"] == "assistant"  # it stands in the log as an answer, and as the final one
                 counts["lost"] += copies == 0
                 counts["twice"] += copies > 1 + is_answer
-                counts["lie"] += count_memories(message["content"]) != 1
+                counts["lie"] += count_texts(texts, message["content"]) != 1
         case "fork":
-            forks = asyncio.run(list_forks(user.folder))
+            forks = {name: of_session for name, of_session in messages.items() if name != OTHER}
             printed = [line.decode().strip() for line in lines]
             counts["lie"] += sum(name not in forks for name in printed)
             counts["ghost"] += sum(forks[name] != forks[SESSION] for name in forks)
@@ -182,10 +186,8 @@ def find_wrong(kind: str, user: User, *, is_whole: bool, lines: Sequence[bytes])
             undone = asyncio.run(count_undone(user.folder))
             counts["lie"] += is_whole and undone != 1
             counts["twice"] += max(0, undone - 1)
-            assert massmem("memory", "record", *TEAM).returncode == 0
-            counts["ghost"] += undone and count_memories(kite(SESSION, TURNS))
-    kites = count_memories("Kite")
-    counts["lost"] += max(0, 2 * TURNS - kites - (kind in ("edit", "forget", "undo")))
+            counts["ghost"] += undone and count_texts(texts, kite(SESSION, TURNS))
+    counts["lost"] += max(0, 2 * TURNS - count_texts(texts, "Kite") - (kind in ("edit", "forget", "undo")))
     return counts
 
 
@@ -202,8 +204,12 @@ def is_changed(kind: str, listed: Sequence[dict[str, Any]], user: User) -> bool:
             return pinned == set()
 
 
-def count_memories(text: str) -> int:
-    return sum(text in memory["text"] for memory in list_memories())
+def count_texts(texts: Sequence[str], part: str) -> int:
+    return sum(part in text for text in texts)
+
+
+def count_messages(messages: Mapping[str, Sequence[str]], text: str) -> int:
+    return sum(message == text for of_session in messages.values() for message in of_session)
 
 
 async def read_messages(folder: Path) -> dict[str, list[str]]:
@@ -218,15 +224,6 @@ async def count_lost(folder: Path) -> int:
     """Count turns of the two sessions that are gone from the log."""
     texts = await read_messages(folder)
     return sum(kite(name, n) not in texts.get(name, ()) for name in (SESSION, OTHER) for n in range(1, TURNS + 1))
-
-
-async def count_messages(folder: Path, text: str) -> int:
-    return sum(message == text for messages in (await read_messages(folder)).values() for message in messages)
-
-
-async def list_forks(folder: Path) -> dict[str, list[str]]:
-    """Return the sessions but the other one, with their messages."""
-    return {name: texts for name, texts in (await read_messages(folder)).items() if name != OTHER}
 
 
 async def count_undone(folder: Path) -> int:

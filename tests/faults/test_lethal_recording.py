@@ -4,13 +4,13 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
-from multiprocessing import get_context
 from pathlib import Path
 
 from massmem.core.records import SessionRecord
 from massmem.memory.persistent import Episode
 from massmem.recording.worker import Recorder
 from massmem.store import open_store
+from tests.support.forked import processes
 from tests.support.plain_memory import PlainMemory
 from tests.support.sample_turn import START, answer, begin
 
@@ -41,7 +41,7 @@ async def test_a_row_that_kills_its_process_is_given_up_alone(home: Path):
     await store.append("session_a", 1, [begin("ann"), *(answer(n, "ann", text) for n, text in enumerate(ANSWERS, 1))])
     exit_codes = list[int | None]()
     while exit_codes[-1:] != [0] and len(exit_codes) < 20:
-        process = get_context("spawn").Process(target=drain, args=(database, memories))
+        process = processes.Process(target=drain, args=(database, memories), daemon=True)
         process.start()
         await asyncio.to_thread(process.join, 120)
         exit_codes.append(process.exitcode)

@@ -16,7 +16,6 @@ import pytest
 from massmem.store import open_store
 from tests.contract.test_session_store import done, session
 from tests.support.cli import massmem, script, write_team
-from tests.support.cli import start as start_massmem
 from tests.support.forked import ForkedMassmem
 from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin, whole_turn
@@ -109,13 +108,13 @@ def test_a_run_without_its_server_says_so_and_the_next_one_goes_on(durable: Post
     assert first.returncode == 0, first.stderr
     session_id = json.loads(first.stdout)["session_id"]
     slow = write_team(tmp_path, script("second", latency=1.0), store={"url": url}, memory={"enabled": False})
-    running = start_massmem("--config", slow, "--session-id", session_id, "Two?", "--output", "jsonl", text=True)
-    assert running.stdout is not None
-    assert "turn_started" in running.stdout.readline()
+    err = tmp_path / "err"
+    running = ForkedMassmem("--config", slow, "--session-id", session_id, "Two?", "--output", "jsonl", err=err)
+    assert b"turn_started" in running.stdout.readline()
     durable.kill()
-    _, stderr = running.communicate(timeout=30)
-    assert running.returncode == 3, stderr
-    assert "Traceback" not in stderr
+    running.finish()
+    assert running.exit_code == 3, err.read_text()
+    assert "Traceback" not in err.read_text()
     away = ask("--session-id", session_id)
     assert away.returncode == 3
     assert "untouched" in away.stderr

@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.store import open_store
 from tests.contract.test_session_store import session
 from tests.support.cli import massmem, script, write_team
-from tests.support.cli import start as start_massmem
+from tests.support.forked import ForkedMassmem
 from tests.support.redis_server import RedisServer, StartRedis
 from tests.support.sample_turn import answer, begin
 from tests.support.store_writer import (
@@ -143,14 +142,14 @@ def test_a_run_without_its_server_says_so_and_the_next_one_goes_on(start_redis: 
     assert "append-only" not in first.stderr
     session_id = json.loads(first.stdout)["session_id"]
     slow = write_team(tmp_path, script("second", latency=1.0), store={"url": url}, memory={"enabled": False})
-    running: Any = start_massmem("--config", slow, "--session-id", session_id, "Two?", "--output", "jsonl", text=True)
-    assert running.stdout is not None
-    assert "turn_started" in running.stdout.readline()
+    err = tmp_path / "err"
+    running = ForkedMassmem("--config", slow, "--session-id", session_id, "Two?", "--output", "jsonl", err=err)
+    assert b"turn_started" in running.stdout.readline()
     server.kill()
-    _, stderr = running.communicate(timeout=30)
-    assert running.returncode == 3, stderr
-    assert "cannot be reached" in stderr
-    assert "Traceback" not in stderr
+    running.finish()
+    assert running.exit_code == 3, err.read_text()
+    assert "cannot be reached" in err.read_text()
+    assert "Traceback" not in err.read_text()
     away = ask(slow, "--session-id", session_id)
     assert away.returncode == 3
     assert "cannot be reached" in away.stderr

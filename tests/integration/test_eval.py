@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import call_massmem, start
+from tests.support.cli import call_massmem
+from tests.support.forked import ForkedMassmem
 
 QUESTIONS = [{"id": f"q{n}", "question": f"What is {n} + 0?", "answer": str(n)} for n in range(6)]
 
@@ -102,12 +103,11 @@ def test_evaluation_goes_on_after_a_kill(tmp_path: Path, home: Path):
     data = write_questions(tmp_path, *QUESTIONS, *({"question": f"And {n}?", "answer": "1"} for n in range(20)))
     team = write_team(tmp_path, "team", "It is 3.", latency=0.3)
     arguments = ["eval", data, "--config", team, "--concurrency", "2"]
-    process = start(*arguments)
+    process = ForkedMassmem(*arguments)
     deadline = time.monotonic() + 30
     while count_results(home) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
     process.kill()
-    process.communicate()
     answered = count_results(home)
     assert 3 <= answered < 26
     ran = call_massmem(*arguments, "--concurrency", "16", "--output", "jsonl")
@@ -119,15 +119,16 @@ def test_evaluation_goes_on_after_a_kill(tmp_path: Path, home: Path):
 
 def test_interrupt_says_how_to_go_on(tmp_path: Path, home: Path):
     team = write_team(tmp_path, "team", "It is 3.", latency=1)
-    process = start("eval", write_questions(tmp_path), "--config", team, "--concurrency", "1")
+    err = tmp_path / "err"
+    process = ForkedMassmem("eval", write_questions(tmp_path), "--config", team, "--concurrency", "1", err=err)
     deadline = time.monotonic() + 30
     while count_results(home) < 1 and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(2)
-    _, err = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert b"the same command goes on" in err
-    assert b"Traceback" not in err
+    process.finish()
+    assert process.exit_code == 130
+    assert "the same command goes on" in err.read_text()
+    assert "Traceback" not in err.read_text()
 
 
 def test_failed_questions_are_asked_again(tmp_path: Path, home: Path):

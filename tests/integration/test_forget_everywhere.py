@@ -3,10 +3,8 @@
 import asyncio
 import json
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pexpect
 import pytest
@@ -21,10 +19,11 @@ from massmem.core.records import SessionState
 from massmem.memory import open_memory
 from massmem.memory.persistent import Fact
 from massmem.session.registry import Registry, build_entry
-from massmem.store import open_store
+from massmem.store import open_store, sqlite
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import everything, session
 from tests.integration.test_memory_cli import CONFIG, Command, holds, settings
+from tests.support.forked import ForkedTerminal
 from tests.support.memory_command import database_of, prepare_home
 from tests.support.sample_turn import START, USAGE, answer, ballot, begin, compression, event
 
@@ -161,7 +160,10 @@ async def test_message_that_is_near_in_two_sentences_is_named_once(memory: Comma
     assert len(places) == len(set(places))
 
 
-def test_bytes_that_a_forgetting_left_go_with_the_next_one(memory: Command, home: Path, tmp_path: Path):
+def test_bytes_that_a_forgetting_left_go_with_the_next_one(
+    memory: Command, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", 0.2)
     point = find_fact(memory, "ann")
     with closing(sqlite3.connect(database_of(home))) as reader:
         reader.execute("BEGIN")
@@ -271,9 +273,7 @@ def test_wrong_orders_change_nothing(memory: Command):
 def test_on_a_terminal_near_paraphrases_can_be_chosen(
     memory: Command, tmp_path: Path, choice: str, sure: str, left: int
 ):
-    line = ["-m", "massmem", "memory", "forget", "--everywhere", "--text", SECRET, "--config", "team.yaml"]
-    spawn: Any = pexpect.spawn  # its annotations are incomplete
-    child = spawn(sys.executable, line, encoding="utf-8", timeout=60)
+    child = ForkedTerminal("memory", "forget", "--everywhere", "--text", SECRET, "--config", "team.yaml")
     child.expect_exact("this goes from 2 sessions")
     child.expect_exact(SECRET)
     child.expect_exact(NEAR)

@@ -19,6 +19,7 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.council_server import CouncilServer, council_server
+from tests.support.forked import ForkedTerminal
 from tests.support.service import Service, StartService, make_agent, make_config, make_token, wait_until
 
 TOOLS = ["ask_council", "search_memory", "remember", "list_sessions", "read_session"]
@@ -245,9 +246,8 @@ def test_configuration_that_is_missing_is_said_on_stderr(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_the_server_although_its_client_stays(signum: signal.Signals, tmp_path: Path):
-    command, *arguments = write_team(tmp_path, make_team())
-    spawn: Any = pexpect.spawn  # its annotations are incomplete
-    child = spawn(command, arguments, encoding="utf-8", timeout=60)
+    write_team(tmp_path, make_team())
+    child = ForkedTerminal("mcp", "--config", str(tmp_path / "team.yaml"))
     child.expect_exact("Ctrl-C ends it")
     child.kill(signum)
     child.expect(pexpect.EOF)

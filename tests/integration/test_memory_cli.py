@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.contract.test_session_store import everything, session
 from tests.support.cli import massmem
 from tests.support.extraction_stub import extraction_server
 from tests.support.extraction_stub import memory as facts_reply
+from tests.support.forked import ForkedTerminal
 from tests.support.memory_command import MemoryCommand, database_of, prepare_home
 from tests.support.sample_turn import START, turn_without_restart
 
@@ -382,9 +382,7 @@ def test_nothing_is_forgotten_by_mistake(memory: Command) -> None:
 
 @pytest.mark.parametrize(("reply", "left"), [("n", SAID), ("y", SAID - 1)])
 def test_on_a_terminal_it_asks(memory: Command, reply: str, left: int) -> None:
-    line = ["-m", "massmem", "memory", "forget", "--agent", "user", "--config", "team.yaml"]
-    spawn: Any = pexpect.spawn  # its annotations are incomplete
-    child = spawn(sys.executable, line, encoding="utf-8", timeout=60)
+    child = ForkedTerminal("memory", "forget", "--agent", "user", "--config", "team.yaml")
     child.expect_exact("Forget 1 memory for good? [y/N]: ")
     child.sendline(reply)
     child.expect(pexpect.EOF)

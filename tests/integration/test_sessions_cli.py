@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from massmem.session.registry import Registry, build_entry
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, session
+from tests.support.forked import ForkedTerminal
 from tests.support.owners import taken
 from tests.support.sample_turn import begin, whole_turn
 
@@ -292,9 +292,8 @@ def test_traces_of_an_interrupted_deletion_are_deleted(sessions: Command, home_o
 
 def test_deletion_asks_for_confirmation(sessions: Command, tmp_path: Path) -> None:
     assert "add --yes" in sessions("delete", TRIP, code=2)[1]
-    line = ["-m", "massmem", "sessions", "delete", TRIP, "--config", "team.yaml"]
     for answer, left in (("n", [TRIP, SKY]), ("y", [SKY])):
-        child = pexpect.spawn(sys.executable, line, cwd=str(tmp_path), encoding="utf-8", timeout=30)
+        child = ForkedTerminal("sessions", "delete", TRIP, "--config", "team.yaml", cwd=tmp_path)
         child.expect("2 messages, last used 2025-10-28")
         child.expect("Delete this session for good")
         child.sendline(answer)

@@ -12,6 +12,7 @@ import psutil
 import requests
 
 from tests.support.cli import massmem, script, start, write_team
+from tests.support.forked import ForkedServer
 from tests.support.page import FROM_PAGE, StartPage
 from tests.support.service import make_agent, wait_until
 
@@ -152,11 +153,12 @@ def test_browser_gets_a_file_that_only_this_user_can_read(tmp_path: Path) -> Non
     program.write_text("\n".join(lines))
     program.chmod(0o700)
     environment = os.environ | {"HOME": str(tmp_path), "BROWSER": f"{program} %s", "DISPLAY": ":99"}
-    process = start("ui", "--config", write_team(tmp_path, script()), env=environment)
+    out = tmp_path / "out"
+    line = ("ui", "--config", write_team(tmp_path, script()))
+    process = ForkedServer(line, environment, tmp_path / "err", out)
     try:
-        assert process.stdout is not None
-        url, _, token = process.stdout.readline().decode().strip().partition("/#token=")
         wait_until(seen.exists)
+        url, _, token = out.read_text().strip().partition("/#token=")
         file = Path(urlsplit(seen.read_text().strip()).path)
         assert seen.read_text().startswith("file://")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -175,15 +177,16 @@ def test_browser_gets_a_file_that_only_this_user_can_read(tmp_path: Path) -> Non
             with suppress(psutil.Error):
                 child.kill()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=120)
+        process.wait(120)
 
 
 def test_file_of_an_address_that_nobody_used_goes_with_the_service(tmp_path: Path) -> None:
     environment = os.environ | {"HOME": str(tmp_path), "BROWSER": "/bin/true %s", "DISPLAY": ":99"}
-    process = start("ui", "--config", write_team(tmp_path, script()), env=environment)
+    line = ("ui", "--config", write_team(tmp_path, script()))
+    process = ForkedServer(line, environment, tmp_path / "err")
     wait_until(lambda: bool(list((tmp_path / ".massmem").glob("*.html"))))
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
+    assert process.wait(120) == 0
     assert not list((tmp_path / ".massmem").glob("*.html"))
 
 

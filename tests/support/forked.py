@@ -5,16 +5,24 @@ modules are there already, so that kill loops spend their time on what is killed
 """
 
 import ctypes
+import fcntl
 import multiprocessing
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from pexpect.fdpexpect import fdspawn
+
+import massmem
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload([
@@ -30,16 +38,22 @@ processes.set_forkserver_preload([
 ])  # fmt: skip
 
 
-class ForkedMassmem:
-    """`massmem ARGUMENTS` in a session of its own, without stdin; its stdout is a pipe, its stderr is lost."""
+if TYPE_CHECKING:
+    _Spawn = fdspawn[str]
+else:
+    _Spawn = fdspawn
 
-    def __init__(self, *arguments: str) -> None:
+
+class ForkedMassmem:
+    """`massmem ARGUMENTS` in a session of its own, without stdin; its stdout is a pipe, its stderr goes to err."""
+
+    def __init__(self, *arguments: str, err: Path = Path(os.devnull)) -> None:
         self.exit_code: int | None = None
         """None: the process has not ended, or nobody has waited for its end."""
         out, child_out = processes.Pipe(duplex=False)
         with out, child_out:
             self._process = processes.Process(
-                target=_run_in_pipe, args=(arguments, dict(os.environ), Path.cwd(), child_out), daemon=True
+                target=_run_in_pipe, args=(arguments, dict(os.environ), Path.cwd(), child_out, err), daemon=True
             )
             self._process.start()
             self.stdout = os.fdopen(os.dup(out.fileno()), "rb")
@@ -52,6 +66,11 @@ class ForkedMassmem:
     def join(self, seconds: float) -> None:
         """Wait for the end of the process, for so many seconds."""
         self._process.join(seconds)
+        self.exit_code = self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
 
     def kill(self) -> list[bytes]:
         """Kill the process, and return the lines that it has written and nobody has read."""
@@ -101,6 +120,55 @@ class ForkedServer:
         os.kill(self.pid, number)
 
 
+class ForkedTerminal(_Spawn):
+    """`massmem ARGUMENTS` on a terminal of its own, driven as `pexpect.spawn` is.
+
+    env: None: the test's. size: rows and columns.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        size: tuple[int, int] = (24, 80),
+        timeout: float = 60,
+    ) -> None:
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(ours, size)
+        environment = dict(os.environ if env is None else env)
+        with Connection(theirs) as terminal:
+            self.process = processes.Process(
+                target=_run_on_terminal, args=(arguments, environment, cwd or Path.cwd(), terminal), daemon=True
+            )
+            self.process.start()
+        super().__init__(ours, encoding="utf-8", timeout=timeout)
+        self.exitstatus: int | None = None
+        assert self.process.pid is not None
+        self.pid = self.process.pid
+
+    def sendintr(self) -> None:
+        """Press Ctrl-C."""
+        self.send("\x03")
+
+    def sendeof(self) -> None:
+        """Press Ctrl-D."""
+        self.send("\x04")
+
+    def setwinsize(self, rows: int, columns: int) -> None:
+        termios.tcsetwinsize(self.child_fd, (rows, columns))
+
+    def kill(self, number: int) -> None:
+        assert self.pid is not None
+        os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Hang up, and wait for the exit code; None: it did not end within a minute."""
+        super().close()
+        self.process.join(60)
+        self.exitstatus = self.process.exitcode
+
+
 def run_forked(
     arguments: tuple[str, ...], timeout: float, *, env: Mapping[str, str] | None = None, cwd: Path | str | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
@@ -128,16 +196,26 @@ def run_forked(
         return subprocess.CompletedProcess(arguments, code, out.read_bytes(), err.read_bytes())
 
 
-def _run_in_pipe(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, out: Connection) -> None:
+def _run_in_pipe(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, out: Connection, err: Path) -> None:
     with out:
         os.dup2(out.fileno(), 1)
-    _redirect(Path(os.devnull), 2)
+    _redirect(err, 2)
     _run(arguments, env, folder)
 
 
 def _run_in_files(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, out: Path, err: Path) -> None:
     _redirect(out, 1)
     _redirect(err, 2)
+    _run(arguments, env, folder)
+
+
+def _run_on_terminal(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, terminal: Connection) -> None:
+    os.setsid()
+    fcntl.ioctl(terminal.fileno(), termios.TIOCSCTTY, 0)
+    with terminal:
+        for number in range(3):
+            os.dup2(terminal.fileno(), number)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
     _run(arguments, env, folder)
 
 
@@ -165,5 +243,5 @@ def _run(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path) -> No
     # As at the start of a program: the server's streams belong to what its fds 1 and 2 were then.
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115 - open until the process ends
     sys.stderr = sys.__stderr__ = open(2, "w", closefd=False)  # noqa: SIM115
-    sys.argv = ["massmem", *arguments]
+    sys.argv = [str(Path(massmem.__file__).with_name("__main__.py")), *arguments]
     sys.exit(main())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from massmem.store import open_store
 from tests.contract.test_session_store import done, session
-from tests.support.cli import massmem
+from tests.support.cli import call_massmem
 from tests.support.forked import ForkedMassmem
 from tests.support.sample_turn import answer, begin
 
@@ -26,7 +26,7 @@ def record_sessions(home: Path, sessions: Mapping[str, Iterable[Sequence[str]]])
     Path("team.yaml").write_text(CONFIG)
     folder = home / ".massmem"
     asyncio.run(store_sessions(folder, sessions))
-    assert massmem("memory", "record", *TEAM).returncode == 0
+    assert call_massmem("memory", "record", *TEAM).returncode == 0
     return folder
 
 

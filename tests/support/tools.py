@@ -1,14 +1,19 @@
 """Teams whose scripted agents use the tool server of the tests."""
 
 import json
+import socket
+import subprocess
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from massmem.config.models import McpServerConfig, TeamConfig
+from tests.support.service import find_free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +31,24 @@ def server(log: Path | None = None, *flags: str, **settings: Any) -> dict[str, A
 
 def server_config(log: Path | None = None, *flags: str, **settings: Any) -> McpServerConfig:
     return McpServerConfig.model_validate(server(log, *flags, **settings))
+
+
+@contextmanager
+def run_http_server(log: Path) -> Generator[tuple["subprocess.Popen[bytes]", str]]:
+    """Run a server behind HTTP; yield its process and its address once it listens."""
+    port = find_free_port()
+    command = [sys.executable, "-m", "tests.support.tool_server", str(log), "--http", str(port)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: _listens(port))
+            yield process, f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def team_data(script: dict[str, Any], *servers: dict[str, Any], tools: bool = True, **sections: Any) -> dict[str, Any]:

@@ -118,15 +118,15 @@ def test_each_file_has_one_limit_and_its_name_says_nothing_of_the_module(tmp_pat
 
 
 def test_a_job_that_overflows_its_window_ends_and_nothing_is_done_twice():
-    done = do(Job(8_192, ("silent-poor",), files=16))
-    assert (done.files, done.repeats, done.code, done.cut) == (16, 0, 0, ""), done.note
-    assert done.findings >= 15, done.note
+    done = do(Job(8_192, ("silent-poor",), files=10))
+    assert (done.files, done.repeats, done.code, done.cut) == (10, 0, 0, ""), done.note
+    assert done.findings >= 9, done.note
     assert done.compressions > 0
 
 
 def test_results_that_are_larger_than_the_window_are_read_in_parts():
-    done = do(Job(16_384, ("notes-back",), files=3, size=(100_000, 100_000)))
-    assert (done.files, done.repeats, done.findings, done.code) == (3, 0, 3, 0), done.note
+    done = do(Job(16_384, ("notes-back",), files=2, size=(100_000, 100_000)))
+    assert (done.files, done.repeats, done.findings, done.code) == (2, 0, 2, 0), done.note
 
 
 def test_a_killed_job_goes_on_where_it_was():

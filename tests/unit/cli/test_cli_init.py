@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import re
 import stat
-import sys
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +18,7 @@ from massmem.providers.discovery import ListedModel, LocalServer
 from massmem.providers.presets import PRESETS
 from massmem.providers.weights import DEFAULT, record_verified
 from tests.support.cli import call_massmem
+from tests.support.forked import ForkedTerminal
 from tests.support.loopback import skip_beside_model_servers
 from tests.support.provider_stub import Http, OpenAIWire, Say, Stub, running_stub
 
@@ -205,11 +204,8 @@ async def test_key_is_tried_and_not_written(tmp_path: Path, home: Path, monkeypa
         assert KEY[8:20] not in shown
 
 
-def terminal(*arguments: str) -> "pexpect.spawn[str]":
-    return pexpect.spawn(
-        sys.executable, ["-m", "massmem", "init", "--no-try", *arguments], env=dict(os.environ), encoding="utf-8",
-        timeout=30, dimensions=(40, 200),
-    )  # fmt: skip
+def terminal(*arguments: str) -> ForkedTerminal:
+    return ForkedTerminal("init", "--no-try", *arguments, size=(40, 200))
 
 
 async def test_asks_three_questions(ollama: Stub, home: Path, monkeypatch: pytest.MonkeyPatch):

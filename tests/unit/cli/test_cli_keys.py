@@ -8,7 +8,8 @@ import pytest
 
 from massmem.cli.keys import guess_variable, read_keys
 from massmem.cli.setup import read_environment
-from tests.support.cli import COMMAND, call_massmem
+from tests.support.cli import call_massmem
+from tests.support.forked import ForkedTerminal
 
 KEY = "sk-proj-0123456789abcdef"
 
@@ -74,14 +75,8 @@ def test_provider_is_known_by_the_start_of_its_key():
 
 
 def test_init_without_any_model_takes_a_pasted_key(home: Path):
-    child: pexpect.spawn[str] = pexpect.spawn(
-        COMMAND[0],
-        [*COMMAND[1:], "init", "--no-try"],
-        env={**os.environ, "MASSMEM_MODELS": str(home / "none")},
-        encoding="utf-8",
-        timeout=30,
-        dimensions=(40, 200),
-    )
+    environ = {**os.environ, "MASSMEM_MODELS": str(home / "none")}
+    child = ForkedTerminal("init", "--no-try", env=environ, size=(40, 200))
     child.expect("there is no key, no model server and no model")
     child.expect("1  paste an API key")
     child.expect(r"What now\? \[1\]")

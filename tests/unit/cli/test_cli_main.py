@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,26 +8,25 @@ import pytest
 from massmem import __version__
 from massmem.cli.commands import COMMANDS, Command
 from massmem.cli.main import main
-from tests.support.cli import COMMAND, call_massmem, script, write_team
+from tests.support.cli import call_massmem, script, write_team
+from tests.support.forked import ForkedServer
+from tests.test_architecture import HEAVY
 
-HEAVY = {
-    "openai", "anthropic", "mem0", "qdrant_client", "qdrant_edge", "sqlalchemy", "alembic", "aiosqlite", "numpy",
-    "tiktoken", "httpx2", "xllamacpp", "yaml", "asyncio", "rich", "prompt_toolkit",
-}  # fmt: skip
+LIGHT = [["--help"], ["--nope"], ["--list-sessions"], ["--list-sessions", "--json"]]
 
 
-@pytest.mark.parametrize("line", ["--help", "--nope", "--list-sessions", "--list-sessions --json"])
-def test_start_up_imports_no_heavy_package(line: str):
+def test_start_up_loads_no_heavy_package():
     code = f"""
 import sys
 from massmem.cli.main import main
-main({line.split()!r})
+for line in {LIGHT}:
+    main(line)
 print(*(m for m in sys.modules if "." not in m), file=sys.stderr)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(ran.stderr.splitlines()[-1].split())
     assert "massmem" in loaded
-    assert loaded & HEAVY == set()
+    assert loaded & (HEAVY | {"yaml", "asyncio", "rich"}) == set()
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):
@@ -148,40 +148,30 @@ def test_closed_streams_are_no_error():
     assert ran.returncode == 0
 
 
-def test_full_disk_under_stdout_is_an_error():
-    with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(
-            [sys.executable, "-m", "massmem", "--list-sessions"], stdout=full, stderr=subprocess.PIPE, check=False
-        )
-    assert ran.returncode == 1
-    assert ran.stderr.decode().startswith("massmem: standard output cannot be written: No space left on device")
+FULL = Path("/dev/full")
+
+
+def run_in_files(out: Path, err: Path, *arguments: str) -> int | None:
+    """Return the exit code of a process that writes into these files."""
+    return ForkedServer(arguments, os.environ, err, out).wait(90)
+
+
+def test_full_disk_under_stdout_is_an_error(tmp_path: Path):
+    assert run_in_files(FULL, tmp_path / "err", "--list-sessions") == 1
+    message = (tmp_path / "err").read_text()
+    assert message.startswith("massmem: standard output cannot be written: No space left on device")
 
 
 def test_full_disk_under_stderr_does_not_cost_the_answer(tmp_path: Path):
     team = write_team(tmp_path, script("the answer"))
-    with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(
-            [*COMMAND, "--config", team, "Why?"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=full,
-            check=False,
-        )
-    assert (ran.returncode, ran.stdout) == (0, b"the answer\n")
+    assert run_in_files(tmp_path / "out", FULL, "--config", team, "Why?") == 0
+    assert (tmp_path / "out").read_text() == "the answer\n"
 
 
 def test_full_disk_under_a_stream_of_events_is_an_error(tmp_path: Path):
     team = write_team(tmp_path, script("the answer"))
-    with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(
-            [*COMMAND, "--config", team, "--output", "jsonl", "Why?"],
-            stdin=subprocess.DEVNULL,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
-    assert ran.returncode == 1
-    assert "massmem: standard output cannot be written: No space left on device" in ran.stderr.decode()
+    assert run_in_files(FULL, tmp_path / "err", "--config", team, "--output", "jsonl", "Why?") == 1
+    assert "massmem: standard output cannot be written: No space left on device" in (tmp_path / "err").read_text()
 
 
 def test_question_is_answered_when_a_library_of_the_memory_cannot_be_loaded(tmp_path: Path):

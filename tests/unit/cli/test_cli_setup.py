@@ -22,7 +22,7 @@ def test_limits_replace_the_configured_ones(tmp_path: Path, home: Path):
 
 def test_warnings_are_written_once(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]):
     load_team(write_team(tmp_path, script(), ui={"display_type": "rich"}), home)
-    assert capsys.readouterr().err.count("ui") == 1
+    assert capsys.readouterr().err.count("ignored: ui") == 1
 
 
 def test_own_configuration_is_the_default(tmp_path: Path, home: Path):

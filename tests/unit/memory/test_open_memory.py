@@ -110,11 +110,3 @@ async def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path):
         await open_memory(
             make_memory_config(WORDS, QdrantConfig(mode="server", url="http://127.0.0.1:9")), tmp_path, {}
         )
-
-
-def test_importing_the_package_loads_nothing_heavy():
-    code = (
-        "import sys, massmem.memory\n"
-        "print(sorted({'numpy', 'qdrant_edge', 'qdrant_client', 'mem0', 'tiktoken', 'Stemmer'} & set(sys.modules)))"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).strip() == "[]"

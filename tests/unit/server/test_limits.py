@@ -1,7 +1,6 @@
 """Limits per user and per process."""
 
 import asyncio
-import multiprocessing
 import os
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -18,6 +17,7 @@ from massmem.core.errors import InputError, StoreUnavailable
 from massmem.server.errors import RetryLater
 from massmem.server.limits import BodyLimit, Limits
 from massmem.server.metrics import SHARED_FOLDER
+from tests.support.forked import processes
 
 
 def make_limits(**config: object) -> Limits:
@@ -95,7 +95,7 @@ async def test_wrong_keys_are_counted_by_address_and_those_of_a_network_together
     await limits.count_wrong_key("192.0.2.2")
 
 
-def count_in_process(start: EventType, done: EventType, results: "Queue[tuple[int, int]]") -> None:
+def count_in_process(folder: Path, start: EventType, done: EventType, results: "Queue[tuple[int, int]]") -> None:
     """Count 50 requests, hold as many of three questions as there are, and be killed."""
 
     async def count() -> tuple[int, int]:
@@ -113,6 +113,7 @@ def count_in_process(start: EventType, done: EventType, results: "Queue[tuple[in
         done.wait()
         os._exit(9)
 
+    os.environ[SHARED_FOLDER] = str(folder)
     start.wait()
     asyncio.run(count())
 
@@ -121,9 +122,9 @@ def test_processes_count_together_and_one_that_was_killed_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
-    spawn = multiprocessing.get_context("spawn")
-    start, done, results = spawn.Event(), spawn.Event(), spawn.Queue()
-    workers = [spawn.Process(target=count_in_process, args=(start, done, results)) for _ in range(4)]
+    start, done, results = processes.Event(), processes.Event(), processes.Queue()
+    arguments = (tmp_path, start, done, results)
+    workers = [processes.Process(target=count_in_process, args=arguments, daemon=True) for _ in range(4)]
     for worker in workers:
         worker.start()
     start.set()

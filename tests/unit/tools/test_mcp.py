@@ -1,8 +1,6 @@
 """A real server process, and one behind HTTP: calls, time-outs, deaths, and that nothing of it stays."""
 
 import asyncio
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -10,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from massmem.config.models import McpServerConfig
 from massmem.core.errors import ToolServerError
 from massmem.tools.mcp import MAX_CHARACTERS, McpServer, clean_reply, clean_result
 from tests.support import tools as support
 from tests.support.tool_server import INJECTION
-from tests.support.tools import ROOT, calls, running, server_config
+from tests.support.tools import calls, run_http_server, running, server_config
 
 
 async def gone(folder: Path, seconds: float = 6.0) -> bool:
@@ -39,6 +38,21 @@ async def start_server(config: McpServerConfig) -> McpServer:
     return server
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[McpServer]:
+    """A server for calls that leave it as it was; massmem has a secret in its environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOME_VENDOR_SECRET", "hush")
+        folder = tmp_path_factory.mktemp("server")
+        server = await start_server(server_config(folder / "calls", timeout=2))
+        yield server
+        await server.close()
+        assert await gone(folder), "a server was left"
+
+
+on_started = pytest.mark.asyncio(loop_scope="module")
+
+
 async def test_tools_are_listed_and_called(log: Path):
     server = McpServer(server_config(log))
     tools = {tool.name: tool for tool in await server.start()}
@@ -53,42 +67,35 @@ async def test_tools_are_listed_and_called(log: Path):
     wrong = await server.call("echo", {"word": "x"})
     assert wrong.failed
     assert "text" in wrong.text
+    await asyncio.gather(*(server.call("slow", {"seconds": 0.3, "text": str(n)}) for n in range(3)))
+    assert [call["tool"] for call in calls(log)][-6:] == ["slow"] * 3 + ["slept"] * 3, "they run at once"
     await server.close()
 
 
-async def test_result_is_text_that_no_terminal_obeys(log: Path):
-    server = await start_server(server_config(log))
-    result = await server.call("hostile", {})
+@on_started
+async def test_result_is_text_that_no_terminal_obeys(started: McpServer):
+    result = await started.call("hostile", {})
     assert INJECTION in result.text
     assert "\x1b" not in result.text
     assert "\x07" not in result.text
     assert "red and" in result.text
     assert "[image, image/png, 3 kB: not shown]" in result.text
-    await server.close()
 
 
-async def test_the_environment_is_not_handed_on(log: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SOME_VENDOR_SECRET", "hush")
-    server = await start_server(server_config(log))
-    assert "SOME_VENDOR_SECRET" not in (await server.call("environment", {})).text.split()
-    await server.close()
+@on_started
+async def test_the_environment_is_not_handed_on(started: McpServer):
+    names = (await started.call("environment", {})).text.split()
+    assert "PATH" in names
+    assert "SOME_VENDOR_SECRET" not in names
 
 
-async def test_a_call_that_takes_too_long_fails_alone(log: Path):
-    server = await start_server(server_config(log, timeout=0.5))
-    late, soon = await asyncio.gather(server.call("slow", {"seconds": 60}), server.call("echo", {"text": "here"}))
+@on_started
+async def test_a_call_that_takes_too_long_fails_alone(started: McpServer):
+    late, soon = await asyncio.gather(started.call("slow", {"seconds": 60}), started.call("echo", {"text": "here"}))
     assert late.failed
-    assert "0.5 s" in late.text
+    assert "2 s" in late.text
     assert soon.text == "here"
-    assert (await server.call("echo", {"text": "still here"})).text == "still here"
-    await server.close()
-
-
-async def test_calls_run_at_once(log: Path):
-    server = await start_server(server_config(log))
-    await asyncio.gather(*(server.call("slow", {"seconds": 0.3, "text": str(n)}) for n in range(3)))
-    assert [call["tool"] for call in calls(log)] == ["slow"] * 3 + ["slept"] * 3
-    await server.close()
+    assert (await started.call("echo", {"text": "still here"})).text == "still here"
 
 
 async def test_a_server_that_dies_is_started_once_more_and_no_call_is_repeated(log: Path):
@@ -150,14 +157,8 @@ async def test_closing_during_the_start_leaves_nothing(log: Path):
 
 
 async def test_over_http(tmp_path: Path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tests.support.tool_server", str(tmp_path / "calls"), "--http", str(port)]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        config = McpServerConfig.model_validate({"name": "web", "url": f"http://127.0.0.1:{port}/mcp", "timeout": 5})
-        await reachable(port)
+    with run_http_server(tmp_path / "calls") as (process, url):
+        config = McpServerConfig.model_validate({"name": "web", "url": url, "timeout": 5})
         server = McpServer(config)
         assert "echo" in {tool.name for tool in await server.start()}
         assert (await server.call("echo", {"text": "over there"})).text == "over there"
@@ -167,21 +168,6 @@ async def test_over_http(tmp_path: Path):
         await server.close()
         with pytest.raises(ToolServerError, match="does not start"):
             await McpServer(config).start()
-    finally:
-        process.kill()
-        process.wait()
-
-
-async def reachable(port: int) -> None:
-    for _ in range(400):
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            return
-    raise AssertionError("the server did not start")
 
 
 PAGES = """
