@@ -44,8 +44,8 @@ TOP_LEVEL = {
     "LICENSE", "docs", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md",
 }  # fmt: skip
 
-MAX_MODULES = 229
-MAX_LINES = 61_204
+MAX_MODULES = 210
+MAX_LINES = 60_534
 """Ceilings that only go down."""
 
 PARTICIPLES = {
@@ -76,8 +76,8 @@ MAX_PARTICIPLES: dict[str, int] = {}
 MAX_VAGUE_NAMES: dict[str, int] = {}
 
 MAX_VAGUE_TEST_NAMES = {
-    "at": 26, "begun": 11, "each": 38, "found": 101, "given": 8, "kept": 23,
-    "made": 8, "mine": 1, "past": 13, "said": 36, "told": 22, "wanted": 8,
+    "at": 26, "begun": 11, "each": 34, "found": 101, "given": 8, "kept": 20,
+    "made": 7, "mine": 1, "past": 13, "said": 36, "told": 21, "wanted": 8,
 }  # fmt: skip
 """In tests and scripts."""
 MAX_VAGUE_TESTS = 0

@@ -206,10 +206,10 @@ async def test_a_slow_stream_that_keeps_coming_is_no_timeout(remote: Remote) -> 
     "noise", [b": keep-alive\n\n", b"x", b'event: ping\ndata: {"type": "ping"}\n\n'], ids=["comments", "bytes", "pings"]
 )
 async def test_reply_without_content_is_a_timeout_however_much_arrives(remote: Remote, noise: bytes) -> None:
-    provider = await remote.open(Http(parts=[part for _ in range(1_000) for part in (noise, 0.05)]), timeout=0.4)
+    provider = await remote.open(Http(parts=[part for _ in range(4_000) for part in (noise, 0.05)]), timeout=0.4)
     start = time.monotonic()
     assert type(await failure(provider)) is errors.ProviderTimeout
-    assert time.monotonic() - start < 25, "of the 50 for which it arrives"
+    assert time.monotonic() - start < 100, "of the 200 for which it arrives"
 
 
 @pytest.mark.parametrize("limit", ["backend", "request"])
