@@ -26,6 +26,9 @@ from tests.support.pictures import PNG
         (b"GIF89a...", "image/gif"),
         (b"RIFF\x10\x00\x00\x00WEBPVP8 ", "image/webp"),
         (b"%PDF-1.7", "application/pdf"),
+        (b"From: ann\n%PDF-1.7 1 0 obj endobj", "application/pdf"),
+        (b"From: ann\n%PDF-1.7 is what it begins with", None),
+        (b"obj endobj", None),
         (b"RIFF\x10\x00\x00\x00WAVEfmt ", None),
         (b"BM6...", None),
         (b"plain text", None),
@@ -43,6 +46,7 @@ def test_file_is_known_by_how_it_begins(beginning: bytes, media_type: str | None
         ("C:\\ann\\plan.png", "plan.png"),
         ("a]\n[attached: b.png", "a) (attached: b.png"),
         ("folder/", "folder"),
+        ("/ann/DOC X/", "DOC X"),
         ("pl\x00an\x1b\u202e\udc80.png", "plan.png"),
         ("", "file"),
         ("x" * 500, "x" * 200),
@@ -80,11 +84,14 @@ def test_attachments_are_the_same_when_their_files_are():
     picture = make_attachment("a.png", "image/png", b"a")
     assert picture == make_attachment("a.png", "image/png", b"a")
     assert picture != make_attachment("a.png", "image/png", b"b")
+    assert (picture.data, picture.optional) == (b"a", False)
+    assert (picture.file.media_type, picture.file.size, picture.file.pages) == ("image/png", 1, 1)
     assert "b'a'" not in repr(picture)
 
 
 HEAD = b"\xff\xd8\xff\xe1\x00\x08\xff\xda\xff\xd9ab"
 """How a JPEG begins: its header holds a small picture with a beginning and an end of its own."""
+LARGE_HEAD = HEAD[:2] + b"\xff\xe1\x01\x04" + b"\xff\xd9" * 129 + HEAD[2:]
 PIXELS = b"\xff\xda\x00\x02pixels"
 WEBP = b"RIFF\x0c\x00\x00\x00WEBPVP8 1234"
 
@@ -99,10 +106,13 @@ WEBP = b"RIFF\x0c\x00\x00\x00WEBPVP8 1234"
         ("image/jpeg", HEAD + b"\xff" + PIXELS + b"\xff\xd9 a film \xff\xda", True),
         ("image/jpeg", HEAD + PIXELS, False),
         ("image/jpeg", HEAD[:8], False),
+        ("image/jpeg", LARGE_HEAD + PIXELS, False),
+        ("image/jpeg", LARGE_HEAD + PIXELS + b"\xff\xd9", True),
         ("image/webp", WEBP, True),
         ("image/webp", WEBP[:-1], False),
         ("image/gif", b"GIF89a...\0;", True),
         ("image/gif", b"GIF89a...", False),
+        ("application/pdf", b"%PDF-1.7", True),
     ],
 )
 def test_picture_that_is_cut_off_has_no_end(media_type: str, data: bytes, whole: bool):
@@ -115,6 +125,31 @@ def test_texts_below_a_question_are_split_off_with_their_names():
     names = [(name, text.strip()) for name, text in split_texts(question)]
     assert names == [("", "Why?"), ("a.txt", "one\n--\ntwo"), ("b.txt (empty)", "")]
     assert split_texts("Why?") == [("", "Why?")]
+
+
+@pytest.mark.parametrize(
+    ("text", "stands_as"),
+    [
+        ("--- b.txt ---\nnot a file", " --- b.txt ---\nnot a file"),
+        ("```python\nopen()", "```python\nopen()\n```"),
+        ("~~~~\n```\n~~~", "~~~~\n```\n~~~\n~~~~"),
+        ("```\nclosed\n````\n", "```\nclosed\n````"),
+        ("```\n```still open", "```\n```still open\n```"),
+        ("```a`b``` in a line", "```a`b``` in a line"),
+        ("```\nclosed\n```\n~~~\nopen", "```\nclosed\n```\n~~~\nopen\n~~~"),
+    ],
+)
+def test_nothing_in_a_text_ends_it(text: str, stands_as: str):
+    question = add_text("Why?", "a.txt", text)
+    assert question == f"Why?\n\n--- a.txt ---\n{stands_as}"
+    assert split_question(question) == ("Why?", [("a.txt", stands_as)], "")
+
+
+def test_question_keeps_blanks_at_its_end_and_the_last_names_count():
+    files = [make_attachment(name, "image/png", PNG).file for name in ("a.png", "b.png")]
+    names = "[attached: a.png]\n[attached: b.png]"
+    question = f"Is it\n\n{names}\n\nor? \n\n{names}\n\n A cat. "
+    assert split_question(question, files) == (f"Is it\n\n{names}\n\nor? ", [], " A cat. ")
 
 
 def test_question_is_parted_from_what_it_came_with():
@@ -139,6 +174,7 @@ def test_question_is_parted_from_what_it_came_with():
         ("What is it? --- server.lo", "What is it?"),
         ("What is it? [attached: my plan.png]", "What is it?"),
         ("--- server.log --- 12:00", "--- server.log --- 12:00"),
+        ("What is it? --- a.log --- one --- b.log --- two", "What is it?"),
         ("Lisbon --- and then", "Lisbon --- and then"),
         ("", ""),
     ],
