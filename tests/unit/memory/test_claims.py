@@ -22,6 +22,11 @@ from massmem.memory.claims import (
 from massmem.memory.persistent import USER, Claim, Memory
 
 
+def test_names_of_the_user_are_one_subject():
+    claims = [make_claim(name, "home", "Porto.", USER) for name in ("user", "I", "my", "the user's")]
+    assert claims == [Claim("user", "home", "Porto", USER)] * 4
+
+
 def topic(subject: str, attribute: str, value: str = "X") -> str:
     claim = make_claim(subject, attribute, value, "user")
     assert claim is not None
@@ -119,6 +124,11 @@ def test_questions_about_the_user_name_topics(question: str, topics: list[str]):
         ("The staging server runs Postgres 16.", "staging server", "postgres version", "Postgres 16"),
         ("Heron has a budget of 42,000 euros.", "Heron", "budget", "42,000 euros"),
         ("I'm 34 years old.", "user", "age", "34"),
+        ("I’m 34 years old!", "user", "age", "34"),
+        ("I like Blur best of all bands.", "user", "favourite band", "Blur"),
+        ("My job is Staff Engineer.", "user", "job", "Staff Engineer"),
+        ("My production region is eu-west-1.", "production", "region", "eu-west-1"),
+        ("The gate of Falcon is B17.", "Falcon", "gate", "B17"),
     ],
 )
 def test_plain_statements_are_claims(sentence: str, subject: str, attribute: str, value: str):
@@ -138,6 +148,7 @@ def test_plain_statements_are_claims(sentence: str, subject: str, attribute: str
         "My sister Clara is a nurse.", "I speak Danish.", "The staging server runs nginx.", "My account is locked.",
         'He wrote: "I live in Porto".', "My job is stressful.", "I live in Porto or Lisbon.",
         "I own a Canon camera.", "We have a house in Spain.",
+        "My gate is B17.", "The gate of Falcon is closed.", "I live in Porto?", "I live in .",
     ],
 )  # fmt: skip
 def test_unsure_past_planned_and_other_sentences_are_none(sentence: str):
