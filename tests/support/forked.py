@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -146,6 +147,11 @@ class ForkedTerminal(_Spawn):
         self.exitstatus: int | None = None
         assert self.process.pid is not None
         self.pid = self.process.pid
+
+    def send(self, s: str) -> int:
+        """Type, a moment after the prompt: what is typed before a program has turned echo off is dropped."""
+        time.sleep(0.05)
+        return super().send(s)
 
     def sendintr(self) -> None:
         """Press Ctrl-C."""

@@ -93,7 +93,8 @@ class Service:
     def wait_until_ready(self) -> None:
         def is_ready() -> bool:
             assert self.process is not None
-            assert self.process.poll() is None, self.log.read_text()
+            code = self.process.poll()
+            assert code is None, f"ended with {code}:\n{self.log.read_text()}"
             return self.get_status("/readyz") == 200
 
         wait_until(is_ready)
