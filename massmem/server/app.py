@@ -15,7 +15,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from massmem.core.errors import MassmemError
 from massmem.server.auth import PageToken
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
@@ -38,12 +37,12 @@ _BROWSER_HEADERS = [
 """Headers that pages of other origins may send."""
 
 
-def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], None]) -> FastAPI:
+def create_app(settings: Settings, on_startup_error: Callable[[Exception], None]) -> FastAPI:
     """Return the application. It opens its store, memory and models when it starts, or as soon as the store is there.
 
     `app.state.service` is the open service.
 
-    on_startup_error: called with what keeps the service from starting; uvicorn only says that something does.
+    on_startup_error: called with what keeps the service from starting; uvicorn would write a traceback.
     """
 
     # The library would cut every stream, also those of MCP, as soon as the process is told to end. The turns end them.
@@ -62,7 +61,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
                     if mcp is not None:
                         await stack.enter_async_context(mcp.run())
                     yield
-            except MassmemError as e:
+            except Exception as e:
                 on_startup_error(e)
                 raise
 

@@ -73,7 +73,7 @@ def serve_page(settings: Settings, announce: Callable[[int], None]) -> None:
 
 
 def _serve_alone(settings: Settings, listening: socket.socket) -> None:
-    startup_errors: list[MassmemError] = []
+    startup_errors: list[Exception] = []
     app = create_app(settings, startup_errors.append)
     try:
         _WatchedServer(_configure(app, settings), settings.end_seconds).run([listening])
@@ -190,7 +190,14 @@ class _Supervisor(Multiprocess):
 
 def _create_worker_app(settings: Settings) -> FastAPI:
     log_to_stderr()
-    return create_app(settings, lambda error: log.error("%s. %s", error.message, error.hint))
+    return create_app(settings, _log_startup_error)
+
+
+def _log_startup_error(error: Exception) -> None:
+    if isinstance(error, MassmemError):
+        log.error("%s. %s", error.message, error.hint)
+    else:
+        log.error("the service cannot start", exc_info=error)
 
 
 def _configure(app: FastAPI | Callable[[], FastAPI], settings: Settings) -> uvicorn.Config:

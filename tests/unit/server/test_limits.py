@@ -121,12 +121,12 @@ def count_in_process(folder: Path, start: EventType, done: EventType, results: "
 def test_processes_count_together_and_one_that_was_killed_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
     start, done, results = processes.Event(), processes.Event(), processes.Queue()
     arguments = (tmp_path, start, done, results)
     workers = [processes.Process(target=count_in_process, args=arguments, daemon=True) for _ in range(4)]
     for worker in workers:
         worker.start()
+    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))  # not before: what starts the processes would keep it
     start.set()
     counts = [results.get(timeout=60) for _ in workers]
     with pytest.raises(RetryLater), make_limits(turns_per_user=3).hold_turn("alice"):
