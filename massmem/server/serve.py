@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from ctypes import c_double
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvicorn
@@ -43,6 +44,7 @@ def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
     """
     server = settings.config.server
     Tokens(server.jwt)  # raises here what every worker would raise
+    _require_metrics_folder()
     Limits(server.limits)
     check_workers(settings.config)
     log_to_stderr()
@@ -64,12 +66,20 @@ def serve_page(settings: Settings, announce: Callable[[int], None]) -> None:
     announce: called with the port as soon as a browser can connect to it. Raises as `serve`.
     """
     Tokens(settings.config.server.jwt)
+    _require_metrics_folder()
     _end_with_success()
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     with _bind(settings.config.server.host, settings.config.server.port) as listening:
         listening.listen(_BACKLOG)  # who connects while the service opens waits for it
         announce(listening.getsockname()[1])
         _serve_alone(settings, listening)
+
+
+def _require_metrics_folder() -> None:
+    """Raise InputError when a variable, perhaps of another program, names a folder for metrics that is none."""
+    folder = os.environ.get(SHARED_FOLDER)
+    if folder is not None and not Path(folder).is_dir():
+        raise InputError(f"{SHARED_FOLDER} names no folder: {folder}", f"unset {SHARED_FOLDER}, or make the folder")
 
 
 def _serve_alone(settings: Settings, listening: socket.socket) -> None:

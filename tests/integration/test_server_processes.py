@@ -1,6 +1,7 @@
 """How services start and end: turns that are handed over, several workers, errors at the start."""
 
 import asyncio
+import json
 import os
 import socket
 import stat
@@ -143,6 +144,15 @@ def test_address_in_use_is_an_error(start_service: StartService) -> None:
         service = start_service(make_config(), "--port", str(other.getsockname()[1]), wait=False)
         assert service.wait_for_exit() == 2
     assert "cannot be listened on" in service.log.read_text()
+
+
+def test_folder_for_metrics_that_is_none_is_an_error(tmp_path: Path, home: Path) -> None:
+    config = tmp_path / "team.yaml"
+    config.write_text(json.dumps(make_config()))
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(config)}
+    for line in (["serve", "--port", "0"], ["ui", "--no-browser"]):
+        ran = massmem(*line, "--config", str(config), env=environment, text=True)
+        assert (ran.returncode, "PROMETHEUS_MULTIPROC_DIR names no folder" in ran.stderr) == (2, True), line
 
 
 def test_secret_is_made_once_and_also_signs_tokens(start_service: StartService) -> None:
