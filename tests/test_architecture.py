@@ -76,7 +76,7 @@ MAX_PARTICIPLES: dict[str, int] = {}
 MAX_VAGUE_NAMES: dict[str, int] = {}
 
 MAX_VAGUE_TEST_NAMES = {
-    "at": 26, "begun": 11, "each": 34, "found": 101, "given": 8, "kept": 20,
+    "at": 26, "begun": 11, "each": 34, "found": 98, "given": 8, "kept": 20,
     "made": 7, "mine": 1, "past": 13, "said": 36, "told": 21, "wanted": 8,
 }  # fmt: skip
 """In tests and scripts."""

@@ -37,12 +37,12 @@ _BROWSER_HEADERS = [
 """Headers that pages of other origins may send."""
 
 
-def create_app(settings: Settings, on_startup_error: Callable[[Exception], None]) -> FastAPI:
+def create_app(settings: Settings, on_error: Callable[[Exception], None]) -> FastAPI:
     """Return the application. It opens its store, memory and models when it starts, or as soon as the store is there.
 
     `app.state.service` is the open service.
 
-    on_startup_error: called with what keeps the service from starting; uvicorn would write a traceback.
+    on_error: called with what keeps the service from starting or from ending; uvicorn would write a traceback.
     """
 
     # The library would cut every stream, also those of MCP, as soon as the process is told to end. The turns end them.
@@ -61,8 +61,8 @@ def create_app(settings: Settings, on_startup_error: Callable[[Exception], None]
                     if mcp is not None:
                         await stack.enter_async_context(mcp.run())
                     yield
-            except Exception as e:
-                on_startup_error(e)
+            except Exception as e:  # a bug, too, is said: uvicorn's own log is off, as its tracebacks quote users
+                on_error(e)
                 raise
 
     app = FastAPI(

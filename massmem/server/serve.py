@@ -83,13 +83,13 @@ def _require_metrics_folder() -> None:
 
 
 def _serve_alone(settings: Settings, listening: socket.socket) -> None:
-    startup_errors: list[Exception] = []
-    app = create_app(settings, startup_errors.append)
+    errors: list[Exception] = []
+    app = create_app(settings, errors.append)
     try:
         _WatchedServer(_configure(app, settings), settings.end_seconds).run([listening])
     except SystemExit:
-        if startup_errors:
-            raise startup_errors[0] from None
+        if errors:
+            raise errors[0] from None
         raise
 
 
@@ -200,14 +200,14 @@ class _Supervisor(Multiprocess):
 
 def _create_worker_app(settings: Settings) -> FastAPI:
     log_to_stderr()
-    return create_app(settings, _log_startup_error)
+    return create_app(settings, _log_error)
 
 
-def _log_startup_error(error: Exception) -> None:
+def _log_error(error: Exception) -> None:
     if isinstance(error, MassmemError):
         log.error("%s. %s", error.message, error.hint)
     else:
-        log.error("the service cannot start", exc_info=error)
+        log.error("the service cannot go on: a bug in massmem", exc_info=error)
 
 
 def _configure(app: FastAPI | Callable[[], FastAPI], settings: Settings) -> uvicorn.Config:

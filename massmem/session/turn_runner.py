@@ -200,7 +200,7 @@ class TurnRunner:
                 pending.question,
                 pending.seed,
                 logged,
-                replies or self.dialog.find_provided(),
+                replies or self.dialog.list_provided_params(),
                 self._config.param_specs,
                 started.answer_schema,
                 started.attachments,
@@ -210,7 +210,7 @@ class TurnRunner:
 
     async def _run_again(self, turn: Turn) -> AsyncGenerator[ev.Event, None]:
         """Resume the turn. That is stored before anything else is done: a turn may kill its process at once."""
-        resumed = self._build_resumed(turn)
+        resumed = self._build_resumption(turn)
         async for event in self._store_and_yield(turn.number, [resumed]):
             yield event
         async with aclosing(self._run(replace(turn, events=[*turn.events, resumed]))) as events:
@@ -281,7 +281,7 @@ class TurnRunner:
         await self._write_stage("received", turn, {})
         return turn, agents
 
-    def _build_resumed(self, turn: Turn) -> ev.TurnResumed:
+    def _build_resumption(self, turn: Turn) -> ev.TurnResumed:
         return ev.TurnResumed(
             session_id=turn.session_id,
             turn=turn.number,

@@ -320,7 +320,7 @@ class _TurnRun:
         if self.answer_now.is_set() and not tally.answer_now:
             self.outbox.emit(ev.AnswerNowRequested())  # it came between two steps
         if not tally.answers:
-            self.outbox.emit(self._build_failed())
+            self.outbox.emit(self._build_failure())
         elif tally.winner is None:
             self.outbox.emit(tally.decide_winner(self.limit, self.settings.max_rounds))
 
@@ -337,7 +337,7 @@ class _TurnRun:
             return
         if self.presentation is None and presenter is not None and not self._ends_now:
             self._notify(f"{self._name(presenter.id)} could not write the final answer; its answer is shown as it is")
-        completed = self._build_completed(winner, self.presentation)
+        completed = self._build_completion(winner, self.presentation)
         for flaw in self._list_flaws(winner, completed):
             self._notify(flaw)
         self.outbox.emit(completed)
@@ -397,7 +397,7 @@ class _TurnRun:
             usage=self.tally.usage + self.unreported_usage,
         )
 
-    def _build_completed(self, winner: ev.WinnerDecided, presentation: Presentation | None) -> ev.TurnCompleted:
+    def _build_completion(self, winner: ev.WinnerDecided, presentation: Presentation | None) -> ev.TurnCompleted:
         tally, bound, answer = self.tally, self.settings.escalate_below, self.tally.answers[winner.agent_id]
         usage = tally.usage + self.unreported_usage
         confidence = compute_confidence(winner, len(tally.agents), tally.round, tally.count_supporters(winner.agent_id))
@@ -423,7 +423,7 @@ class _TurnRun:
             work_cut=answer.work_cut,
         )
 
-    def _build_failed(self) -> ev.TurnFailed:
+    def _build_failure(self) -> ev.TurnFailed:
         usage = self.tally.usage + self.unreported_usage
         if self.limit is not None:
             message, hint = self._explain_limit(f"no agent answered within {self.settings.timeout:g} seconds")

@@ -114,7 +114,7 @@ class ParamDialog:
         self._new_values = {name: value}
         return [ev.ParamProvided(param=name)]
 
-    def find_provided(self) -> list[ev.Event]:
+    def list_provided_params(self) -> list[ev.Event]:
         """Return the events of a turn that waits for values which the session has been given by other means."""
         return [ev.ParamProvided(param=name) for name in self.waiting.params if name in self.state.params]
 

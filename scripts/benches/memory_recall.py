@@ -107,8 +107,8 @@ def _of_question(
     figures = _of_text(text, question["answer"], [texts[i] for i in ids])
     if figures["tokens@1000tok"] > _BUDGET:
         raise BenchError(f"{figures['tokens@1000tok']} tokens were shown within a budget of {_BUDGET}")
-    found = {i.split(":")[0] for i in ids} if by_session else ids
-    return figures | {"recall@1000tok": len(wanted & found) / len(wanted)}
+    recalled = {i.split(":")[0] for i in ids} if by_session else ids
+    return figures | {"recall@1000tok": len(wanted & recalled) / len(wanted)}
 
 
 def _of_text(text: str, answer: str, claimed: Sequence[str]) -> Figures:

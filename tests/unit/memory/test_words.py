@@ -223,9 +223,9 @@ def test_a_short_message_is_one_passage():
 
 def test_whole_sentences_make_passages_of_about_thirty_words():
     sentence = "The quick brown fox jumps over the lazy dog today."
-    found = split_passages(" ".join([sentence] * 9))
-    assert [len(p.split()) for p in found] == [30, 30, 30]
-    assert all(p.endswith(".") for p in found)
+    passages = split_passages(" ".join([sentence] * 9))
+    assert [len(p.split()) for p in passages] == [30, 30, 30]
+    assert all(p.endswith(".") for p in passages)
 
 
 def test_a_heading_stays_with_what_follows():
@@ -234,9 +234,9 @@ def test_a_heading_stays_with_what_follows():
 
 def test_a_long_sentence_is_cut_after_a_comma():
     first = " ".join(["one"] * 20) + ","
-    found = split_passages(f"{first} {' '.join(['two'] * 40)}.")
-    assert found[0] == first
-    assert max(len(p.split()) for p in found) <= LONGEST_SENTENCE
+    passages = split_passages(f"{first} {' '.join(['two'] * 40)}.")
+    assert passages[0] == first
+    assert max(len(p.split()) for p in passages) <= LONGEST_SENTENCE
 
 
 def test_numbers_of_lists_and_abbreviations_end_no_sentence():

@@ -39,7 +39,7 @@ async def start_server(config: McpServerConfig) -> McpServer:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[McpServer]:
+async def shared_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[McpServer]:
     """A server for calls that leave it as it was; massmem has a secret in its environment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOME_VENDOR_SECRET", "hush")
@@ -50,7 +50,7 @@ async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mcp
         assert await gone(folder), "a server was left"
 
 
-on_started = pytest.mark.asyncio(loop_scope="module")
+in_module_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_tools_are_listed_and_called(log: Path):
@@ -72,9 +72,9 @@ async def test_tools_are_listed_and_called(log: Path):
     await server.close()
 
 
-@on_started
-async def test_result_is_text_that_no_terminal_obeys(started: McpServer):
-    result = await started.call("hostile", {})
+@in_module_loop
+async def test_result_is_text_that_no_terminal_obeys(shared_server: McpServer):
+    result = await shared_server.call("hostile", {})
     assert INJECTION in result.text
     assert "\x1b" not in result.text
     assert "\x07" not in result.text
@@ -82,20 +82,22 @@ async def test_result_is_text_that_no_terminal_obeys(started: McpServer):
     assert "[image, image/png, 3 kB: not shown]" in result.text
 
 
-@on_started
-async def test_the_environment_is_not_handed_on(started: McpServer):
-    names = (await started.call("environment", {})).text.split()
+@in_module_loop
+async def test_the_environment_is_not_handed_on(shared_server: McpServer):
+    names = (await shared_server.call("environment", {})).text.split()
     assert "PATH" in names
     assert "SOME_VENDOR_SECRET" not in names
 
 
-@on_started
-async def test_a_call_that_takes_too_long_fails_alone(started: McpServer):
-    late, soon = await asyncio.gather(started.call("slow", {"seconds": 60}), started.call("echo", {"text": "here"}))
+@in_module_loop
+async def test_a_call_that_takes_too_long_fails_alone(shared_server: McpServer):
+    late, soon = await asyncio.gather(
+        shared_server.call("slow", {"seconds": 60}), shared_server.call("echo", {"text": "here"})
+    )
     assert late.failed
     assert "2 s" in late.text
     assert soon.text == "here"
-    assert (await started.call("echo", {"text": "still here"})).text == "still here"
+    assert (await shared_server.call("echo", {"text": "still here"})).text == "still here"
 
 
 async def test_a_server_that_dies_is_started_once_more_and_no_call_is_repeated(log: Path):

@@ -151,7 +151,7 @@ def test_abandoned_turn_keeps_values_unless_the_user_resets():
 
 def test_value_set_by_a_program_resumes_the_turn():
     talk = dialog(state=SessionState(params={"order_id": "O-98765"}))
-    assert [e.type for e in talk.find_provided()] == ["param_provided"]
+    assert [e.type for e in talk.list_provided_params()] == ["param_provided"]
 
 
 def test_state_names_the_param_that_is_waited_for():
