@@ -407,7 +407,7 @@ class AnswerWriter(Renderer):
                 self.end_line()
                 write_out("" if self._on_terminal else "\n")  # the agent begins anew
                 self.written = self._blanks = ""
-            case ev.AgentDelta() | ev.AgentBusy() | ev.ContextMeasured():
+            case ev.AgentDelta() | ev.AgentBusy() | ev.WebSearched() | ev.ContextMeasured():
                 pass
             case _:
                 self.end_line()

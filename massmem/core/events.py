@@ -4,7 +4,7 @@ Order within one turn:
 
 1. `turn_started` comes first, once. A turn that goes on after it was cut off starts with `turn_resumed` instead.
 2. Each round has `round_started`, then for each acting agent `agent_started`, any number of `agent_busy`,
-   `agent_delta` and `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`, `param_requested` or
+   `web_searched`, `agent_delta` and `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`, `param_requested` or
    `agent_failed`. In a round with `early_stop` agents are asked in two waves at most, those in
    `winner_decided.not_asked` not at all.
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
-from massmem.core.messages import Activity, AttachedFile, Usage, remove_description
+from massmem.core.messages import Activity, AttachedFile, Citation, Usage, remove_description
 
 SCHEMA_VERSION = 1
 
@@ -176,6 +176,16 @@ class AgentBusy(EventBase):
     """How much of it is done, 0 to 1; null when that is not known."""
 
 
+class WebSearched(EventBase):
+    """The agent's provider searches the web, or opens a page."""
+
+    type: Literal["web_searched"] = "web_searched"
+    agent_id: str
+    round: int
+    query: str
+    """What it looks for, or the address of the page; "" when the provider does not say."""
+
+
 class AgentRetrying(EventBase):
     """A request failed and is sent again. Deltas since `agent_started`, or since the last `tool_returned`, are void."""
 
@@ -204,6 +214,8 @@ class AnswerSubmitted(SourceEvent):
     """The end is missing: the provider cut the reply at its limit of tokens, also when it was asked to go on."""
     work_cut: WorkCut | None = None
     """The limit that ended the agent's work with tools; the answer is from what it had."""
+    citations: tuple[Citation, ...] = ()
+    """Sources of `content`; `[n]` in it names the n-th."""
 
 
 class BallotCast(SourceEvent):
@@ -315,6 +327,8 @@ class TurnCompleted(SourceEvent):
     """The answer as a JSON value, when the question came with a schema."""
     work_cut: WorkCut | None = None
     """As in `answer_submitted`, of the winner."""
+    citations: tuple[Citation, ...] = ()
+    """Sources of `answer`, of all agents from which it took something; `[n]` in it names the n-th."""
 
 
 class TurnFailed(EventBase):
@@ -555,6 +569,7 @@ Event = Annotated[
     | AgentStarted
     | AgentDelta
     | AgentBusy
+    | WebSearched
     | AgentRetrying
     | AnswerSubmitted
     | BallotCast

@@ -255,6 +255,23 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Citation:
+    """A source of an answer, whichever provider named it."""
+
+    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
+    url: str
+    title: str = ""
+    quote: str = ""
+    """Text of the source, as far as the provider gives it."""
+    agent_id: str = ""
+    """The agent that had it."""
+    start: int | None = None
+    """Where the part of the answer that rests on it begins, in characters; None: it is not known."""
+    end: int | None = None
+    """Where that part ends; this character is not part of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """An answer as another agent sees it: under a label instead of the author's name."""
 
@@ -268,6 +285,8 @@ class Candidate:
     """Who is shown it has judged answers before, and not this one."""
     reasons: tuple[str, ...] = ()
     """Of the others' votes for it, once there is a winner."""
+    citations: tuple[Citation, ...] = ()
+    """Its sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +330,8 @@ class Usage:
     """Tokens of `completion` that the model thought with, as far as the provider says."""
     cache_written: int = 0
     """Tokens of `prompt` that the provider put into its cache and charges more for, as far as it says."""
+    searches: int = 0
+    """Searches of the web by the provider; `cost` has their price."""
     saved: float = 0.0
     """US dollars less than the tokens cost without a cache; below zero where filling it cost more than it gave."""
 
@@ -339,6 +360,7 @@ class Usage:
             cost,
             self.reasoning + sign * other.reasoning,
             self.cache_written + sign * other.cache_written,
+            self.searches + sign * other.searches,
             round(self.saved + sign * other.saved, 10),
         )
 
@@ -424,6 +446,21 @@ class ActivityChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchChunk:
+    """The provider searches the web, or opens a page, for the reply."""
+
+    query: str
+    """What it looks for, or the address of the page; "" when the provider does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class CitationChunk:
+    """The reply has a source. `start` and `end` count in the text of the whole reply."""
+
+    citation: Citation
+
+
+@dataclass(frozen=True, slots=True)
 class NoticeChunk:
     """The request was sent with less than it has; the user is told once."""
 
@@ -445,6 +482,8 @@ Chunk = (
     | ToolCallChunk
     | RetryChunk
     | ActivityChunk
+    | SearchChunk
+    | CitationChunk
     | NoticeChunk
     | FinishChunk
 )
@@ -457,6 +496,7 @@ class Reply:
     text: str = ""
     reasoning: str = ""
     tool_calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    citations: list[Citation] = field(default_factory=list[Citation])
     finish: FinishReason | None = None
     """None until the stream has ended well."""
     usage: Usage = field(default_factory=Usage)
@@ -479,7 +519,10 @@ class Reply:
             case RetryChunk():
                 self.text, self.reasoning = "", ""
                 self.tool_calls.clear()
-            case ActivityChunk() | NoticeChunk():
+                self.citations.clear()
+            case CitationChunk(citation):
+                self.citations.append(citation)
+            case ActivityChunk() | SearchChunk() | NoticeChunk():
                 pass
             case FinishChunk(reason, usage):
                 self.finish, self.usage = reason, usage

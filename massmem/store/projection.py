@@ -83,6 +83,7 @@ _SilentEvent = (
     ev.AgentStarted
     | ev.AgentDelta
     | ev.AgentBusy
+    | ev.WebSearched
     | ev.AgentRetrying
     | ev.ContextMeasured
     | ev.ParamProvided

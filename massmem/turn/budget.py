@@ -21,12 +21,14 @@ from massmem.core.errors import LimitReached
 from massmem.core.events import WorkCut
 from massmem.core.messages import (
     ActivityChunk,
+    CitationChunk,
     ChatRequest,
     Chunk,
     FinishChunk,
     NoticeChunk,
     ReasoningChunk,
     RetryChunk,
+    SearchChunk,
     TextChunk,
     ThoughtsEndChunk,
     ToolCallChunk,
@@ -92,7 +94,7 @@ class _OpenRequest:
                 self.text.clear()
             case ThoughtsEndChunk():
                 self.text.clear()
-            case ActivityChunk() | NoticeChunk() | FinishChunk():
+            case ActivityChunk() | SearchChunk() | CitationChunk() | NoticeChunk() | FinishChunk():
                 pass
 
 

@@ -18,6 +18,7 @@ from massmem.core.messages import (
     ReasoningChunk,
     Reply,
     RetryChunk,
+    SearchChunk,
     TextChunk,
     Usage,
     clean_text,
@@ -218,7 +219,7 @@ class RequestSender:
                                     agent_id=self._id, round=round_, error=error, delay=delay, attempt=attempt
                                 )
                             )
-                        case ActivityChunk() | NoticeChunk():
+                        case ActivityChunk() | SearchChunk() | NoticeChunk():
                             emit(self._report(step.round, chunk))
                         case _:
                             pass
@@ -256,10 +257,16 @@ class RequestSender:
     def _delta(self, round_: int, channel: ev.Channel, text: str) -> ev.AgentDelta:
         return ev.AgentDelta(agent_id=self._id, round=round_, channel=channel, text=clean_text(text))
 
-    def _report(self, round_: int, chunk: ActivityChunk | NoticeChunk) -> ev.AgentBusy | ev.Notice:
-        if isinstance(chunk, NoticeChunk):
-            return ev.Notice(message=f"{self._config.name or self._id}: {chunk.text}")
-        return ev.AgentBusy(agent_id=self._id, round=round_, activity=chunk.activity, share=chunk.share)
+    def _report(
+        self, round_: int, chunk: ActivityChunk | SearchChunk | NoticeChunk
+    ) -> ev.AgentBusy | ev.WebSearched | ev.Notice:
+        match chunk:
+            case ActivityChunk(activity, share):
+                return ev.AgentBusy(agent_id=self._id, round=round_, activity=activity, share=share)
+            case SearchChunk(query):
+                return ev.WebSearched(agent_id=self._id, round=round_, query=clean_text(query))
+            case NoticeChunk(text):
+                return ev.Notice(message=f"{self._config.name or self._id}: {text}")
 
     def _estimate_cut_off(self, request: ChatRequest, error: BaseException, reply: Reply, requests: int) -> Usage:
         """Return what a request cost that was cut off; one that a limit held back was not sent."""
