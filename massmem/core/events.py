@@ -4,8 +4,8 @@ Order within one turn:
 
 1. `turn_started` comes first, once. A turn that goes on after it was cut off starts with `turn_resumed` instead.
 2. Each round has `round_started`, then for each acting agent `agent_started`, any number of `agent_busy`,
-   `web_searched`, `agent_delta` and `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`, `param_requested` or
-   `agent_failed`. In a round with `early_stop` agents are asked in two waves at most, those in
+   `web_searched`, `agent_delta` and `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`,
+   `param_requested` or `agent_failed`. In a round with `early_stop` agents are asked in two waves at most, those in
    `winner_decided.not_asked` not at all.
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
    a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.

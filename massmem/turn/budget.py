@@ -21,9 +21,9 @@ from massmem.core.errors import LimitReached
 from massmem.core.events import WorkCut
 from massmem.core.messages import (
     ActivityChunk,
-    CitationChunk,
     ChatRequest,
     Chunk,
+    CitationChunk,
     FinishChunk,
     NoticeChunk,
     ReasoningChunk,
