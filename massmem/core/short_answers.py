@@ -99,7 +99,8 @@ def read_number(text: str) -> str | None:
         numbers = list(_NUMBER.finditer(part))
         if numbers:
             number = Decimal(numbers[-1]["digits"].replace(",", ""))
-            plain = format(number.normalize(), "f")
+            plain = format(number, "f")
+            plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
             return f"-{plain}" if numbers[-1][0].startswith("-") and number else plain
     return None
 

@@ -20,7 +20,7 @@ CHECKS = (
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    limits = {"requests": 10_000_000, "turns_per_user": 100}
+    limits = {"requests": 10_000_000, "wrong_keys": 10_000_000, "turns_per_user": 100}
     config = make_config(make_agent("ann", "So it is."), server={"limits": limits}, memory={"enabled": False})
     service = Service(tmp_path_factory.mktemp("schema"), config).start()
     yield service

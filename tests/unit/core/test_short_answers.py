@@ -23,6 +23,8 @@ from massmem.core.short_answers import list_keys, normalise, read_choice, read_n
         ("none at all", None),
         ("", None),
         ("１２", "12"),
+        ("12345678901234567890123456789012345", "12345678901234567890123456789012345"),
+        ("7" * 1_100_000, "7" * 1_100_000),
     ],
 )
 def test_number_that_a_text_ends_in(text: str, number: str | None):
