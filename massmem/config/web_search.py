@@ -1,6 +1,7 @@
 """The provider's own search of the web: its settings, and what each provider takes of them.
 
-Each row of `SEARCHES` follows the provider's documentation, as read on 2026-11-26. docs/models.md has the table for people.
+Each row of `SEARCHES` follows the provider's documentation, as read on 2026-11-26. docs/models.md has the table for
+people.
 """
 
 import re
@@ -120,7 +121,7 @@ def find_problems(kind: str, backend: Mapping[str, Any]) -> Iterator[tuple[tuple
         return
     if backend.get("api") == "chat" and kind in ("openai", "azure_openai", "grok"):
         yield ("api",), f"with web_search, {kind} is asked by the Responses API: leave out api, or write api: responses"
-    given = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    given: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
     for name in FIELDS:
         if given.get(name) and name not in search.options:
             has = "it has " + ", ".join(sorted(search.options)) if search.options else "write web_search: true"

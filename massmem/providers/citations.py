@@ -30,7 +30,7 @@ _MAX_LABEL = 350
 
 
 @dataclass(slots=True)
-class _Source:
+class Source:
     url: str
     title: str = ""
     quote: str = ""
@@ -53,23 +53,27 @@ class CitedText:
     """A citation had no address, and was left out."""
     has_lost_marks: bool = False
     """A number of the provider pointed nowhere, and was removed."""
-    _sources: dict[str, _Source] = field(default_factory=dict[str, _Source])
-    _list: list[_Source] = field(default_factory=list[_Source])
+    _sources: dict[str, Source] = field(default_factory=dict[str, Source])
+    _list: list[Source] = field(default_factory=list[Source])
     """Those to which the provider's own numbers point."""
     _held: str = ""
     """Text that may be a mark, or waits for its source."""
-    _spans: list[tuple[int, int, _Source]] = field(default_factory=list["tuple[int, int, _Source]"])
+    _spans: list[tuple[int, int, Source]] = field(default_factory=list["tuple[int, int, Source]"])
     """Parts that rest on a source, by offsets in the text as it came."""
     _count: int = 0
 
+    @property
+    def has_sources(self) -> bool:
+        return bool(self._sources)
+
     def add_source(
         self, url: object, title: object = "", quote: object = "", *, is_cited: bool = False
-    ) -> _Source | None:
+    ) -> Source | None:
         """Note a page that the provider has read; is_cited: and says to be a source. None: it has no address."""
         if not isinstance(url, str) or not url.strip():
             self.has_nameless |= is_cited
             return None
-        source = self._sources.setdefault(_find_key(url), _Source(_clean_address(url)))
+        source = self._sources.setdefault(_find_key(url), Source(_clean_address(url)))
         source.title = source.title or (title.strip() if isinstance(title, str) else "")
         source.quote = source.quote or (quote.strip() if isinstance(quote, str) else "")
         source.is_cited |= is_cited
@@ -79,9 +83,9 @@ class CitedText:
         """Note the pages to which numbers in the text point, the first by 1. Later lists have all of earlier ones."""
         sources = [self.add_source(page.get("url"), page.get("title"), page.get("snippet")) for page in pages]
         if len(pages) >= len(self._list):
-            self._list = [source or _Source("") for source in sources]
+            self._list = [source or Source("") for source in sources]
 
-    def add_span(self, source: _Source, start: object, end: object) -> None:
+    def add_span(self, source: Source, start: object, end: object) -> None:
         """Note that a part of the text as it came, in characters, rests on a source."""
         if isinstance(start, int) and isinstance(end, int) and 0 <= start < end:
             self._spans.append((start, end, source))
@@ -94,7 +98,7 @@ class CitedText:
         elif final:
             yield from self._place_spans()
 
-    def end_part(self, start: int, sources: list[tuple[_Source, str]]) -> Iterator[str]:
+    def end_part(self, start: int, sources: list[tuple[Source, str]]) -> Iterator[str]:
         """Yield the marks of a part of the text that ends here. sources: with what each says.
 
         start: the `length` at which it began.
@@ -126,7 +130,7 @@ class CitedText:
                 citations[Citation(source.url, source.title, quote or source.quote, start=start, end=end)] = None
         return list(citations)
 
-    def _mark(self, source: _Source) -> str:
+    def _mark(self, source: Source) -> str:
         if not source.number:
             self._count += 1
             source.number = self._count
@@ -173,7 +177,7 @@ class CitedText:
         """
         text, position, written = self._held, place, list[str]()
         in_parentheses = text[place - 1 : place] == "("
-        rows: list[tuple[str, str, _Source | None]] = []
+        rows: list[tuple[str, str, Source | None]] = []
         while (label := _LABEL.match(text, position)) and (target := _TARGET.match(text, label.end())):
             rows.append((label[1], text[position : target.end()], self._sources.get(_find_key(target[1]))))
             position = target.end()

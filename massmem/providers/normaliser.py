@@ -37,7 +37,7 @@ from massmem.core.messages import (
 from massmem.core.text import one_line
 from massmem.providers.base import read_count, read_usage
 from massmem.providers.citations import CitedText
-from massmem.providers.dialects import GIVEN_WITH_CALLS, TOOL_MARK, find_state, join_state, write_state
+from massmem.providers.dialects import TOOL_MARK, write_state
 from massmem.providers.failures import ErrorContext, clean_message, find_failure, parse_error_body
 
 log = logging.getLogger(__name__)
@@ -415,13 +415,20 @@ class ReplyReader(ABC):
         self._cost: float | None = None
         """US dollars, where the server says what the reply costs."""
         self._told: set[str] = set()
-        self.progress = 0
+        self.more_requests = 0
+        """That the reply took, beside the first."""
+        self._received = 0
         """Grows with each piece of content, also with one that is held back."""
 
     @property
     def length(self) -> int:
         """Characters of content so far: text, reasoning and arguments of tool calls."""
         return self._length + self._calls.length
+
+    @property
+    def progress(self) -> tuple[int, ...]:
+        """Changes with each piece of content, also with one that is held back."""
+        return self._received, self.length, self.is_complete
 
     @property
     def is_complete(self) -> bool:
@@ -470,7 +477,8 @@ class ReplyReader(ABC):
         yield from self._list_sources()
         prompt = sum(len(message.content) for message in self._request.messages)
         estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
-        usage = replace(read_usage(self._counts, estimate), searches=self._count_searches(), cost=self._cost)
+        usage = read_usage(self._counts, estimate)
+        usage = replace(usage, searches=self._count_searches(), cost=self._cost, requests=self.more_requests)
         yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, usage)
 
     def _explain_missing_end(self) -> ProviderError:
@@ -496,7 +504,7 @@ class ReplyReader(ABC):
 
     def _write(self, text: str, *, is_thought: bool = False, final: bool = False) -> Iterator[Chunk]:
         """Yield a piece of the text, or of what the model thought."""
-        self.progress += len(text)
+        self._received += len(text)
         is_cited = not is_thought and self.cited.form != "none"
         pieces = self.cited.feed(text, final=final) if is_cited else (text,)
         for piece in pieces:
@@ -529,7 +537,7 @@ class ReplyReader(ABC):
         """Yield a search, once. is_page: a page is opened, which is no search."""
         if (id_, is_page) not in self._searches:
             self._searches.add((id_, is_page))
-            self.progress += 1
+            self._received += 1
             yield SearchChunk(one_line(query, 300))
 
     def _count_searches(self) -> int:
@@ -630,69 +638,20 @@ class ReplyReader(ABC):
 
 _OF_SEARCHES = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
 """Where servers count searches of the web: Anthropic and OpenRouter; xAI."""
+_MOST_DOLLARS = 10_000
+"""No reply costs more; a server that says so is wrong."""
 
 
 def _read_cost(usage: Json) -> float | None:
     """Return the US dollars that a server says to charge: OpenRouter, Perplexity, xAI. None: it does not say."""
     cost, ticks = usage.get("cost"), usage.get("cost_in_usd_ticks")
     cost = cast("Json", cost).get("total_cost") if isinstance(cost, dict) else cost
-    if isinstance(ticks, int) and not isinstance(ticks, bool):
-        cost = ticks / 10_000_000_000
-    is_amount = isinstance(cost, int | float) and not isinstance(cost, bool) and not usage.get("is_byok")
-    return float(cost) if is_amount and 0 < float(cost) < 10_000 else None
+    cost = ticks / 10_000_000_000 if isinstance(ticks, int) else cost
+    if not isinstance(cost, int | float) or usage.get("is_byok"):
+        return None
+    return float(cost) if 0 < cost < _MOST_DOLLARS else None
 
 
 def _name_kind(value: object) -> str:
     kinds: Mapping[type, str] = {bool: "true or false", int: "a number", float: "a number", str: "a text"}
     return kinds.get(type(value), "a list" if isinstance(value, list) else "an object")
-
-
-class ChatReader(ReplyReader):
-    """Reads chunks of chat completions, or one whole completion."""
-
-    marks: ClassVar[Collection[str]] = ("choices", "usage")
-
-    def _read(self, event: Json) -> Iterator[Chunk]:
-        self._add_counts(event.get("usage"))
-        if self.cited.form == "numbers":
-            self._read_pages(event)
-        for choice in self._objects(event.get("choices"), "choice"):
-            self._add_counts(choice.get("usage"))  # Moonshot's place
-            if error := find_failure({"error": choice.get("error")}):  # OpenRouter's
-                raise error.error(self._context)
-            self._end(choice.get("finish_reason"))
-            # A whole completion has a message, an older one its text; some servers end a stream with it.
-            delta = self._object(choice.get("delta"), "delta")
-            message = self._object(choice.get("message"), "message") or {"content": choice.get("text")}
-            if delta or not self.length:
-                yield from self._read_delta(delta or message)
-            elif message.get("annotations"):
-                self._read_annotations(message)
-
-    def _read_delta(self, delta: Json) -> Iterator[Chunk]:
-        # DeepSeek, vLLM and xAI say reasoning_content; OpenRouter, Groq and Ollama say reasoning.
-        yield from self._write_parts(delta.get("reasoning_content") or delta.get("reasoning"), is_thought=True)
-        yield from self._write_parts(delta.get("content"))
-        self._read_annotations(delta)
-        self._refusal += self._text(delta.get("refusal"), "refusal")
-        join_state(self._state.setdefault("message", {}), {name: delta.get(name) for name in GIVEN_WITH_CALLS})
-        legacy = self._objects(delta.get("function_call"), "function call")
-        calls = [*self._objects(delta.get("tool_calls"), "tool call"), *legacy]
-        for number, call in enumerate(calls):
-            function = self._object(call.get("function"), "function") or call
-            place = self._find_place(call.get("index"), number if len(calls) > 1 else None)
-            state = self._add_call(place, call.get("id"), function.get("name"), function.get("arguments"))
-            for part, fields in (("call", call), ("function", function)):
-                state[part] = {**state.get(part, {}), **find_state(fields)}
-
-    def _read_annotations(self, fields: Json) -> None:
-        for annotation in self._objects(fields.get("annotations"), "annotation"):
-            self._read_annotation(annotation)
-
-    def _read_pages(self, event: Json) -> None:
-        """Note the pages that Perplexity lists beside the text; older models list their addresses only."""
-        pages, addresses = event.get("search_results"), event.get("citations")
-        if isinstance(pages, list) and pages:
-            self.cited.add_listed(self._objects(cast("list[object]", pages), "search result"))
-        elif isinstance(addresses, list):
-            self.cited.add_listed([{"url": address} for address in cast("list[object]", addresses)])
