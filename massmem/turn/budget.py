@@ -3,7 +3,8 @@
 A request is sent only when three things fit into the limit together: what the turn has used, what the requests under
 way are expected to use, and its own prompt, searches of the web and expected reply. So fifty agents do not overrun a
 limit by fifty requests. A reply is expected to be as long as those of this turn so far (500 tokens before the first),
-or max_tokens of the backend when that is less. The first request of all needs room for its prompt and its searches only.
+or max_tokens of the backend when that is less. The first request of all needs room for its prompt and its searches
+only.
 
 The first request that does not fit ends the turn: requests under way may finish. When their replies are longer than
 expected, and the limit is passed while they stream, they are cut off.
@@ -227,7 +228,8 @@ class Budget:
     def _error(self, partial: str) -> LimitReached:
         reached = self.reached or "tokens"
         limit = f"${self._max_cost:g}" if reached == "cost" else f"{self._max_tokens:,} tokens"
-        return LimitReached(f"the limit of {limit} for a turn is reached", _HINTS[reached], partial=partial)
+        hint = _HINTS[reached] + (", or lower backend.web_search.max_uses" if self._searches else "")
+        return LimitReached(f"the limit of {limit} for a turn is reached", hint, partial=partial)
 
 
 class _LimitedProvider:

@@ -23,7 +23,7 @@ from massmem.core.messages import (
 )
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from tests.support.provider_stub import KEY, Http, Recorded, Stub
+from tests.support.provider_stub import KEY, Http, Recorded, Stub, running_stub
 from tests.support.replies import ask, collect, collect_reply
 
 ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "How many people live in Porto?"))
@@ -33,6 +33,12 @@ NEW = ToolSpec("new_answer", "Answer.", {"type": "object", "properties": {"conte
 CITY, NATION = "https://example.com/porto", "https://stats.example.org/census?year=2021"
 ALL = {"max_uses": 3, "allowed_domains": ["example.com"], "location": {"country": "PT", "city": "Porto"}}
 PLACE = {"type": "approximate", "country": "PT", "city": "Porto"}
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    async with running_stub() as running:
+        yield running
 
 
 @pytest.fixture
