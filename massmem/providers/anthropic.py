@@ -402,9 +402,9 @@ class MessageReader(ReplyReader):
         block = self._last
         match block.get("type"):
             case "server_tool_use":
-                given = parse_object(self._input) or block.get("input") or {}
-                self._input, block["input"] = "", dict(given)
-                words = self._text(given.get("query"), "query") or self._text(given.get("url"), "address")
+                query = parse_object(self._input) or block.get("input") or {}
+                self._input, block["input"] = "", dict(query)
+                words = self._text(query.get("query"), "query") or self._text(query.get("url"), "address")
                 yield from self._search(block.get("id"), words, is_page=block.get("name") != "web_search")
             case "text":
                 cited = [self._read_citation(entry) for entry in self._objects(block.get("citations"), "citation")]

@@ -82,11 +82,11 @@ def _write_parts(message: ChatMessage, names: Mapping[str, str]) -> Iterator[dic
         return
     for attachment in message.attachments:
         yield {"inlineData": {"mimeType": attachment.file.media_type, "data": encode_data(attachment)}}
-    given = [part for call in message.tool_calls for part in read_state(call).get("parts", ())]
-    if text.strip() and not given:
+    stored = [part for call in message.tool_calls for part in read_state(call).get("parts", ())]
+    if text.strip() and not stored:
         yield {"text": text}
     calls = list(message.tool_calls)
-    for part in given:
+    for part in stored:
         if "functionCall" in part and calls:
             part = {**part, "functionCall": {**part["functionCall"], "id": calls.pop(0).id}}
         yield part

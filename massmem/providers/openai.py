@@ -33,6 +33,7 @@ from massmem.providers.base import (
     data_url,
     end_with_user,
     fits_strict,
+    list_places,
     portable_schema,
     searches_web,
     write_location,
@@ -292,7 +293,7 @@ def write_chat_search(request: ChatRequest, backend: BackendConfig) -> dict[str,
         names = [*search.allowed_domains, *(f"-{name}" for name in search.blocked_domains)]
         body: dict[str, Any] = {"search_domain_filter": names} if names else {}
         if search.location is not None:
-            body["web_search_options"] = {"user_location": search.location.model_dump(exclude_none=True)}
+            body["web_search_options"] = {"user_location": list_places(search.location)}
         return body
     options: dict[str, Any] = {"max_uses": search.max_uses} if search.max_uses is not None else {}
     lists = {"allowed_domains": search.allowed_domains, "excluded_domains": search.blocked_domains}

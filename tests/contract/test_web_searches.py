@@ -311,7 +311,7 @@ def anthropic_blocks(size: int) -> list[dict[str, Any]]:
         "source": {"type": "text", "media_type": "text/plain", "data": "..."},
     }
     fetched = {"type": "web_fetch_result", "url": NATION, "content": page, "retrieved_at": "2026-01-01T00:00:00Z"}
-    said = {"type": "web_search_result_location", "url": CITY, "title": "Porto", "encrypted_index": "i"}
+    citation = {"type": "web_search_result_location", "url": CITY, "title": "Porto", "encrypted_index": "i"}
     return [
         *block(
             0,
@@ -330,8 +330,8 @@ def anthropic_blocks(size: int) -> list[dict[str, Any]]:
             5,
             {"type": "text", "text": "", "citations": []},
             [
-                {"type": "citations_delta", "citation": {**said, "cited_text": "231,800 people"}},
-                {"type": "citations_delta", "citation": {**said, "cited_text": "in the city"}},
+                {"type": "citations_delta", "citation": {**citation, "cited_text": "231,800 people"}},
+                {"type": "citations_delta", "citation": {**citation, "cited_text": "in the city"}},
                 *said_in("Porto has 231,800 people.", size),
             ],
         ),
@@ -638,9 +638,9 @@ async def test_searches_before_a_call_go_back_to_anthropic_with_it(providers: Pr
     call = block(7, {"type": "tool_use", "id": "t1", "name": "vote", "input": {}}, written('{"choice": "A"}', 3))
     tools = replace(ANSWER, purpose="vote", tools=(VOTE,))
     reply, _ = await say(providers, stub, "anthropic", [START, *anthropic_blocks(9), *call, *end("tool_use")], tools)
-    assert [(made.name, made.arguments) for made in reply.tool_calls] == [("vote", '{"choice": "A"}')]
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("vote", '{"choice": "A"}')]
     assert reply.text == "Found: Porto has 231,800 people. The census agrees."  # beside a vote nothing is numbered
-    calls = tuple(ToolCall(made.id, made.name, made.arguments, made.state) for made in reply.tool_calls)
+    calls = tuple(ToolCall(call.id, call.name, call.arguments, call.state) for call in reply.tool_calls)
     result = ChatMessage("tool", "there is no A", tool_call_id=calls[0].id)
     again = replace(tools, messages=(*ASK, ChatMessage("assistant", reply.text, calls), result))
     stub.replies = [reply_in(sse([START, *block(0, {"type": "text", "text": "B"}), *end("end_turn", 0)]), 100)]
@@ -684,8 +684,8 @@ async def test_whole_reply_in_place_of_a_stream_has_its_sources(providers: Provi
     reply, _ = await say(providers, stub, "openrouter", [{"choices": [{"message": message, "finish_reason": "stop"}]}])
     assert (reply.text, reply.citations) == ("231,800 [1]", [Citation(CITY)])
     content = [part["content_block"] for part in anthropic_blocks(1) if part["type"] == "content_block_start"][:4]
-    said = {"type": "web_search_result_location", "url": CITY, "title": "Porto", "cited_text": "231,800"}
-    content = [content[1], {"type": "text", "text": "231,800", "citations": [said]}]
+    citation = {"type": "web_search_result_location", "url": CITY, "title": "Porto", "cited_text": "231,800"}
+    content = [content[1], {"type": "text", "text": "231,800", "citations": [citation]}]
     whole = {
         "type": "message",
         "content": content,
