@@ -312,16 +312,19 @@ class MessageReader(ReplyReader):
         for name, count in self._counts.items():
             self._earlier[name] = self._earlier.get(name, 0) + count
         self._counts = {}
-        return [block for block in self._content if block.get("type") != "text" or block.get("text", "").strip()]
+        return self._list_blocks()
 
     def close(self) -> Iterator[Chunk]:
         for name, count in self._earlier.items():
             self._counts[name] = self._counts.get(name, 0) + count
         self.requests += self._pauses
-        if self.is_searching and any("tool_result" in str(block.get("type")) for block in self._content):
-            blocks = [b for b in self._content if b["type"] != "text" or b["text"].strip()]
-            self._state["blocks"] = [block for block in blocks if block["type"] != "tool_use"]
+        if any("tool_result" in str(block.get("type")) for block in self._content):
+            self._state["blocks"] = [block for block in self._list_blocks() if block.get("type") != "tool_use"]
         yield from super().close()
+
+    def _list_blocks(self) -> list[dict[str, Any]]:
+        """Return the blocks as they may go back: the server refuses empty texts."""
+        return [block for block in self._content if block.get("type") != "text" or str(block.get("text") or "").strip()]
 
     def _read(self, event: Json) -> Iterator[Chunk]:
         match event.get("type"):

@@ -155,7 +155,8 @@ class GeminiReader(ReplyReader):
         for support in self._objects(self._grounding.get("groundingSupports") or [], "support"):
             segment = self._object(support.get("segment"), "segment")
             start, end = (_count_characters(data, segment.get(name) or 0) for name in ("startIndex", "endIndex"))
-            for index in cast("list[object]", support.get("groundingChunkIndices") or []):
+            indices: object = support.get("groundingChunkIndices")
+            for index in cast("list[object]", indices) if isinstance(indices, list) else ():
                 page: Json = pages[index] if isinstance(index, int) and 0 <= index < len(pages) else {}
                 if source := self.cited.add_source(page.get("uri"), page.get("title"), is_cited=True):
                     self.cited.add_span(source, start, end)

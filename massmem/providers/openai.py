@@ -185,7 +185,7 @@ def build_chat_body(request: ChatRequest, backend: BackendConfig, endpoint: Endp
     body |= write_chat_search(request, backend)
     if request.tools:
         own = [{"type": "function", "function": write_tool(tool)} for tool in request.tools]
-        body["tools"] = [*body.get("tools", ()), *own]
+        body["tools"] = [*own, *body.get("tools", ())]
         body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
         taken = portable_schema(request.schema) if endpoint.own else dict(request.schema)
@@ -408,6 +408,9 @@ class ResponseReader(ReplyReader):
         words = self._text(action.get("query"), "query") or self._text(action.get("url"), "address")
         if isinstance(queries, list) and not words:
             words = "; ".join(map(self._text, cast("list[object]", queries)))
+        if whole and item.get("id"):  # the server wants thoughts back together with what they led to
+            short = {"action": {k: v for k, v in action.items() if k != "sources"}} if item.get("action") else {}
+            self._state.setdefault("items", []).append({**item, **short})
         for source in self._objects(action.get("sources"), "source"):
             self.cited.add_source(source.get("url"))
         if action.get("url"):
