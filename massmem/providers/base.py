@@ -78,13 +78,14 @@ async def ask(provider: ChatProvider, request: ChatRequest) -> Reply:
     return reply
 
 
-SEARCHING: tuple[Purpose, ...] = ("answer", "vote")
+_SEARCHING: tuple[Purpose, ...] = ("answer", "vote")
 """What agents may search the web for; a presentation rests on what the answers found."""
 
 
 def searches_web(backend: BackendConfig, request: ChatRequest) -> bool:
-    """Whether the provider may search the web for the reply."""
-    is_wanted = backend.web_search is not None and request.purpose in SEARCHING
+    """Whether the provider may search the web for the reply; Perplexity's models do unless told not to."""
+    is_meant = backend.type == "perplexity" and "web_search" not in backend.model_fields_set
+    is_wanted = (is_meant or backend.web_search is not None) and request.purpose in _SEARCHING
     # With the choice "none" OpenAI's own servers are told which tools are only named for the cache (`Abilities`).
     return is_wanted and (request.tool_choice != "none" or backend.type in ("openai", "azure_openai"))
 

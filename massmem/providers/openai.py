@@ -29,7 +29,6 @@ from massmem.core.errors import (
 from massmem.core.messages import PDF, Attachment, ChatMessage, ChatRequest, Chunk, ToolCall, ToolSpec, clean_text
 from massmem.core.text import one_line
 from massmem.providers.base import (
-    SEARCHING,
     data_url,
     end_with_user,
     fits_strict,
@@ -283,12 +282,9 @@ def write_chat_search(request: ChatRequest, backend: BackendConfig) -> dict[str,
     search of a model's provider ignores those that it does not have.
     Perplexity: https://docs.perplexity.ai/guides/search-domain-filters. Its models always search unless told not to.
     """
-    search, is_searching = backend.web_search, searches_web(backend, request)
-    if backend.type == "perplexity" and (not is_searching or search is None):
-        is_meant = search is None and "web_search" not in backend.model_fields_set and request.purpose in SEARCHING
-        return {} if is_meant else {"disable_search": True}
-    if not is_searching or search is None:
-        return {}
+    search = backend.web_search or WebSearchConfig()
+    if not searches_web(backend, request):
+        return {"disable_search": True} if backend.type == "perplexity" else {}
     if backend.type == "perplexity":
         names = [*search.allowed_domains, *(f"-{name}" for name in search.blocked_domains)]
         body: dict[str, Any] = {"search_domain_filter": names} if names else {}

@@ -208,6 +208,16 @@ async def test_old_model_of_gemini_searches_where_it_has_no_other_tools(provider
     assert "authorization" not in stub.requests[0].headers
 
 
+async def test_perplexity_searches_unless_told_not_to(providers: Providers, stub: Stub) -> None:
+    provider = await providers.open(
+        BackendConfig.model_validate({"type": "perplexity", "api_key": KEY, "base_url": stub.url, "max_retries": 0})
+    )
+    stub.replies = [reply_in(sse(perplexity_events(9)), 100)]
+    assert len((await ask(provider, ANSWER)).citations) == 2
+    await ask(provider, replace(ANSWER, purpose="present"))
+    assert [sent.body.get("disable_search") for sent in stub.requests] == [None, True]
+
+
 # What comes back
 
 
