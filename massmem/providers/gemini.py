@@ -25,6 +25,11 @@ def is_old(model: str) -> bool:
     return _OLD.search(model) is not None
 
 
+def is_alone(request: ChatRequest) -> bool:
+    """Whether nothing stands beside a search in the request that old models do not take with it."""
+    return not request.tools and request.schema is None
+
+
 def build_gemini_body(request: ChatRequest, backend: BackendConfig, model: str) -> dict[str, Any]:
     """Return the JSON of a request to `streamGenerateContent`."""
     messages = end_with_user(request.messages)
@@ -40,9 +45,8 @@ def build_gemini_body(request: ChatRequest, backend: BackendConfig, model: str) 
         settings |= {"responseMimeType": "application/json", "responseJsonSchema": dict(request.schema)}
     if filled := {name: value for name, value in settings.items() if value is not None}:
         body["generationConfig"] = filled
-    is_alone = not request.tools and request.schema is None
     tools: list[Json] = [{"google_search": {}}] if searches_web(backend, request) else []
-    if not is_alone and is_old(model):
+    if not is_alone(request) and is_old(model):
         tools = []
     if request.tools:
         mode = {"required": "ANY", "none": "NONE", "auto": "VALIDATED" if tools else "AUTO"}[request.tool_choice]

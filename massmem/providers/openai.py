@@ -43,7 +43,7 @@ from massmem.providers.citations import Form
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, Refusal, parse_error_body
-from massmem.providers.gemini import GeminiReader, build_gemini_body
+from massmem.providers.gemini import GeminiReader, build_gemini_body, is_alone, is_old
 from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.normaliser import Json, ReplyReader
 from massmem.providers.presets import PRESETS, Endpoint
@@ -93,6 +93,8 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         if self._is_gemini:
+            if is_old(self._endpoint.model) and searches_web(self._backend, request) and not is_alone(request):
+                self._tools.say(f"{self._endpoint.model} does not search beside other tools", ["Google Search"])
             return build_gemini_body(request, self._backend, self._endpoint.model)
         write = build_response_body if self._api == "responses" else build_chat_body
         body = write(request, self._backend, self._endpoint)

@@ -617,6 +617,20 @@ async def test_source_without_address_is_left_out_and_said_once(providers: Provi
     assert notices == ["a source of its answer has no address, and is left out"]
 
 
+async def test_number_without_a_source_is_removed_and_said(providers: Providers, stub: Stub) -> None:
+    _, notices = await say(providers, stub, "perplexity", perplexity_events(5))
+    assert notices == ["a number in its answer points to no source, and is removed"]
+
+
+async def test_old_model_of_gemini_says_once_that_it_votes_without_a_search(providers: Providers, stub: Stub) -> None:
+    stub.replies = [reply_in(sse(gemini_events(50)), 100)]
+    provider = await open_at(providers, stub, "gemini", model="gemini-2.5-flash")
+    vote = replace(ANSWER, purpose="vote", tools=(VOTE,))
+    chunks = [*await collect(provider, vote), *await collect(provider, vote)]
+    notices = [chunk.text for chunk in chunks if isinstance(chunk, NoticeChunk) and "search beside" in chunk.text]
+    assert notices == ["gemini-2.5-flash does not search beside other tools: it goes on without Google Search"]
+
+
 async def test_improved_answer_that_a_voter_submits_has_its_sources(providers: Providers, stub: Stub) -> None:
     arguments = json.dumps(
         {"content": f"231,800 ([example.com]({CITY}?utm_source=openai)); [own](https://own.example)."}
