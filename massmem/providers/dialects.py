@@ -373,7 +373,7 @@ class ToolDialect:
         taken = [tool for tool in tools if tool.name not in self._refused]
         if self.limit is not None and len(taken) > self.limit:
             first = sorted(taken, key=_is_tool)
-            self._say(f"{self.model} takes {self.limit} tools at most", [tool.name for tool in first[self.limit :]])
+            self.say(f"{self.model} takes {self.limit} tools at most", [tool.name for tool in first[self.limit :]])
             names = {tool.name for tool in first[: self.limit]}
             taken = [tool for tool in taken if tool.name in names]
         return tuple(map(self._narrow, taken))
@@ -407,14 +407,15 @@ class ToolDialect:
             return f"{self.model} does not take the schema of {_list_names(wordy)}"
         if names:
             self._refused.update(names)
-            self._say(f"{self.model} does not take these tools ({one_line(redact(text), 120)})", names)
+            self.say(f"{self.model} does not take these tools ({one_line(redact(text), 120)})", names)
         return f"{self.model} does not take {_list_names(names)}" if names else ""
 
     def _narrow(self, tool: ToolSpec, *, always: bool = False) -> ToolSpec:
         is_narrow = always or self.is_narrow or tool.name in self._narrowed
         return replace(tool, parameters=tidy_schema(tool.parameters, narrow=True)) if is_narrow else tool
 
-    def _say(self, why: str, names: Sequence[str]) -> None:
+    def say(self, why: str, names: Sequence[str]) -> None:
+        """Note for the user, once, without which tools the requests go on."""
         self._notices.setdefault(f"{why}: it goes on without {_list_names(names)}")
 
 
