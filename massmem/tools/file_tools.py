@@ -359,7 +359,8 @@ def _compile(text: str) -> tuple[Pattern, str]:
         return compile_pattern(f"(?m){text}"), ""
     except PatternError as e:
         try:
-            return compile_pattern(re.escape(text)), f"this is no pattern ({e}), so the text itself was searched for"
+            why = str(e).replace("(?m)", "")
+            return compile_pattern(re.escape(text)), f"this is no pattern ({why}), so the text itself was searched for"
         except PatternError as e:
             raise InputError(f"this cannot be searched for: {e}", "search for less") from e
 

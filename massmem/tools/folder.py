@@ -35,8 +35,9 @@ _MAX_DEPTH, _MAX_LINKS = 100, 40
 _MAX_RULES = 1_000_000
 """Bytes of a .gitignore."""
 
-SECRET, HIDDEN, IGNORED, BINARY = "may hold secrets", "hidden", "ignored by git", "binary"
-"""Why a file or folder is left out."""
+SECRET, HIDDEN, IGNORED, BINARY = "perhaps secret", "hidden", "ignored by git", "binary"
+LINK, DEVICE, UNREADABLE = "links elsewhere", "pipes, sockets and devices", "unreadable"
+"""What is left out."""
 
 _SECRET_NAMES = """
     .env .env.* .env-* *.env .envrc *.pem *.key *.p8 *.p12 *.pfx *.jks *.keystore *.kdbx *.ppk *.ovpn id_rsa* id_dsa*
@@ -208,9 +209,9 @@ class Folder:
         if not reason and entry.is_symlink():
             reason = self._explain_link(path)
         elif not reason and not is_folder and not entry.is_file(follow_symlinks=False):
-            reason = "no files but pipes, sockets or devices"
+            reason = DEVICE
         if reason:
-            walk.left_out[f"{'folder' if is_folder else 'file'} {reason}"] += 1
+            walk.left_out[reason] += 1
         elif not is_folder:
             walk.count()
             open_link = partial(_open_only, self, path)
@@ -222,7 +223,7 @@ class Folder:
                     os.close(inner)
                     raise OSError
             except OSError:
-                walk.left_out["folder that cannot be read"] += 1
+                walk.left_out[UNREADABLE] += 1
                 return
             with suppress(FileNotFoundError):  # it vanishes while it is read
                 yield from self._walk(inner, names, rules, walk)
@@ -231,7 +232,7 @@ class Folder:
         try:
             os.close(_open_only(self, path))
         except (OSError, InputError):
-            return "behind a link that leads outside, to a folder or nowhere"
+            return LINK
         return ""
 
     def _find_outer_rules(self) -> list[_Rules]:
