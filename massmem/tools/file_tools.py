@@ -61,6 +61,8 @@ class _Source:
     """Of a document, which has to be converted."""
     first: int = 1
     """The line with which the text begins."""
+    is_cut: bool = False
+    """More follows in the file."""
 
 
 class FileTools:
@@ -215,7 +217,7 @@ class FileTools:
                 raise InputError(f"{path} has more than {MAX_WHOLE:,} bytes", "only texts are read that are so large")
             most = min(_MAX_LARGE, 4 * (from_character + PAGE))
             data = _cut_lines(descriptor, from_line, most, walk)
-            return source(text=data.decode("utf-8", "replace"), first=from_line)
+            return source(text=data.decode("utf-8", "replace"), first=from_line, is_cut=len(data) == most)
         finally:
             os.close(descriptor)
 
@@ -310,32 +312,28 @@ def write_page(source: _Source, start: tuple[int, int], most: int, notes: Sequen
     Raises InputError: there is no such line.
     """
     first, character = start
-    lines = source.text.split("\n")
-    if lines[-1] == "" and len(lines) > 1:
-        lines.pop()
-    is_whole = source.first == 1 and source.size <= MAX_WHOLE
-    if not source.text and is_whole:
+    lines = source.text.removesuffix("\n").split("\n")
+    if source.is_cut and len(lines) > 1:
+        lines.pop()  # its end is missing
+    end = source.first + len(lines) - 1
+    total = f"{end:,} lines" if source.first == 1 and not source.is_cut else f"{source.size:,} bytes"
+    if not source.size:
         return f"[{'; '.join([f'{source.path} is empty', *notes])}]"
-    chosen = lines[first - source.first :]
-    if not chosen or not source.text:
-        last = f"has {len(lines):,} lines" if is_whole else "is shorter"
-        raise InputError(f"there is no line {first:,}: {source.path} {last}", "begin with an earlier line")
-    shown, room, last, rest = list[str](), PAGE, first - 1, 0
-    for number, line in enumerate(chosen[:most], first):
-        text = line.rstrip("\r")[character - 1 if number == first else 0 :]
+    if first > end or not source.text:
+        raise InputError(f"there is no line {first:,}: {source.path} has {total}", "begin with an earlier line")
+    shown, room, last, rest = list[str](), PAGE, first, ""
+    for last, line in enumerate(lines[first - source.first :][:most], first):
+        text = line.rstrip("\r")[character - 1 if last == first else 0 :]
         if shown and len(text) > room:
+            last -= 1
             break
-        shown.append(f"{number}: {text[:PAGE]}")
-        room, last, rest = room - len(text), number, max(0, len(text) - PAGE)
-    total = f" of {len(lines):,}" if is_whole else f" of a file of {source.size:,} bytes"
-    heading = "; ".join([f"{source.path}, lines {first:,} to {last:,}{total}", *notes])
-    end = ""
-    if rest:
-        place = len(chosen[last - first].rstrip("\r")) - rest + 1
-        end = f"\n[{rest:,} more characters in line {last}; from_line={last}, from_character={place} goes on]"
-    elif not is_whole or last - source.first + 1 < len(lines):
-        end = f"\n[from_line={last + 1} goes on]"
-    return f"[{heading}]\n" + "\n".join(shown) + end
+        shown.append(f"{last}: {text[:PAGE]}")
+        room -= len(text)
+        rest = f"from_line={last}, from_character={(character if last == first else 1) + PAGE}" if room < 0 else ""
+    if last < end or source.is_cut:
+        rest = rest or f"from_line={last + 1}"
+    heading = "; ".join([f"{source.path}, lines {first:,} to {last:,} of {total}", *notes])
+    return "\n".join([f"[{heading}]", *shown, *([f"[{rest} goes on]"] if rest else [])])
 
 
 def find_lines(pattern: Pattern, text: str) -> Iterator[tuple[int, str]]:

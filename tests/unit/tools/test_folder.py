@@ -53,12 +53,20 @@ def root(tmp_path: Path) -> Path:
 def test_nothing_outside_is_read_and_links_inside_are_followed(root: Path):
     for name, target in {
         "in.txt": "docs/b.md", "up.md": "docs/../a.txt", "whole.txt": str(root / "a.txt"), "docs/back": "..",
-        "out.txt": "../outside.txt", "etc": "/etc", "beside": "../beside", "loop": "loop", "circle": ".", "gone": "no.txt",
+        "out.txt": "../outside.txt", "etc": "/etc", "beside": "../beside", "loop": "loop", "circle": ".",
+        "gone": "no.txt",
     }.items():  # fmt: skip
         (root / name).symlink_to(target)
     folder = folder_of(root)
     assert read(folder, "in.txt") == ("inside", "docs/b.md")
-    for path in ("up.md", "whole.txt", "docs/back/a.txt", "circle/circle/./a.txt", "docs/../a.txt", str(root / "a.txt")):
+    for path in (
+        "up.md",
+        "whole.txt",
+        "docs/back/a.txt",
+        "circle/circle/./a.txt",
+        "docs/../a.txt",
+        str(root / "a.txt"),
+    ):
         assert read(folder, path) == ("inside", "a.txt")
     for path in (
         "out.txt", "etc/passwd", "beside/c.txt", "../outside.txt", "docs/../../outside.txt", "docs/back/../outside.txt",
@@ -101,10 +109,21 @@ def test_left_out_is_what_git_ignores_what_is_hidden_and_what_may_be_secret(root
     (root / ".gitignore").write_text("*.log\n/build/\n[broken\nbad\\\n!keep.log\nnode_modules\n")
     (root / ".git/info/exclude").write_text("private.txt\n")
     write(root, "docs/.gitignore", text="*.tmp\n!special.log\n/b.md\n")
-    write(root, "x.log", "keep.log", "build/o.txt", "docs/build/p.txt", "docs/t.tmp", "docs/special.log", "s/b.md", "s/t.tmp")
+    write(
+        root,
+        "x.log",
+        "keep.log",
+        "build/o.txt",
+        "docs/build/p.txt",
+        "docs/t.tmp",
+        "docs/special.log",
+        "s/b.md",
+        "s/t.tmp",
+    )
     write(root, "node_modules/m/i.js", "private.txt", ".cache/c.txt", ".github/ci.yml", ".editorconfig", "pic.png")
     secrets = (
-        ".env", ".env.local", "PROD.ENV", "key.pem", "id_rsa", "id_ed25519", ".netrc", ".npmrc", "credentials", ".aws/c",
+        ".env", ".env.local", "PROD.ENV", "key.pem", "id_rsa", "id_ed25519", ".netrc", ".npmrc", "credentials",
+        ".aws/c",
         "kubeconfig", "conf/secrets.yaml", "tls.key", ".git-credentials", "infra/terraform.tfstate",
     )  # fmt: skip
     write(root, *secrets, ".env.example", "id_rsa.pub", "credentials.py", "environment.md")
