@@ -332,8 +332,10 @@ def write_page(source: _Source, start: tuple[int, int], most: int, notes: Sequen
         rest = f"from_line={last}, from_character={(character if last == first else 1) + PAGE}" if room < 0 else ""
     if last < end or source.is_cut:
         rest = rest or f"from_line={last + 1}"
-    heading = "; ".join([f"{source.path}, lines {first:,} to {last:,} of {total}", *notes])
-    return "\n".join([f"[{heading}]", *shown, *([f"[{rest} goes on]"] if rest else [])])
+    is_whole = first == character == 1 and not rest
+    heading = [*([] if is_whole else [f"{source.path}, lines {first:,} to {last:,} of {total}"]), *notes]
+    head, tail = ([f"[{'; '.join(heading)}]"] if heading else []), ([f"[{rest} goes on]"] if rest else [])
+    return "\n".join([*head, *shown, *tail])
 
 
 def find_lines(pattern: Pattern, text: str) -> Iterator[tuple[int, str]]:

@@ -273,7 +273,7 @@ class _Descent:
             names = [*self._names, show_name(name)]
             is_folder = stat.S_ISDIR(mode)
             if reason := self._folder.explain_left_out(names, self._rules[-1], is_folder=is_folder):
-                raise InputError(f"{self._path} is left out: {reason}", "only the user can include it")
+                raise InputError(f"{self._path} is left out: {reason}", "only whoever offers the folder can include it")
             if stat.S_ISLNK(mode):
                 target = self._follow(name)
                 waiting.extendleft(part for part in reversed(target.split("/")) if part not in ("", "."))
