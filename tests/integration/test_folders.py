@@ -94,6 +94,16 @@ async def test_folder_says_nothing_of_itself_where_it_shall_not(tmp_path: Path, 
     assert len(keeper.requests[0].messages[0].content) < 9_000
 
 
+async def test_reading_what_a_list_names_needs_no_permission(tmp_path: Path, home: Path):
+    root = write_project(tmp_path)
+    (root / "zephyr-771.txt").write_text("It is in hall H-412.")
+    read = {"tool": "read_file", "arguments": {"path": "zephyr-771.txt"}}
+    config = team(root, [{"call": [{"tool": "list_files"}]}, {"call": [read]}, "{result}"])
+    asking = config.coordination.model_copy(update={"confirm": "tool_origin"})
+    events, _, _ = await ask(config.model_copy(update={"coordination": asking}), home)
+    assert "H-412" in only(events, TurnCompleted)[0].answer
+
+
 async def test_two_agents_read_only_what_each_may(tmp_path: Path, home: Path):
     root = write_project(tmp_path)
     config = team(root, ["Here."], own=True)
