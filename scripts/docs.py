@@ -13,13 +13,13 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typer.core import TyperGroup
-from typer.main import get_command
 
 from massmem.cli.chat.commands import COMMANDS as CHAT_COMMANDS
-from massmem.cli.commands import COMMANDS, load_command
+from massmem.cli.commands import COMMANDS, load_command, make_parser
 from massmem.cli.main import main
 from massmem.config import models
 from massmem.config.load import section_in
+from massmem.config.massgen import KEYS, PROGRAMS
 from massmem.config.models import Section, TeamConfig
 from massmem.config.show import NO_KEYS, read_field_docs
 from massmem.core import events
@@ -53,7 +53,7 @@ def all_help_texts() -> str:
 def _command_paths() -> Iterator[tuple[str, ...]]:
     for name in COMMANDS:
         yield (name,)
-        command = get_command(load_command(name))
+        command = make_parser(load_command(name))
         if isinstance(command, TyperGroup):
             yield from ((name, subcommand) for subcommand, value in command.commands.items() if not value.hidden)
 
@@ -97,6 +97,24 @@ def chat_table() -> str:
         usage = f"/{command.name} {command.usage}".strip().replace("|", "\\|")
         rows.append(f"| `{usage}` | {command.summary} |")
     return "\n".join(rows)
+
+
+def massgen_table() -> str:
+    """Return what becomes of the keys of MassGen's configurations."""
+    kinds = {"works": "works here, as", "missing": "is missing here", "nothing": "means nothing here"}
+    places = {"": "", "agent": "agents[].", "backend": "backend.", "server": "mcp_servers[].", "timeouts": "timeout_settings."}
+    parts: list[str] = []
+    for kind, title in kinds.items():
+        lines = [f"| key of MassGen | {title} |" + (" instead |" if kind == "missing" else "")]
+        lines.append("|---|---|" + ("---|" if kind == "missing" else ""))
+        for row in (row for row in KEYS if row.kind == kind):
+            place = places.get(row.section, "orchestrator." * (row.section == "coordination") + f"{row.section}.")
+            keys = ", ".join(f"`{place}{key}`" for key in row.keys.split())
+            lines.append(f"| {keys} | {row.meaning} |" + (f" {row.instead} |" if kind == "missing" else ""))
+        if kind == "missing":
+            lines += [f"| `backend.type: {name}` | {what} | {instead} |" for name, (what, instead) in PROGRAMS.items()]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def _endpoint(base_url: str, kind: str, variable: str) -> str:

@@ -10,7 +10,8 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import ValidationError
 
-from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS, list_mappings, translate
+from massmem.config.home import ALLOW_MISSING_VARIABLE
+from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
 from massmem.config.models import (
     NO_STORE,
     AgentConfig,
@@ -41,6 +42,7 @@ from massmem.core.redact import is_secret_key
 from massmem.core.text import trim_value
 
 EXAMPLES = "@examples/"
+_GO_ON = "to go on without what is missing here: --allow-missing, or allow_missing: true in the file"
 _SUFFIXES = (".yaml", ".yml")
 _BREAK = re.compile(r"[\x00-\x1f\x7f]")
 # Without a configuration, the first of these variables that is set decides on provider and model. An empty model means
@@ -96,13 +98,14 @@ def load_file(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
         del data["source"]
         report.add(("source",), "unknown key")
     _clean_values(data, report)
-    warning = translate(data, environ, report)
+    allow_missing = ALLOW_MISSING_VARIABLE in environ or str(data.get("allow_missing")).lower() == "true"
+    warnings = translate(data, environ, report, allow_missing=allow_missing)
     team = validate(data, report)
     problems = report.render() + read_history_overrides(environ)[1]
     if problems or team is None:
-        raise ConfigError(problems)
+        raise ConfigError(problems, _GO_ON if report.has_missing else "")
     team = team.model_copy(update={"store": complete_redis_url(team.store, environ)})
-    return LoadedConfig(team, [*filter(None, (warning, _explain_budgets(team)))], report)
+    return LoadedConfig(team, [*warnings, *filter(None, [_explain_budgets(team)])], report)
 
 
 _ADDRESSES = {"url", "base_url", "host"}
@@ -456,7 +459,7 @@ def _explain(path: KeyPath, kind: str, error: Mapping[str, Any], report: Report)
     if kind == "literal_error":
         annotation = _annotation(path)
         choices: tuple[str, ...] = get_args(annotation) if get_origin(annotation) is Literal else ()
-        words = (*BACKEND_WORDS, *SERVICES, *UNSUPPORTED_BACKENDS) if path[-2:] == ("backend", "type") else ()
+        words = (*BACKEND_WORDS, *SERVICES, *PROGRAMS) if path[-2:] == ("backend", "type") else ()
         near = suggest(error["input"], [*choices, *words]) if suggesting and isinstance(error["input"], str) else ""
         return f"{shown} is not one of {', '.join(choices)}{near}"
     expected = _EXPECTED_TEXT.get(kind) or _EXPECTED.get(kind.split("_")[0])

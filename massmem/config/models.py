@@ -26,6 +26,7 @@ EFFORT_BUDGETS: Mapping[Effort, int] = {
     "minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 24_000, "xhigh": 32_000, "max": 32_000,
 }  # fmt: skip
 """Tokens of thinking that an effort stands for, where a model is too old for efforts."""
+Verbosity = Literal["low", "medium", "high"]
 Presentation = Literal["auto", "synthesize", "as_is"]
 HistoryPreset = Literal["brief", "chat", "long"]
 
@@ -81,6 +82,8 @@ class BackendConfig(Section):
     """Size of the context window in tokens; left out: the server is asked, or a list of known models."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """Sampling temperature; left out: the provider's default."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """Share of the likeliest tokens that are sampled from; left out: the provider's default."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one reply."""
     timeout: float = Field(default=120, gt=0)
@@ -97,6 +100,11 @@ class BackendConfig(Section):
     """Which API of OpenAI; left out: responses at OpenAI and Azure, else chat, and the other one when it is refused."""
     effort: Effort | None = None
     """How much a reasoning model thinks; left out: the model's default."""
+    verbosity: Verbosity | None = None
+    """OpenAI's newer models: how long an answer is; left out: the model's default."""
+    code_execution: bool = False
+    """The provider runs programs that the model writes, on its own machines (OpenAI, Anthropic). What it takes for
+    that beside tokens is not counted, so it excludes `coordination.max_cost`."""
     thinking_tokens: int | None = Field(default=None, ge=1024)
     """anthropic only: token budget for thinking; newer models take `effort` instead, and get the one nearest to it."""
     script: dict[str, Any] | None = None
@@ -588,6 +596,9 @@ class TeamConfig(Section):
     """Spans, stages and what they leave out."""
     params: dict[str, ParamConfig] = Field(default_factory=dict[str, ParamConfig], max_length=100)
     """Values that agents may ask the user for, by name."""
+    allow_missing: bool = False
+    """Go on without what a file of MassGen asks for and massmem lacks, and say what is left out; also --allow-missing.
+    """
     source: str = ""
     """Not a key: the file that this configuration came from."""
 
