@@ -110,7 +110,7 @@ KEYS: tuple[Row, ...] = (
     Row("works", "backend", "enable_code_interpreter enable_code_execution", "`code_execution`, where it is hosted"),
     Row("works", "backend", "context_paths", "`agents[].folders`, to read"),
     Row("works", "backend", "reasoning", "`effort`; its summary is asked for anyway"),
-    Row("works", "backend", "text", "`verbosity`"),
+    Row("works", "backend", "text top_p top_k chat_template_kwargs extra_body", "`extra_body`, but for Claude"),
     Row("works", "backend", "allowed_tools exclude_tools disallowed_tools", "`mcp_servers[].allow` and `deny`"),
     Row("nothing", "backend", "cwd agent_temporary_workspace* session_storage_base", "agents answer in text: no workspace"),
     Row("nothing", "backend", "exclude_file_operation_mcps enforce_read_before_delete", "agents write no files"),
@@ -130,7 +130,6 @@ KEYS: tuple[Row, ...] = (
     Row("missing", "backend", "permissions permission_mode", "rules for tools", "allow and deny at mcp_servers"),
     Row("missing", "backend", "hooks", "code around each call of a tool", "coordination.confirm, and deny at mcp_servers"),
     Row("missing", "backend", "output_schema", "the form of answers", "give it with the question: --schema FILE"),
-    Row("missing", "backend", "top_k extra_body chat_template_kwargs", "other fields of a request", "effort, temperature"),
     Row("missing", "backend", "betas", "features in testing of the Claude API", "leave it out"),
     Row("missing", "backend", "enable_programmatic_flow", "programs that call tools", "agents call tools one by one"),
     Row("missing", "backend", "enable_strict_tool_use", "arguments checked by the API", "let the tool server check them"),
@@ -192,6 +191,7 @@ _OFF = ("", "none", "null", "off", "false", "voting")
 """Words that ask for nothing."""
 _SPECIFIC = ("orchestrator", "coordination", "timeouts")
 """Sections that only MassGen has: a key that no row has is missing, too."""
+_FIELDS = {"text", "top_p", "top_k", "chat_template_kwargs"}
 _TOOL_FILTERS = {"allowed_tools": "allow", "exclude_tools": "deny", "disallowed_tools": "deny"}
 _TRANSPORTS = {"stdio", "sse", "http", "streamable-http", "streamable_http"}
 _COORDINATION = {
@@ -431,9 +431,9 @@ class _Translator:
         if "context_paths" in backend:
             self._move_folders(agent, backend.pop("context_paths"), (*backend_path, "context_paths"), path)
         self._sort(backend, backend_path, "backend")
-        self._unfold(backend, backend_path, "reasoning", "effort", without="summary")
-        self._unfold(backend, backend_path, "text", "verbosity", without="")
+        self._move_effort(backend, backend_path)
         self._translate_type(backend, backend_path)
+        self._move_fields(backend, backend_path)
         for key, target, kinds, missing in _HOSTED:
             if key in backend:
                 value, kind = backend.pop(key), backend.get("type")
@@ -443,16 +443,24 @@ class _Translator:
                 else:
                     self._drop((*backend_path, key), value, missing)
 
-    def _unfold(self, backend: _Mapping, path: KeyPath, section: str, key: str, *, without: str) -> None:
-        """Take a key out of a section of the backend. without: one that means nothing."""
-        if not isinstance(inner := backend.get(section), dict):
+    def _move_effort(self, backend: _Mapping, path: KeyPath) -> None:
+        if not isinstance(reasoning := backend.get("reasoning"), dict):
             return
-        del backend[section]
-        for name, value in cast("_Mapping", inner).items():
-            if name == key:
-                self._set(backend, key, value, path, (*path, section, key))
-            elif name != without:
-                self._drop((*path, section, name), value, Row("missing", "", "", *_UNKNOWN))
+        del backend["reasoning"]
+        for name, value in cast("_Mapping", reasoning).items():
+            if name == "effort":
+                self._set(backend, name, value, path, (*path, "reasoning", name))
+            elif name != "summary":
+                self._drop((*path, "reasoning", name), value, Row("missing", "", "", *_UNKNOWN))
+
+    def _move_fields(self, backend: _Mapping, path: KeyPath) -> None:
+        """Move the fields of a request that massmem has no key for."""
+        for key in _FIELDS & backend.keys():
+            value = backend.pop(key)
+            if backend.get("type") in ("anthropic", "local", "scripted"):
+                self._drop((*path, key), value, Row("missing", "", "", "this field of a request", "leave it out"))
+            elif isinstance(fields := backend.setdefault("extra_body", {}), dict):
+                self._set(cast("_Mapping", fields), key, value, (*path, "extra_body"), (*path, key))
 
     def _move_servers(self, agent: _Mapping, backend: _Mapping, path: KeyPath) -> None:
         """Move mcp_servers from the backend, where it is a list or a mapping from names, to the agent as a list."""

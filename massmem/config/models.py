@@ -26,11 +26,15 @@ EFFORT_BUDGETS: Mapping[Effort, int] = {
     "minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 24_000, "xhigh": 32_000, "max": 32_000,
 }  # fmt: skip
 """Tokens of thinking that an effort stands for, where a model is too old for efforts."""
-Verbosity = Literal["low", "medium", "high"]
 Presentation = Literal["auto", "synthesize", "as_is"]
 HistoryPreset = Literal["brief", "chat", "long"]
 
 MAX_SERVERS = 100
+WRITTEN_FIELDS = frozenset({
+    "model", "messages", "input", "stream", "stream_options", "store", "tools", "tool_choice", "response_format",
+    "temperature", "max_tokens", "max_completion_tokens", "max_output_tokens",
+})  # fmt: skip
+"""Fields of a request that massmem writes itself."""
 NO_STORE = "memory:"
 """The store.url that writes nothing."""
 PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -82,8 +86,6 @@ class BackendConfig(Section):
     """Size of the context window in tokens; left out: the server is asked, or a list of known models."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """Sampling temperature; left out: the provider's default."""
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    """Share of the likeliest tokens that are sampled from; left out: the provider's default."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one reply."""
     timeout: float = Field(default=120, gt=0)
@@ -100,8 +102,8 @@ class BackendConfig(Section):
     """Which API of OpenAI; left out: responses at OpenAI and Azure, else chat, and the other one when it is refused."""
     effort: Effort | None = None
     """How much a reasoning model thinks; left out: the model's default."""
-    verbosity: Verbosity | None = None
-    """OpenAI's newer models: how long an answer is; left out: the model's default."""
+    extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """OpenAI protocol: fields that each request gets as they are, such as `top_p` or `chat_template_kwargs`."""
     code_execution: bool = False
     """The provider runs programs that the model writes, on its own machines (OpenAI, Anthropic). What it takes for
     that beside tokens is not counted, so it excludes `coordination.max_cost`."""
@@ -111,6 +113,13 @@ class BackendConfig(Section):
     """scripted only: replies, delays and errors."""
     price: PriceConfig | None = None
     """Price of tokens; left out: the provider's list price, where massmem knows it."""
+
+    @field_validator("extra_body")
+    @classmethod
+    def _check_extra_body(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        if written := sorted(WRITTEN_FIELDS & fields.keys()):
+            raise ValueError(f"massmem writes {', '.join(written)} itself")
+        return fields
 
     @property
     def label(self) -> str:

@@ -77,6 +77,8 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         write = build_response_body if self._api == "responses" else build_chat_body
         body = write(request, self._backend, self._endpoint)
+        for name, value in self._backend.extra_body.items():
+            body[name] = {**value, **body[name]} if isinstance(value, dict) and name in body else value
         refused = [(option, other) for option, other in _OPTIONS.items() if option in body and self._refuses(option)]
         for option, other in refused:
             body[other] = body.pop(option)

@@ -22,6 +22,7 @@ agents:
       type: openai
       model: gpt-5-mini
       text: {verbosity: low}
+      top_p: 0.7
       reasoning: {effort: medium, summary: auto}
       enable_web_search: false
       enable_code_interpreter: true
@@ -74,7 +75,8 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     gpt = team.agents[0]
     assert [agent.backend.type for agent in team.agents] == ["openai", "anthropic"]
     assert gpt.system_message == "You check facts.\n\nBe brief."
-    assert (gpt.backend.effort, gpt.backend.verbosity, gpt.backend.code_execution) == ("medium", "low", True)
+    assert (gpt.backend.effort, gpt.backend.code_execution) == ("medium", True)
+    assert gpt.backend.extra_body == {"text": {"verbosity": "low"}, "top_p": 0.7}
     assert team.memory.persistent_memory.session_name == "research"
     assert team.memory.persistent_memory.qdrant.mode == "server"
     assert team.memory.retrieval.limit == 10
@@ -102,7 +104,7 @@ agents:
       model: ${NOT_SET:-m}
       custom_tools: [{name: [x]}]
       enable_web_search: true
-      top_k: 5
+      auto_discover_custom_tools: true
   - id: b
     backend: {type: scripted, custom_tools: [{name: [y]}], reasoning: {budget: 5}}
 orchestrator:
@@ -118,9 +120,10 @@ def test_what_is_missing_is_a_problem_or_left_out_and_named(tmp_path: Path) -> N
         13: ("agents.2.backend.reasoning.budget", "a setting of MassGen that massmem does not know"),
         15: ("orchestrator.coordination.enable_planning_mode", "tools that run at the end only"),
     }
-    with pytest.raises(ConfigError, match="allow_missing: true") as caught:
+    with pytest.raises(ConfigError) as caught:
         load(tmp_path, LACKING)
     assert caught.value.exit_code == 2
+    assert "allow_missing: true" in caught.value.hint
     text = str(caught.value).replace(f"{tmp_path}/", "")
     for line, (key, what) in missing.items():
         assert f"team.yaml:{line}: {key}: missing here: {what}; instead: " in text
@@ -170,8 +173,8 @@ def test_own_keys_win_over_massgens(tmp_path: Path) -> None:
 def test_a_wrong_value_is_named_where_it_was_written(tmp_path: Path) -> None:
     text = MASSGEN.replace("seconds: 90", "seconds: soon").replace("ratio: 0.3", "ratio: 3")
     assert problems(tmp_path, text) == [
-        "team.yaml:45: orchestrator.coordination.compression_target_ratio: must be less than 1, not 3",
-        "team.yaml:47: timeout_settings.orchestrator_timeout_seconds: must be a number, not 'soon'",
+        "team.yaml:46: orchestrator.coordination.compression_target_ratio: must be less than 1, not 3",
+        "team.yaml:48: timeout_settings.orchestrator_timeout_seconds: must be a number, not 'soon'",
     ]
 
 
