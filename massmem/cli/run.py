@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
 from massmem.cli.options import Output, RunOptions, Show
 from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
-from massmem.cli.setup import load_team, read_environment, replace_agents
+from massmem.cli.setup import fetch_embedded_model, load_team, read_environment, replace_agents
 from massmem.cli.streams import has_cursor, notify, show_activity, write_err, write_json, write_out
 from massmem.cli.terminal import (
     EXIT_INTERRUPTED,
@@ -124,6 +124,7 @@ def prepare_run(options: RunOptions) -> Invocation:
         check_session_name(options.session_id)
     read_environment()
     config = load_team_of(options, home)
+    fetch_embedded_model(config)
     schema = None if options.schema is None else read_schema(options.schema)
     has_files = bool(options.files or options.pictures)
     question = read_question(options.question, has_files=has_files, quiet=options.quiet)
