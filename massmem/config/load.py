@@ -24,6 +24,7 @@ from massmem.config.models import (
     find_key_problem,
     is_address,
 )
+from massmem.config.web_search import find_problems
 from massmem.config.yaml import (
     MAX_SHOWN,
     KeyPath,
@@ -60,6 +61,7 @@ PROVIDERS_BY_KEY: tuple[tuple[str, BackendType, str], ...] = (
     ("TOGETHER_API_KEY", "together", "openai/gpt-oss-120b"),
     ("FIREWORKS_API_KEY", "fireworks", "accounts/fireworks/models/gpt-oss-120b"),
     ("OPENROUTER_API_KEY", "openrouter", "openai/gpt-oss-120b"),
+    ("PERPLEXITY_API_KEY", "perplexity", "sonar"),
 )
 
 
@@ -436,6 +438,8 @@ def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
     if kind in NEEDS_MODEL and not backend.get("model"):
         report.add((*path, "model"), f"is missing: type {kind} needs the name of a model")
     _check_address(backend.get("base_url"), (*path, "base_url"), report)
+    for inner, problem in find_problems(kind, backend):
+        report.add((*path, *inner), problem)
     thinking, most = backend.get("thinking_tokens"), backend.get("max_tokens")
     if isinstance(thinking, int) and isinstance(most, int) and thinking >= most:
         report.add((*path, "thinking_tokens"), "must be less than max_tokens, which counts thinking too")

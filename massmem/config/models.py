@@ -1,24 +1,25 @@
 """The configuration as validated values. The line under each field becomes the reference of all keys."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
+from massmem.config.section import Section
+from massmem.config.web_search import WebSearch
 from massmem.core.errors import InputError
 from massmem.core.params import ParamSpec, ParamType
 from massmem.core.patterns import PatternError, compile_pattern
-from massmem.core.redact import redact_values
 from massmem.core.text import one_line, trim_value
 
 BackendType = Literal[
     "openai", "anthropic", "local", "scripted",
-    "gemini", "grok", "groq", "together", "openrouter", "deepseek", "mistral", "fireworks", "cerebras", "minimax",
-    "sarvam", "azure_openai", "ollama", "lmstudio", "vllm", "llamacpp",
+    "gemini", "grok", "groq", "together", "openrouter", "perplexity", "deepseek", "mistral", "fireworks", "cerebras",
+    "minimax", "sarvam", "azure_openai", "ollama", "lmstudio", "vllm", "llamacpp",
 ]  # fmt: skip
 Api = Literal["responses", "chat"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -42,26 +43,6 @@ Secret = Annotated[SecretStr, Field(min_length=1)]
 """A value that no repr, error or dump shows. An empty one is a mistake."""
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _accept_yaml(cls, value: Any, info: ValidationInfo) -> Any:
-        """Take null for a section whose keys are all commented out, and refuse true where a number must stand."""
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        if value is None and isinstance(annotation, type) and issubclass(annotation, Section):
-            return {}
-        if isinstance(value, bool) and {int, float} & {annotation, *get_args(annotation)}:
-            raise ValueError("must be a number")
-        return value
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        # URLs and arguments may hold a password, too.
-        for name, value in super().__repr_args__():
-            yield name, value if isinstance(value, Section) else redact_values(value)
-
-
 class PriceConfig(Section):
     """US dollars per million tokens."""
 
@@ -71,6 +52,8 @@ class PriceConfig(Section):
     """Tokens of the reply."""
     cached: float | None = Field(default=None, ge=0)
     """Prompt tokens that the provider reads from its cache; left out: as `input`."""
+    search: float | None = Field(default=None, ge=0)
+    """1,000 searches of the web by the provider; left out: the provider's list price, where massmem knows it."""
 
 
 class BackendConfig(Section):
@@ -113,6 +96,8 @@ class BackendConfig(Section):
     """scripted only: replies, delays and errors."""
     price: PriceConfig | None = None
     """Price of tokens; left out: the provider's list price, where massmem knows it."""
+    web_search: WebSearch = None
+    """true: the provider's own search of the web; or its options. Only answers and votes search."""
 
     @field_validator("extra_body")
     @classmethod

@@ -12,6 +12,8 @@ from anthropic import AsyncAnthropic, AsyncStream
 from anthropic.types import RawMessageStreamEvent
 
 from massmem.config.models import EFFORT_BUDGETS, BackendConfig
+from massmem.config.web_search import WebSearchConfig
+from massmem.core.calls import parse_object
 from massmem.core.errors import (
     AuthenticationError,
     MalformedResponse,
@@ -22,7 +24,17 @@ from massmem.core.errors import (
     RequestRejected,
 )
 from massmem.core.messages import PDF, Attachment, ChatMessage, ChatRequest, Chunk, clean_text
-from massmem.providers.base import GO_ON, ChatProvider, encode_data, portable_schema, read_count
+from massmem.providers.base import (
+    GO_ON,
+    ChatProvider,
+    encode_data,
+    portable_schema,
+    read_count,
+    searches_web,
+    write_location,
+    writes_for_people,
+)
+from massmem.providers.citations import Source
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, Refusal
@@ -48,6 +60,8 @@ DEFAULT_MAX_TOKENS = 16_000
 
 _COUNT_TIMEOUT = 5.0
 """Seconds."""
+_MAX_PAUSES = 10
+"""Times that one reply is asked to go on with its searches."""
 
 
 class AnthropicProvider(ApiProvider[AsyncAnthropic]):
@@ -85,7 +99,19 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         return await create(**body, timeout=timeouts(self._backend.timeout))
 
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
-        return MessageReader(request, self._context)
+        reader = MessageReader(request, self._context)
+        reader.is_searching = searches_web(self._backend, request)
+        if reader.is_searching and writes_for_people(request):
+            reader.cited.form = "parts"
+        return reader
+
+    def _go_on(self, reader: ReplyReader, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Hand back what the model has so far, when the server wants to be asked to go on with its searches:
+        https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons."""
+        blocks = reader.take_paused() if isinstance(reader, MessageReader) else None
+        if not blocks:
+            return None
+        return {**body, "messages": [*body["messages"], {"role": "assistant", "content": blocks}]}
 
 
 class AnthropicFactory(ApiFactory[AsyncAnthropic]):
@@ -137,12 +163,33 @@ def request_body(
             {"name": t.name, "description": t.description, "input_schema": dict(t.parameters)} for t in request.tools
         ]
         body["tool_choice"] = {"type": "none" if request.tool_choice == "none" else "auto"}
+    if backend.web_search is not None and searches_web(backend, request):
+        body["tools"] = [*body.get("tools", ()), *_write_search(backend.web_search)]
     if output := _write_output(request, backend, refusals):
         body["output_config"] = output
     if "cache_control" not in refusals:
         heads = (clean_text(m.content[: m.head]) for m in reversed(request.messages) if m.head)
         _mark_for_cache(body, next(heads, ""))
     return body
+
+
+_MAX_PAGE = 20_000
+"""Tokens of a page that the model opens; each costs as one that is sent."""
+
+
+def _write_search(search: WebSearchConfig) -> list[dict[str, Any]]:
+    """Return the tools that search the web and open pages, in the versions that every model has and that run no code:
+    https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool, and web-fetch-tool beside it."""
+    lists = {"allowed_domains": search.allowed_domains, "blocked_domains": search.blocked_domains}
+    options: dict[str, Any] = {name: list(names) for name, names in lists.items() if names}
+    if search.max_uses is not None:
+        options["max_uses"] = search.max_uses
+    place = {} if search.location is None else {"user_location": write_location(search.location)}
+    fetch = {"citations": {"enabled": True}, "max_content_tokens": _MAX_PAGE}
+    return [
+        {"type": "web_search_20250305", "name": "web_search", **options, **place},
+        {"type": "web_fetch_20250910", "name": "web_fetch", **options, **fetch},
+    ]
 
 
 def _choose_thinking(
@@ -214,8 +261,10 @@ def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
         return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": text}]
     head, rest = text[: message.head], text[message.head :].lstrip("\n")
     texts = (head, rest) if head.strip() and rest else (text,)
-    text_blocks = [{"type": "text", "text": part} for part in texts if part.strip()]
     thoughts = [block for call in message.tool_calls for block in read_state(call).get("blocks", ())]
+    # Beside searches the text is in its place among them, with what the server wants back of it.
+    has_text = any(block.get("type") == "text" for block in thoughts)
+    text_blocks = [{"type": "text", "text": part} for part in texts if part.strip() and not has_text]
     calls = [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
         for call in message.tool_calls
@@ -238,7 +287,41 @@ class MessageReader(ReplyReader):
 
     def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
         super().__init__(request, context)
+        self.is_searching = False
+        """The server may search: all blocks go back with calls, and when it pauses."""
         self._blocks = 0
+        self._content: list[dict[str, Any]] = []
+        """The blocks so far, as they go back."""
+        self._input = ""
+        """JSON of the search that is being written."""
+        self._start = 0
+        """Where the part of the text begins that is being written."""
+        self._titles: dict[str, str] = {}
+        """Addresses of the pages that were opened, by their titles."""
+        self._is_paused = False
+        self._pauses = 0
+        self._earlier: dict[str, int] = {}
+        """Tokens of requests before a pause."""
+
+    def take_paused(self) -> list[dict[str, Any]] | None:
+        """Return what the server wants back to go on; None: it does not pause."""
+        if not self._is_paused:
+            return None
+        self._is_paused = False
+        self._pauses += 1
+        for name, count in self._counts.items():
+            self._earlier[name] = self._earlier.get(name, 0) + count
+        self._counts = {}
+        return [block for block in self._content if block.get("type") != "text" or block.get("text", "").strip()]
+
+    def close(self) -> Iterator[Chunk]:
+        for name, count in self._earlier.items():
+            self._counts[name] = self._counts.get(name, 0) + count
+        self.more_requests = self._pauses
+        if self.is_searching and any("tool_result" in str(block.get("type")) for block in self._content):
+            blocks = [b for b in self._content if b["type"] != "text" or b["text"].strip()]
+            self._state["blocks"] = [block for block in blocks if block["type"] != "tool_use"]
+        yield from super().close()
 
     def _read(self, event: Json) -> Iterator[Chunk]:
         match event.get("type"):
@@ -248,12 +331,15 @@ class MessageReader(ReplyReader):
                 yield from self._open_block(self._object(event.get("content_block"), "block"), event.get("index"))
             case "content_block_delta":
                 yield from self._read_delta(self._object(event.get("delta"), "delta"), event.get("index"))
+            case "content_block_stop":
+                yield from self._end_block()
             case "message_delta":
                 self._add_counts(event.get("usage"))
                 self._read_end(self._object(event.get("delta"), "delta"))
             case "message":
                 for place, block in enumerate(self._objects(event.get("content"), "block")):
                     yield from self._open_block(block, place)
+                    yield from self._end_block()
                 self._add_counts(event.get("usage"))
                 self._read_end(event)
             case _:
@@ -261,6 +347,9 @@ class MessageReader(ReplyReader):
 
     def _open_block(self, block: Json, index: object) -> Iterator[Chunk]:
         self._blocks += 1
+        self._start = self.cited.length
+        if self.is_searching:
+            self._content.append(json.loads(json.dumps(block)))
         match block.get("type"):
             case "tool_use":
                 place = self._find_place(index, f"block {self._blocks}")
@@ -270,28 +359,93 @@ class MessageReader(ReplyReader):
                 yield from self._write(self._text(block.get("thinking"), "thinking"), is_thought=True)
             case "text":
                 yield from self._write(self._text(block.get("text")))
+            case "web_search_tool_result" | "web_fetch_tool_result":
+                yield from self._read_result(block)
             case _:
                 pass
 
     def _read_delta(self, delta: Json, index: object) -> Iterator[Chunk]:
         match delta.get("type"):
             case "text_delta":
-                yield from self._write(self._text(delta.get("text")))
+                text = self._text(delta.get("text"))
+                self._extend_content("text", text)
+                yield from self._write(text)
             case "thinking_delta":
                 text = self._text(delta.get("thinking"), "thinking")
                 self._extend_thought("thinking", text)
                 yield from self._write(text, is_thought=True)
             case "signature_delta":
                 self._extend_thought("signature", self._text(delta.get("signature"), "signature"))
+            case "input_json_delta" if self._last.get("type") == "server_tool_use":
+                self._input += self._text(delta.get("partial_json"), "input")
             case "input_json_delta":
                 self._add_call(self._find_place(index), "", "", delta.get("partial_json"))
+            case "citations_delta" if self._last:
+                self._last["citations"] = [*(self._last.get("citations") or ()), delta.get("citation")]
             case _:
                 pass
 
+    @property
+    def _last(self) -> dict[str, Any]:
+        return self._content[-1] if self._content else {}
+
+    def _extend_content(self, name: str, text: str) -> None:
+        if self._content:
+            self._last[name] = self._text(self._last.get(name), name) + text
+
     def _extend_thought(self, name: str, text: str) -> None:
+        self._extend_content(name, text)
         if thoughts := self._state.get("blocks"):
             thoughts[-1][name] = self._text(thoughts[-1].get(name), name) + text
 
+    def _end_block(self) -> Iterator[Chunk]:
+        block = self._last
+        match block.get("type"):
+            case "server_tool_use":
+                given = parse_object(self._input) or block.get("input") or {}
+                self._input, block["input"] = "", dict(given)
+                words = self._text(given.get("query"), "query") or self._text(given.get("url"), "address")
+                yield from self._search(block.get("id"), words, is_page=block.get("name") != "web_search")
+            case "text":
+                cited = [self._read_citation(entry) for entry in self._objects(block.get("citations"), "citation")]
+                for piece in self.cited.end_part(self._start, [c for c in cited if c is not None]):
+                    yield from self._write_piece(piece, is_thought=False)
+            case _:
+                pass
+
+    def _read_citation(self, citation: Json) -> tuple[Source, str] | None:
+        """Return the source of a part of the text and what it says; None: it is no page of the web."""
+        url, quote = citation.get("url"), self._text(citation.get("cited_text"), "quote")
+        title = self._text(citation.get("title") or citation.get("document_title"), "title")
+        if citation.get("type") in ("char_location", "page_location", "content_block_location"):
+            url = self._titles.get(title)
+            if url is None:
+                return None
+        elif citation.get("type") != "web_search_result_location":
+            return None
+        source = self.cited.add_source(url, title, is_cited=True)
+        return None if source is None else (source, quote)
+
+    def _read_result(self, block: Json) -> Iterator[Chunk]:
+        """Note the pages that were found or opened."""
+        content = block.get("content")
+        for entry in self._objects(content, "result"):
+            code = entry.get("error_code")
+            if code == "max_uses_exceeded":
+                yield from self._say("it has made all searches that max_uses allows, and goes on without more")
+            elif code is not None:
+                what = "page could not be opened" if "fetch" in str(block.get("type")) else "search of the web failed"
+                yield from self._say(f"a {what} ({self._text(code, 'code')}); it goes on")
+            elif url := entry.get("url"):
+                document = self._object(entry.get("content"), "document")
+                title = self._text(entry.get("title") or document.get("title"), "title")
+                self.cited.add_source(url, title)
+                if document:
+                    self._titles[title] = self._text(url, "address")
+
     def _read_end(self, fields: Json) -> None:
+        if self.is_searching and fields.get("stop_reason") == "pause_turn" and self._pauses < _MAX_PAUSES:
+            self._is_paused = True
+            return
         self._end(fields.get("stop_reason"))
         self._why = self._text(self._object(fields.get("stop_details"), "details").get("explanation")) or self._why

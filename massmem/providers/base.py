@@ -8,7 +8,18 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from massmem.config.models import BackendConfig
-from massmem.core.messages import WRAPPER, ActivityChunk, Attachment, ChatMessage, ChatRequest, Chunk, Reply, Usage
+from massmem.config.web_search import SearchLocation
+from massmem.core.messages import (
+    WRAPPER,
+    ActivityChunk,
+    Attachment,
+    ChatMessage,
+    ChatRequest,
+    Chunk,
+    Purpose,
+    Reply,
+    Usage,
+)
 from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
 
@@ -65,6 +76,27 @@ async def ask(provider: ChatProvider, request: ChatRequest) -> Reply:
         async for chunk in chunks:
             reply.feed(chunk)
     return reply
+
+
+SEARCHING: tuple[Purpose, ...] = ("answer", "vote")
+"""What agents may search the web for; a presentation rests on what the answers found."""
+
+
+def searches_web(backend: BackendConfig, request: ChatRequest) -> bool:
+    """Whether the provider may search the web for the reply."""
+    is_wanted = backend.web_search is not None and request.purpose in SEARCHING
+    # With the choice "none" OpenAI's own servers are told which tools are only named for the cache (`Abilities`).
+    return is_wanted and (request.tool_choice != "none" or backend.type in ("openai", "azure_openai"))
+
+
+def writes_for_people(request: ChatRequest) -> bool:
+    """Whether the text of the reply is an answer, and not JSON, or beside the tool calls of a vote."""
+    return request.purpose == "answer" and request.schema is None
+
+
+def write_location(location: SearchLocation) -> dict[str, Any]:
+    """Return about where the user is, as OpenAI, Anthropic, xAI and OpenRouter take it."""
+    return {"type": "approximate", **location.model_dump(exclude_none=True)}
 
 
 class AlwaysReady:

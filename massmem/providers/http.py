@@ -233,20 +233,37 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                 yield RetryChunk(reason, 0.0, 0)
         reader = self._reader(request, body)
         reader.is_unmarked = self._is_unmarked
-        async with stream:
-            if seconds := parse_exhaustion(stream.response.headers):
-                await self._pause.begin(seconds)
+        while True:
+            async with stream, aclosing(self._read_stream(stream.response, reader)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            if (more := self._go_on(reader, body)) is None:
+                break
+            body = more
             try:
-                async with aclosing(self._receive(stream.response, reader)) as events:
-                    async for event in events:
-                        for chunk in reader.feed(event):
-                            yield chunk
+                async with asyncio.timeout(self._backend.timeout):
+                    stream = await self._send(body)
             except sdk_errors as e:
-                if not reader.is_complete:
-                    raise self._translate(e, in_stream=True) from e
+                raise self._translate(e) from e
         for chunk in reader.close():
             yield chunk
         self._is_unmarked = reader.is_unmarked
+
+    def _go_on(self, reader: ReplyReader, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the body of the request that goes on with a reply which the server has paused; None: it is whole."""
+        return None
+
+    async def _read_stream(self, response: httpx2.Response, reader: ReplyReader) -> AsyncGenerator[Chunk, None]:
+        if seconds := parse_exhaustion(response.headers):
+            await self._pause.begin(seconds)
+        try:
+            async with aclosing(self._receive(response, reader)) as events:
+                async for event in events:
+                    for chunk in reader.feed(event):
+                        yield chunk
+        except tuple(self.sdk_errors) as e:
+            if not reader.is_complete:
+                raise self._translate(e, in_stream=True) from e
 
     async def _suggest_models(self, failure: ProviderError) -> ProviderError:
         """Return the failure; of a model that does not exist, with names near it from the server's own list."""
@@ -267,7 +284,11 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         bytes that never make an event, are none. After the end of the reply only its usage may be missing.
         """
         frames, blocks, clock = Frames(), response.aiter_bytes(), asyncio.get_running_loop().time
-        latest, progress, patience = clock(), (reader.length, reader.is_complete), self._backend.timeout
+        latest, progress, patience = (
+            clock(),
+            reader.progress,
+            self._backend.timeout,
+        )
         while True:
             async with asyncio.timeout_at(latest + patience):
                 block = await anext(blocks, None)
@@ -275,8 +296,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                 yield element
             if block is None:
                 return
-            if progress != (reader.length, reader.is_complete):
-                latest, progress = clock(), (reader.length, reader.is_complete)
+            if progress != reader.progress:
+                latest, progress = clock(), reader.progress
                 patience = min(self._backend.timeout, _USAGE_PATIENCE) if reader.is_complete else self._backend.timeout
 
     def _translate(self, error: Exception, *, in_stream: bool = False) -> ProviderError:

@@ -44,8 +44,9 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import ActivityChunk, ChatRequest, Chunk, clean_text
 from massmem.providers.base import Abilities, ProviderFactory, end_with_user
+from massmem.providers.chat_reader import ChatReader
 from massmem.providers.failures import ErrorContext
-from massmem.providers.normaliser import ChatReader, Json
+from massmem.providers.normaliser import Json
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 from massmem.providers.weights import require_weights

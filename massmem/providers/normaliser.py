@@ -12,7 +12,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, cast
 
@@ -21,9 +21,12 @@ from massmem.core.errors import ContentRefused, ContextOverflow, MalformedRespon
 from massmem.core.messages import (
     ChatRequest,
     Chunk,
+    CitationChunk,
     FinishChunk,
     FinishReason,
+    NoticeChunk,
     ReasoningChunk,
+    SearchChunk,
     TextChunk,
     ThoughtsEndChunk,
     ToolCall,
@@ -33,7 +36,8 @@ from massmem.core.messages import (
 )
 from massmem.core.text import one_line
 from massmem.providers.base import read_count, read_usage
-from massmem.providers.dialects import GIVEN_WITH_CALLS, find_state, join_state, write_state
+from massmem.providers.citations import CitedText
+from massmem.providers.dialects import TOOL_MARK, write_state
 from massmem.providers.failures import ErrorContext, clean_message, find_failure, parse_error_body
 
 log = logging.getLogger(__name__)
@@ -405,11 +409,26 @@ class ReplyReader(ABC):
         """Tokens, by the names that the server gives them."""
         self._state: dict[str, Any] = {}
         """Wanted back by the server with the first call."""
+        self.cited = CitedText()
+        self._searches: set[object] = set()
+        """Searches of the web, by their ids."""
+        self._cost: float | None = None
+        """US dollars, where the server says what the reply costs."""
+        self._told: set[str] = set()
+        self.more_requests = 0
+        """That the reply took, beside the first."""
+        self._received = 0
+        """Grows with each piece of content, also with one that is held back."""
 
     @property
     def length(self) -> int:
         """Characters of content so far: text, reasoning and arguments of tool calls."""
         return self._length + self._calls.length
+
+    @property
+    def progress(self) -> tuple[int, ...]:
+        """Changes with each piece of content, also with one that is held back."""
+        return self._received, self.length, self.is_complete
 
     @property
     def is_complete(self) -> bool:
@@ -451,13 +470,15 @@ class ReplyReader(ABC):
             raise self._context.error(finish, f"the server ended the reply early ({self._finish}){why}")
         if self._refusal:
             raise self._context.error(ContentRefused, f"the model refused: {self._refusal}")
-        calls = self._calls.build(self._state)
+        calls = [self._mark_links(call) for call in self._calls.build(self._state)]
         if self._odd and not (self._length or calls):
             raise self._explain_missing_end()
         yield from map(ToolCallChunk, calls)
+        yield from self._list_sources()
         prompt = sum(len(message.content) for message in self._request.messages)
         estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
         usage = read_usage(self._counts, estimate)
+        usage = replace(usage, searches=self._count_searches(), cost=self._cost, requests=self.more_requests)
         yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, usage)
 
     def _explain_missing_end(self) -> ProviderError:
@@ -475,13 +496,23 @@ class ReplyReader(ABC):
     def _add_counts(self, usage: object) -> None:
         """Note the token counts of an event. They are running totals, and each event may have some of them."""
         fields = self._object(usage, "usage")
-        parts = (fields.get(name) for name in fields if name.endswith("_tokens_details"))
+        parts = (fields.get(name) for name in fields if name.endswith(("_tokens_details", *_OF_SEARCHES)))
+        self._cost = _read_cost(fields) or self._cost
         for group in (*(cast("Json", part) for part in parts if isinstance(part, dict)), fields):
             counts = {name: count for name, value in group.items() if (count := read_count(value)) is not None}
             self._counts |= {name: count for name, count in counts.items() if count or name not in self._counts}
 
     def _write(self, text: str, *, is_thought: bool = False, final: bool = False) -> Iterator[Chunk]:
         """Yield a piece of the text, or of what the model thought."""
+        self._received += len(text)
+        is_cited = not is_thought and self.cited.form != "none"
+        pieces = self.cited.feed(text, final=final) if is_cited else (text,)
+        for piece in pieces:
+            yield from self._write_piece(piece, is_thought=is_thought)
+        if final:
+            yield from self._write_piece("", is_thought=is_thought, final=True)
+
+    def _write_piece(self, text: str, *, is_thought: bool, final: bool = False) -> Iterator[Chunk]:
         self._length += len(text)
         text = self._halves[is_thought] + text
         has_half = not final and "\ud800" <= text[-1:] <= "\udbff"
@@ -501,6 +532,48 @@ class ReplyReader(ABC):
                     yield chunk
         if final and self._waiting:
             yield TextChunk(self._waiting)
+
+    def _search(self, id_: object, query: str, *, is_page: bool = False) -> Iterator[Chunk]:
+        """Yield a search, once. is_page: a page is opened, which is no search."""
+        if (id_, is_page) not in self._searches:
+            self._searches.add((id_, is_page))
+            self._received += 1
+            yield SearchChunk(one_line(query, 300))
+
+    def _count_searches(self) -> int:
+        named = ("web_search_requests", "web_search_calls", "num_search_queries")
+        seen = sum(not is_page for _, is_page in cast("set[tuple[object, bool]]", self._searches))
+        return next((self._counts[name] for name in named if name in self._counts), seen)
+
+    def _say(self, text: str) -> Iterator[Chunk]:
+        """Yield a notice for the user, once."""
+        if text not in self._told:
+            self._told.add(text)
+            yield NoticeChunk(text)
+
+    def _list_sources(self) -> Iterator[Chunk]:
+        yield from map(CitationChunk, self.cited.list_citations())
+        if self.cited.has_nameless:
+            yield from self._say("a source of its answer has no address, and is left out")
+        if self.cited.has_lost_marks:
+            yield from self._say("a number in its answer points to no source, and is removed")
+
+    def _mark_links(self, call: ToolCall) -> ToolCall:
+        """Return a call with its links to sources as marks, when it is an action of the agent, such as an answer."""
+        arguments = None if call.name.startswith(TOOL_MARK) else parse_object(call.arguments)
+        if not (arguments and self.cited.has_sources):
+            return call
+        marked = {k: self.cited.mark_links(v) if isinstance(v, str) else v for k, v in arguments.items()}
+        return call if marked == arguments else replace(call, arguments=json.dumps(marked, ensure_ascii=False))
+
+    def _read_annotation(self, annotation: Json) -> None:
+        """Note a source of the text as OpenAI's APIs and OpenRouter say it; other kinds are no pages of the web."""
+        inner = annotation.get("url_citation")
+        fields = cast("Json", inner) if isinstance(inner, dict) else annotation
+        if annotation.get("type") == "url_citation" or inner:
+            address = (fields.get("url"), fields.get("title"), fields.get("content"))
+            if source := self.cited.add_source(*address, is_cited=True):
+                self.cited.add_span(source, fields.get("start_index"), fields.get("end_index"))
 
     def _write_parts(self, value: object, *, is_thought: bool = False) -> Iterator[Chunk]:
         """Yield a text, or a list of parts: Mistral's models send what they think so, Responses and Anthropic all."""
@@ -563,40 +636,22 @@ class ReplyReader(ABC):
         self._odd[what] = None
 
 
+_OF_SEARCHES = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
+"""Where servers count searches of the web: Anthropic and OpenRouter; xAI."""
+_MOST_DOLLARS = 10_000
+"""No reply costs more; a server that says so is wrong."""
+
+
+def _read_cost(usage: Json) -> float | None:
+    """Return the US dollars that a server says to charge: OpenRouter, Perplexity, xAI. None: it does not say."""
+    cost, ticks = usage.get("cost"), usage.get("cost_in_usd_ticks")
+    cost = cast("Json", cost).get("total_cost") if isinstance(cost, dict) else cost
+    cost = ticks / 10_000_000_000 if isinstance(ticks, int) else cost
+    if not isinstance(cost, int | float) or usage.get("is_byok"):
+        return None
+    return float(cost) if 0 < cost < _MOST_DOLLARS else None
+
+
 def _name_kind(value: object) -> str:
     kinds: Mapping[type, str] = {bool: "true or false", int: "a number", float: "a number", str: "a text"}
     return kinds.get(type(value), "a list" if isinstance(value, list) else "an object")
-
-
-class ChatReader(ReplyReader):
-    """Reads chunks of chat completions, or one whole completion."""
-
-    marks: ClassVar[Collection[str]] = ("choices", "usage")
-
-    def _read(self, event: Json) -> Iterator[Chunk]:
-        self._add_counts(event.get("usage"))
-        for choice in self._objects(event.get("choices"), "choice"):
-            self._add_counts(choice.get("usage"))  # Moonshot's place
-            if error := find_failure({"error": choice.get("error")}):  # OpenRouter's
-                raise error.error(self._context)
-            self._end(choice.get("finish_reason"))
-            # A whole completion has a message, an older one its text; some servers end a stream with it.
-            delta = self._object(choice.get("delta"), "delta")
-            message = self._object(choice.get("message"), "message") or {"content": choice.get("text")}
-            if delta or not self.length:
-                yield from self._read_delta(delta or message)
-
-    def _read_delta(self, delta: Json) -> Iterator[Chunk]:
-        # DeepSeek, vLLM and xAI say reasoning_content; OpenRouter, Groq and Ollama say reasoning.
-        yield from self._write_parts(delta.get("reasoning_content") or delta.get("reasoning"), is_thought=True)
-        yield from self._write_parts(delta.get("content"))
-        self._refusal += self._text(delta.get("refusal"), "refusal")
-        join_state(self._state.setdefault("message", {}), {name: delta.get(name) for name in GIVEN_WITH_CALLS})
-        legacy = self._objects(delta.get("function_call"), "function call")
-        calls = [*self._objects(delta.get("tool_calls"), "tool call"), *legacy]
-        for number, call in enumerate(calls):
-            function = self._object(call.get("function"), "function") or call
-            place = self._find_place(call.get("index"), number if len(calls) > 1 else None)
-            state = self._add_call(place, call.get("id"), function.get("name"), function.get("arguments"))
-            for part, fields in (("call", call), ("function", function)):
-                state[part] = {**state.get(part, {}), **find_state(fields)}

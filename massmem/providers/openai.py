@@ -8,13 +8,15 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
 
-from massmem.config.models import Api, BackendConfig
+from massmem.config.models import Api, BackendConfig, BackendType
+from massmem.config.web_search import WebSearchConfig
+from massmem.core.calls import parse_object
 from massmem.core.errors import (
     ContentRefused,
     MalformedResponse,
@@ -25,12 +27,25 @@ from massmem.core.errors import (
     RequestRejected,
 )
 from massmem.core.messages import PDF, Attachment, ChatMessage, ChatRequest, Chunk, ToolCall, ToolSpec, clean_text
-from massmem.providers.base import data_url, end_with_user, fits_strict, portable_schema
+from massmem.core.text import one_line
+from massmem.providers.base import (
+    SEARCHING,
+    data_url,
+    end_with_user,
+    fits_strict,
+    portable_schema,
+    searches_web,
+    write_location,
+    writes_for_people,
+)
+from massmem.providers.chat_reader import ChatReader
+from massmem.providers.citations import Form
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, Refusal, parse_error_body
+from massmem.providers.gemini import GeminiReader, build_gemini_body
 from massmem.providers.http import ApiFactory, ApiProvider
-from massmem.providers.normaliser import ChatReader, Json, ReplyReader
+from massmem.providers.normaliser import Json, ReplyReader
 from massmem.providers.presets import PRESETS, Endpoint
 
 # With every request the SDK looks for httpx in sys.modules, and fails on one that is half loaded. Qdrant's client and
@@ -70,11 +85,15 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         """The API of the next request: the configured one, else the usual one of this endpoint until it is refused."""
         if self._backend.api is not None:
             return self._backend.api
+        if self._backend.web_search is not None and self._backend.type in _SEARCH_BY_RESPONSES:
+            return "responses"
         if self._refuses("responses"):
             return "chat"
         return "responses" if self._endpoint.own or self._refuses("chat") else "chat"
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
+        if self._is_gemini:
+            return build_gemini_body(request, self._backend, self._endpoint.model)
         write = build_response_body if self._api == "responses" else build_chat_body
         body = write(request, self._backend, self._endpoint)
         for name, value in self._backend.extra_body.items():
@@ -102,19 +121,35 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
     async def _send(self, body: Json) -> AsyncStream[object]:
         # The SDK's typed call copies every message and builds a model of every chunk: with 32 agents streaming, that
         # held the event loop for 0.1 s at a time. This is its own way to send a body and read chunks as they are.
+        path = "/responses" if "input" in body else "/chat/completions"
+        headers: dict[str, Any] = {}
+        if self._is_gemini:
+            path = f"{self._endpoint.base_url.removesuffix('/openai')}/models/{self._endpoint.model}"
+            path += ":streamGenerateContent?alt=sse"
+            headers = {"authorization": openai.Omit(), "x-goog-api-key": self._endpoint.key}
         return await self._client.post(
-            "/responses" if "input" in body else "/chat/completions",
+            path,
             body=body,
             cast_to=object,
-            options={"timeout": timeouts(self._backend.timeout)},
+            options={"timeout": timeouts(self._backend.timeout), "headers": headers},
             stream=True,
             stream_cls=AsyncStream[object],
         )
 
+    @property
+    def _is_gemini(self) -> bool:
+        """Whether requests go by Gemini's own API: its endpoint with OpenAI's protocol has no search."""
+        return self._backend.type == "gemini" and self._backend.web_search is not None
+
     def _reader(self, request: ChatRequest, body: Json) -> ReplyReader:
-        if "input" in body:
-            return ResponseReader(request, self._context)
-        return ChatReader(request, self._context)
+        if self._is_gemini:
+            reader: ReplyReader = GeminiReader(request, self._context)
+        else:
+            reader = (ResponseReader if "input" in body else ChatReader)(request, self._context)
+        if searches_web(self._backend, request) and writes_for_people(request):
+            forms: Mapping[BackendType, Form] = {"gemini": "offsets", "openrouter": "offsets", "perplexity": "numbers"}
+            reader.cited.form = forms.get(self._backend.type, "links")
+        return reader
 
 
 class OpenAIFactory(ApiFactory[AsyncOpenAI]):
@@ -148,8 +183,10 @@ def build_chat_body(request: ChatRequest, backend: BackendConfig, endpoint: Endp
         body["reasoning_effort"] = effort_name(backend.effort)
     if endpoint.own:
         body["prompt_cache_key"] = cache_key(request)
+    body |= write_chat_search(request, backend)
     if request.tools:
-        body["tools"] = [{"type": "function", "function": write_tool(tool)} for tool in request.tools]
+        own = [{"type": "function", "function": write_tool(tool)} for tool in request.tools]
+        body["tools"] = [*body.get("tools", ()), *own]
         body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
         taken = portable_schema(request.schema) if endpoint.own else dict(request.schema)
@@ -207,11 +244,65 @@ def build_response_body(request: ChatRequest, backend: BackendConfig, endpoint: 
     if request.tools:
         body["tools"] = [{"type": "function", **write_tool(tool), "strict": False} for tool in request.tools]
         body["tool_choice"] = request.tool_choice
-    elif request.schema is not None:
+    if backend.web_search is not None and searches_web(backend, request):
+        _add_search(body, backend.web_search, backend.type)
+    if request.schema is not None and not request.tools:
         schema = portable_schema(request.schema)
         form = {"type": "json_schema", "name": "reply", "schema": schema, "strict": fits_strict(schema)}
         body["text"] = {"format": form}
     return body
+
+
+_SEARCH_BY_RESPONSES = ("openai", "azure_openai", "grok")
+"""The types whose search is a tool of the Responses API."""
+
+
+def _add_search(body: dict[str, Any], search: WebSearchConfig, kind: BackendType) -> None:
+    """Add the search to the body of a response: https://developers.openai.com/api/docs/guides/tools-web-search, and
+    https://docs.x.ai/developers/tools/web-search, where domains have another name and another place."""
+    blocked = "excluded_domains" if kind == "grok" else "blocked_domains"
+    domains = {"allowed_domains": search.allowed_domains, blocked: search.blocked_domains}
+    filters = {name: list(names) for name, names in domains.items() if names}
+    tool: dict[str, Any] = {"type": "web_search"}
+    if filters:
+        tool |= filters if kind == "grok" else {"filters": filters}
+    if search.location is not None:
+        tool["user_location"] = write_location(search.location)
+    if search.max_uses is not None:
+        body["max_tool_calls"] = search.max_uses
+    if body.get("tool_choice") == "none":
+        # The other tools are named for the cache alone.
+        body["tool_choice"] = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
+    body["tools"] = [*body.get("tools", ()), tool]
+    body["include"] = [*body.get("include", ()), "web_search_call.action.sources"]
+
+
+def write_chat_search(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
+    """Return what a body of chat completions says of the search.
+
+    OpenRouter: https://openrouter.ai/docs/guides/features/server-tools/web-search. Options go with its own engine: the
+    search of a model's provider ignores those that it does not have.
+    Perplexity: https://docs.perplexity.ai/guides/search-domain-filters. Its models always search unless told not to.
+    """
+    search, is_searching = backend.web_search, searches_web(backend, request)
+    if backend.type == "perplexity" and (not is_searching or search is None):
+        is_meant = search is None and "web_search" not in backend.model_fields_set and request.purpose in SEARCHING
+        return {} if is_meant else {"disable_search": True}
+    if not is_searching or search is None:
+        return {}
+    if backend.type == "perplexity":
+        names = [*search.allowed_domains, *(f"-{name}" for name in search.blocked_domains)]
+        body: dict[str, Any] = {"search_domain_filter": names} if names else {}
+        if search.location is not None:
+            body["web_search_options"] = {"user_location": search.location.model_dump(exclude_none=True)}
+        return body
+    options: dict[str, Any] = {"max_uses": search.max_uses} if search.max_uses is not None else {}
+    lists = {"allowed_domains": search.allowed_domains, "excluded_domains": search.blocked_domains}
+    options |= {name: list(names) for name, names in lists.items() if names}
+    if search.location is not None:
+        options["user_location"] = write_location(search.location)
+    parameters = {"engine": "exa", **options} if options else {}
+    return {"tools": [{"type": "openrouter:web_search", **({"parameters": parameters} if parameters else {})}]}
 
 
 def write_tool(tool: ToolSpec) -> Json:
@@ -297,8 +388,9 @@ class ResponseReader(ReplyReader):
                 yield from self._read_end(self._object(event.get("response"), "response"), kind)
             case _ if event.get("object") == "response":
                 yield from self._read_end(event, "")
-            case _:
-                pass
+            case _:  # a source may decide what is held back
+                self._read_annotation(self._object(event.get("annotation"), "annotation"))
+                yield from self._write("")
 
     def _write_part(self, event: Json, text: str, *, whole: bool = False) -> Iterator[Chunk]:
         """Yield a piece of a part of the text, or what is new in the whole part."""
@@ -309,6 +401,23 @@ class ResponseReader(ReplyReader):
         self._parts[place] = part + text
         self._written += text
         yield from self._write(text)
+
+    def _read_search(self, item: Json, *, whole: bool) -> Iterator[Chunk]:
+        """Yield a search, or the page that is opened, as soon as the server says what it is."""
+        action = self._object(item.get("action") or parse_object(self._text(item.get("arguments"))), "action")
+        queries = action.get("queries")
+        words = self._text(action.get("query"), "query") or self._text(action.get("url"), "address")
+        if isinstance(queries, list) and not words:
+            words = "; ".join(map(self._text, cast("list[object]", queries)))
+        for source in self._objects(action.get("sources"), "source"):
+            self.cited.add_source(source.get("url"))
+        if action.get("url"):
+            self.cited.add_source(action.get("url"))
+        if words or whole:
+            is_page = bool(action.get("url")) or action.get("type") in ("open_page", "find_in_page")
+            yield from self._search(item.get("id") or words, words, is_page=is_page)
+        if item.get("status") in ("failed", "incomplete"):
+            yield from self._say(f"a search of the web failed{': ' if words else ''}{one_line(words, 100)}; it goes on")
 
     def _read_item(self, item: Json, index: object, *, whole: bool) -> Iterator[Chunk]:
         id_ = self._text(item.get("id"), "id")
@@ -325,7 +434,10 @@ class ResponseReader(ReplyReader):
                     thoughts.append({key: value for key, value in item.items() if key != "status"})
                 if not self._has_thought:
                     yield from self._write_parts(item.get("summary") or item.get("content"), is_thought=True)
+            case "web_search_call":
+                yield from self._read_search(item, whole=whole)
             case "message" if whole:
+                self._read_annotations(item)
                 yield from self._write_rest(self._list_texts(item.get("content")))
             case _:
                 pass
@@ -334,6 +446,11 @@ class ResponseReader(ReplyReader):
         """Yield what follows on the text so far, in a text that begins with it."""
         if text.startswith(self._written):
             yield from self._write_part({}, text[len(self._written) :])
+
+    def _read_annotations(self, message: Json) -> None:
+        for part in self._objects(message.get("content"), "part") if message.get("type") == "message" else ():
+            for annotation in self._objects(part.get("annotations"), "annotation"):
+                self._read_annotation(annotation)
 
     def _list_texts(self, content: object) -> str:
         """Return the texts of a message or of a part of it, and note its refusal."""
@@ -348,7 +465,9 @@ class ResponseReader(ReplyReader):
         for item in items:
             if item.get("type") != "message":
                 yield from self._read_item(item, None, whole=True)
-        messages = (item.get("content") for item in items if item.get("type") == "message")
+        messages = [item.get("content") for item in items if item.get("type") == "message"]
+        for item in items:
+            self._read_annotations(item)
         yield from self._write_rest("".join(map(self._list_texts, messages)))
         status = self._text(response.get("status"), "status") or kind
         if status == "failed":

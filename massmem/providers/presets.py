@@ -92,6 +92,11 @@ PRESETS: dict[BackendType, Preset] = {
         embedding_model="intfloat/multilingual-e5-large-instruct",
     ),
     "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), key_start="sk-or-"),
+    # Its search models call no tools.
+    "perplexity": Preset(
+        "openai", "https://api.perplexity.ai", ("PERPLEXITY_API_KEY",), key_start="pplx-", default_model="sonar",
+        abilities=Abilities(tools=False),
+    ),
     "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), default_model="deepseek-chat",
         memory_model="deepseek-chat",),
     "mistral": Preset(

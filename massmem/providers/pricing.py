@@ -49,26 +49,39 @@ class Price:
     """The model runs on this machine."""
     listed_as: tuple[str, str] | None = None
     """Provider and model in the names of the price list."""
+    searches: bool = False
+    """The model may search the web."""
 
     @property
     def is_known(self) -> bool:
         # The price of a token, since no tokens cost nothing at any price.
-        return self.cost(Usage(1)) is not None
+        return self.cost(Usage(1, searches=int(self.searches))) is not None
 
     def cost(self, usage: Usage) -> Decimal | None:
-        """Return the dollars for these tokens, None when the price is unknown."""
+        """Return the dollars for these tokens and searches, None when the price is unknown."""
         if self.free or not (usage.prompt or usage.completion):
             return Decimal(0)
+        tokens = None if self.listed_as is None else find_list_price(*self.listed_as, usage)
         if self.configured is not None:
-            return _cost_at(self.configured, usage)
-        if self.listed_as is None:
-            return None
-        cost = find_list_price(*self.listed_as, usage)
-        return None if cost is None else cost.quantize(_PRECISION)
+            tokens = _cost_at(self.configured, usage)
+        searches = self._find_search_cost(usage)
+        return None if tokens is None or searches is None else (tokens + searches).quantize(_PRECISION)
+
+    def _find_search_cost(self, usage: Usage) -> Decimal | None:
+        if not usage.searches:
+            return Decimal(0)
+        if self.configured is not None and self.configured.search is not None:
+            return usage.searches * Decimal(str(self.configured.search)) / 1_000
+        return None if self.listed_as is None else find_search_cost(*self.listed_as, usage)
 
     def add_cost(self, usage: Usage) -> Usage:
-        """Return the usage with its cost, and what the provider's cache saved, filled in."""
+        """Return the usage with its cost, and what the provider's cache saved, filled in.
+
+        What the provider says to charge for a reply with searches counts more than a list of prices.
+        """
         cost, saved = self.cost(usage), Decimal(0)
+        if usage.searches and usage.cost is not None and self.configured is None and not self.free:
+            cost = Decimal(str(usage.cost))
         if cost is not None and (usage.cached or usage.cache_written):
             saved = (self.cost(replace(usage, cached=0, cache_written=0)) or Decimal(0)) - cost
         return replace(usage, cost=None if cost is None else float(cost), saved=float(saved))
@@ -80,19 +93,21 @@ def price_of(backend: BackendConfig, environ: Mapping[str, str]) -> Price:
     Models in this process and servers on this machine are free. The list counts only for the provider's own address:
     a proxy or a private server has no known price.
     """
-    if backend.price is not None:
-        return Price(backend.price)
-    if backend.type in _IN_PROCESS:
+    searches = backend.web_search is not None
+    if backend.price is not None and not (searches and backend.price.search is None):
+        return Price(backend.price, searches=searches)
+    if backend.type in _IN_PROCESS and backend.price is None:
         return Price(free=True)
     try:
         url = find_base_url(backend, environ)
     except ConfigError:  # reported when the backend is opened
-        return Price()
-    if is_loopback(url):
+        return Price(backend.price, searches=searches)
+    if is_loopback(url) and backend.price is None:
         return Price(free=True)
     provider = list_name_of(url)
     model = backend.model or PRESETS[backend.type].default_model
-    return Price(listed_as=(provider, model)) if provider and model else Price()
+    listed_as = (provider, model) if provider and model else None
+    return Price(backend.price, listed_as=listed_as, searches=searches)
 
 
 def _cost_at(price: PriceConfig, usage: Usage) -> Decimal:
@@ -111,7 +126,7 @@ def _cost_at(price: PriceConfig, usage: Usage) -> Decimal:
 _LIST_NAMES: Mapping[BackendType, str] = {
     "openai": "openai", "anthropic": "anthropic", "gemini": "google", "grok": "x-ai", "groq": "groq",
     "together": "together", "openrouter": "openrouter", "deepseek": "deepseek", "mistral": "mistral",
-    "fireworks": "fireworks", "cerebras": "cerebras",
+    "fireworks": "fireworks", "cerebras": "cerebras", "perplexity": "perplexity",
 }  # fmt: skip
 """The names of providers in the list, where it has them."""
 _AZURE_HOSTS = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
@@ -146,6 +161,31 @@ def find_list_price(provider: str, model: str, usage: Usage) -> Decimal | None:
         output_tokens=Decimal(usage.completion) / requests,
     )
     return entry[1].calc_price(average, entry[0]).total_price * requests
+
+
+_SEARCH_PRICES: Mapping[str, Decimal] = {
+    # $5 for 1,000 calls: https://docs.x.ai/developers/pricing, 2026-11-26
+    "x-ai": Decimal("0.005"),
+    # At most 5 results at $4 for 1,000: https://openrouter.ai/docs/guides/features/plugins/web-search, 2026-11-26. A
+    # reply says what was charged, which counts more.
+    "openrouter": Decimal("0.02"),
+    # In the price of a request, which the list has: https://docs.perplexity.ai/getting-started/pricing, 2026-11-26
+    "perplexity": Decimal(0),
+}
+"""US dollars for a search of the web, where the list has none."""
+
+
+def find_search_cost(provider: str, model: str, usage: Usage) -> Decimal | None:
+    """Return what a provider asks for these searches beside their tokens, None when nobody knows.
+
+    Gemini's models before 3 charge for a request with searches, not for each of them.
+    """
+    entry = _find_entry(provider, model)
+    price: object = None if entry is None else vars(entry[1].get_prices(datetime.now(UTC))).get("web_searches_kcount")
+    dollars = price / 1_000 if isinstance(price, Decimal) else _SEARCH_PRICES.get(provider)
+    is_by_request = provider == "google" and entry is not None and entry[1].id.startswith(("gemini-1", "gemini-2"))
+    times = min(usage.searches, max(usage.requests, 1)) if is_by_request else usage.searches
+    return None if dollars is None else times * dollars
 
 
 def find_listed_window(model: str, url: str) -> int | None:

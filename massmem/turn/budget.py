@@ -1,7 +1,7 @@
 """The limits of what a turn may spend: each request is checked before it is sent, and its reply while it streams.
 
 A request is sent only when three things fit into the limit together: what the turn has used, what the requests under
-way are expected to use, and its own prompt and expected reply. So fifty agents do not overrun a limit by fifty
+way are expected to use, and its own prompt, expected reply and searches of the web. So fifty agents do not overrun a limit by fifty
 requests. A reply is expected to be as long as those of this turn so far (500 tokens before the first), or max_tokens of
 the backend when that is less. The first request of all needs room for its prompt only.
 
@@ -16,7 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from massmem.config.models import AgentConfig, CoordinationConfig
+from massmem.config.models import AgentConfig, BackendConfig, CoordinationConfig
 from massmem.core.errors import LimitReached
 from massmem.core.events import WorkCut
 from massmem.core.messages import (
@@ -35,7 +35,7 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.memory.tokens import counter_for, estimate_tokens
-from massmem.providers.base import Abilities, ChatProvider
+from massmem.providers.base import Abilities, ChatProvider, searches_web
 from massmem.providers.pricing import Price
 
 SpendingLimit = Literal["cost", "tokens"]
@@ -48,6 +48,9 @@ _GROWTH = 1.15
 
 _FIRST_REPLY = 500
 """Tokens of a reply that are expected before the first reply of a turn."""
+
+_USUAL_SEARCHES = 5
+"""Searches of a request that are expected, where web_search.max_uses does not bound them."""
 
 _HINTS: Mapping[SpendingLimit, str] = {
     "cost": "raise --max-cost or coordination.max_cost",
@@ -64,19 +67,28 @@ class _OpenRequest:
     token_cost: float
     """Dollars for a token of the reply."""
     prompt_cost: float
+    search_cost: float = 0.0
+    """Dollars for a search of the web."""
+    expected_searches: int = 0
+    searches: int = 0
     reply_tokens: int = 0
     attempts: int = 1
     text: list[str] = field(default_factory=list[str])
     """The reply so far."""
 
-    def estimate(self, min_reply: int) -> tuple[float, int]:
-        """Return the dollars and the tokens of the request with a reply of at least so many tokens."""
-        reply = max(self.reply_tokens, min_reply)
-        return self.prompt_cost * self.attempts + self.token_cost * reply, self.prompt_tokens * self.attempts + reply
+    def estimate(self, min_reply: int, min_searches: int = 0) -> tuple[float, int]:
+        """Return the dollars and the tokens of the request with a reply of at least so many tokens.
+
+        min_searches: searches that are counted at least.
+        """
+        reply, searches = max(self.reply_tokens, min_reply), max(self.searches, min_searches)
+        cost = self.prompt_cost * self.attempts + self.token_cost * reply + self.search_cost * searches
+        return cost, self.prompt_tokens * self.attempts + reply
 
     def estimate_usage(self) -> Usage:
-        prompt = self.prompt_tokens * self.attempts
-        return self.price.add_cost(Usage(prompt, self.reply_tokens, requests=self.attempts, reported=False))
+        prompt, requests = self.prompt_tokens * self.attempts, self.attempts
+        usage = Usage(prompt, self.reply_tokens, requests=requests, reported=False, searches=self.searches)
+        return self.price.add_cost(usage)
 
     def add(self, chunk: Chunk) -> None:
         """Take in a piece of the reply."""
@@ -94,8 +106,16 @@ class _OpenRequest:
                 self.text.clear()
             case ThoughtsEndChunk():
                 self.text.clear()
-            case ActivityChunk() | SearchChunk() | CitationChunk() | NoticeChunk() | FinishChunk():
+            case SearchChunk(query):
+                self.searches += not query.startswith(("http://", "https://"))  # a page that is opened
+            case ActivityChunk() | CitationChunk() | NoticeChunk() | FinishChunk():
                 pass
+
+
+def _expect_searches(backend: BackendConfig) -> int:
+    """Return how many searches of the web a request may need."""
+    search = backend.web_search
+    return 0 if search is None else search.max_uses or _USUAL_SEARCHES
 
 
 class Budget:
@@ -113,6 +133,8 @@ class Budget:
         self._reply_tokens = 0
         self._open: list[_OpenRequest] = []
         self._agents = 0
+        self._searches = 0
+        """Most searches of a request of those who may search."""
         self._deadline = math.inf
         self._seconds = math.inf if settings is None else settings.timeout
 
@@ -124,6 +146,7 @@ class Budget:
     def limit(self, agent: AgentConfig, provider: ChatProvider) -> ChatProvider:
         """Return the agent's model with its requests checked; the model itself when there is no limit."""
         self._agents += 1
+        self._searches = max(self._searches, _expect_searches(agent.backend))
         if self._max_cost is None and self._max_tokens is None:
             return provider
         return _LimitedProvider(self, agent, provider)
@@ -139,11 +162,15 @@ class Budget:
         # One more request for work, after which the prompt is longer, and each agent's answer.
         expected, times = max(_FIRST_REPLY, self._typical_reply), self._agents + 1
         prompt_tokens = round(_GROWTH * prompt_tokens)
-        cost = float(price.cost(Usage(prompt_tokens, expected)) or 0)
+        searches = self._searches if price.searches else 0
+        cost = float(price.cost(Usage(prompt_tokens, expected, searches=searches)) or 0)
         return self._find_passed_limit(times * cost, times * (prompt_tokens + expected))
 
-    def open_request(self, price: Price, prompt_tokens: int, max_reply: int | None) -> _OpenRequest:
-        """Admit a request. Raises LimitReached: it does not fit, or an earlier one did not."""
+    def open_request(self, price: Price, prompt_tokens: int, max_reply: int | None, searches: int = 0) -> _OpenRequest:
+        """Admit a request that may search the web so many times.
+
+        Raises LimitReached: it does not fit, or an earlier one did not.
+        """
         expected = self._typical_reply
         if max_reply is not None:
             expected = min(expected, max_reply)
@@ -151,7 +178,10 @@ class Budget:
             expected = 0
         prompt_cost = float(price.cost(Usage(prompt_tokens)) or 0)
         token_cost = (float(price.cost(Usage(prompt_tokens, 1_000)) or 0) - prompt_cost) / 1_000
-        request = _OpenRequest(price, prompt_tokens, expected, token_cost, prompt_cost)
+        search_cost = (
+            float(price.cost(Usage(prompt_tokens, searches=1)) or prompt_cost) - prompt_cost if searches else 0
+        )
+        request = _OpenRequest(price, prompt_tokens, expected, token_cost, prompt_cost, search_cost, searches)
         self._open.append(request)
         self.reached = self.reached or self._find_limit_of_open(expected=True)
         if self.reached is not None:
@@ -186,7 +216,7 @@ class Budget:
 
     def _find_limit_of_open(self, *, expected: bool) -> SpendingLimit | None:
         """Return the limit that is passed. expected: with the expected replies; else when all are cut off now."""
-        sizes = [request.estimate(request.expected_tokens if expected else 0) for request in self._open]
+        sizes = [r.estimate(r.expected_tokens, r.expected_searches) if expected else r.estimate(0) for r in self._open]
         return self._find_passed_limit(sum(cost for cost, _ in sizes), sum(tokens for _, tokens in sizes))
 
     def _find_passed_limit(self, cost: float, tokens: int) -> SpendingLimit | None:
@@ -209,6 +239,7 @@ class _LimitedProvider:
         self._provider = provider
         self._count: Callable[[str], int] = counter_for(agent.backend)
         self._max_reply = agent.backend.max_tokens
+        self._backend = agent.backend
 
     @property
     def abilities(self) -> Abilities:
@@ -223,7 +254,8 @@ class _LimitedProvider:
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         """Stream a reply as the provider does. Raises LimitReached, besides."""
         max_reply = request.max_tokens or self._max_reply
-        entry = self._budget.open_request(self.price, self._count_prompt(request), max_reply)
+        searches = _expect_searches(self._backend) if searches_web(self._backend, request) else 0
+        entry = self._budget.open_request(self.price, self._count_prompt(request), max_reply, searches)
         usage: Usage | None = None
         try:
             async with aclosing(self._provider.stream(request)) as chunks:

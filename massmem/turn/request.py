@@ -25,6 +25,7 @@ from massmem.core.messages import (
 )
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.base import ChatProvider
+from massmem.providers.citations import join_replies
 from massmem.providers.presets import resolve
 from massmem.providers.pricing import Price
 from massmem.providers.windows import ask_served_window, find_cut, is_short_count
@@ -137,7 +138,7 @@ class RequestSender:
         try:
             await self._stream(step, request, compressed.after)
         finally:
-            step.reply.text = first.text + step.reply.text
+            step.reply.text, step.reply.citations = join_replies(first, step.reply)
             step.reply.reasoning, step.reply.tool_calls = first.reasoning, first.tool_calls
 
     async def _continue(self, step: Step) -> None:
@@ -159,9 +160,11 @@ class RequestSender:
             log.info("%s: its cut reply could not be continued: %s", self._id, e)
         finally:
             rest = step.reply
+            text, citations = join_replies(first, rest)
             step.reply = replace(
                 first,
-                text=first.text + rest.text,
+                text=text,
+                citations=citations,
                 finish=first.finish if rest.finish is None or rest.tool_calls or not rest.text.strip() else rest.finish,
                 usage=rest.usage,
             )
