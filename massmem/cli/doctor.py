@@ -30,8 +30,9 @@ from massmem.cli.options import AsJson, Config, Record
 from massmem.cli.setup import choose_config, load_and_check, read_environment, require_extra
 from massmem.cli.streams import MB, write_json, write_out
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
-from massmem.config.models import BackendConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
-from massmem.core.errors import ConfigError, MassmemError, StoreError, ToolServerError, ToolsRefused
+from massmem.config.load import resolve_agents
+from massmem.config.models import BackendConfig, FolderConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
+from massmem.core.errors import ConfigError, InputError, MassmemError, StoreError, ToolServerError, ToolsRefused
 from massmem.core.events import now
 from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
 from massmem.core.records import EVERYBODY, SessionFilter
@@ -52,6 +53,7 @@ from massmem.providers.windows import find_window
 from massmem.render.text import pluralize
 from massmem.session.registry import Registry, read_sessions, without_password
 from massmem.store import open_configured
+from massmem.tools.file_tools import FileTools
 from massmem.tools.toolbox import Toolboxes, load_server_class
 
 if TYPE_CHECKING:
@@ -342,14 +344,27 @@ def _fits(text: str) -> bool:
 
 
 async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
-    """Start every tool server of every agent, list its tools, and stop it."""
-    servers = [(agent.id, server) for agent in context.team.agents for server in agent.mcp_servers]
+    """Count the files of every folder; start every tool server of every agent, list its tools, and stop it."""
+    agents = resolve_agents(context.team, context.environ)
+    folders = dict.fromkeys(folder for agent in agents for folder in agent.folders)
+    results = [await _check_folder(folder, context.team) for folder in folders]
+    servers = [(agent.id, server) for agent in agents for server in agent.mcp_servers]
+    if not (servers or folders):
+        raise Skip("no agent has tool servers or folders")
     if not servers:
-        raise Skip("no agent has tool servers")
-    Toolboxes(context.team.agents).check()
+        return results
+    Toolboxes([agent.model_copy(update={"folders": ()}) for agent in agents]).check()
     context.require_network(pluralize(len(servers), "tool server"))
     server_class = await asyncio.to_thread(load_server_class)
-    return await asyncio.gather(*(_check_tool_server(agent, server_class(server)) for agent, server in servers))
+    checks = (_check_tool_server(agent, server_class(server)) for agent, server in servers)
+    return [*results, *await asyncio.gather(*checks)]
+
+
+async def _check_folder(config: FolderConfig, team: TeamConfig) -> CheckResult:
+    try:
+        return ok(*await FileTools([config]).describe(agents_file=team.files.agents_file))
+    except InputError as e:
+        return fail(e.message, e.hint)
 
 
 async def _check_tool_server(agent: str, server: "McpServer") -> CheckResult:

@@ -179,6 +179,12 @@ class RunOptions:
     files: tuple[str, ...] = ()
     """As the user named them: a path would shorten `https://` to `https:/`. Texts are added to the question."""
     pictures: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    """That agents may read."""
+    include: tuple[str, ...] = ()
+    """Patterns of files in them that would be left out."""
+    no_agents_file: bool = False
+    """What a folder says of itself is not shown."""
     describe: bool = False
     """An agent that sees pictures describes them for those that do not."""
     schema: Path | None = None
@@ -258,6 +264,20 @@ Pictures = Annotated[
         metavar="FILE",
         help="Show a picture, or a PDF as it looks, to the agents. May be repeated.",
     ),
+]
+Folders = Annotated[
+    list[str] | None,
+    typer.Option("--dir", metavar="DIR", help="Let the agents read the files of a folder. May be repeated."),
+]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Files that --dir leaves out otherwise: ignored by git, hidden, or with secrets. May be repeated.",
+    ),
+]
+NoAgentsFile = Annotated[
+    bool, typer.Option("--no-agents-file", help="Do not show agents the AGENTS.md or CLAUDE.md of a folder.")
 ]
 Describe = Annotated[
     bool,
@@ -352,6 +372,9 @@ def ask(
     question: Question = None,
     files: Files = None,
     pictures: Pictures = None,
+    folders: Folders = None,
+    include: Include = None,
+    no_agents_file: NoAgentsFile = False,
     describe: Describe = False,
     schema: Schema = None,
     config: TeamFile = None,
@@ -389,6 +412,7 @@ def ask(
         Registry(massmem_home()).set_aside()
     options = RunOptions(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
+        folders=tuple(folders or ()), include=tuple(include or ()), no_agents_file=no_agents_file,
         config=config, model=model, solo=solo, system=system, session_id=session_id, owner=owner,
         choose_session=choose_session, newest=newest, show=show, limits=_check_limits(timeout, max_cost, max_tokens),
         output=output or ("json" if as_json and not list_sessions else None), no_store=no_store,
@@ -426,6 +450,8 @@ def _refuse_contradictions(options: RunOptions) -> RunOptions:
         raise InputError(f"{' and '.join(sessions[:2])} exclude each other", "leave one of them out")
     if options.owner is not None and not sessions:
         raise InputError("--owner says whose session to continue", "say which: --session-id ID, or --continue")
+    if options.include and not options.folders:
+        raise InputError("--include says what of a folder is read", "name the folder: --dir DIR")
     others = ["--debug", *sessions] if options.debug else sessions
     if options.no_store and others:
         raise InputError(f"--no-store and {others[0]} exclude each other", "leave one of them out")

@@ -30,8 +30,8 @@ from massmem.cli.terminal import (
     hold_typed_input,
     lend_terminal,
 )
-from massmem.config.home import massmem_home
-from massmem.config.models import TeamConfig
+from massmem.config.home import expand_home, massmem_home
+from massmem.config.models import FolderConfig, TeamConfig
 from massmem.core import events as ev
 from massmem.core.errors import InputError, LimitReached, SessionBusyError, TurnError
 from massmem.core.ids import check_session_name
@@ -85,10 +85,14 @@ class Invocation:
         return self.debug_log.parent if self.debug_log else None
 
     async def wait_for_tools(self, session: Session) -> None:
-        """Wait until the tool servers have started, and show that. Raises ToolServerError."""
-        if servers := sum(len(agent.mcp_servers) for agent in self.config.agents):
-            with self.show_activity(f"starting {pluralize(servers, 'tool server')}"):
-                await session.wait_for_tools()
+        """Wait until the tools are ready, show that, and say once which folders are read. Raises ToolServerError."""
+        servers = sum(len(agent.mcp_servers) for agent in self.config.agents)
+        task = f"starting {pluralize(servers, 'tool server')}" if servers else "looking at the folders"
+        if servers or self.config.has_folders:
+            with self.show_activity(task):
+                reading = await session.wait_for_tools()
+            if not self.options.quiet and self.output not in ("json", "jsonl"):
+                write_err(*reading)
 
     def create_view(self) -> TurnView:
         return TurnView(
@@ -108,7 +112,9 @@ class Invocation:
         """Return the command line that continues this session."""
         model = f" --model {shlex.quote(self.options.model)}" if self.options.model else ""
         solo = "" if self.options.solo is None else f" --solo={shlex.quote(self.config.agents[0].id)}"
-        return f"{_name_program()} --session-id {session_id}{self._place_options}{model}{solo}"
+        named = [f" --dir {shlex.quote(folder)}" for folder in self.options.folders]
+        folders = "".join([*named, *(f" --include {shlex.quote(pattern)}" for pattern in self.options.include)])
+        return f"{_name_program()} --session-id {session_id}{self._place_options}{model}{solo}{folders}"
 
 
 def _name_program() -> str:
@@ -145,8 +151,18 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     config = load_team(options.config or options.session_config, home, options.limits, store=not options.no_store)
     if options.describe:
         config = config.model_copy(update={"files": config.files.model_copy(update={"describe": True})})
+    config = add_folders(config, options)
     config = replace_agents(config, options.model, options.system)
     return config if options.solo is None else config.select_agent(options.solo)
+
+
+def add_folders(config: TeamConfig, options: RunOptions) -> TeamConfig:
+    """Return the team with the options' folders, which are relative to the working directory. Raises InputError."""
+    places = (str(expand_home(folder).absolute()) for folder in options.folders)
+    named = tuple(FolderConfig(path=place, include=options.include) for place in places)
+    changes = {"folders": (*config.files.folders, *named)}
+    changes |= {"agents_file": False} if options.no_agents_file else {}
+    return config.model_copy(update={"files": config.files.model_copy(update=changes)})
 
 
 def run(invocation: Invocation) -> int:
@@ -215,7 +231,8 @@ def open_writer(invocation: Invocation, config: TeamConfig, question: Question |
     options = invocation.options
     is_text = invocation.output == "plain" or (invocation.output == "live" and not sys.stdout.isatty())
     has_view = invocation.output == "live" and has_cursor() and not options.quiet
-    has_tools = any(agent.mcp_servers for agent in config.agents) or config.params or config.coordination.ask_user
+    has_tools = config.has_folders or any(agent.mcp_servers for agent in config.agents)
+    has_tools = has_tools or config.params or config.coordination.ask_user
     is_sure = not has_tools and invocation.answer_schema is None
     can_stream = question is not None and is_text and not has_view and is_sure
     return AnswerWriter(is_team=len(config.agents) > 1) if can_stream else None

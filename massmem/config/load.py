@@ -3,19 +3,20 @@
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import ValidationError
 
-from massmem.config.home import ALLOW_MISSING_VARIABLE
+from massmem.config.home import ALLOW_MISSING_VARIABLE, expand_home
 from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
 from massmem.config.models import (
     NO_STORE,
     AgentConfig,
     BackendType,
+    FolderConfig,
     MemoryConfig,
     Section,
     TeamConfig,
@@ -106,8 +107,23 @@ def load_file(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
     problems = report.render() + read_history_overrides(environ)[1]
     if problems or team is None:
         raise ConfigError(problems, _GO_ON if report.has_missing else "")
-    team = team.model_copy(update={"store": complete_redis_url(team.store, environ)})
+    team = _place_folders(team.model_copy(update={"store": complete_redis_url(team.store, environ)}), path.parent)
     return LoadedConfig(team, [*warnings, *filter(None, [_explain_budgets(team)])], report)
+
+
+def _place_folders(team: TeamConfig, base: Path) -> TeamConfig:
+    """Return the team with whole paths of its folders, which are relative to `base`. Raises InputError."""
+
+    def place(section: Section, folders: Iterable[FolderConfig]) -> dict[str, Any]:
+        placed = (
+            folder.model_copy(update={"path": str(Path(base.absolute(), expand_home(folder.path)))})
+            for folder in folders
+        )
+        return {"folders": tuple(placed)} if "folders" in section.model_fields_set else {}
+
+    files = team.files.model_copy(update=place(team.files, team.files.folders))
+    agents = tuple(agent.model_copy(update=place(agent, agent.folders)) for agent in team.agents)
+    return team.model_copy(update={"files": files, "agents": agents})
 
 
 _ADDRESSES = {"url", "base_url", "host"}
@@ -252,7 +268,9 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     agents: list[AgentConfig] = []
     for spec in team.agents:
         own = _override(_override(memory, spec.memory.model_dump(exclude_unset=True)), overrides)
-        agents.append(AgentConfig.model_validate(dict(spec) | {"memory": MemoryConfig.model_validate(own)}))
+        folders = tuple({folder.path: folder for folder in (*team.files.folders, *spec.folders)}.values())
+        given = {"memory": MemoryConfig.model_validate(own), "folders": folders}
+        agents.append(AgentConfig.model_validate(dict(spec) | given))
     return tuple(agents)
 
 

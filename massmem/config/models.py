@@ -284,6 +284,26 @@ class McpServerConfig(Section):
         return self
 
 
+class FolderConfig(Section):
+    path: str = Field(min_length=1)
+    """The folder; relative to the configuration's file. A folder may be written as its path alone."""
+    include: tuple[str, ...] = Field(default=(), max_length=1000)
+    """What is read although it is ignored by git, hidden, binary, or may hold secrets: patterns as in a .gitignore.
+    Where a folder is left out, the pattern begins with its path."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+
+def _accept_paths(schema: dict[str, Any]) -> None:
+    schema["items"] = {"anyOf": [{"type": "string"}, schema["items"]]}
+
+
+Folders = Annotated[tuple[FolderConfig, ...], Field(max_length=20, json_schema_extra=_accept_paths)]
+
+
 class AgentSpec(Section):
     """One agent as the file has it; only the given keys of `memory` count (see `resolve_agents`)."""
 
@@ -299,6 +319,8 @@ class AgentSpec(Section):
     """Any key of `memory`, for this agent only; other keys stay as the team has them."""
     mcp_servers: tuple[McpServerConfig, ...] = Field(default=(), max_length=MAX_SERVERS)
     """Tool servers."""
+    folders: Folders = ()
+    """Folders that this agent may read, beside those of `files.folders`."""
 
     @field_validator("name")
     @classmethod
@@ -317,11 +339,18 @@ class AgentConfig(Section):
     memory: MemoryConfig
     mcp_servers: tuple[McpServerConfig, ...]
     name: str = ""
+    folders: Folders = ()
+    """The team's, then its own."""
 
     @property
     def display_name(self) -> str:
         """The name, or the id of an agent without one."""
         return self.name or self.id
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether it may write before it calls a tool, what is not its answer."""
+        return bool(self.mcp_servers or self.folders)
 
 
 class CoordinationConfig(Section):
@@ -392,6 +421,10 @@ class ParamConfig(Section):
 
 
 class FilesConfig(Section):
+    folders: Folders = ()
+    """Folders that all agents may read, with tools of massmem itself; `--dir` adds to them."""
+    agents_file: bool = True
+    """Show agents the AGENTS.md of a folder, else its CLAUDE.md, as material about it."""
     max_size: int = Field(default=10_000_000, ge=1_000, le=100_000_000)
     """Largest file in bytes, and most of all pictures of a question together; earlier ones are sent again up to that
     size. Providers take about 20 MB in a request."""
@@ -553,7 +586,7 @@ class ServerConfig(Section):
     limits: LimitsConfig = LimitsConfig()
     """Limits for one user and for all."""
     teams: dict[str, str] = Field(default_factory=dict[str, str], max_length=100)
-    """More teams that requests may name: a configuration file each, of which only agents and coordination count."""
+    """More teams that requests may name: a configuration file each, of which agents, coordination and files count."""
     record: bool = True
     """Record memories and compress histories here; false: `massmem worker` does."""
     grace: float = Field(default=20, ge=0)
@@ -612,6 +645,11 @@ class TeamConfig(Section):
     @property
     def param_specs(self) -> dict[str, ParamSpec]:
         return {name: ParamSpec(**dict(param)) for name, param in self.params.items()}
+
+    @property
+    def has_folders(self) -> bool:
+        """Whether an agent may read a folder."""
+        return bool(self.files.folders) or any(agent.folders for agent in self.agents)
 
     @property
     def may_ask_user(self) -> bool:

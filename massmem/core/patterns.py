@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     r"|(?P<around>\(\?<?[=!])|\[(?P<all>\^?)\]|(?P<bracket>[\[\]])|[^\\\[\](]+|.",
     re.DOTALL,
 )
+_HALF = re.compile("[\ud800-\udfff]")
 _ESCAPES = frozenset("aAbBdDfnprPrsStvwWxz0")
 _CLASSES = {"w": r"\p{L}\p{M}\p{N}_", "d": r"\p{Nd}", "s": r"\t-\r \x{85}\x{a0}\x{feff}\p{Z}"}
 """As Python has them; JavaScript's words and digits are those of ASCII, as RE2's are."""
@@ -82,7 +83,7 @@ def compile_pattern(text: str, *, javascript: bool = False) -> Pattern:
 
 def _is_writable(text: str) -> bool:
     """Whether the text has no half of a character, which UTF-8 and so RE2 cannot have."""
-    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+    return text.isascii() or _HALF.search(text) is None
 
 
 def _explain(reason: str) -> str:

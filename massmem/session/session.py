@@ -386,9 +386,13 @@ class Session:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def wait_for_tools(self) -> None:
-        """Wait until every tool server has started, or has failed to. Raises ToolServerError: for a required one."""
+    async def wait_for_tools(self) -> list[str]:
+        """Wait until every tool server has started, or has failed to. Return a line for each folder that is read, once.
+
+        Raises ToolServerError: a required server has failed.
+        """
         await self._team.tools.wait_until_ready()
+        return self._team.tools.take_reading()
 
     def take_team(self) -> Team:
         """Return the team that `open` has opened; from now on the caller closes it, after this session."""

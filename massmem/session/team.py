@@ -68,7 +68,7 @@ class Team:
         own_folder = home if config.store.url != NO_STORE else None
         learnt = LearntModels(own_folder)
         self.windows = Windows(self.agents, learnt)
-        self.tools = Toolboxes(self.agents, own_folder)
+        self.tools = Toolboxes(self.agents, own_folder, agents_file=config.files.agents_file)
         stages_file = config.telemetry.stages if config.store.url != NO_STORE else None
         self.stages = Stages(stages_file, config.telemetry.redact)
         self.tracer = Tracer({})
@@ -101,7 +101,7 @@ class Team:
 
         Raises:
             MissingKeyError, HomeError: see there.
-            InputError: the program of a tool server, or the package for tools, is missing.
+            InputError: the program of a tool server, the package for tools, or a folder is missing.
             StoreError: the store cannot be used.
             MemoryUnavailable: what was to be forgotten is not forgotten yet.
         """
@@ -324,7 +324,7 @@ def _check_prices(agents: Sequence[AgentConfig], chat: Mapping[str, ChatProvider
 def _check_agents(config: TeamConfig) -> None:
     for agent in config.agents:
         check_key(agent.backend, os.environ)
-    Toolboxes(config.agents).check()
+    Toolboxes(resolve_agents(config, os.environ)).check()
 
 
 _LOADED_ON_DEMAND = ("ollama", "lmstudio")

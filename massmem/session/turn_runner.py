@@ -13,6 +13,7 @@ from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
 from massmem.core.messages import AttachedFile, Attachment, add_description, remove_description
 from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnOutcome, count_deaths, was_cut_off
+from massmem.core.prompts import add_folder_notes
 from massmem.core.records import SessionState, TurnRecord
 from massmem.core.voting import Tally
 from massmem.memory.origins import MOST_READ, ToolText
@@ -34,6 +35,9 @@ from massmem.turn.tool_loop import AgentTools, Confirmations
 from massmem.turn.vision import Description, describe, find_describer
 
 log = logging.getLogger(__name__)
+
+_NOTES_SHARE = 4
+"""Tokens of the window for each character of what folders say of themselves: about a sixteenth of it may be that."""
 
 StopReason = Literal["user", "signal"]
 Events = AsyncGenerator[ev.Event, None]
@@ -386,7 +390,9 @@ async def create_agents(
             confirmations=confirmations,
         )
         sees = providers[config.id].abilities.vision is not False
-        prompt = replace(context.prompt, attachments=shown if sees else ())
+        notes = await team.tools.read_notes(config.id, context.compressor.meter.window // _NOTES_SHARE)
+        system = add_folder_notes(context.prompt.system, notes)
+        prompt = replace(context.prompt, system=system, attachments=shown if sees else ())
         agents[config.id] = Agent(config, providers[config.id], prompt, context.compressor, ask_context, tools)
     return agents
 

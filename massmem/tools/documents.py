@@ -109,6 +109,16 @@ def read_file_apart(file: File) -> Document:
     return (_read_all(files) if is_small else call_isolated(_read_all, files, what=file.name, seconds=SECONDS))[0]
 
 
+def is_document(name: str, start: bytes) -> bool:
+    """Return whether a file is no plain text that it shows as it is, by its first bytes, or by its name a notebook.
+
+    Web pages are plain text here: programs have them as sources.
+    """
+    if start.startswith(_CONTAINERS) or detect_media_type(start) is not None or _get_suffix(name) == ".ipynb":
+        return True
+    return _detect_kind("", start) != ""
+
+
 def _read_all(files: Sequence[File]) -> list[Document]:
     documents = [file.read(file.name, file.data) for file in files]
     if sum(len(document.text) for document in documents) > _MAX_TEXT:

@@ -1,4 +1,5 @@
-"""The tools of each agent: what its tool servers offer and the configuration allows, under unique names."""
+"""The tools of each agent: those of massmem itself, and what its tool servers offer and the configuration allows, under
+unique names."""
 
 import asyncio
 import hashlib
@@ -15,16 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from massmem.config.home import replace_file
-from massmem.config.models import AgentConfig, AgentSpec
+from massmem.config.models import AgentConfig
 from massmem.core.calls import parse_object
 from massmem.core.errors import InputError, ToolServerError
 from massmem.core.messages import ToolResult, ToolSpec
+from massmem.tools.file_tools import FileTools
 
 if TYPE_CHECKING:
     from massmem.tools.mcp import McpServer
 
 _MAX_NAME = 64
 """Characters; OpenAI and Anthropic take no more."""
+
+_MAX_RESULT_TOKENS = 10_000
+"""Of a result of massmem's own tools that the model is shown, as of a server where nothing else is said."""
 
 _INSTALL = "pip install --upgrade 'massmem[mcp]'"
 
@@ -88,14 +93,20 @@ class AllowedTools:
 
 @dataclass(slots=True)
 class Toolbox:
+    files: FileTools | None = None
+    """The tools that read the agent's folders."""
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
-    """By the names that the model is told."""
+    """Those of servers, by the names that the model is told."""
     changed: set[str] = field(default_factory=set[str])
     """Names of those that the user has to allow anew."""
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self.tools.values())
+        return (*(self.files.specs if self.files else ()), *(tool.spec for tool in self.tools.values()))
+
+    @property
+    def names(self) -> list[str]:
+        return [spec.name for spec in self.specs]
 
     def add(self, server: "McpServer", tools: Sequence[ToolSpec]) -> None:
         """Add those tools of a server that its configuration allows."""
@@ -118,13 +129,17 @@ class Toolbox:
 
     def max_tokens(self, name: str) -> int:
         """Return the most tokens of this tool's result that the model is shown."""
+        if self.files is not None and name in self.files.tools:
+            return _MAX_RESULT_TOKENS
         return self.tools[name].server.config.max_result_tokens if name in self.tools else 1_000
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool. Raises nothing: the result of a call that failed says what went wrong."""
+        if self.files is not None and name in self.files.tools:
+            return await self.files.call(name, arguments)
         tool = self.tools.get(name)
         if tool is None:
-            known = ", ".join(self.tools) or "none"
+            known = ", ".join(self.names) or "none"
             return ToolResult(f"there is no tool {name[:_MAX_NAME]!r}; the tools are: {known}", failed=True)
         return await tool.server.call(tool.name, arguments)
 
@@ -132,20 +147,25 @@ class Toolbox:
 class Toolboxes:
     """The tools of a team. `start` starts the servers in parallel; `wait_until_ready` waits for them."""
 
-    def __init__(self, agents: Sequence[AgentConfig | AgentSpec], home: Path | None = None) -> None:
-        """home: massmem's own folder, where allowed tools are remembered; None: nowhere."""
+    def __init__(self, agents: Sequence[AgentConfig], home: Path | None = None, *, agents_file: bool = True) -> None:
+        """home: massmem's own folder, where allowed tools are remembered; None: nowhere. agents_file: agents are shown
+        what their folders say of themselves."""
         self._allowed = AllowedTools(home)
         self._agents = [agent for agent in agents if agent.mcp_servers]
+        self._readers = [agent for agent in agents if agent.folders]
+        self._agents_file = agents_file
         self._boxes: dict[str, Toolbox] = {}
         self._servers: list[McpServer] = []
         self._starting: asyncio.Task[None] | None = None
         self._notices: list[str] = []
+        self._reading: list[str] = []
 
     def check(self) -> None:
         """Check that the tools can be used, without starting anything.
 
-        Raises InputError: the package for tools or the program of a server is missing.
+        Raises InputError: the package for tools, the program of a server or a folder is missing.
         """
+        self._open_folders()
         if self._agents and importlib.util.find_spec("mcp") is None:
             raise InputError("tools need the package mcp, which is not installed", _INSTALL)
         pairs = [(agent.id, server) for agent in self._agents for server in agent.mcp_servers]
@@ -159,8 +179,13 @@ class Toolboxes:
                 )
 
     def start(self) -> None:
-        """Begin to start all servers; return at once."""
-        if self._agents:
+        """Begin to start all servers, and to count the files of folders; return at once.
+
+        Raises InputError: a folder cannot be read.
+        """
+        for agent_id, files in self._open_folders().items():
+            self._boxes[agent_id] = Toolbox(files)
+        if self._agents or self._boxes:
             self._starting = asyncio.create_task(self._start())
 
     async def wait_until_ready(self) -> None:
@@ -176,6 +201,16 @@ class Toolboxes:
     def get_toolbox(self, agent_id: str) -> Toolbox:
         """Return the tools that the agent can use now."""
         return self._boxes.get(agent_id) or Toolbox()
+
+    async def read_notes(self, agent_id: str, most: int) -> str:
+        """Return what the agent's folders say of themselves, "" for nothing. most: characters."""
+        files = self.get_toolbox(agent_id).files
+        return await files.read_notes(most) if files is not None and self._agents_file else ""
+
+    def take_reading(self) -> list[str]:
+        """Return a line for each folder that is read, once."""
+        reading, self._reading = self._reading, []
+        return reading
 
     def find_changed_tools(self) -> dict[str, Tool]:
         """Return the tools that the user has to allow anew, by the names that the models are told."""
@@ -200,7 +235,19 @@ class Toolboxes:
         await asyncio.gather(*(server.close() for server in self._servers))
         self._servers.clear()
 
+    def _open_folders(self) -> dict[str, FileTools]:
+        """Return the tools of agents with folders, by their ids; those with the same folders share them."""
+        tools = {agent.folders: FileTools(agent.folders) for agent in self._readers}
+        return {agent.id: tools[agent.folders] for agent in self._readers}
+
     async def _start(self) -> None:
+        files = {id(box.files): box.files for box in self._boxes.values() if box.files is not None}
+        lines = [await tools.describe(agents_file=self._agents_file) for tools in files.values()]
+        self._reading = [*dict.fromkeys(line for of_tools in lines for line in of_tools)]
+        if self._agents:
+            await self._start_servers()
+
+    async def _start_servers(self) -> None:
         server_class = await asyncio.to_thread(load_server_class)
         pairs = [(agent, server_class(config)) for agent in self._agents for config in agent.mcp_servers]
         self._servers = [server for _, server in pairs]

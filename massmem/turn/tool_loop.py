@@ -231,7 +231,7 @@ class ToolLoop:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         await self._step.outbox.wait_until_stored()
-        known = (*self._tools.toolbox.tools, READ_EARLIER.name)
+        known = (*self._tools.toolbox.names, READ_EARLIER.name)
         usable = (call.name in known and parse_object(call.arguments or "{}") is not None for call in batch.calls)
         self._unusable = 0 if any(usable) else self._unusable + 1
         for call in batch.calls:

@@ -485,7 +485,7 @@ async def _ask_council(caller: Caller, model: _CouncilModel, question: Question,
     """Yield the answer of the team. When nobody takes it to its end, the turn is stopped for good."""
     agents = model.team.agents
     # Before a tool call, or a question to the user, a model may write words that are not its answer.
-    alone = len(agents) == 1 and not agents[0].mcp_servers and not model.team.config.param_specs
+    alone = len(agents) == 1 and not agents[0].has_tools and not model.team.config.param_specs
     live = target.is_live and question.answer_schema is None
     events = caller.service.turns.ask(question)
     ended = False

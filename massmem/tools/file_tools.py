@@ -1,0 +1,477 @@
+"""The tools with which agents read folders: list_files, read_file and search_text. They write nothing.
+
+They run in threads, within limits of time and size. What they give back is for agents as results of other tools are:
+quoted, without what a terminal obeys, and without what has the shape of a key.
+"""
+
+import asyncio
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from massmem.config.models import FolderConfig
+from massmem.core.errors import InputError, MassmemError
+from massmem.core.messages import ToolResult, ToolSpec, detect_media_type
+from massmem.core.patterns import Pattern, PatternError, compile_pattern
+from massmem.core.redact import redact_keys
+from massmem.core.text import make_printable, one_line
+from massmem.tools.documents import File, is_document, read_document, read_files
+from massmem.tools.encodings import decode_text
+from massmem.tools.folder import BINARY, Folder, Walk, build_spec, explain_outside, read_start
+
+SECONDS, _COUNT_SECONDS = 20.0, 5.0
+"""For one call; for the count of files at the start."""
+_AT_ONCE = 2
+"""Calls of one team: more would take the threads of others."""
+
+PAGE, _MAX_LINES = 30_000, 2_000
+"""Characters and lines of one page of a file."""
+MAX_ROWS = 500
+"""Of one list."""
+MAX_MATCHES, _MAX_FOUND, _MAX_SHOWN = 200, 10_000, 300
+"""Lines of one result of a search; those that are counted; characters of one."""
+MAX_WHOLE = 10_000_000
+"""Bytes of a file that is read as a whole; of a larger one only pages are, and it is not searched."""
+_PIECE, _MAX_LARGE = 1_000_000, 8_000_000
+_MAX_DOCUMENTS, _MAX_KNOWN = 4, 10_000
+
+AGENTS_FILES = ("AGENTS.md", "CLAUDE.md")
+"""What a folder says of itself, to agents: the first one that is there."""
+MAX_NOTES = 8_000
+"""Characters of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The content of a file."""
+
+    path: str
+    size: int
+    mtime: int
+    text: str = ""
+    note: str = ""
+    """How it was read."""
+    document: bytes = b""
+    """Of a document, which has to be converted."""
+    first: int = 1
+    """The line with which the text begins."""
+    is_cut: bool = False
+    """More follows in the file."""
+
+
+class FileTools:
+    def __init__(self, configs: Sequence[FolderConfig]) -> None:
+        """Raises InputError: one of the folders cannot be read."""
+        self._folders: dict[str, Folder] = {}
+        """By the name that paths begin with, "" for a single one."""
+        for folder in map(Folder, configs):
+            same = [name for name in self._folders if name.partition("~")[0] == folder.name]
+            self._folders[f"{folder.name}~{len(same) + 1}" if same else folder.name] = folder
+        names = ", ".join(self._folders)
+        self._title = f"the folders {names} (paths begin with these names)"
+        if len(configs) == 1:
+            self._title, self._folders = f"the folder {names}", {"": self._folders[names]}
+        self._running = asyncio.Semaphore(_AT_ONCE)
+        self._documents: dict[tuple[str, int, int], _Source] = {}
+        self._known: dict[str, tuple[int, int]] = {}
+        """Size and time of the files that were read."""
+        self.tools: dict[str, tuple[ToolSpec, Callable[..., Any]]] = {
+            spec.name: (spec, method)
+            for spec, method in (
+                (self._spec(*_LIST_FILES), self._list_files),
+                (self._spec(*_READ_FILE), self._read_file),
+                (self._spec(*_SEARCH_TEXT), self._search_text),
+            )
+        }
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(spec for spec, _ in self.tools.values())
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool. Raises nothing: the result of a call that failed says what went wrong."""
+        spec, method = self.tools[name]
+        walk = Walk(SECONDS)
+        try:
+            checked = _check_arguments(spec, arguments)
+            async with self._running, asyncio.timeout(2 * SECONDS):
+                text = await method(walk, **checked)
+            return ToolResult(redact_keys(make_printable(text)))
+        except TimeoutError:
+            message = f"it takes longer than {2 * SECONDS:g} s: the disk does not answer"
+        except MassmemError as e:
+            message = f"{e.message}; {e.hint}" if e.hint else e.message
+        except FileNotFoundError as e:
+            gone = [folder.config.path for folder in self._folders.values() if not folder.root.is_dir()]
+            message = (
+                f"the folder {gone[0]} is not there any more" if gone else f"{arguments.get('path')}: {e.strerror}"
+            )
+        except (OSError, ValueError) as e:
+            message = f"it cannot be read: {getattr(e, 'strerror', None) or e}"
+        finally:
+            walk.stop()
+        return ToolResult(make_printable(message), failed=True)
+
+    async def read_notes(self, most: int) -> str:
+        """Return what the folders say of themselves in AGENTS_FILES. most: characters of all together."""
+        return await asyncio.to_thread(self._read_notes, min(most, MAX_NOTES))
+
+    async def describe(self, *, agents_file: bool) -> list[str]:
+        """Return a line for each folder, for people: its path, the number of its files, and what it says of itself."""
+        return await asyncio.to_thread(
+            lambda: [_describe(folder, agents_file=agents_file) for folder in self._folders.values()]
+        )
+
+    def _spec(self, name: str, description: str, parameters: Mapping[str, Any], required: Sequence[str]) -> ToolSpec:
+        schema = {"type": "object", "properties": parameters, "required": [*required]}
+        return ToolSpec(name, description.format(folder=self._title), schema)
+
+    def _find_folder(self, path: str) -> tuple[str, Folder, str]:
+        """Return the beginning of the paths of a folder, the folder, and the path in it. Raises InputError."""
+        if folder := self._folders.get(""):
+            return "", folder, path
+        if path.startswith("/"):
+            for name, folder in self._folders.items():
+                with suppress(InputError):
+                    return f"{name}/", folder, folder.strip(path, path)
+            raise explain_outside(path)
+        name, _, inner = path.removeprefix("./").partition("/")
+        if name not in self._folders:
+            raise InputError(f"{path} is in none of the folders", f"paths begin with {', '.join(self._folders)}")
+        return f"{name}/", self._folders[name], inner
+
+    # Lists
+
+    async def _list_files(self, walk: Walk, path_glob: str = "", start: int = 1) -> str:
+        return await asyncio.to_thread(self._list, walk, path_glob, start)
+
+    def _list(self, walk: Walk, path_glob: str, start: int) -> str:
+        paths = [path for path, _ in self._walk(walk, path_glob)]
+        rows = paths if len(paths) <= MAX_ROWS else group_paths(paths, path_glob)
+        notes = [f"{len(paths):,} files"] if paths else ["no file here has such a path" if path_glob else "no files"]
+        if len(rows) != len(paths):
+            notes.append("those of a folder are counted: name one to see them, as in docs or docs/**/*.md")
+        shown = rows[start - 1 : start - 1 + MAX_ROWS]
+        if start > 1 or len(rows) > len(shown):
+            notes.append(f"these are lines {start:,} to {start + len(shown) - 1:,} of {len(rows):,}")
+        if start + len(shown) <= len(rows):
+            notes.append(f"start={start + len(shown)} goes on")
+        return "\n".join([*shown, f"[{'; '.join([*notes, *_describe_walk(walk)])}]"])
+
+    def _walk(self, walk: Walk, path_glob: str) -> Iterator[tuple[str, Callable[[], int]]]:
+        """Yield the files that match, as they are shown, with what opens each."""
+        matches = build_matcher(self._strip_all(path_glob))
+        for name, folder in self._folders.items():
+            prefix = f"{name}/" if name else ""
+            with closing(folder.walk(walk)) as entries:
+                for entry in entries:
+                    if matches(path := f"{prefix}{entry.path}"):
+                        yield path, entry.open
+
+    def _strip_all(self, path_glob: str) -> str:
+        """Return a pattern without the whole path of its folder. Raises InputError."""
+        if not path_glob.startswith("/"):
+            return path_glob
+        prefix, _, inner = self._find_folder(path_glob) if "" not in self._folders else ("", None, "")
+        return f"/{prefix}{inner}" if prefix else f"/{self._folders[''].strip(path_glob, path_glob)}"
+
+    # Files
+
+    async def _read_file(
+        self, walk: Walk, path: str, from_line: int = 1, lines: int = _MAX_LINES, from_character: int = 1
+    ) -> str:
+        source = await asyncio.to_thread(self._load, walk, path, from_line, from_character)
+        if source.document:
+            source = await self._convert(source)
+        known = self._known.get(source.path)
+        if len(self._known) < _MAX_KNOWN:
+            self._known[source.path] = source.size, source.mtime
+        notes = [source.note] if source.note else []
+        if known not in (None, (source.size, source.mtime)):
+            notes.append("it has changed since it was read last")
+        return await asyncio.to_thread(write_page, source, (from_line, from_character), min(lines, _MAX_LINES), notes)
+
+    def _load(self, walk: Walk, path: str, from_line: int, from_character: int) -> _Source:
+        prefix, folder, inner = self._find_folder(path)
+        descriptor, place = folder.open_file(inner)
+        try:
+            status = os.fstat(descriptor)
+            start = os.pread(descriptor, 4_096, 0)
+            source = partial(_Source, prefix + place, status.st_size, status.st_mtime_ns)
+            kind = detect_media_type(start) if is_document(place, start) else None
+            if kind is not None and kind.startswith("image/"):
+                raise InputError(f"{path} is a picture, which is not shown", "the user can show it: -i FILE")
+            if status.st_size <= MAX_WHOLE:
+                data = read_start(os.dup(descriptor), status.st_size)
+                if is_document(place, start):
+                    return source(document=data)
+                text, note = decode_text(prefix + place, data)
+                return source(text=text, note=note)
+            if is_document(place, start) or b"\0" in start:
+                raise InputError(f"{path} has more than {MAX_WHOLE:,} bytes", "only texts are read that are so large")
+            most = min(_MAX_LARGE, 4 * (from_character + PAGE))
+            data = _cut_lines(descriptor, from_line, most, walk)
+            return source(text=data.decode("utf-8", "replace"), first=from_line, is_cut=len(data) == most)
+        finally:
+            os.close(descriptor)
+
+    async def _convert(self, source: _Source) -> _Source:
+        """Return a document as text. The last ones are kept: each page would take seconds. Raises InputError."""
+        key = source.path, source.size, source.mtime
+        if key not in self._documents:
+            (document,) = await read_files([File(read_document, source.path, source.document)], caller="folder")
+            if not document.text:
+                raise InputError(f"{source.path} has no text", "the user can show it as a picture: -i FILE")
+            while len(self._documents) >= _MAX_DOCUMENTS:
+                del self._documents[next(iter(self._documents))]
+            self._documents[key] = _Source(*key, document.text, document.note)
+        return self._documents[key]
+
+    # Searches
+
+    async def _search_text(self, walk: Walk, pattern: str, path_glob: str = "", start: int = 1) -> str:
+        return await asyncio.to_thread(self._search, walk, pattern, path_glob, start)
+
+    def _search(self, walk: Walk, pattern: str, path_glob: str, start: int) -> str:
+        expression, note = _compile(pattern)
+        lines, hits, files, left_out = list[str](), Counter[str](), 0, Counter[str]()
+        for path, open_file in self._walk(walk, path_glob):
+            if hits.total() >= _MAX_FOUND:
+                walk.cut = f"there are {_MAX_FOUND:,} lines or more"
+                break
+            text, reason = _read_text(path, open_file)
+            left_out[reason] += bool(reason)
+            files += not reason
+            room = _MAX_FOUND - hits.total()
+            for number, line in islice(find_lines(expression, text), room):
+                hits[path] += 1
+                if start <= hits.total() < start + MAX_MATCHES:
+                    lines.append(f"{path}:{number}: {line}")
+        total = hits.total()
+        found = f"{total:,} lines in {len(hits):,} of {files:,} files" if total else f"nothing in {files:,} files"
+        notes = [note, found] if note else [found]
+        if len(lines) < total:
+            notes.append(f"these are {start:,} to {start + len(lines) - 1:,}" if lines else f"none from {start:,} on")
+        if start + len(lines) <= total:
+            notes.append(f"start={start + len(lines)} goes on, path_glob searches fewer files")
+        notes += [f"not searched: {number:,} {reason}" for reason, number in left_out.items() if number]
+        return "\n".join([*lines, f"[{'; '.join([*notes, *_describe_walk(walk)])}]"])
+
+    def _read_notes(self, most: int) -> str:
+        parts: list[str] = []
+        for name, folder in self._folders.items():
+            if (found := find_notes(folder)) is None:
+                continue
+            file, text = found
+            path = f"{name}/{file}" if name else file
+            room = most // len(self._folders)
+            cut = f"\n[cut here; read_file shows all of {path}]" if len(text) > room else ""
+            parts.append(f"{path}:\n{redact_keys(make_printable(text[:room]))}{cut}")
+        return "\n\n".join(parts)
+
+
+def find_notes(folder: Folder) -> tuple[str, str] | None:
+    """Return the name and the text of the file in which a folder tells agents of itself; None: it has none."""
+    for file in AGENTS_FILES:
+        with suppress(OSError, MassmemError):
+            text, _ = decode_text(file, read_start(folder.open_file(file)[0], 4 * MAX_NOTES + 4))
+            return file, text.strip()
+    return None
+
+
+def build_matcher(path_glob: str) -> Callable[[str], bool]:
+    """Return whether a path is meant: the path itself, one in the folder of that name, or as a .gitignore has it."""
+    plain = path_glob.strip("/").removeprefix("./")
+    if plain in ("", ".", "*", "**", "**/*"):
+        return lambda _: True
+    spec = build_spec([f"\\{path_glob}" if path_glob[0] in "!#" else path_glob.removeprefix("./")])
+    return lambda path: f"{path}/".startswith(f"{plain}/") or spec.match_file(path)
+
+
+def group_paths(paths: Sequence[str], path_glob: str) -> list[str]:
+    """Return the folders just below the one that a pattern names, with the numbers of their files, and single files."""
+    base = re.split(r"[*?\[]", path_glob.removeprefix("./"))[0]
+    base = f"{base.strip('/')}/" if base == path_glob.removeprefix("./") and base else base.rpartition("/")[0] + "/"
+    base = "" if base == "/" or not all(path.startswith(base) for path in paths) else base
+    rows = Counter[str]()
+    for path in paths:
+        head, slash, _ = path[len(base) :].partition("/")
+        rows[f"{base}{head}{slash}"] += 1
+    return [f"{row} ({number:,} files)" if row.endswith("/") else row for row, number in rows.items()]
+
+
+def write_page(source: _Source, start: tuple[int, int], most: int, notes: Sequence[str]) -> str:
+    """Return a page of a text with line numbers, and how to go on. start: line and character in it, from 1.
+
+    Raises InputError: there is no such line.
+    """
+    first, character = start
+    lines = source.text.removesuffix("\n").split("\n")
+    if source.is_cut and len(lines) > 1:
+        lines.pop()  # its end is missing
+    end = source.first + len(lines) - 1
+    total = f"{end:,} lines" if source.first == 1 and not source.is_cut else f"{source.size:,} bytes"
+    if not source.size:
+        return f"[{'; '.join([f'{source.path} is empty', *notes])}]"
+    if first > end or not source.text:
+        raise InputError(f"there is no line {first:,}: {source.path} has {total}", "begin with an earlier line")
+    shown, room, last, rest = list[str](), PAGE, first, ""
+    for last, line in enumerate(lines[first - source.first :][:most], first):
+        text = line.rstrip("\r")[character - 1 if last == first else 0 :]
+        if shown and len(text) > room:
+            last -= 1
+            break
+        shown.append(f"{last}: {text[:PAGE]}")
+        room -= len(text)
+        rest = f"from_line={last}, from_character={(character if last == first else 1) + PAGE}" if room < 0 else ""
+    if last < end or source.is_cut:
+        rest = rest or f"from_line={last + 1}"
+    heading = "; ".join([f"{source.path}, lines {first:,} to {last:,} of {total}", *notes])
+    return "\n".join([f"[{heading}]", *shown, *([f"[{rest} goes on]"] if rest else [])])
+
+
+def find_lines(pattern: Pattern, text: str) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines in which matches begin; a long line is cut around its first match."""
+    number, counted, end = 1, 0, -1
+    for begin, _ in pattern.find_all(text):
+        if begin <= end:
+            continue
+        number += text.count("\n", counted, begin)
+        counted, start = begin, text.rfind("\n", 0, begin) + 1
+        end = text.find("\n", begin)
+        end = len(text) if end < 0 else end
+        place = max(start, begin - _MAX_SHOWN // 3)
+        line = one_line(text[place : min(end, place + _MAX_SHOWN)], _MAX_SHOWN)
+        yield number, f"{'…' if place > start else ''}{line}{'…' if end > place + _MAX_SHOWN else ''}"
+
+
+def _compile(text: str) -> tuple[Pattern, str]:
+    """Return the pattern, and a note where the text is none and is looked for as it is. Raises InputError."""
+    try:
+        return compile_pattern(f"(?m){text}"), ""
+    except PatternError as e:
+        try:
+            why = str(e).replace("(?m)", "")
+            return compile_pattern(re.escape(text)), f"this is no pattern ({why}), so the text itself was searched for"
+        except PatternError as e:
+            raise InputError(f"this cannot be searched for: {e}", "search for less") from e
+
+
+def _read_text(path: str, open_file: Callable[[], int]) -> tuple[str, str]:
+    """Return the text of a file, and why it is not searched ("" when it is)."""
+    try:
+        descriptor = open_file()
+        size = os.fstat(descriptor).st_size
+        if size > MAX_WHOLE:
+            os.close(descriptor)
+            return "", f"larger than {MAX_WHOLE:,} bytes"
+        data = read_start(descriptor, size)
+        if is_document(path, data[:4_096]):
+            return "", "documents, which read_file shows as text"
+        if b"\0" in data[:4_096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return "", BINARY
+        return decode_text(path, data)[0], ""
+    except InputError:
+        return "", "without text, or in an unknown encoding"
+    except OSError:
+        return "", "that cannot be read"
+
+
+def _cut_lines(descriptor: int, first: int, most: int, walk: Walk) -> bytes:
+    """Return at most so many bytes from the beginning of a line on. Raises InputError: it takes too long."""
+    line, data = 1, bytearray()
+    while len(data) < most and (piece := os.read(descriptor, _PIECE)):
+        if walk.is_over():
+            raise InputError(f"line {first:,} is too far from the beginning: {walk.cut}", "search for words instead")
+        count = piece.count(b"\n") if line < first else 0
+        if line + count < first:
+            line += count
+            continue
+        place = 0
+        while line < first:
+            place, line = piece.index(b"\n", place) + 1, line + 1
+        data += piece[place:]
+    return bytes(data[:most])
+
+
+def _describe_walk(walk: Walk) -> list[str]:
+    """Return what a walk has not shown."""
+    left_out = ", ".join(f"{number:,} {reason}" for reason, number in sorted(walk.left_out.items()))
+    notes = [f"left out: {left_out}"] if left_out else []
+    return [*notes, f"not all files: {walk.cut}"] if walk.cut else notes
+
+
+def _describe(folder: Folder, *, agents_file: bool) -> str:
+    walk = Walk(_COUNT_SECONDS)
+    with suppress(OSError):
+        number = sum(1 for _ in folder.walk(walk))
+        notes = find_notes(folder) if agents_file else None
+        more = "more than " if walk.cut else ""
+        files = "1 file" if number == 1 and not more else f"{more}{number:,} files"
+        return f"reading {folder.config.path} ({files})" + (f", with its {notes[0]}" if notes else "")
+    return f"the folder {folder.config.path} is not there any more"
+
+
+def _check_arguments(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call, without those that are null. Raises InputError."""
+    known: Mapping[str, Any] = spec.parameters["properties"]
+    values = {name: value for name, value in arguments.items() if value is not None}
+    unknown = [name for name in values if name not in known]
+    missing = [name for name in spec.parameters["required"] if name not in values]
+    if unknown or missing:
+        problem = f"has no argument {unknown[0]!r}" if unknown else f"needs the argument {missing[0]!r}"
+        raise InputError(f"{spec.name} {problem}", f"its arguments: {', '.join(known)}")
+    for name, value in values.items():
+        if known[name]["type"] == "integer" and isinstance(value, str) and value.isdecimal() and len(value) < 10:
+            values[name] = value = int(value)
+        if known[name]["type"] == "string" and not isinstance(value, str):
+            raise InputError(f"{name} is a text", "")
+        if known[name]["type"] == "integer" and not (type(value) is int and 1 <= value < 10**12):
+            raise InputError(f"{name} is a whole number, 1 or more", "")
+    return values
+
+
+def _text(description: str) -> dict[str, str]:
+    return {"type": "string", "description": description}
+
+
+def _number(description: str) -> dict[str, str]:
+    return {"type": "integer", "description": description}
+
+
+_Tool = tuple[str, str, Mapping[str, Any], Sequence[str]]
+_GLOB = "A folder, a file or a pattern, such as docs, *.py or src/**/test_*.ts. Left out: all files."
+
+_LIST_FILES: _Tool = (
+    "list_files",
+    "Lists the files of {folder}. Where there are very many, those of a folder are counted.",
+    {"path_glob": _text(_GLOB), "start": _number("The line of the list to begin with, from 1.")},
+    (),
+)
+_READ_FILE: _Tool = (
+    "read_file",
+    "Reads a text file of {folder}, or a PDF, Office file or notebook as text; with line numbers, in pages.",
+    {
+        "path": _text("Path of the file, as list_files shows it."),
+        "from_line": _number("The first line that is shown, from 1."),
+        "lines": _number("How many lines are shown at most."),
+        "from_character": _number("Where in the first line to begin, from 1: for lines that are too long."),
+    },
+    ("path",),
+)
+_SEARCH_TEXT: _Tool = (
+    "search_text",
+    "Searches the text files of {folder} for a regular expression; shows the lines as path:line: text.",
+    {
+        "pattern": _text("A regular expression without look-around, or plain words. (?i) ignores case."),
+        "path_glob": _text(_GLOB),
+        "start": _number("The number of the match to begin with, from 1."),
+    },
+    ("pattern",),
+)
