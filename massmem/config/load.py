@@ -304,6 +304,7 @@ _FIELD_TYPES: dict[str, frozenset[str]] = {
     "script": frozenset({"scripted"}),
     "thinking_tokens": frozenset({"anthropic"}),
     "api": _NETWORK_TYPES - {"anthropic"},
+    "code_execution": frozenset({"openai", "anthropic", "gemini"}),
     "extra_body": _NETWORK_TYPES - {"anthropic"},
     "effort": _NETWORK_TYPES,
     "api_key": _NETWORK_TYPES,

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from massmem.config.models import MAX_SERVERS
+from massmem.config.web_search import SEARCHES
 from massmem.config.yaml import KeyPath, Report, format_path, how_to_set
 from massmem.core.text import trim_value
 
@@ -212,9 +213,9 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
 _WRITING = Row("missing", "", "", "writing files", "permission: read; agents say in the answer what to change")
 _VECTOR_STORE = Row("nothing", "", "", "memory.persistent_memory.qdrant")
 _HOSTED = (
-    ("enable_web_search", "web_search", ("openai", "anthropic", "gemini", "grok", "openrouter"),
+    ("enable_web_search", "web_search", tuple(SEARCHES),
      Row("missing", "", "", "a web search of this provider", "an MCP server that searches (mcp_servers)")),
-    *((key, "code_execution", ("openai", "anthropic"),
+    *((key, "code_execution", ("openai", "anthropic", "gemini"),
        Row("missing", "", "", "running code at this provider", "an MCP server that runs code (mcp_servers)"))
       for key in ("enable_code_interpreter", "enable_code_execution")),
 )  # fmt: skip

@@ -88,8 +88,9 @@ class BackendConfig(Section):
     extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
     """OpenAI protocol: fields that each request gets as they are, such as `top_p` or `chat_template_kwargs`."""
     code_execution: bool = False
-    """The provider runs programs that the model writes, on its own machines (OpenAI, Anthropic). What it takes for
-    that beside tokens is not counted, so it excludes `coordination.max_cost`."""
+    """The provider runs programs that the model writes for an answer or a vote, on its own machines (OpenAI, Anthropic,
+    Gemini; Gemini before 3 only where a request has no other tools). OpenAI and Anthropic charge for the machine, which
+    massmem does not count: the cost of such an agent is not known."""
     thinking_tokens: int | None = Field(default=None, ge=1024)
     """anthropic only: token budget for thinking; newer models take `effort` instead, and get the one nearest to it."""
     script: dict[str, Any] | None = None
