@@ -134,8 +134,9 @@ def prepare_run(options: RunOptions) -> Invocation:
     schema = None if options.schema is None else read_schema(options.schema)
     has_files = bool(options.files or options.pictures)
     question = read_question(options.question, has_files=has_files, quiet=options.quiet)
-    if question is not None and has_files:
-        question = attach_files(question, options.files, options.pictures, config.files)
+    attached = config.files.attached if options.session_id is None and config.session_id is None else ()
+    if question is not None and (has_files or attached):
+        question = attach_files(question, [*attached, *options.files], options.pictures, config.files)
     if schema is not None and question is None:
         raise InputError("--schema needs a question", 'ask like this: massmem --schema FILE "your question"')
     debug_log = new_debug_log() if options.debug else None

@@ -127,7 +127,7 @@ KEYS: tuple[Row, ...] = (
     Row("nothing", "backend", "command_line_*", "settings of commands"),
     Row("missing", "backend", "enable_*_generation enable_multimodal_tools", *_MEDIA),
     Row("nothing", "backend", "*_generation_backend *_generation_model multimodal_config", "settings of media tools"),
-    Row("missing", "backend", "upload_files", "files in the configuration", "give them with the question: --file, --image"),
+    Row("works", "backend", "upload_files", "`files.attached`, for all agents; missing: sound and films"),
     Row("missing", "backend", "permissions permission_mode", "rules for tools", "allow and deny at mcp_servers"),
     Row("missing", "backend", "hooks", "code around each call of a tool", "coordination.confirm, and deny at mcp_servers"),
     Row("missing", "backend", "output_schema", "the form of answers", "give it with the question: --schema FILE"),
@@ -276,6 +276,7 @@ class _Translator:
         self._translate_memory(data, ())
         for path, agent in list_mappings(data.get("agents"), ("agents",)):
             self._translate_agent(agent, path)
+            self._move_uploads(data, agent.get("backend"), (*path, "backend", "upload_files"))
 
     def list_warnings(self) -> list[str]:
         file, warnings = self.report.file, list[str]()
@@ -405,6 +406,20 @@ class _Translator:
             folders.append(str(Path(name).expanduser().absolute()) if isinstance(name, str) else name)
         cast("_Mapping", owner)["folders"] = folders
         self.report.moved[*target, "folders"] = path
+
+    def _move_uploads(self, data: _Mapping, backend: Any, path: KeyPath) -> None:
+        """Move the files that come with the question of an agent to those that come with everybody's."""
+        if not isinstance(backend, dict) or "upload_files" not in backend:
+            return
+        files = data.setdefault("files", {})
+        attached = cast("_Mapping", files).setdefault("attached", []) if isinstance(files, dict) else None
+        for item_path, item in list_mappings(cast("_Mapping", backend).pop("upload_files"), path):
+            for key, name in item.items():
+                if key not in ("image_path", "file_path"):
+                    self._drop((*item_path, key), name, Row("missing", "", "", "sound and films", "what is said as text"))
+                elif isinstance(attached, list) and name not in attached:
+                    self.report.moved["files", "attached", len(cast("list[Any]", attached))] = (*item_path, key)
+                    attached.append(name)
 
     def _translate_memory(self, mapping: _Mapping, path: KeyPath) -> None:
         memory = mapping.get("memory")

@@ -426,6 +426,9 @@ class FilesConfig(Section):
     """Folders that all agents may read, with tools of massmem itself; `--dir` adds to them."""
     agents_file: bool = True
     """Show agents the AGENTS.md of a folder, else its CLAUDE.md, as material about it."""
+    attached: tuple[str, ...] = Field(default=(), max_length=20)
+    """Files, and addresses of pages, that a new conversation on the command line begins with, as by `--file`; relative
+    to the working directory. The service does not add them."""
     max_size: int = Field(default=10_000_000, ge=1_000, le=100_000_000)
     """Largest file in bytes, and most of all pictures of a question together; earlier ones are sent again up to that
     size. Providers take about 20 MB in a request."""
