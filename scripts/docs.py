@@ -102,14 +102,19 @@ def chat_table() -> str:
 def massgen_table() -> str:
     """Return what becomes of the keys of MassGen's configurations."""
     kinds = {"works": "works here, as", "missing": "is missing here", "nothing": "means nothing here"}
-    places = {"": "", "agent": "agents[].", "backend": "backend.", "server": "mcp_servers[].", "timeouts": "timeout_settings."}
+    places = {
+        "": "",
+        "agent": "agents[].",
+        "backend": "backend.",
+        "server": "mcp_servers[].",
+        "timeouts": "timeout_settings.",
+    }
     parts: list[str] = []
     for kind, title in kinds.items():
         lines = [f"| key of MassGen | {title} |" + (" instead |" if kind == "missing" else "")]
         lines.append("|---|---|" + ("---|" if kind == "missing" else ""))
         for row in (row for row in KEYS if row.kind == kind):
-            place = places.get(row.section, "orchestrator." * (row.section == "coordination") + f"{row.section}.")
-            keys = ", ".join(f"`{place}{key}`" for key in row.keys.split())
+            keys = ", ".join(f"`{places[row.section]}{key}`" for key in row.keys.split())
             lines.append(f"| {keys} | {row.meaning} |" + (f" {row.instead} |" if kind == "missing" else ""))
         if kind == "missing":
             lines += [f"| `backend.type: {name}` | {what} | {instead} |" for name, (what, instead) in PROGRAMS.items()]

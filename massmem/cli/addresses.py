@@ -8,25 +8,27 @@ as the address itself says that it leads there.
 import asyncio
 import re
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import httpx2
 
 from massmem import __version__
 from massmem.config.models import is_loopback
 from massmem.core.errors import InputError
 from massmem.core.messages import PDF
 from massmem.core.text import one_line
-from massmem.providers.clients import open_client
+from massmem.providers.clients import HTTP_ERRORS, open_client
 from massmem.tools.documents import File, read_document
 from massmem.tools.pages import read_page
+
+if TYPE_CHECKING:
+    from httpx2 import Response
 
 SECONDS = 30.0
 """For an address, with its redirects."""
 MAX_REDIRECTS = 5
 _HEADERS = {
     "user-agent": f"massmem/{__version__}",
-    "accept": "text/html,application/xhtml+xml,application/pdf,text/markdown,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1",
+    "accept": "text/html,application/xhtml+xml,application/pdf,text/markdown,text/*;q=0.9,application/json;q=0.9",
 }
 _TEXTS = re.compile(r"text/(?!html$)[\w.+-]+|application/(?:[\w.+-]+\+)?(?:json|xml|yaml|toml)")
 _PAGES = ("text/html", "application/xhtml+xml")
@@ -41,8 +43,8 @@ def fetch_document(address: str, most: int) -> File:
     try:
         return asyncio.run(_fetch(address, most))
     except TimeoutError as e:
-        raise InputError(f"{address} did not arrive within {SECONDS:g} seconds", "try it again, or save it first") from e
-    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as e:
+        raise InputError(f"{address} did not arrive within {SECONDS:g} seconds", "try again, or save it first") from e
+    except (*HTTP_ERRORS, UnicodeError) as e:
         reason = one_line(str(e), 200) or type(e).__name__
         raise InputError(f"{address} cannot be fetched: {reason}", "check the address, and the network") from e
 
@@ -53,7 +55,10 @@ async def _fetch(address: str, most: int) -> File:
     url = address
     async with asyncio.timeout(SECONDS):
         for _ in range(MAX_REDIRECTS + 1):
-            async with open_client(url, headers=_HEADERS, timeout=SECONDS) as client, client.stream("GET", url) as reply:
+            async with (
+                open_client(url, headers=_HEADERS, timeout=SECONDS) as client,
+                client.stream("GET", url) as reply,
+            ):
                 if reply.next_request is None:
                     return await _read(reply, address, most)
                 target = str(reply.next_request.url)
@@ -71,7 +76,7 @@ def _is_near(url: str) -> bool:
         return False
 
 
-async def _read(reply: httpx2.Response, address: str, most: int) -> File:
+async def _read(reply: "Response", address: str, most: int) -> File:
     if reply.status_code != 200:
         status = f"{reply.status_code} {reply.reason_phrase}".strip()
         raise InputError(f"{address} cannot be read: the server says {status}", f"check the address, or {_SAVE}")

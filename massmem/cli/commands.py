@@ -9,14 +9,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from massmem.config.home import ALLOW_MISSING_VARIABLE
 from massmem.core.errors import InputError
 
 if TYPE_CHECKING:
     import typer
-    from typer.core import TyperCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +75,8 @@ def load_program(name: str) -> "typer.Typer":
     return root
 
 
-def make_parser(app: "typer.Typer") -> "TyperCommand":
-    """Return the parser of an app, in which every command that takes `--config` takes `--allow-missing` as well."""
+def make_parser(app: "typer.Typer") -> Any:
+    """Return Typer's parser of an app, in which every command that takes `--config` takes `--allow-missing` as well."""
     from typer.core import TyperGroup
     from typer.main import get_command
 

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from massmem.cli.commands import ASK, COMMANDS, load_program, make_parser, refuse_mistyped_command, translate_everyday_word
+from massmem.cli.commands import (
+    ASK,
+    COMMANDS,
+    load_program,
+    make_parser,
+    refuse_mistyped_command,
+    translate_everyday_word,
+)
 from massmem.cli.streams import discard_output, prepare_streams
 from massmem.core.errors import InputError, MassmemError
 

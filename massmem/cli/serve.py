@@ -74,7 +74,7 @@ def load_service(command: str, config: str | None, **options: object) -> "tuple[
     setup = load_setup(config)
     team, notice = ensure_secret(setup.config, os.environ, setup.home)
     teams = load_server_teams(team, setup.home)
-    if any(each.files.attached for each in (team, *teams.values())):
+    if any(one.files.attached for one in (team, *teams.values())):
         notify("files.attached is for the command line: the service adds none of these files to a question")
     with require_extra("server", command):
         from massmem.server.serve import Settings  # and with it all that serving needs

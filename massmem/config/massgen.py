@@ -96,13 +96,13 @@ KEYS: tuple[Row, ...] = (
     Row("works", "", "agent agents memory", "the same"),
     Row("works", "", "timeout_settings timeout", "`coordination.timeout`"),
     Row("nothing", "", "ui display streaming_display logging", "massmem has its own display and logs"),
-    Row("nothing", "", "rate_limits cwd nlip", "how MassGen runs its agents"),
+    Row("nothing", "", "rate_limits cwd nlip", "how it runs agents"),
     Row("nothing", "", "task", "the question is given on the command line"),
-    Row("missing", "", "hooks", "code around each call of a tool", "coordination.confirm, and deny at mcp_servers"),
+    Row("missing", "", "hooks", "code around each call of a tool", "coordination.confirm, mcp_servers[].deny"),
     Row("works", "agent", "id backend system_message mcp_servers", "the same"),
     Row("works", "agent", "append_system_prompt", "the end of `system_message`"),
-    Row("nothing", "agent", "cwd enable_nlip nlip", "how MassGen runs its agents"),
-    Row("nothing", "agent", "voting_sensitivity voting_threshold", "agents vote by massmem's rules"),
+    Row("nothing", "agent", "cwd enable_nlip nlip", "how it runs agents"),
+    Row("nothing", "agent", "voting_sensitivity voting_threshold", "how it votes"),
     Row("missing", "agent", "subtask", "a part of the task for one agent", "say it in its system_message"),
     Row("missing", "agent", "subagent_agents", *_SUBAGENTS),
     Row("works", "backend", "type model base_url api_key temperature max_tokens", "the same"),
@@ -113,15 +113,15 @@ KEYS: tuple[Row, ...] = (
     Row("works", "backend", "reasoning", "`effort`; its summary is asked for anyway"),
     Row("works", "backend", "text top_p top_k chat_template_kwargs extra_body", "`extra_body`, but for Claude"),
     Row("works", "backend", "allowed_tools exclude_tools disallowed_tools", "`mcp_servers[].allow` and `deny`"),
-    Row("nothing", "backend", "cwd agent_temporary_workspace* session_storage_base", "agents answer in text: no workspace"),
+    Row("nothing", "backend", "cwd agent_temporary_workspace* session_storage_base", "agents have no workspace"),
     Row("nothing", "backend", "exclude_file_operation_mcps enforce_read_before_delete", "agents write no files"),
-    Row("nothing", "backend", "exclude_custom_tools shared_tools_directory direct_mcp_servers", "tools are MCP servers"),
+    Row("nothing", "backend", "exclude_custom_tools shared_tools_directory direct_mcp_servers", "tools are servers"),
     Row("nothing", "backend", "use_mcpwrapped_for_tool_filtering use_no_roots_wrapper", "tools are MCP servers"),
-    Row("nothing", "backend", "concurrent_tool_execution max_concurrent_tools parallel_tool_calls", "calls run at once"),
+    Row("nothing", "backend", "concurrent_tool_execution max_concurrent_tools parallel_tool_calls", "they run at once"),
     Row("nothing", "backend", "enable_tool_search tool_search_variant", "every tool is shown"),
     Row("nothing", "backend", "websocket_mode enable_rate_limit instance_id", "how requests are sent"),
-    Row("nothing", "backend", "enable_nlip nlip* debug_delay_*", "how MassGen runs its agents"),
-    Row("nothing", "backend", "voting_sensitivity voting_threshold", "agents vote by massmem's rules"),
+    Row("nothing", "backend", "enable_nlip nlip* debug_delay_*", "how it runs agents"),
+    Row("nothing", "backend", "voting_sensitivity voting_threshold", "how it votes"),
     Row("missing", "backend", "custom_tools custom_tools_path auto_discover_custom_tools", *_OWN_TOOLS),
     Row("missing", "backend", "enable_mcp_command_line enable_code_based_tools", *_COMMANDS),
     Row("nothing", "backend", "command_line_*", "settings of commands"),
@@ -129,13 +129,13 @@ KEYS: tuple[Row, ...] = (
     Row("nothing", "backend", "*_generation_backend *_generation_model multimodal_config", "settings of media tools"),
     Row("works", "backend", "upload_files", "`files.attached`, for all agents; missing: sound and films"),
     Row("missing", "backend", "permissions permission_mode", "rules for tools", "allow and deny at mcp_servers"),
-    Row("missing", "backend", "hooks", "code around each call of a tool", "coordination.confirm, and deny at mcp_servers"),
+    Row("missing", "backend", "hooks", "code around each call of a tool", "coordination.confirm, mcp_servers[].deny"),
     Row("missing", "backend", "output_schema", "the form of answers", "give it with the question: --schema FILE"),
     Row("missing", "backend", "betas", "features in testing of the Claude API", "leave it out"),
     Row("missing", "backend", "enable_programmatic_flow", "programs that call tools", "agents call tools one by one"),
-    Row("missing", "backend", "enable_strict_tool_use", "arguments checked by the API", "let the tool server check them"),
+    Row("missing", "backend", "enable_strict_tool_use", "checks of arguments", "the tool server checks them"),
     Row("missing", "backend", "agent_config group_config", "agents of AG2", "an agent with its own backend for each"),
-    Row("missing", "backend", "context_write_access_enabled", "writing files", "agents read; say in the answer what to change"),
+    Row("missing", "backend", "context_write_access_enabled", "writing files", "agents say what to change"),
     Row("missing", "backend", "vote_only", "agents that only vote", "leave them out: all agents answer and vote"),
     Row("missing", "backend", "enable_*", *_UNKNOWN),
     Row("works", "server", "name command args env url headers type timeout", "the same"),
@@ -148,20 +148,20 @@ KEYS: tuple[Row, ...] = (
     Row("works", "orchestrator", "skip_coordination_rounds", "`coordination.max_rounds: 1`"),
     Row("works", "orchestrator", "final_answer_strategy", "`coordination.presentation`"),
     Row("works", "orchestrator", "timeout", "`coordination.timeout`"),
-    Row("nothing", "orchestrator", "snapshot_storage agent_temporary_workspace docker", "agents answer in text: no workspace"),
-    Row("nothing", "orchestrator", "voting_sensitivity voting_threshold answer_novelty_requirement", "massmem's own rules"),
-    Row("nothing", "orchestrator", "fairness_* max_new_answers_global *checklist* gap_report_mode", "massmem's own rules"),
-    Row("nothing", "orchestrator", "defer_* max_midstream_* disable_injection", "agents read answers between rounds only"),
-    Row("nothing", "orchestrator", "max_orchestration_restarts max_turns type debug_final_answer", "massmem's own rules"),
-    Row("nothing", "orchestrator", "enable_nlip nlip* interactive_mode", "how MassGen runs its agents"),
+    Row("nothing", "orchestrator", "snapshot_storage agent_temporary_workspace docker", "agents have no workspace"),
+    Row("nothing", "orchestrator", "voting_sensitivity voting_threshold answer_novelty_requirement", "how it votes"),
+    Row("nothing", "orchestrator", "fairness_* max_new_answers_global *checklist* gap_report_mode", "how it votes"),
+    Row("nothing", "orchestrator", "defer_* max_midstream_* disable_injection", "answers are read between rounds"),
+    Row("nothing", "orchestrator", "max_orchestration_restarts max_turns type debug_final_answer", "how it votes"),
+    Row("nothing", "orchestrator", "enable_nlip nlip* interactive_mode", "how it runs agents"),
     Row("missing", "orchestrator", "enable_multimodal_tools", *_MEDIA),
     Row("nothing", "orchestrator", "multimodal_config *_generation_backend", "settings of media tools"),
     Row("missing", "orchestrator", "dspy", *_PREPARED),
     Row("nothing", "orchestrator", "skills_directory", "a setting of skills"),
-    Row("missing", "orchestrator", "coordination_mode presenter_agent", "a task split between agents", "leave it out: all answer"),
+    Row("missing", "orchestrator", "coordination_mode presenter_agent", "splitting the task", "all agents answer"),
     Row("missing", "orchestrator", "skip_voting", "answers without votes", "coordination.max_rounds: 1"),
     Row("works", "coordination", "max_rounds compression_target_ratio", "`coordination`"),
-    Row("works", "coordination", "broadcast", "`human`: `coordination.ask_user`; else missing: agents that ask each other"),
+    Row("works", "coordination", "broadcast", "`coordination.ask_user`, for `human`; missing for `agents`"),
     Row("missing", "coordination", "enable_planning_mode", "tools that run at the end only",
         "deny the tools that change something (mcp_servers[].deny), or coordination.confirm"),
     Row("missing", "coordination", "enable_subagents background_subagents subagent_orchestrator", *_SUBAGENTS),
@@ -172,17 +172,17 @@ KEYS: tuple[Row, ...] = (
     Row("missing", "coordination", "*checkpoint*", "teams that check the work of an agent", "coordination.confirm"),
     Row("missing", "coordination", "resume_from_log", "a session of MassGen", "massmem import .massgen/sessions"),
     Row("missing", "coordination", "web_review", "reviews in a browser", "massmem ui"),
-    Row("nothing", "coordination", "skills_directory subagent_* *round_evaluator* planning_*", "settings of these"),
+    Row("nothing", "coordination", "skills_directory subagent_* *round_evaluator* planning_*", "of what is missing"),
     Row("nothing", "coordination", "broadcast_* max_broadcasts_per_agent response_depth", "settings of `broadcast`"),
-    Row("nothing", "coordination", "enable_agent_task_planning max_tasks_per_plan plan_*", "a journal of the work is kept"),
+    Row("nothing", "coordination", "enable_agent_task_planning max_tasks_per_plan plan_*", "a journal is kept"),
     Row("nothing", "coordination", "task_planning_* learning_capture_mode disable_final_only_*", "a journal is kept"),
     Row("nothing", "coordination", "enable_memory_filesystem_mode", "memory is kept without files"),
     Row("nothing", "coordination", "write_mode drift_conflict_policy use_two_tier_workspace", "no workspace"),
     Row("nothing", "coordination", "enable_changedoc skip_redundant_scaffolding", "no workspace"),
-    Row("nothing", "coordination", "max_orchestration_restarts fast_iteration_mode", "massmem's own rules"),
-    Row("nothing", "coordination", "max_verifications_per_round max_internal_fix_loops", "massmem's own rules"),
-    Row("nothing", "coordination", "*criteria* checklist_* bootstrap_* pre_collab_voting_threshold", "massmem's own rules"),
-    Row("nothing", "coordination", "improvements novelty_injection *_on_iteration", "massmem's own rules"),
+    Row("nothing", "coordination", "max_orchestration_restarts fast_iteration_mode", "how it votes"),
+    Row("nothing", "coordination", "max_verifications_per_round max_internal_fix_loops", "how it votes"),
+    Row("nothing", "coordination", "*criteria* checklist_* bootstrap_* pre_collab_voting_threshold", "how it votes"),
+    Row("nothing", "coordination", "improvements novelty_injection *_on_iteration", "how it votes"),
     Row("works", "timeouts", "orchestrator_timeout_seconds", "`coordination.timeout`"),
     Row("nothing", "timeouts", "*_round_timeout_seconds round_timeout_grace_seconds", "a turn has one limit of time"),
 )  # fmt: skip
@@ -211,6 +211,7 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
     "broadcast": {"human": True},
 }
 _WRITING = Row("missing", "", "", "writing files", "permission: read; agents say in the answer what to change")
+_MEDIA_FILES = Row("missing", "", "", "sound and films", "give what is said as text")
 _VECTOR_STORE = Row("nothing", "", "", "memory.persistent_memory.qdrant")
 _HOSTED = (
     ("enable_web_search", "web_search", tuple(SEARCHES),
@@ -244,14 +245,16 @@ def list_mappings(value: Any, path: KeyPath) -> Iterable[tuple[KeyPath, _Mapping
 
 def find_row(section: str, key: str) -> Row | None:
     """Return what becomes of a key; None: it is not one of MassGen's."""
-    rows = (row for row in KEYS if row.section == section)
-    found = next((row for row in rows if any(fnmatchcase(key, word) for word in row.keys.split())), None)
-    return Row("missing", section, key, *_UNKNOWN) if found is None and section in _SPECIFIC else found
+    for row in KEYS:
+        if row.section == section and any(fnmatchcase(key, word) for word in row.keys.split()):
+            return row
+    return Row("missing", section, key, *_UNKNOWN) if section in _SPECIFIC else None
 
 
 def _asks_for_something(value: Any) -> bool:
     if isinstance(value, dict):
-        return bool(value) and cast("_Mapping", value).get("enabled", True) is not False
+        mapping = cast("_Mapping", value)
+        return bool(mapping) and mapping.get("enabled", True) is not False
     return value.lower() not in _OFF if isinstance(value, str) else bool(value)
 
 
@@ -269,7 +272,11 @@ class _Translator:
     def translate(self, data: _Mapping) -> None:
         self._move_agent(data)
         self._remove_programs(data)
-        for key, section in {"orchestrator": "orchestrator", "timeout_settings": "timeouts", "timeout": "timeouts"}.items():
+        for key, section in {
+            "orchestrator": "orchestrator",
+            "timeout_settings": "timeouts",
+            "timeout": "timeouts",
+        }.items():
             if key in data:
                 self._move_section(data, data.pop(key), (key,), section)
         self._sort(data, (), "")
@@ -412,13 +419,13 @@ class _Translator:
         if not isinstance(backend, dict) or "upload_files" not in backend:
             return
         files = data.setdefault("files", {})
-        attached = cast("_Mapping", files).setdefault("attached", []) if isinstance(files, dict) else None
+        attached: list[Any] = cast("_Mapping", files).setdefault("attached", []) if isinstance(files, dict) else []
         for item_path, item in list_mappings(cast("_Mapping", backend).pop("upload_files"), path):
             for key, name in item.items():
                 if key not in ("image_path", "file_path"):
-                    self._drop((*item_path, key), name, Row("missing", "", "", "sound and films", "what is said as text"))
-                elif isinstance(attached, list) and name not in attached:
-                    self.report.moved["files", "attached", len(cast("list[Any]", attached))] = (*item_path, key)
+                    self._drop((*item_path, key), name, _MEDIA_FILES)
+                elif name not in attached:
+                    self.report.moved["files", "attached", len(attached)] = (*item_path, key)
                     attached.append(name)
 
     def _translate_memory(self, mapping: _Mapping, path: KeyPath) -> None:

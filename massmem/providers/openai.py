@@ -141,7 +141,7 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
 
     @property
     def _is_gemini(self) -> bool:
-        """Whether requests go by Gemini's own API: its endpoint with OpenAI's protocol has no search and runs no code."""
+        """Whether requests go by Gemini's own API: that of OpenAI's protocol has no search and runs no code."""
         backend = self._backend
         return backend.type == "gemini" and (backend.web_search is not None or backend.code_execution)
 

@@ -18,7 +18,7 @@ def read_page(name: str, data: bytes) -> Document:
     try:
         from trafilatura import extract, extract_metadata
     except ImportError as e:
-        raise InputError(f"to read pages such as {name}, a package is missing", "pip install 'massmem[documents]'") from e
+        raise InputError(f"to read {name}, a package is missing", "pip install 'massmem[documents]'") from e
     # In doubt more of the page: what is superfluous costs tokens, what is missing costs the answer.
     main = extract(text, url=name, output_format="markdown", favor_recall=True, include_comments=False)
     if not main:

@@ -24,7 +24,9 @@ def run(data: Path) -> list[Row]:
         raise BenchError(f"there is no *.yaml below {data}")
     names = {name for path in files for name in _VARIABLE.findall(path.read_text(errors="replace"))}
     names |= {variable for _, variable in SERVICES.values()}
-    environ = {name: "http://localhost:8000" if re.search("URL|ENDPOINT", name) else "sk-0a1b2c3d4e5f" for name in names}
+    environ = {
+        name: "http://localhost:8000" if re.search("URL|ENDPOINT", name) else "sk-0a1b2c3d4e5f" for name in names
+    }
     counts, reasons = Counter[str](), Counter[str]()
     for path in files:
         if not (problems := _list_problems(path, environ)):

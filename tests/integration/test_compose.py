@@ -1,4 +1,7 @@
-"""configs/compose: what its files say of each other, since no container is built here. tests/faults/test_balancer_kill.py runs its parts together."""
+"""configs/compose: what its files say of each other, since no container is built here.
+
+tests/faults/test_balancer_kill.py runs its parts together.
+"""
 
 import json
 import re

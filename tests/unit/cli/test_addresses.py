@@ -62,7 +62,9 @@ def test_a_page_is_its_title_and_main_text_framed_under_its_address(serve: Calla
     moved: Reply = (302, {"location": "/page"}, b"")
     latin: Reply = (200, {"content-type": "text/html; charset=ISO-8859-1"}, PAGE.encode("latin-1"))
     packed: Reply = (200, {"content-type": HTML, "content-encoding": "gzip"}, gzip.compress(PAGE.encode()))
-    base = serve({"/": moved, "/page": (200, {"content-type": HTML}, PAGE.encode()), "/latin": latin, "/packed": packed})
+    base = serve(
+        {"/": moved, "/page": (200, {"content-type": HTML}, PAGE.encode()), "/latin": latin, "/packed": packed}
+    )
     for path in ("/", "/latin", "/packed"):
         text = ask(base + path).text
         assert text.startswith(f"What is it?\n\n--- {base}{path} ---\n# Öl und Bojen\n\nEine Boje ist ein verankerter")
@@ -83,13 +85,19 @@ def test_documents_are_read_by_what_they_are(serve: Callable[[dict[str, Reply]],
     assert ask(f"{base}/c").text.endswith('{"buoys": "float"}')
 
 
-def test_what_cannot_be_read_is_said(serve: Callable[[dict[str, Reply]], str], monkeypatch: pytest.MonkeyPatch):
+def test_addresses_that_cannot_be_read_are_refused_with_the_reason(
+    serve: Callable[[dict[str, Reply]], str], monkeypatch: pytest.MonkeyPatch
+):
     base = serve(
         {
             "/gone": (404, {}, b""),
             "/film": (200, {"content-type": "video/mp4"}, b"\0\0"),
             "/plain": (200, {}, b"text"),
-            "/script": (200, {"content-type": HTML}, b"<html><body><div id=app></div><script>x()</script></body></html>"),
+            "/script": (
+                200,
+                {"content-type": HTML},
+                b"<html><body><div id=a></div><script>x()</script></html>",
+            ),
             "/large": (200, {"content-type": "text/plain"}, b"x" * 100_001),
             "/bomb": (200, {"content-type": "text/plain", "content-encoding": "gzip"}, gzip.compress(b"x" * 9_000_000)),
             "/broken": (200, {"content-type": "text/plain", "content-encoding": "gzip"}, b"no gzip"),

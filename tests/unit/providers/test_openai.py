@@ -592,7 +592,10 @@ async def test_programs_that_gemini_runs_are_shown(clients: OpenAIFactory, stub:
         {"text": "It is 42."},
     ]
     events = [{"candidates": [{"content": {"parts": [part], "role": "model"}}]} for part in parts]
-    end = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 5}}
+    end = {
+        "candidates": [{"finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 5},
+    }
     stub.replies = [Http(parts=[WIRE.event(event) for event in (*events, end)])]
     reply = await ask(open_openai(clients, stub, type="gemini", code_execution=True), ChatRequest(ASK, "answer"))
     assert stub.requests[0].body["tools"] == [{"code_execution": {}}]
