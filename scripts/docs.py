@@ -102,13 +102,9 @@ def chat_table() -> str:
 def massgen_table() -> str:
     """Return what becomes of the keys of MassGen's configurations."""
     kinds = {"works": "works here, as", "missing": "is missing here", "nothing": "means nothing here"}
-    places = {
-        "": "",
-        "agent": "agents[].",
-        "backend": "backend.",
-        "server": "mcp_servers[].",
-        "timeouts": "timeout_settings.",
-    }
+    places = {"": "", "agent": "agents[].", "backend": "backend.", "server": "mcp_servers[]."}
+    places |= {"orchestrator": "orchestrator.", "coordination": "orchestrator.coordination."}
+    places["timeouts"] = "timeout_settings."
     parts: list[str] = []
     for kind, title in kinds.items():
         lines = [f"| key of MassGen | {title} |" + (" instead |" if kind == "missing" else "")]
