@@ -257,7 +257,8 @@ def _suggest_name(path: Path) -> str:
 
 def _suggest_files(folder: Path) -> str:
     examples = " ".join(shlex.quote(str(folder / name)) for name in _list_files(folder)[:2])
-    return "name the files in it that matter, one by one" + (f", such as {examples}" if examples else "")
+    named = "name the files in it that matter, one by one" + (f", such as {examples}" if examples else "")
+    return f"let the agents read it: --dir {shlex.quote(str(folder))}; or {named}"
 
 
 def _list_files(folder: Path) -> list[str]:

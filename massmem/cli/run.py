@@ -85,14 +85,13 @@ class Invocation:
         return self.debug_log.parent if self.debug_log else None
 
     async def wait_for_tools(self, session: Session) -> None:
-        """Wait until the tools are ready, show that, and say once which folders are read. Raises ToolServerError."""
+        """Wait until the tools are ready, show that, and tell the user of folders. Raises ToolServerError."""
         servers = sum(len(agent.mcp_servers) for agent in self.config.agents)
         task = f"starting {pluralize(servers, 'tool server')}" if servers else "looking at the folders"
-        if servers or self.config.has_folders:
-            with self.show_activity(task):
-                reading = await session.wait_for_tools()
-            if not self.options.quiet and self.output not in ("json", "jsonl"):
-                write_err(*reading)
+        with self.show_activity(task) if servers or self.config.has_folders else nullcontext():
+            notes = await session.wait_for_tools()
+        if not self.options.quiet and self.output not in ("json", "jsonl"):
+            write_err(*notes)
 
     def create_view(self) -> TurnView:
         return TurnView(

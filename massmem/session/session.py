@@ -45,6 +45,7 @@ from massmem.store.lookup import (
 )
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
+from massmem.tools.toolbox import FILE_TOOLS
 from massmem.turn.vision import choose_visible
 
 log = logging.getLogger(__name__)
@@ -387,12 +388,14 @@ class Session:
         await self.close()
 
     async def wait_for_tools(self) -> list[str]:
-        """Wait until every tool server has started, or has failed to. Return a line for each folder that is read, once.
+        """Wait until every tool server has started, or has failed to. Return what the user is told of folders, once.
 
         Raises ToolServerError: a required server has failed.
         """
         await self._team.tools.wait_until_ready()
-        return self._team.tools.take_reading()
+        if self._team.config.has_folders or self._runner is not None or not await self._has_read_folder():
+            return self._team.tools.take_reading()
+        return ["the last turn has read a folder, which the agents do not have now: give it with --dir DIR"]
 
     def take_team(self) -> Team:
         """Return the team that `open` has opened; from now on the caller closes it, after this session."""
@@ -404,6 +407,12 @@ class Session:
         await self._history.close()
         if self._owns_team:
             await self._team.close()
+
+    async def _has_read_folder(self) -> bool:
+        """Return whether an agent has called a tool for folders in the last turn."""
+        last = await self._last_turn()
+        events = [] if last is None else await self._store.read_turn_events(self.id, last.turn)
+        return any(isinstance(event, ev.ToolCalled) and event.name in FILE_TOOLS for event in events)
 
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.get_last_turn(self.id)

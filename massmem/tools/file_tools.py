@@ -23,7 +23,7 @@ from massmem.core.redact import redact_keys
 from massmem.core.text import make_printable, one_line
 from massmem.tools.documents import File, is_document, read_document, read_files
 from massmem.tools.encodings import decode_text
-from massmem.tools.folder import BINARY, Folder, Walk, build_spec, explain_outside, read_start
+from massmem.tools.folder import BINARY, UNREADABLE, Folder, FolderError, Walk, build_spec, read_start
 
 SECONDS, _COUNT_SECONDS = 20.0, 5.0
 """For one call; for the count of files at the start."""
@@ -106,14 +106,16 @@ class FileTools:
         except TimeoutError:
             message = f"it takes longer than {2 * SECONDS:g} s: the disk does not answer"
         except MassmemError as e:
-            message = f"{e.message}; {e.hint}" if e.hint else e.message
+            message = f"{e.message}; {e.hint}"
         except FileNotFoundError as e:
             gone = [folder.config.path for folder in self._folders.values() if not folder.root.is_dir()]
             message = (
                 f"the folder {gone[0]} is not there any more" if gone else f"{arguments.get('path')}: {e.strerror}"
             )
-        except (OSError, ValueError) as e:
-            message = f"it cannot be read: {getattr(e, 'strerror', None) or e}"
+        except OSError as e:
+            message = f"it cannot be read: {e.strerror}"
+        except ValueError as e:
+            message = str(e)
         finally:
             walk.stop()
         return ToolResult(make_printable(message), failed=True)
@@ -132,19 +134,12 @@ class FileTools:
         schema = {"type": "object", "properties": parameters, "required": [*required]}
         return ToolSpec(name, description.format(folder=self._title), schema)
 
-    def _find_folder(self, path: str) -> tuple[str, Folder, str]:
-        """Return the beginning of the paths of a folder, the folder, and the path in it. Raises InputError."""
-        if folder := self._folders.get(""):
-            return "", folder, path
-        if path.startswith("/"):
-            for name, folder in self._folders.items():
-                with suppress(InputError):
-                    return f"{name}/", folder, folder.strip(path, path)
-            raise explain_outside(path)
-        name, _, inner = path.removeprefix("./").partition("/")
-        if name not in self._folders:
-            raise InputError(f"{path} is in none of the folders", f"paths begin with {', '.join(self._folders)}")
-        return f"{name}/", self._folders[name], inner
+    def _shorten(self, path: str) -> str:
+        """Return a path as it is shown, also of one that begins with the whole path of its folder."""
+        for name, folder in self._folders.items() if path.startswith("/") else ():
+            with suppress(FolderError):
+                return "/".join(filter(None, (name, folder.strip(path))))
+        return path.removeprefix("./")
 
     # Lists
 
@@ -166,20 +161,13 @@ class FileTools:
 
     def _walk(self, walk: Walk, path_glob: str) -> Iterator[tuple[str, Callable[[], int]]]:
         """Yield the files that match, as they are shown, with what opens each."""
-        matches = build_matcher(self._strip_all(path_glob))
+        matches = build_matcher(self._shorten(path_glob))
         for name, folder in self._folders.items():
             prefix = f"{name}/" if name else ""
             with closing(folder.walk(walk)) as entries:
                 for entry in entries:
                     if matches(path := f"{prefix}{entry.path}"):
                         yield path, entry.open
-
-    def _strip_all(self, path_glob: str) -> str:
-        """Return a pattern without the whole path of its folder. Raises InputError."""
-        if not path_glob.startswith("/"):
-            return path_glob
-        prefix, _, inner = self._find_folder(path_glob) if "" not in self._folders else ("", None, "")
-        return f"/{prefix}{inner}" if prefix else f"/{self._folders[''].strip(path_glob, path_glob)}"
 
     # Files
 
@@ -198,23 +186,28 @@ class FileTools:
         return await asyncio.to_thread(write_page, source, (from_line, from_character), min(lines, _MAX_LINES), notes)
 
     def _load(self, walk: Walk, path: str, from_line: int, from_character: int) -> _Source:
-        prefix, folder, inner = self._find_folder(path)
-        descriptor, place = folder.open_file(inner)
+        prefix, inner = "", self._shorten(path)
+        if "" not in self._folders:
+            prefix, _, inner = inner.partition("/")
+        if prefix not in self._folders:
+            raise FolderError(f"{path} is in none of the folders: paths begin with {', '.join(self._folders)}")
+        descriptor, place = self._folders[prefix].open_file(inner)
+        place = f"{prefix}/{place}" if prefix else place
         try:
             status = os.fstat(descriptor)
             start = os.pread(descriptor, 4_096, 0)
-            source = partial(_Source, prefix + place, status.st_size, status.st_mtime_ns)
+            source = partial(_Source, place, status.st_size, status.st_mtime_ns)
             kind = detect_media_type(start) if is_document(place, start) else None
             if kind is not None and kind.startswith("image/"):
-                raise InputError(f"{path} is a picture, which is not shown", "the user can show it: -i FILE")
+                raise FolderError(f"{path} is a picture, which is not shown: the user can show it with -i")
             if status.st_size <= MAX_WHOLE:
                 data = read_start(os.dup(descriptor), status.st_size)
                 if is_document(place, start):
                     return source(document=data)
-                text, note = decode_text(prefix + place, data)
+                text, note = decode_text(place, data)
                 return source(text=text, note=note)
             if is_document(place, start) or b"\0" in start:
-                raise InputError(f"{path} has more than {MAX_WHOLE:,} bytes", "only texts are read that are so large")
+                raise FolderError(f"{path} has more than {MAX_WHOLE:,} bytes, and is no text")
             most = min(_MAX_LARGE, 4 * (from_character + PAGE))
             data = _cut_lines(descriptor, from_line, most, walk)
             return source(text=data.decode("utf-8", "replace"), first=from_line, is_cut=len(data) == most)
@@ -227,7 +220,7 @@ class FileTools:
         if key not in self._documents:
             (document,) = await read_files([File(read_document, source.path, source.document)], caller="folder")
             if not document.text:
-                raise InputError(f"{source.path} has no text", "the user can show it as a picture: -i FILE")
+                raise FolderError(f"{source.path} has no text: the user can show it with -i")
             while len(self._documents) >= _MAX_DOCUMENTS:
                 del self._documents[next(iter(self._documents))]
             self._documents[key] = _Source(*key, document.text, document.note)
@@ -279,7 +272,7 @@ class FileTools:
 def find_notes(folder: Folder) -> tuple[str, str] | None:
     """Return the name and the text of the file in which a folder tells agents of itself; None: it has none."""
     for file in AGENTS_FILES:
-        with suppress(OSError, MassmemError):
+        with suppress(OSError, FolderError, InputError):
             text, _ = decode_text(file, read_start(folder.open_file(file)[0], 4 * MAX_NOTES + 4))
             return file, text.strip()
     return None
@@ -309,7 +302,7 @@ def group_paths(paths: Sequence[str], path_glob: str) -> list[str]:
 def write_page(source: _Source, start: tuple[int, int], most: int, notes: Sequence[str]) -> str:
     """Return a page of a text with line numbers, and how to go on. start: line and character in it, from 1.
 
-    Raises InputError: there is no such line.
+    Raises FolderError: there is no such line.
     """
     first, character = start
     lines = source.text.removesuffix("\n").split("\n")
@@ -320,7 +313,7 @@ def write_page(source: _Source, start: tuple[int, int], most: int, notes: Sequen
     if not source.size:
         return f"[{'; '.join([f'{source.path} is empty', *notes])}]"
     if first > end or not source.text:
-        raise InputError(f"there is no line {first:,}: {source.path} has {total}", "begin with an earlier line")
+        raise FolderError(f"there is no line {first:,}: {source.path} has {total}")
     shown, room, last, rest = list[str](), PAGE, first, ""
     for last, line in enumerate(lines[first - source.first :][:most], first):
         text = line.rstrip("\r")[character - 1 if last == first else 0 :]
@@ -332,8 +325,10 @@ def write_page(source: _Source, start: tuple[int, int], most: int, notes: Sequen
         rest = f"from_line={last}, from_character={(character if last == first else 1) + PAGE}" if room < 0 else ""
     if last < end or source.is_cut:
         rest = rest or f"from_line={last + 1}"
-    heading = "; ".join([f"{source.path}, lines {first:,} to {last:,} of {total}", *notes])
-    return "\n".join([f"[{heading}]", *shown, *([f"[{rest} goes on]"] if rest else [])])
+    is_whole = first == character == 1 and not rest
+    heading = [*([] if is_whole else [f"{source.path}, lines {first:,} to {last:,} of {total}"]), *notes]
+    head, tail = ([f"[{'; '.join(heading)}]"] if heading else []), ([f"[{rest} goes on]"] if rest else [])
+    return "\n".join([*head, *shown, *tail])
 
 
 def find_lines(pattern: Pattern, text: str) -> Iterator[tuple[int, str]]:
@@ -352,7 +347,7 @@ def find_lines(pattern: Pattern, text: str) -> Iterator[tuple[int, str]]:
 
 
 def _compile(text: str) -> tuple[Pattern, str]:
-    """Return the pattern, and a note where the text is none and is looked for as it is. Raises InputError."""
+    """Return the pattern, and a note where the text is none and is looked for as it is. Raises FolderError."""
     try:
         return compile_pattern(f"(?m){text}"), ""
     except PatternError as e:
@@ -360,7 +355,7 @@ def _compile(text: str) -> tuple[Pattern, str]:
             why = str(e).replace("(?m)", "")
             return compile_pattern(re.escape(text)), f"this is no pattern ({why}), so the text itself was searched for"
         except PatternError as e:
-            raise InputError(f"this cannot be searched for: {e}", "search for less") from e
+            raise FolderError(f"this cannot be searched for: {e}") from e
 
 
 def _read_text(path: str, open_file: Callable[[], int]) -> tuple[str, str]:
@@ -379,16 +374,16 @@ def _read_text(path: str, open_file: Callable[[], int]) -> tuple[str, str]:
         return decode_text(path, data)[0], ""
     except InputError:
         return "", "without text, or in an unknown encoding"
-    except OSError:
-        return "", "that cannot be read"
+    except (OSError, FolderError):
+        return "", UNREADABLE
 
 
 def _cut_lines(descriptor: int, first: int, most: int, walk: Walk) -> bytes:
-    """Return at most so many bytes from the beginning of a line on. Raises InputError: it takes too long."""
+    """Return at most so many bytes from the beginning of a line on. Raises FolderError: it takes too long."""
     line, data = 1, bytearray()
     while len(data) < most and (piece := os.read(descriptor, _PIECE)):
         if walk.is_over():
-            raise InputError(f"line {first:,} is too far from the beginning: {walk.cut}", "search for words instead")
+            raise FolderError(f"line {first:,} is too far from the beginning: {walk.cut}")
         count = piece.count(b"\n") if line < first else 0
         if line + count < first:
             line += count
@@ -419,21 +414,21 @@ def _describe(folder: Folder, *, agents_file: bool) -> str:
 
 
 def _check_arguments(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call, without those that are null. Raises InputError."""
+    """Return the arguments of a call, without those that are null. Raises FolderError."""
     known: Mapping[str, Any] = spec.parameters["properties"]
     values = {name: value for name, value in arguments.items() if value is not None}
     unknown = [name for name in values if name not in known]
     missing = [name for name in spec.parameters["required"] if name not in values]
     if unknown or missing:
         problem = f"has no argument {unknown[0]!r}" if unknown else f"needs the argument {missing[0]!r}"
-        raise InputError(f"{spec.name} {problem}", f"its arguments: {', '.join(known)}")
+        raise FolderError(f"{spec.name} {problem}; its arguments: {', '.join(known)}")
     for name, value in values.items():
         if known[name]["type"] == "integer" and isinstance(value, str) and value.isdecimal() and len(value) < 10:
             values[name] = value = int(value)
         if known[name]["type"] == "string" and not isinstance(value, str):
-            raise InputError(f"{name} is a text", "")
+            raise FolderError(f"{name} is a text")
         if known[name]["type"] == "integer" and not (type(value) is int and 1 <= value < 10**12):
-            raise InputError(f"{name} is a whole number, 1 or more", "")
+            raise FolderError(f"{name} is a whole number, 1 or more")
     return values
 
 

@@ -62,12 +62,16 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW"
 _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
+class FolderError(ValueError):
+    """Why something of a folder is not read, for the agent."""
+
+
 class Entry(NamedTuple):
     """A file, while its folder is walked."""
 
     path: str
     open: Callable[[], int]
-    """Returns a descriptor. Raises InputError, OSError."""
+    """Returns a descriptor. Raises FolderError, OSError."""
 
 
 @dataclass(slots=True)
@@ -146,24 +150,22 @@ class Folder:
         path: as agents write it: with or without the whole path of the folder; letters may be composed otherwise or
         have another case.
 
-        Raises InputError: it is outside, left out, or no file, and so on; OSError: it cannot be opened.
+        Raises FolderError: it is outside, left out, or no file; OSError: it cannot be opened.
         """
         if "\0" in path:
-            raise InputError("no name of a file has a NUL in it", "name a file as list_files does")
+            raise FolderError("no name of a file has a NUL in it")
         descent = _Descent(self, self._open_root(), self._find_outer_rules(), path)
         try:
-            return descent.run(self.strip(path, path))
+            return descent.run(self.strip(path))
         finally:
             descent.close()
 
-    def strip(self, target: str, path: str) -> str:
-        """Return a path below the folder. Raises InputError: it leads outside. path: for the message."""
-        if not target.startswith("/"):
-            return target
-        for prefix in self._prefixes:
-            if f"{target}/".startswith(prefix):
-                return target[len(prefix) :]
-        raise explain_outside(path)
+    def strip(self, path: str) -> str:
+        """Return a path without that of the folder. Raises FolderError: it leads elsewhere."""
+        prefixes = [prefix for prefix in self._prefixes if f"{path}/".startswith(prefix)]
+        if path.startswith("/") and not prefixes:
+            raise explain_outside(path)
+        return path[len(prefixes[0]) :] if prefixes else path
 
     def explain_left_out(self, names: Sequence[str], rules: Sequence[_Rules], *, is_folder: bool) -> str:
         """Return why a file or folder is not shown, "" when it is. names: of the folders down to it, and its own."""
@@ -231,7 +233,7 @@ class Folder:
     def _explain_link(self, path: str) -> str:
         try:
             os.close(_open_only(self, path))
-        except (OSError, InputError):
+        except (OSError, FolderError):
             return LINK
         return ""
 
@@ -273,17 +275,17 @@ class _Descent:
             names = [*self._names, show_name(name)]
             is_folder = stat.S_ISDIR(mode)
             if reason := self._folder.explain_left_out(names, self._rules[-1], is_folder=is_folder):
-                raise InputError(f"{self._path} is left out: {reason}", "only the user can include it")
+                raise FolderError(f"{self._path} is left out: {reason}; only who offers the folder can include it")
             if stat.S_ISLNK(mode):
                 target = self._follow(name)
                 waiting.extendleft(part for part in reversed(target.split("/")) if part not in ("", "."))
             elif is_folder:
                 self._enter(name)
             elif waiting:
-                raise InputError(f"{'/'.join(names)} is a file, not a folder", "name a file as list_files does")
+                raise FolderError(f"{'/'.join(names)} is a file, not a folder")
             else:
                 return open_regular(name, self._opened[-1]), "/".join(names)
-        raise InputError(f"{self._path or '.'} is a folder", "list_files shows what is in it")
+        raise FolderError(f"{self._path or '.'} is a folder: list_files shows what is in it")
 
     def close(self) -> None:
         for descriptor in self._opened:
@@ -304,10 +306,10 @@ class _Descent:
         """Return where a link leads, from where the descent stands then."""
         self._links += 1
         if self._links > _MAX_LINKS:
-            raise InputError(f"{self._path} leads in a circle of links", "name a file as list_files does")
+            raise FolderError(f"{self._path} leads in a circle of links")
         target = os.readlink(name, dir_fd=self._opened[-1])
         if target.startswith("/"):
-            target = self._folder.strip(target, self._path)
+            target = self._folder.strip(target)
             self._go_up(0)
         return target
 
@@ -325,11 +327,11 @@ def is_binary(name: str) -> bool:
 
 
 def open_regular(name: str, folder: int) -> int:
-    """Return a descriptor of a file in a folder, without waiting. Raises InputError: it is something else; OSError."""
+    """Return a descriptor of a file in a folder, without waiting. Raises FolderError: it is something else; OSError."""
     descriptor = os.open(name, _FILE, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InputError(f"{show_name(name)} is no file, but a pipe, a socket or a device", "read another one")
+        raise FolderError(f"{show_name(name)} is no file, but a pipe, a socket or a device")
     return descriptor
 
 
@@ -357,13 +359,13 @@ def read_rules(folder: int, depth: int) -> list[_Rules]:
     """Return the rules of the .gitignore in a folder. depth: how many names lead to the folder."""
     try:
         data = read_start(open_regular(".gitignore", folder), _MAX_RULES)
-    except (OSError, InputError):
+    except (OSError, FolderError):
         return []
     return [_Rules("", depth, build_spec(_split_lines(data)))]
 
 
-def explain_outside(path: str) -> InputError:
-    return InputError(f"{path} is not in the folder", "name a file as list_files does")
+def explain_outside(path: str) -> FolderError:
+    return FolderError(f"{path} is not in the folder; name a file as list_files does")
 
 
 def _is_pattern(line: str) -> bool:

@@ -20,9 +20,9 @@ from massmem.config.models import AgentConfig
 from massmem.core.calls import parse_object
 from massmem.core.errors import InputError, ToolServerError
 from massmem.core.messages import ToolResult, ToolSpec
-from massmem.tools.file_tools import FileTools
 
 if TYPE_CHECKING:
+    from massmem.tools.file_tools import FileTools
     from massmem.tools.mcp import McpServer
 
 _MAX_NAME = 64
@@ -30,6 +30,9 @@ _MAX_NAME = 64
 
 _MAX_RESULT_TOKENS = 10_000
 """Of a result of massmem's own tools that the model is shown, as of a server where nothing else is said."""
+
+FILE_TOOLS = ("list_files", "read_file", "search_text")
+"""Tools of massmem itself, which read folders."""
 
 _INSTALL = "pip install --upgrade 'massmem[mcp]'"
 
@@ -93,7 +96,7 @@ class AllowedTools:
 
 @dataclass(slots=True)
 class Toolbox:
-    files: FileTools | None = None
+    files: "FileTools | None" = None
     """The tools that read the agent's folders."""
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     """Those of servers, by the names that the model is told."""
@@ -235,8 +238,15 @@ class Toolboxes:
         await asyncio.gather(*(server.close() for server in self._servers))
         self._servers.clear()
 
-    def _open_folders(self) -> dict[str, FileTools]:
-        """Return the tools of agents with folders, by their ids; those with the same folders share them."""
+    def _open_folders(self) -> "dict[str, FileTools]":
+        """Return the tools of agents with folders, by their ids; those with the same folders share them.
+
+        Raises InputError: a folder cannot be read.
+        """
+        if not self._readers:
+            return {}
+        from massmem.tools.file_tools import FileTools
+
         tools = {agent.folders: FileTools(agent.folders) for agent in self._readers}
         return {agent.id: tools[agent.folders] for agent in self._readers}
 

@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from scripts.benches.worker import find_limits, read_log
 
 QUESTION = f"Read every file in the folder {DOCS} and tell me the retry limit of each module."
 
+FILES = "project"
+"""The folder that the agents see."""
 _LIMIT = 300.0
 """Seconds for one run."""
 _KILLS = 20
@@ -33,7 +35,7 @@ _AFTER = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be done, by whom.
+    """What is to be done, by whom, with the tools of an MCP server or, with `own`, those of massmem itself.
 
     window: tokens that the models read. agents: how each works, see `worker`. size: least and most characters of a
     file. delay: seconds of a model's reply. coordination: other settings than the defaults.
@@ -46,6 +48,7 @@ class Job:
     kills: int = 0
     delay: float = 0.0
     coordination: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ def run() -> list[Row]:
     rows += _judge("16k eight at once, silent", do(Job(16_384, ("silent-eight",))), None)
     large = do(Job(16_384, ("notes-back",), files=8, size=(100_000, 100_000)))
     rows += _judge("8 x 100 KB", large, None, files=8, findings=7)
+    rows += _compare_tools()
     killed = do(Job(16_384, ("notes",), kills=_KILLS, delay=0.04))
     return [*rows, *_judge(f"killed {killed.kills} times", killed, None), *_judge_kills(killed)]
 
@@ -113,6 +117,21 @@ def _judge(
     return rows
 
 
+def _compare_tools() -> list[Row]:
+    """Do jobs with massmem's own tools, and compare their tokens with those of the same job with a server's."""
+    rows: list[Row] = []
+    for name, job in {
+        "8k notes": Job(8_192),
+        "16k notes": Job(16_384),
+        "16k silent": Job(16_384, ("silent",)),
+        "16k eight at once": Job(16_384, ("notes-eight",)),
+    }.items():
+        own, server = do(replace(job, own=True)), do(job)
+        rows += _judge(f"--dir, {name}", own, None)
+        rows.append(reported(f"--dir, {name}: tokens, times those with an MCP server", own.prompt / server.prompt, "x"))
+    return rows
+
+
 def _judge_kills(killed: Outcome) -> list[Row]:
     return [
         at_least("kills that hit the turn", killed.kills, "", _KILLS),
@@ -128,7 +147,7 @@ def do(job: Job) -> Outcome:
         BenchError: massmem did not end, or ended without a turn.
     """
     with workspace() as folder:
-        limits = write_files(folder, job.files, job.size)
+        limits = write_files(folder / FILES, job.files, job.size)
         with start_model("worker", job.window, folder / "model.jsonl", job.delay) as port:
             team = folder / "team.yaml"
             team.write_text(json.dumps(_team(job, f"http://127.0.0.1:{port}/v1", folder)))
@@ -145,18 +164,18 @@ def _team(job: Job, base_url: str, folder: Path) -> dict[str, Any]:
         {
             "id": f"agent_{number}",
             "backend": backend | {"model": manner},
-            "mcp_servers": [
-                {
-                    "name": "files",
-                    "command": PYTHON,
-                    "args": ["-m", "scripts.benches.work_files", str(folder), str(folder / f"calls_{number}.jsonl")],
-                    "env": {"PYTHONPATH": str(ROOT)},
-                }
-            ],
+            "mcp_servers": [] if job.own else [_server(folder, number)],
         }
         for number, manner in enumerate(job.agents, start=1)
     ]
-    return {"agents": agents, "coordination": dict(job.coordination), "memory": {"enabled": True}}
+    files = {"folders": [str(folder / FILES)]} if job.own else {}
+    return {"agents": agents, "files": files, "coordination": dict(job.coordination), "memory": {"enabled": True}}
+
+
+def _server(folder: Path, number: int) -> dict[str, Any]:
+    log = folder / f"calls_{number}.jsonl"
+    args = ["-m", "scripts.benches.work_files", str(folder / FILES), str(log)]
+    return {"name": "files", "command": PYTHON, "args": args, "env": {"PYTHONPATH": str(ROOT)}}
 
 
 def _play(job: Job, folder: Path, team: Path, kills: list[float]) -> int | None:
@@ -216,10 +235,9 @@ def _weigh(
     answer = find_limits(end.get("answer") or "")
     requests = list(read_log(folder / "model.jsonl"))
     cut_off = Counter(_paths_cut_off(stored))
-    reads = [
-        Counter(call["path"] for call in read_calls(folder / f"calls_{number}.jsonl") if call["tool"] == "read_file")
-        for number in range(1, len(job.agents) + 1)
-    ]
+    numbers = range(1, len(job.agents) + 1)
+    calls = [_own_calls(stored, n) if job.own else read_calls(folder / f"calls_{n}.jsonl") for n in numbers]
+    reads = [Counter(call["path"] for call in of_agent if call["tool"] == "read_file") for of_agent in calls]
     repeats = sum(max(0, n - 1 - cut_off[path]) for paths in reads for path, n in paths.items())
     return Outcome(
         files=min(map(len, reads)),
@@ -245,6 +263,12 @@ def _read_events(folder: Path) -> list[Mapping[str, Any]]:
     with contextlib.closing(sqlite3.connect(database)) as db, contextlib.suppress(sqlite3.OperationalError):
         return [json.loads(payload) for (payload,) in db.execute("SELECT payload FROM events ORDER BY seq")]
     return []
+
+
+def _own_calls(events: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, str]]:
+    """Return the calls of an agent to massmem's own tools, as `read_calls` has those to a server."""
+    called = (e for e in events if e["type"] == "tool_called" and e["agent_id"] == f"agent_{number}")
+    return [{"tool": event["name"], "path": json.loads(event["arguments"]).get("path", "")} for event in called]
 
 
 def _find_end(folder: Path) -> Mapping[str, Any]:

@@ -1,8 +1,9 @@
 """A model that does a job with tools and knows only its prompt, behind the OpenAI protocol on loopback.
 
 It is honest and a bit dull: it lists the folder, reads the next file of which its prompt does not tell that it was
-read, and answers with the findings that stand in its prompt. It knows file names, the argument `path` and what a
-finding looks like; of massmem it knows nothing but how a request for a summary and an answer to vote for begin.
+read, and answers with the findings that stand in its prompt. It knows file names, the argument `path`, two tools that
+list files, and what a finding looks like; of massmem it knows nothing but how a request for a summary and an answer to
+vote for begin.
 
 The name of the model says how it works, words with a hyphen between:
 
@@ -34,7 +35,8 @@ from scripts.benches.model_server import NOT_FOUND, is_chat, make_call, make_res
 POOR_SUMMARY = "The assistant reads the files in a folder and collects the retry limits. The work goes on."
 
 _FILE = r"([\w-]+)\.md\b"
-_LISTED = re.compile(rf"\[FILE\] {_FILE}")
+_LISTED = re.compile(rf"(?:\[FILE\] |^docs/(?=[\w.-]+$)){_FILE}", re.MULTILINE)
+"""A line of a listing."""
 _SENTENCE = re.compile(r"retry limit (?:of|for) (?:the )?(?:module )?\W?([\w-]+)\W{0,2}(?: module)?[^\d\n.]{0,20}(\d+)")
 _SUMMED = re.compile(r"Retry limits: ([^\n]*)")
 _TELLS_OF_READING = re.compile(
@@ -48,6 +50,9 @@ _FAILED = re.compile(r"\b(?:failed|error|not known|unknown|stopped|refused|there
 _EARLIER = re.compile(r"read_earlier\W*(?:message\W*)?(\w+)\W+(?:part\W*)?(\d+)")
 _ANSWER = re.compile(r'<answer label="(\w+)">(.*?)</answer>', re.DOTALL)
 _OF_PARTS = re.compile(r"\b(\d+) of (\d+)\b")
+
+_LISTERS = {"list_directory": "path", "list_files": "path_glob"}
+"""Tools that list a folder, and the argument that names it."""
 
 _PER_MESSAGE, _PER_REPLY = 4, 3
 _MOST_PARTS = 40
@@ -119,7 +124,7 @@ class Prompt:
     @property
     def holds_listing(self) -> bool:
         """Whether a listing stands here as it came back, not what became of it in a summary."""
-        return any("[FILE] " in text for call, text in self.results if self._name_of(call) == "list_directory")
+        return any(_LISTED.search(text) for call, text in self.results if self._name_of(call) in _LISTERS)
 
     @cached_property
     def read(self) -> set[str]:
@@ -264,7 +269,8 @@ def _choose_calls(prompt: Prompt, manner: Sequence[str]) -> list[tuple[str, dict
         unread = unread[::-1] if "last" in manner else unread
         paths = [f"docs/{name}.md" for name in unread[: 8 if "eight" in manner else 1]]
         return [(tools["read_file"]["name"], {"path": path}) for path in paths]
-    return [] if prompt.holds_listing else [(tools["list_directory"]["name"], {"path": "docs"})]
+    lister = next(name for name in _LISTERS if name in tools)
+    return [] if prompt.holds_listing else [(tools[lister]["name"], {_LISTERS[lister]: "docs"})]
 
 
 def _vote(prompt: Prompt) -> Reply:

@@ -118,7 +118,7 @@ async def test_file_too_large_to_be_held_is_read_in_pages(tmp_path: Path, monkey
         30_000: "line 30000",
     }
     assert "big.txt has 318,893 bytes" in await refuse(tools, "read_file", path="big.txt", from_line=40_000)
-    assert "only texts" in await refuse(tools, "read_file", path="big.bin")
+    assert "and is no text" in await refuse(tools, "read_file", path="big.bin")
     assert "not searched: 2 larger than 100,000 bytes" in await call(tools, "search_text", pattern="z")
 
 
