@@ -63,9 +63,9 @@ class WebSearchConfig(Section):
 def _read_switch(value: object) -> object:
     if isinstance(value, bool):
         return {} if value else None
-    if value is None or isinstance(value, Mapping | WebSearchConfig):
-        return value
-    raise ValueError(f"must be true, false, or a mapping with {', '.join(FIELDS)}")
+    if not (value is None or isinstance(value, Mapping | WebSearchConfig)):
+        raise ValueError(f"must be true, false, or a mapping with {', '.join(FIELDS)}")
+    return cast("object", value)
 
 
 WebSearch = Annotated[

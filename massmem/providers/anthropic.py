@@ -321,7 +321,7 @@ class MessageReader(ReplyReader):
     def close(self) -> Iterator[Chunk]:
         for name, count in self._earlier.items():
             self._counts[name] = self._counts.get(name, 0) + count
-        self.more_requests = self._pauses
+        self.requests += self._pauses
         if self.is_searching and any("tool_result" in str(block.get("type")) for block in self._content):
             blocks = [b for b in self._content if b["type"] != "text" or b["text"].strip()]
             self._state["blocks"] = [block for block in blocks if block["type"] != "tool_use"]

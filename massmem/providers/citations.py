@@ -147,8 +147,12 @@ class CitedText:
         limit = len(text) - (text.endswith("(") and not final)
         place = _find_bracket(text, 0)
         while place >= 0:
-            mark = self._read_numbers(place, final=final) if self.form == "numbers" else None
-            mark = mark or self._read_links(place, final=final)
+            numbers = _NUMBERS.match(text, place) if self.form == "numbers" else None
+            is_link = numbers is not None and _TARGET.match(text, numbers.end())
+            if numbers is not None and not is_link:
+                mark = self._read_numbers(numbers, final=final)
+            else:
+                mark = self._read_links(place, final=final)
             if mark is None:
                 limit = place - (text[place - 1 : place] == "(")
                 break
@@ -158,17 +162,16 @@ class CitedText:
         self._held = text[limit:]
         yield from self._emit("".join((*written, text[done:limit])))
 
-    def _read_numbers(self, place: int, *, final: bool) -> tuple[int, int, str] | None:
-        """Return where a mark of the provider begins and ends, and what stands instead; None: it is none yet."""
-        match = _NUMBERS.match(self._held, place)
-        if match is None or _TARGET.match(self._held, match.end()):
+    def _read_numbers(self, match: re.Match[str], *, final: bool) -> tuple[int, int, str] | None:
+        """Return where a mark of the provider begins and ends, and what stands instead; None: its list is to come."""
+        if not final and (not self._list or match.end() == len(self._held)):
             return None
+        if not self._list:
+            return match.start(), match.end(), match[0]
         numbers = [int(number) for number in re.findall(r"\d+", match[1] or match[2])]
-        if not final and (max(numbers) > len(self._list) or match.end() == len(self._held)):
-            return None
         sources = [self._list[n - 1] for n in numbers if 0 < n <= len(self._list) and self._list[n - 1].url]
         self.has_lost_marks |= len(sources) < len(numbers)
-        return place, match.end(), "".join(map(self._mark, sources))
+        return match.start(), match.end(), "".join(map(self._mark, sources))
 
     def _read_links(self, place: int, *, final: bool) -> tuple[int, int, str] | None:
         """Return where links in a row begin and end, and what stands instead; None: more text may decide it.

@@ -415,8 +415,8 @@ class ReplyReader(ABC):
         self._cost: float | None = None
         """US dollars, where the server says what the reply costs."""
         self._told: set[str] = set()
-        self.more_requests = 0
-        """That the reply took, beside the first."""
+        self.requests = 1
+        """That the reply took; a server may pause in it."""
         self._received = 0
         """Grows with each piece of content, also with one that is held back."""
 
@@ -478,7 +478,7 @@ class ReplyReader(ABC):
         prompt = sum(len(message.content) for message in self._request.messages)
         estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
         usage = read_usage(self._counts, estimate)
-        usage = replace(usage, searches=self._count_searches(), cost=self._cost, requests=self.more_requests)
+        usage = replace(usage, searches=self._count_searches(), cost=self._cost, requests=self.requests)
         yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, usage)
 
     def _explain_missing_end(self) -> ProviderError:

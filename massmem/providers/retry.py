@@ -215,7 +215,7 @@ class _Sent:
                 self.requests += 1
                 return replace(chunk, attempt=self.requests)
             case FinishChunk():
-                usage = replace(chunk.usage, requests=self.requests + chunk.usage.requests)
+                usage = replace(chunk.usage, requests=self.requests + max(chunk.usage.requests - 1, 0))
                 return FinishChunk(chunk.reason, price.add_cost(usage))
             case _:
                 return chunk

@@ -1,9 +1,10 @@
 """The limits of what a turn may spend: each request is checked before it is sent, and its reply while it streams.
 
 A request is sent only when three things fit into the limit together: what the turn has used, what the requests under
-way are expected to use, and its own prompt, expected reply and searches of the web. So fifty agents do not overrun a limit by fifty
-requests. A reply is expected to be as long as those of this turn so far (500 tokens before the first), or max_tokens of
-the backend when that is less. The first request of all needs room for its prompt only.
+way are expected to use, and its own prompt, searches of the web and expected reply. So fifty agents do not overrun a
+limit by fifty requests. A reply is expected to be as long as those of this turn so far (500 tokens before the first),
+or max_tokens of the backend when that is less. The first request of all needs room for its prompt and its searches
+only.
 
 The first request that does not fit ends the turn: requests under way may finish. When their replies are longer than
 expected, and the limit is passed while they stream, they are cut off.
@@ -178,9 +179,7 @@ class Budget:
             expected = 0
         prompt_cost = float(price.cost(Usage(prompt_tokens)) or 0)
         token_cost = (float(price.cost(Usage(prompt_tokens, 1_000)) or 0) - prompt_cost) / 1_000
-        search_cost = (
-            float(price.cost(Usage(prompt_tokens, searches=1)) or prompt_cost) - prompt_cost if searches else 0
-        )
+        search_cost = max(0.0, float(price.cost(Usage(prompt_tokens, searches=1)) or 0) - prompt_cost)
         request = _OpenRequest(price, prompt_tokens, expected, token_cost, prompt_cost, search_cost, searches)
         self._open.append(request)
         self.reached = self.reached or self._find_limit_of_open(expected=True)
@@ -229,7 +228,8 @@ class Budget:
     def _error(self, partial: str) -> LimitReached:
         reached = self.reached or "tokens"
         limit = f"${self._max_cost:g}" if reached == "cost" else f"{self._max_tokens:,} tokens"
-        return LimitReached(f"the limit of {limit} for a turn is reached", _HINTS[reached], partial=partial)
+        hint = _HINTS[reached] + (", or lower backend.web_search.max_uses" if self._searches else "")
+        return LimitReached(f"the limit of {limit} for a turn is reached", hint, partial=partial)
 
 
 class _LimitedProvider:

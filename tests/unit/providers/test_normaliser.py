@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from massmem.core.errors import ProviderError
 from massmem.core.messages import ChatMessage, ChatRequest, Reply, TextChunk, ToolSpec
 from massmem.providers.anthropic import MessageReader
-from massmem.providers.failures import ErrorContext
 from massmem.providers.chat_reader import ChatReader
+from massmem.providers.failures import ErrorContext
 from massmem.providers.normaliser import Frames, ReplyReader
 from massmem.providers.openai import ResponseReader
 from tests.support.wires import Wire, list_wires

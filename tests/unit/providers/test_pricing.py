@@ -108,6 +108,44 @@ def test_a_price_of_ones_own_counts_before_any_other():
     assert cost(usage, here, {}) == Decimal(10)
 
 
+def searching(type_: str, model: str, **fields: Any) -> BackendConfig:
+    return BackendConfig.model_validate({"type": type_, "model": model, "web_search": True, **fields})
+
+
+@pytest.mark.parametrize(
+    ("type_", "model", "dollars"),
+    [
+        ("openai", "gpt-5-mini", "0.03"), ("anthropic", "claude-sonnet-5", "0.03"), ("grok", "grok-4", "0.015"),
+        ("gemini", "gemini-flash-latest", "0.042"), ("gemini", "gemini-2.5-flash", "0.035"),
+        ("perplexity", "sonar", "0"),
+    ],
+)  # fmt: skip
+def test_searches_are_paid_beside_their_tokens(type_: str, model: str, dollars: str) -> None:
+    price = price_of(searching(type_, model), {})
+    tokens, both = price.cost(Usage(100, 10, requests=1)), price.cost(Usage(100, 10, requests=1, searches=3))
+    assert tokens is not None
+    assert both is not None
+    assert both - tokens == Decimal(dollars)
+
+
+def test_search_without_a_price_makes_the_cost_unknown() -> None:
+    unknown = searching("openai", "m", base_url="https://gateway.example/v1", price={"input": 1, "output": 1})
+    assert not price_of(unknown, {}).is_known
+    assert price_of(unknown, {}).cost(Usage(1, 1, searches=1)) is None
+    known = searching(
+        "openai", "m", base_url="https://gateway.example/v1", price={"input": 1, "output": 1, "search": 5}
+    )
+    assert price_of(known, {}).is_known
+    assert price_of(known, {}).cost(Usage(1, 1, searches=2)) == Decimal("0.010002")
+
+
+def test_what_the_provider_says_to_charge_for_searches_counts_more_than_a_list() -> None:
+    said = Usage(100, 10, requests=1, searches=3, cost=0.0123)
+    assert price_of(searching("openrouter", "openai/gpt-4o"), {}).add_cost(said).cost == 0.0123
+    own = price_of(searching("openrouter", "x", price={"input": 0, "output": 0, "search": 1000}), {})
+    assert own.add_cost(said).cost == 3.0
+
+
 def test_the_address_counts_wherever_it_comes_from():
     gpt = backend("openai", "gpt-4o")
     assert cost(Usage(9), gpt, {"OPENAI_BASE_URL": "https://proxy.example/v1"}) is None

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from massmem.config.models import BackendConfig, CoordinationConfig, PriceConfig
+from massmem.config.web_search import WebSearchConfig
 from massmem.core.errors import LimitReached
 from massmem.core.events import AgentFailed, AgentStarted, AnswerSubmitted, Notice, TurnCompleted, TurnFailed
 from massmem.core.messages import (
@@ -12,6 +13,7 @@ from massmem.core.messages import (
     ChatRequest,
     ReasoningChunk,
     RetryChunk,
+    SearchChunk,
     TextChunk,
     ToolCall,
     ToolCallChunk,
@@ -321,3 +323,36 @@ async def test_work_with_tools_ends_while_there_is_room_for_the_answer():
     assert budget.find_near_limit(Price(), 10, 1.0) is None
     assert open_priced_budget(2_000).find_near_limit(PRICE, 1_000, 1.0) == "cost"
     assert Budget().find_near_limit(Price(), 10**9, 10**9) is None
+
+
+SEARCH_PRICE = PriceConfig(input=0, output=0, search=10)
+SEARCHING = ChatRequest((ChatMessage("user", "why?"),), "answer", "a")
+
+
+@pytest.mark.parametrize(("max_uses", "fits"), [(3, True), (4, False), (None, False)])
+async def test_searches_that_a_request_may_need_are_set_aside(max_uses: int | None, fits: bool) -> None:
+    config = config_of("a", {"answer": "because"})
+    search = {"web_search": WebSearchConfig(max_uses=max_uses), "price": SEARCH_PRICE}
+    config = config.model_copy(update={"backend": config.backend.model_copy(update=search)})
+    budget = Budget(CoordinationConfig(max_cost=0.035))
+    limited = budget.limit(config, await Providers().open(config.backend))
+    if fits:
+        await collect(limited, SEARCHING)
+        await collect(limited, replace(SEARCHING, purpose="present"))
+    else:
+        with pytest.raises(LimitReached) as caught:
+            await collect(limited, SEARCHING)
+        assert caught.value.hint.endswith("or lower backend.web_search.max_uses")
+        # What does not search costs no searches, but the turn has ended.
+        assert budget.reached == "cost"
+
+
+def test_reply_that_searches_beyond_the_limit_is_cut_off() -> None:
+    budget = Budget(CoordinationConfig(max_cost=0.035))
+    request = budget.open_request(Price(SEARCH_PRICE, searches=True), 100, None, 3)
+    for query in ("a", "https://example.com/", "b", "c"):  # a page that is opened is no search
+        request.add(SearchChunk(query))
+        budget.check(request)
+    request.add(SearchChunk("d"))
+    with pytest.raises(LimitReached):
+        budget.check(request)
