@@ -451,7 +451,7 @@ def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
     if not isinstance(kind, str) or kind not in _ALL_TYPES:
         return
     for key, types in _FIELD_TYPES.items():
-        if backend.get(key) is not None and kind not in types:
+        if backend.get(key) not in (None, False, {}) and kind not in types:
             only = f"; only {', '.join(sorted(types))} has it" if len(types) == 1 else ""
             report.add((*path, key), f"does not belong to type {kind}{only}")
     if kind in NEEDS_MODEL and not backend.get("model"):
