@@ -451,9 +451,15 @@ def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
     if not isinstance(kind, str) or kind not in _ALL_TYPES:
         return
     for key, types in _FIELD_TYPES.items():
-        if backend.get(key) not in (None, False, {}) and kind not in types:
+        is_given = backend.get(key) not in (None, False) and (key, backend[key]) != ("extra_body", {})
+        if is_given and kind not in types:
             only = f"; only {', '.join(sorted(types))} has it" if len(types) == 1 else ""
             report.add((*path, key), f"does not belong to type {kind}{only}")
+    runs_code = backend.get("code_execution") is True
+    if runs_code and kind == "openai" and backend.get("api") == "chat":
+        report.add((*path, "api"), "with code_execution, openai is asked by the Responses API: leave out api")
+    if kind == "gemini" and backend.get("extra_body") and (runs_code or backend.get("web_search")):
+        report.add((*path, "extra_body"), "with web_search or code_execution Gemini's own API is asked, without it")
     if kind in NEEDS_MODEL and not backend.get("model"):
         report.add((*path, "model"), f"is missing: type {kind} needs the name of a model")
     _check_address(backend.get("base_url"), (*path, "base_url"), report)
