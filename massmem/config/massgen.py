@@ -194,7 +194,7 @@ _SPECIFIC = ("orchestrator", "coordination", "timeouts")
 """Sections that only MassGen has: a key that no row has is missing, too."""
 _FIELDS = {"text", "top_p", "top_k", "chat_template_kwargs"}
 _TOOL_FILTERS = {"allowed_tools": "allow", "exclude_tools": "deny", "disallowed_tools": "deny"}
-_TRANSPORTS = {"stdio", "sse", "http", "streamable-http", "streamable_http"}
+_TRANSPORTS = ("stdio", "sse", "http", "streamable-http", "streamable_http")
 _COORDINATION = {
     "max_new_answers_per_agent": "max_rounds",
     "skip_coordination_rounds": "max_rounds",
@@ -249,6 +249,13 @@ def find_row(section: str, key: str) -> Row | None:
         if row.section == section and any(fnmatchcase(key, word) for word in row.keys.split()):
             return row
     return Row("missing", section, key, *_UNKNOWN) if section in _SPECIFIC else None
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _asks_for_something(value: Any) -> bool:
@@ -393,24 +400,24 @@ class _Translator:
 
     def _move_folders(self, owner: Any, value: Any, path: KeyPath, target: KeyPath) -> None:
         """Move the folders that agents may read to `owner`, which stands at `target`."""
-        items = [{"path": item} if isinstance(item, str) else item for item in cast("list[Any]", value or ())]
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in items):
-            if value is not None:
-                self.report.add(path, "must be a list of folders")
+        listed = cast("list[Any]", value) if isinstance(value, list) else []
+        items = [{"path": item} if isinstance(item, str) else item for item in listed]
+        if value is not None and not (isinstance(value, list) and all(isinstance(item, dict) for item in items)):
+            self.report.add(path, "must be a list of folders")
             return
         if not items or not isinstance(owner, dict) or "folders" in owner:
             return
         folders: list[Any] = []
         for i, item in enumerate(cast("list[_Mapping]", items)):
             name, place = item.get("path"), (*path, i)
-            if isinstance(name, str) and Path(name).is_file():
+            if isinstance(name, str) and _is_file(name):
                 self._drop((*place, "path"), name, Row("missing", "", "", "single files", "its folder, or --file FILE"))
                 continue
             if item.get("permission") == "write":
                 self._drop((*place, "permission"), "write", _WRITING)
             self.report.moved[*target, "folders", len(folders)] = (*place, "path")
             # MassGen's are relative to the working directory, massmem's to the file.
-            folders.append(str(Path(name).expanduser().absolute()) if isinstance(name, str) else name)
+            folders.append(name if not isinstance(name, str) or name.startswith("~") else str(Path(name).absolute()))
         cast("_Mapping", owner)["folders"] = folders
         self.report.moved[*target, "folders"] = path
 
@@ -420,7 +427,11 @@ class _Translator:
             return
         files = data.setdefault("files", {})
         attached: list[Any] = cast("_Mapping", files).setdefault("attached", []) if isinstance(files, dict) else []
-        for item_path, item in list_mappings(cast("_Mapping", backend).pop("upload_files"), path):
+        items: Any = cast("_Mapping", backend).pop("upload_files")
+        listed = cast("list[Any]", items) if isinstance(items, list) else [items]
+        if items and not all(isinstance(item, dict) for item in listed):
+            self.report.add(path, "must be a list of mappings such as {image_path: FILE} and {file_path: FILE}")
+        for item_path, item in list_mappings(listed, path):
             for key, name in item.items():
                 if key not in ("image_path", "file_path"):
                     self._drop((*item_path, key), name, _MEDIA_FILES)
