@@ -426,7 +426,8 @@ class _Translator:
         if not isinstance(backend, dict) or "upload_files" not in backend:
             return
         files = data.setdefault("files", {})
-        attached: list[Any] = cast("_Mapping", files).setdefault("attached", []) if isinstance(files, dict) else []
+        present: Any = cast("_Mapping", files).setdefault("attached", []) if isinstance(files, dict) else []
+        attached = cast("list[Any]", present) if isinstance(present, list) else []
         items: Any = cast("_Mapping", backend).pop("upload_files")
         listed = cast("list[Any]", items) if isinstance(items, list) else [items]
         if items and not all(isinstance(item, dict) for item in listed):
