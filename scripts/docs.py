@@ -17,11 +17,10 @@ from typer.core import TyperGroup
 from massmem.cli.chat.commands import COMMANDS as CHAT_COMMANDS
 from massmem.cli.commands import COMMANDS, load_command, make_parser
 from massmem.cli.main import main
-from massmem.config import models
 from massmem.config.load import section_in
 from massmem.config.massgen import KEYS, PROGRAMS
 from massmem.config.models import Section, TeamConfig
-from massmem.config.show import NO_KEYS, read_field_docs
+from massmem.config.show import MODULES, NO_KEYS, read_field_docs
 from massmem.core import events
 from massmem.providers.presets import PRESETS
 
@@ -61,7 +60,7 @@ def _command_paths() -> Iterator[tuple[str, ...]]:
 def config_table() -> str:
     """Return a Markdown table: key, type, default and meaning of everything that a configuration file may hold."""
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for cells in _list_rows(TeamConfig, "", read_field_docs(models)):
+    for cells in _list_rows(TeamConfig, "", read_field_docs(*MODULES)):
         rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from pydantic import SecretStr
 
-from massmem.config import models
+from massmem.config import models, web_search
 from massmem.config.load import LoadedConfig
 from massmem.config.massgen import BACKEND_WORDS
 from massmem.config.models import Section, TeamConfig
@@ -23,13 +23,17 @@ NO_KEYS = {"source"}
 """Fields of the models that no file may set."""
 
 
-def read_field_docs(module: ModuleType) -> dict[tuple[str, str], str]:
-    """Return the line below each field of the module's classes, by class and field.
+MODULES = (models, web_search)
+"""Those that have the sections of a configuration."""
+
+
+def read_field_docs(*modules: ModuleType) -> dict[tuple[str, str], str]:
+    """Return the line below each field of the modules' classes, by class and field.
 
     It is read from the source when needed: pydantic's use_attribute_docstrings does so at import, for 0.1 s per start.
     """
     docs: dict[tuple[str, str], str] = {}
-    for node in ast.parse(inspect.getsource(module)).body:
+    for node in (node for module in modules for node in ast.parse(inspect.getsource(module)).body):
         if not isinstance(node, ast.ClassDef):
             continue
         for field, doc in zip(node.body, node.body[1:], strict=False):
@@ -141,7 +145,7 @@ def build_json_schema() -> Json:
     definitions: dict[str, Json] = schema.pop("$defs")
     backend = definitions["BackendConfig"]["properties"]["type"]
     backend["enum"] = [*backend["enum"], *BACKEND_WORDS]
-    docs = read_field_docs(models)
+    docs = read_field_docs(*MODULES)
     for name, section in {"TeamConfig": schema, **definitions}.items():
         _adapt_section(name, section, docs)
     properties: dict[str, Json] = schema["properties"]

@@ -121,13 +121,13 @@ def find_problems(kind: str, backend: Mapping[str, Any]) -> Iterator[tuple[tuple
         return
     if backend.get("api") == "chat" and kind in ("openai", "azure_openai", "grok"):
         yield ("api",), f"with web_search, {kind} is asked by the Responses API: leave out api, or write api: responses"
-    given: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    options: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
     for name in FIELDS:
-        if given.get(name) and name not in search.options:
+        if options.get(name) and name not in search.options:
             has = "it has " + ", ".join(sorted(search.options)) if search.options else "write web_search: true"
             yield (*path, name), f"the search of {kind} has no {name}; {has}"
-    yield from _check_location(kind, search, given.get("location"))
-    lists = {name: given.get(name) for name in ("allowed_domains", "blocked_domains")}
+    yield from _check_location(kind, search, options.get("location"))
+    lists = {name: options.get(name) for name in ("allowed_domains", "blocked_domains")}
     if all(lists.values()):
         message = f"{kind} takes either allowed_domains or blocked_domains, not both: leave out one"
         yield (*path, "blocked_domains"), message

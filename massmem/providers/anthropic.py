@@ -316,16 +316,19 @@ class MessageReader(ReplyReader):
         for name, count in self._counts.items():
             self._earlier[name] = self._earlier.get(name, 0) + count
         self._counts = {}
-        return [block for block in self._content if block.get("type") != "text" or block.get("text", "").strip()]
+        return self._list_blocks()
 
     def close(self) -> Iterator[Chunk]:
         for name, count in self._earlier.items():
             self._counts[name] = self._counts.get(name, 0) + count
         self.requests += self._pauses
-        if self.is_searching and any("tool_result" in str(block.get("type")) for block in self._content):
-            blocks = [b for b in self._content if b["type"] != "text" or b["text"].strip()]
-            self._state["blocks"] = [block for block in blocks if block["type"] != "tool_use"]
+        if any("tool_result" in str(block.get("type")) for block in self._content):
+            self._state["blocks"] = [block for block in self._list_blocks() if block.get("type") != "tool_use"]
         yield from super().close()
+
+    def _list_blocks(self) -> list[dict[str, Any]]:
+        """Return the blocks as they may go back: the server refuses empty texts."""
+        return [block for block in self._content if block.get("type") != "text" or str(block.get("text") or "").strip()]
 
     def _read(self, event: Json) -> Iterator[Chunk]:
         match event.get("type"):
@@ -410,12 +413,12 @@ class MessageReader(ReplyReader):
         block = self._last
         match block.get("type"):
             case "server_tool_use":
-                given = parse_object(self._input) or block.get("input") or {}
-                self._input, block["input"] = "", dict(given)
+                query = parse_object(self._input) or block.get("input") or {}
+                self._input, block["input"] = "", dict(query)
                 if "code_execution" in str(block.get("name")):
-                    yield from self._write_program(self._text(given.get("command") or given.get("code"), "code"), "")
+                    yield from self._write_program(self._text(query.get("command") or query.get("code"), "code"), "")
                     return
-                words = self._text(given.get("query"), "query") or self._text(given.get("url"), "address")
+                words = self._text(query.get("query"), "query") or self._text(query.get("url"), "address")
                 yield from self._search(block.get("id"), words, is_page=block.get("name") != "web_search")
             case "text":
                 cited = [self._read_citation(entry) for entry in self._objects(block.get("citations"), "citation")]

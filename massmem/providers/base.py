@@ -101,7 +101,13 @@ def writes_for_people(request: ChatRequest) -> bool:
 
 def write_location(location: SearchLocation) -> dict[str, Any]:
     """Return about where the user is, as OpenAI, Anthropic, xAI and OpenRouter take it."""
-    return {"type": "approximate", **location.model_dump(exclude_none=True)}
+    return {"type": "approximate", **list_places(location)}
+
+
+def list_places(location: SearchLocation) -> dict[str, str]:
+    places = {"country": location.country, "region": location.region, "city": location.city}
+    places["timezone"] = location.timezone
+    return {name: place for name, place in places.items() if place is not None}
 
 
 class AlwaysReady:

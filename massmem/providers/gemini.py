@@ -84,11 +84,11 @@ def _write_parts(message: ChatMessage, names: Mapping[str, str]) -> Iterator[dic
         return
     for attachment in message.attachments:
         yield {"inlineData": {"mimeType": attachment.file.media_type, "data": encode_data(attachment)}}
-    given = [part for call in message.tool_calls for part in read_state(call).get("parts", ())]
-    if text.strip() and not given:
+    stored = [part for call in message.tool_calls for part in read_state(call).get("parts", ())]
+    if text.strip() and not stored:
         yield {"text": text}
     calls = list(message.tool_calls)
-    for part in given:
+    for part in stored:
         if "functionCall" in part and calls:
             part = {**part, "functionCall": {**part["functionCall"], "id": calls.pop(0).id}}
         yield part
@@ -163,7 +163,8 @@ class GeminiReader(ReplyReader):
         for support in self._objects(self._grounding.get("groundingSupports") or [], "support"):
             segment = self._object(support.get("segment"), "segment")
             start, end = (_count_characters(data, segment.get(name) or 0) for name in ("startIndex", "endIndex"))
-            for index in cast("list[object]", support.get("groundingChunkIndices") or []):
+            indices: object = support.get("groundingChunkIndices")
+            for index in cast("list[object]", indices) if isinstance(indices, list) else ():
                 page: Json = pages[index] if isinstance(index, int) and 0 <= index < len(pages) else {}
                 if source := self.cited.add_source(page.get("uri"), page.get("title"), is_cited=True):
                     self.cited.add_span(source, start, end)

@@ -199,7 +199,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         states = [any(call.state for call in m.tool_calls) for m in request.messages if m.tool_calls]
         forms: Mapping[Refusal, bool] = {
             **self._list_refusable(body),
-            "tools": "tools" in body,
+            "tools": "tools" in body and bool(request.tools),
             "pictures": any(message.attachments for message in request.messages),
             **dict.fromkeys(("this_state", "state"), any(states)),
             "calls_without_state": not all(states),

@@ -33,6 +33,7 @@ from massmem.providers.base import (
     data_url,
     end_with_user,
     fits_strict,
+    list_places,
     portable_schema,
     runs_code,
     searches_web,
@@ -190,7 +191,7 @@ def build_chat_body(request: ChatRequest, backend: BackendConfig, endpoint: Endp
     body |= write_chat_search(request, backend)
     if request.tools:
         own = [{"type": "function", "function": write_tool(tool)} for tool in request.tools]
-        body["tools"] = [*body.get("tools", ()), *own]
+        body["tools"] = [*own, *body.get("tools", ())]
         body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
         taken = portable_schema(request.schema) if endpoint.own else dict(request.schema)
@@ -301,7 +302,7 @@ def write_chat_search(request: ChatRequest, backend: BackendConfig) -> dict[str,
         names = [*search.allowed_domains, *(f"-{name}" for name in search.blocked_domains)]
         body: dict[str, Any] = {"search_domain_filter": names} if names else {}
         if search.location is not None:
-            body["web_search_options"] = {"user_location": search.location.model_dump(exclude_none=True)}
+            body["web_search_options"] = {"user_location": list_places(search.location)}
         return body
     options: dict[str, Any] = {"max_uses": search.max_uses} if search.max_uses is not None else {}
     lists = {"allowed_domains": search.allowed_domains, "excluded_domains": search.blocked_domains}
@@ -416,6 +417,9 @@ class ResponseReader(ReplyReader):
         words = self._text(action.get("query"), "query") or self._text(action.get("url"), "address")
         if isinstance(queries, list) and not words:
             words = "; ".join(map(self._text, cast("list[object]", queries)))
+        if whole and item.get("id"):  # the server wants thoughts back together with what they led to
+            short = {"action": {k: v for k, v in action.items() if k != "sources"}} if item.get("action") else {}
+            self._state.setdefault("items", []).append({**item, **short})
         for source in self._objects(action.get("sources"), "source"):
             self.cited.add_source(source.get("url"))
         if action.get("url"):

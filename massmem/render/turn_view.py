@@ -308,7 +308,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
 
 def usage_to_dict(usage: Usage) -> dict[str, Any]:
     """Return tokens, requests, and in US dollars `cost`, null when a price is not known, and what caching `saved`."""
-    names = ("prompt", "completion", "cached", "reasoning", "requests", "reported", "cost", "saved")
+    names = ("prompt", "completion", "cached", "reasoning", "requests", "reported", "cost", "saved", "searches")
     return {name: getattr(usage, name) for name in names}
 
 

@@ -5,12 +5,14 @@ The shapes are those of the providers' documentation and of recorded replies; th
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from massmem.config.models import BackendConfig
+from massmem.core.errors import ProviderError
 from massmem.core.messages import (
     ChatMessage,
     ChatRequest,
@@ -22,7 +24,14 @@ from massmem.core.messages import (
     ToolSpec,
 )
 from massmem.providers import Providers
+from massmem.providers.anthropic import MessageReader
 from massmem.providers.base import ChatProvider
+from massmem.providers.chat_reader import ChatReader
+from massmem.providers.citations import Form
+from massmem.providers.failures import ErrorContext
+from massmem.providers.gemini import GeminiReader
+from massmem.providers.normaliser import ReplyReader
+from massmem.providers.openai import ResponseReader
 from tests.support.provider_stub import KEY, Http, Recorded, Stub, running_stub
 from tests.support.replies import ask, collect, collect_reply
 
@@ -311,7 +320,7 @@ def anthropic_blocks(size: int) -> list[dict[str, Any]]:
         "source": {"type": "text", "media_type": "text/plain", "data": "..."},
     }
     fetched = {"type": "web_fetch_result", "url": NATION, "content": page, "retrieved_at": "2026-01-01T00:00:00Z"}
-    said = {"type": "web_search_result_location", "url": CITY, "title": "Porto", "encrypted_index": "i"}
+    citation = {"type": "web_search_result_location", "url": CITY, "title": "Porto", "encrypted_index": "i"}
     return [
         *block(
             0,
@@ -330,8 +339,8 @@ def anthropic_blocks(size: int) -> list[dict[str, Any]]:
             5,
             {"type": "text", "text": "", "citations": []},
             [
-                {"type": "citations_delta", "citation": {**said, "cited_text": "231,800 people"}},
-                {"type": "citations_delta", "citation": {**said, "cited_text": "in the city"}},
+                {"type": "citations_delta", "citation": {**citation, "cited_text": "231,800 people"}},
+                {"type": "citations_delta", "citation": {**citation, "cited_text": "in the city"}},
                 *said_in("Porto has 231,800 people.", size),
             ],
         ),
@@ -613,6 +622,12 @@ async def test_improved_answer_that_a_voter_submits_has_its_sources(providers: P
     reply, _ = await say(providers, stub, "openai", events, request)
     assert json.loads(reply.tool_calls[0].arguments) == {"content": "231,800 [1]; [own](https://own.example)."}
     assert reply.citations == [Citation(CITY)]
+    # What was searched goes back with the call, in the order in which it came, without the list of pages.
+    again = ChatMessage("assistant", "", tuple(reply.tool_calls)), ChatMessage("tool", "no", tool_call_id="c")
+    await ask(await open_at(providers, stub, "openai"), replace(request, messages=(*ASK, *again)))
+    items = stub.requests[-1].body["input"][2:]
+    assert [item["type"] for item in items] == ["web_search_call", "function_call", "function_call_output"]
+    assert items[0]["action"] == {"type": "search", "query": "porto"}
 
 
 async def test_pause_of_anthropic_is_gone_on_from_with_what_it_wants_back(providers: Providers, stub: Stub) -> None:
@@ -638,9 +653,9 @@ async def test_searches_before_a_call_go_back_to_anthropic_with_it(providers: Pr
     call = block(7, {"type": "tool_use", "id": "t1", "name": "vote", "input": {}}, written('{"choice": "A"}', 3))
     tools = replace(ANSWER, purpose="vote", tools=(VOTE,))
     reply, _ = await say(providers, stub, "anthropic", [START, *anthropic_blocks(9), *call, *end("tool_use")], tools)
-    assert [(made.name, made.arguments) for made in reply.tool_calls] == [("vote", '{"choice": "A"}')]
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("vote", '{"choice": "A"}')]
     assert reply.text == "Found: Porto has 231,800 people. The census agrees."  # beside a vote nothing is numbered
-    calls = tuple(ToolCall(made.id, made.name, made.arguments, made.state) for made in reply.tool_calls)
+    calls = tuple(ToolCall(call.id, call.name, call.arguments, call.state) for call in reply.tool_calls)
     result = ChatMessage("tool", "there is no A", tool_call_id=calls[0].id)
     again = replace(tools, messages=(*ASK, ChatMessage("assistant", reply.text, calls), result))
     stub.replies = [reply_in(sse([START, *block(0, {"type": "text", "text": "B"}), *end("end_turn", 0)]), 100)]
@@ -684,8 +699,8 @@ async def test_whole_reply_in_place_of_a_stream_has_its_sources(providers: Provi
     reply, _ = await say(providers, stub, "openrouter", [{"choices": [{"message": message, "finish_reason": "stop"}]}])
     assert (reply.text, reply.citations) == ("231,800 [1]", [Citation(CITY)])
     content = [part["content_block"] for part in anthropic_blocks(1) if part["type"] == "content_block_start"][:4]
-    said = {"type": "web_search_result_location", "url": CITY, "title": "Porto", "cited_text": "231,800"}
-    content = [content[1], {"type": "text", "text": "231,800", "citations": [said]}]
+    citation = {"type": "web_search_result_location", "url": CITY, "title": "Porto", "cited_text": "231,800"}
+    content = [content[1], {"type": "text", "text": "231,800", "citations": [citation]}]
     whole = {
         "type": "message",
         "content": content,
@@ -694,3 +709,46 @@ async def test_whole_reply_in_place_of_a_stream_has_its_sources(providers: Provi
     }
     reply, _ = await say(providers, stub, "anthropic", [whole])
     assert (reply.text, reply.citations) == ("231,800[1]", [Citation(CITY, "Porto", "231,800", start=0, end=7)])
+
+
+ODD: tuple[Any, ...] = (None, True, -1, 1e400, "\ud83d[", [], [None, 1, {}], {}, {"url": 1, "type": []})
+
+
+def replace_each(value: Any, odd: Any) -> Iterator[Any]:
+    """Yield the value with one of its parts replaced, for each part."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield {**value, key: odd}
+            yield from ({**value, key: changed} for changed in replace_each(inner, odd))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from ([*value[:place], changed, *value[place + 1 :]] for changed in (odd, *replace_each(inner, odd)))
+
+
+def make_reader(kind: str) -> ReplyReader:
+    context = ErrorContext(kind, "m", "")
+    readers = {"openai": ResponseReader, "grok": ResponseReader, "anthropic": MessageReader, "gemini": GeminiReader}
+    reader = readers.get(kind, ChatReader)(ANSWER, context)
+    forms: Mapping[str, Form] = {
+        "anthropic": "parts",
+        "perplexity": "numbers",
+        "gemini": "offsets",
+        "openrouter": "offsets",
+    }
+    reader.cited.form = forms.get(kind, "offsets" if kind == "openrouter" else "links")
+    if isinstance(reader, MessageReader):
+        reader.is_searching = True
+    return reader
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_odd_part_costs_itself_and_never_the_whole(kind: str) -> None:
+    events = STREAMS[kind][0](1_000)
+    for place, event in enumerate(events):
+        for odd in ODD:
+            for changed in replace_each(event, odd):
+                reader = make_reader(kind)
+                with suppress(ProviderError):
+                    for sent in (*events[:place], changed, *events[place + 1 :]):
+                        list(reader.feed(sent))
+                    list(reader.close())

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from massmem.config import models
 from massmem.config.load import find_config, load_default, load_file
 from massmem.config.models import AgentConfig, Section, TeamConfig
-from massmem.config.show import MASKED, build_json_schema, list_settings, read_field_docs
+from massmem.config.show import MASKED, MODULES, build_json_schema, list_settings, read_field_docs
 from massmem.config.yaml import read_yaml
 from scripts.docs import config_table
 
@@ -80,7 +79,7 @@ def test_section_comes_before_its_content(name: str):
 
 
 def test_every_field_has_its_line() -> None:
-    docs = read_field_docs(models)
+    docs = read_field_docs(*MODULES)
     for section in Section.__subclasses__():
         if section is not AgentConfig:
             for name in section.model_fields:

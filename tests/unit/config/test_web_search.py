@@ -21,14 +21,14 @@ def test_provider_without_a_search_names_what_to_do(tmp_path: Path, kind: str) -
     assert INSTEAD in problem
 
 
-def test_what_it_names_can_be_pasted(tmp_path: Path) -> None:
+def test_tool_server_that_it_names_can_be_pasted(tmp_path: Path) -> None:
     path = tmp_path / "team.yaml"
     path.write_text(f"{HEAD}{{type: groq, model: m}}\n    {INSTEAD}\n")
     assert load_config(path, {})[0].agents[0].mcp_servers[0].command == "uvx"
 
 
 @pytest.mark.parametrize(
-    ("domain", "said"),
+    ("domain", "message"),
     [
         ("https://example.com/a", "is an address and not a domain: write example.com"),
         ("example.com/a", "is an address and not a domain: write example.com"),
@@ -43,15 +43,15 @@ def test_what_it_names_can_be_pasted(tmp_path: Path) -> None:
         ("10.0.0.1", "is no domain: write a name such as example.com"),
     ],
 )
-def test_what_is_no_domain_is_said_at_its_line(tmp_path: Path, domain: str, said: str) -> None:
+def test_text_that_is_no_domain_has_its_line(tmp_path: Path, domain: str, message: str) -> None:
     text = (
         f"{HEAD}type: openai\n      web_search:\n        allowed_domains:\n        - ok.example\n        - '{domain}'\n"
     )
-    assert problems(tmp_path, text) == [f"team.yaml:8: agents.0.backend.web_search.allowed_domains.1: {said}"]
+    assert problems(tmp_path, text) == [f"team.yaml:8: agents.0.backend.web_search.allowed_domains.1: {message}"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "search", "where", "said"),
+    ("kind", "search", "where", "message"),
     [
         ("gemini", "{max_uses: 3}", ".max_uses", "the search of gemini has no max_uses; write web_search: true"),
         ("gemini", "{location: {country: PT}}", ".location", "the search of gemini has no location"),
@@ -66,11 +66,11 @@ def test_what_is_no_domain_is_said_at_its_line(tmp_path: Path, domain: str, said
     ],
 )
 def test_option_that_a_provider_does_not_take_is_never_dropped(
-    tmp_path: Path, kind: str, search: str, where: str, said: str
+    tmp_path: Path, kind: str, search: str, where: str, message: str
 ) -> None:
     (problem,) = problems(tmp_path, f"{HEAD}type: {kind}\n      model: m\n      web_search: {search}\n")
     assert problem.startswith(f"team.yaml:6: agents.0.backend.web_search{where}: ")
-    assert said in problem
+    assert message in problem
 
 
 def test_chat_completions_cannot_search_where_the_responses_api_does(tmp_path: Path) -> None:

@@ -139,11 +139,11 @@ def test_search_without_a_price_makes_the_cost_unknown() -> None:
     assert price_of(known, {}).cost(Usage(1, 1, searches=2)) == Decimal("0.010002")
 
 
-def test_what_the_provider_says_to_charge_for_searches_counts_more_than_a_list() -> None:
-    said = Usage(100, 10, requests=1, searches=3, cost=0.0123)
-    assert price_of(searching("openrouter", "openai/gpt-4o"), {}).add_cost(said).cost == 0.0123
+def test_charge_that_the_provider_names_counts_more_than_a_list() -> None:
+    charged = Usage(100, 10, requests=1, searches=3, cost=0.0123)
+    assert price_of(searching("openrouter", "openai/gpt-4o"), {}).add_cost(charged).cost == 0.0123
     own = price_of(searching("openrouter", "x", price={"input": 0, "output": 0, "search": 1000}), {})
-    assert own.add_cost(said).cost == 3.0
+    assert own.add_cost(charged).cost == 3.0
 
 
 def test_the_address_counts_wherever_it_comes_from():
