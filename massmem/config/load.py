@@ -269,8 +269,8 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     for spec in team.agents:
         own = _override(_override(memory, spec.memory.model_dump(exclude_unset=True)), overrides)
         folders = tuple({folder.path: folder for folder in (*team.files.folders, *spec.folders)}.values())
-        given = {"memory": MemoryConfig.model_validate(own), "folders": folders}
-        agents.append(AgentConfig.model_validate(dict(spec) | given))
+        resolved = {"memory": MemoryConfig.model_validate(own), "folders": folders}
+        agents.append(AgentConfig.model_validate(dict(spec) | resolved))
     return tuple(agents)
 
 

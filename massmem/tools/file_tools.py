@@ -96,29 +96,30 @@ class FileTools:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool. Raises nothing: the result of a call that failed says what went wrong."""
-        spec, method = self.tools[name]
-        walk = Walk(SECONDS)
-        try:
-            checked = _check_arguments(spec, arguments)
-            async with self._running, asyncio.timeout(2 * SECONDS):
-                text = await method(walk, **checked)
-            return ToolResult(redact_keys(make_printable(text)))
-        except TimeoutError:
-            message = f"it takes longer than {2 * SECONDS:g} s: the disk does not answer"
-        except MassmemError as e:
-            message = f"{e.message}; {e.hint}"
-        except FileNotFoundError as e:
-            gone = [folder.config.path for folder in self._folders.values() if not folder.root.is_dir()]
-            message = (
-                f"the folder {gone[0]} is not there any more" if gone else f"{arguments.get('path')}: {e.strerror}"
-            )
-        except OSError as e:
-            message = f"it cannot be read: {e.strerror}"
-        except ValueError as e:
-            message = str(e)
-        finally:
-            walk.stop()
+        async with self._running:
+            walk = Walk(SECONDS)
+            try:
+                text = await self._run(name, arguments, walk)
+                return ToolResult(redact_keys(make_printable(text)))
+            except TimeoutError:
+                message = f"it takes longer than {2 * SECONDS:g} s: the disk does not answer"
+            except MassmemError as e:
+                message = f"{e.message}; {e.hint}"
+            except FileNotFoundError:
+                gone = [folder.config.path for folder in self._folders.values() if not folder.root.is_dir()]
+                message = f"the folder {gone[0]} is not there any more" if gone else "there is no such file"
+            except OSError as e:
+                message = f"it cannot be read: {e.strerror}"
+            except ValueError as e:
+                message = str(e)
+            finally:
+                walk.stop()
         return ToolResult(make_printable(message), failed=True)
+
+    async def _run(self, name: str, arguments: Mapping[str, Any], walk: Walk) -> str:
+        spec, method = self.tools[name]
+        async with asyncio.timeout(2 * SECONDS):
+            return await method(walk, **_check_arguments(spec, arguments))
 
     async def read_notes(self, most: int) -> str:
         """Return what the folders say of themselves in AGENTS_FILES. most: characters of all together."""
@@ -247,8 +248,8 @@ class FileTools:
                 if start <= hits.total() < start + MAX_MATCHES:
                     lines.append(f"{path}:{number}: {line}")
         total = hits.total()
-        found = f"{total:,} lines in {len(hits):,} of {files:,} files" if total else f"nothing in {files:,} files"
-        notes = [note, found] if note else [found]
+        count = f"{total:,} lines in {len(hits):,} of {files:,} files" if total else f"nothing in {files:,} files"
+        notes = [note, count] if note else [count]
         if len(lines) < total:
             notes.append(f"these are {start:,} to {start + len(lines) - 1:,}" if lines else f"none from {start:,} on")
         if start + len(lines) <= total:
@@ -259,9 +260,9 @@ class FileTools:
     def _read_notes(self, most: int) -> str:
         parts: list[str] = []
         for name, folder in self._folders.items():
-            if (found := find_notes(folder)) is None:
+            if (notes := find_notes(folder)) is None:
                 continue
-            file, text = found
+            file, text = notes
             path = f"{name}/{file}" if name else file
             room = most // len(self._folders)
             cut = f"\n[cut here; read_file shows all of {path}]" if len(text) > room else ""

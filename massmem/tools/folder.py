@@ -29,8 +29,8 @@ from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.text import make_printable
 
-MAX_FILES, _MAX_ENTRIES = 200_000, 500_000
-"""Files of a walk; names of one folder that are looked at."""
+_MAX_ENTRIES = 500_000
+"""Names of one folder that are looked at."""
 _MAX_DEPTH, _MAX_LINKS = 100, 40
 _MAX_RULES = 1_000_000
 """Bytes of a .gitignore."""
@@ -83,7 +83,6 @@ class Walk:
     """How many files and folders, by the reason."""
     cut: str = ""
     """Why it did not come to its end; "" when it did."""
-    _files: int = 0
     _start: float = field(default_factory=time.monotonic)
 
     def stop(self) -> None:
@@ -91,14 +90,9 @@ class Walk:
         self.cut = self.cut or "it was stopped"
 
     def is_over(self) -> bool:
-        if not self.cut and self._files >= MAX_FILES:
-            self.cut = f"there are more than {MAX_FILES:,} files"
         if not self.cut and time.monotonic() - self._start > self.seconds:
             self.cut = f"it takes longer than {self.seconds:g} s"
         return bool(self.cut)
-
-    def count(self) -> None:
-        self._files += 1
 
 
 class _Rules(NamedTuple):
@@ -192,8 +186,8 @@ class Folder:
         """Yield the files of a folder, whose descriptor is closed at the end."""
         try:
             rules = [*rules, *read_rules(folder, len(names))]
-            with os.scandir(folder) as found:
-                entries = sorted(islice(found, _MAX_ENTRIES), key=lambda entry: entry.name)
+            with os.scandir(folder) as all_entries:
+                entries = sorted(islice(all_entries, _MAX_ENTRIES), key=lambda entry: entry.name)
             for entry in entries:
                 if walk.is_over():
                     return
@@ -209,14 +203,13 @@ class Folder:
         if not reason and not is_folder and not self._is_included(path, "") and is_binary(names[-1]):
             reason = BINARY
         if not reason and entry.is_symlink():
-            reason = self._explain_link(path)
+            reason = "" if self._is_file(path) else LINK
         elif not reason and not is_folder and not entry.is_file(follow_symlinks=False):
             reason = DEVICE
         if reason:
             walk.left_out[reason] += 1
         elif not is_folder:
-            walk.count()
-            open_link = partial(_open_only, self, path)
+            open_link = partial(self._open_only, path)
             yield Entry(path, open_link if entry.is_symlink() else partial(open_regular, entry.name, folder))
         else:
             try:
@@ -230,12 +223,15 @@ class Folder:
             with suppress(FileNotFoundError):  # it vanishes while it is read
                 yield from self._walk(inner, names, rules, walk)
 
-    def _explain_link(self, path: str) -> str:
-        try:
-            os.close(_open_only(self, path))
-        except (OSError, FolderError):
-            return LINK
-        return ""
+    def _open_only(self, path: str) -> int:
+        return self.open_file(path)[0]
+
+    def _is_file(self, link: str) -> bool:
+        """Return whether a link leads to a file that may be read."""
+        with suppress(OSError, FolderError):
+            os.close(self._open_only(link))
+            return True
+        return False
 
     def _find_outer_rules(self) -> list[_Rules]:
         """Return the rules of the repository that the folder is in, and of the folders above it."""
@@ -349,10 +345,7 @@ def read_start(descriptor: int, most: int) -> bytes:
 
 def build_spec(lines: Sequence[str]) -> GitIgnoreSpec:
     """Return what matches these patterns of a .gitignore, by RE2; lines that are none do not count, as in git."""
-    try:
-        return GitIgnoreSpec.from_lines(lines, backend="re2")
-    except ValueError:
-        return GitIgnoreSpec.from_lines(filter(_is_pattern, lines), backend="re2")
+    return GitIgnoreSpec.from_lines(filter(_is_pattern, lines), backend="re2")
 
 
 def read_rules(folder: int, depth: int) -> list[_Rules]:
@@ -400,10 +393,6 @@ def _lead(root: Path, place: Path) -> str:
     return "".join(f"{name}/" for name in root.relative_to(place).parts)
 
 
-def _open_only(folder: Folder, path: str) -> int:
-    return folder.open_file(path)[0]
-
-
 def _find_name(folder: int, name: str) -> str:
     """Return the name on the disk: the same one, else that which is shown so, else the only one but for its case.
 
@@ -412,9 +401,9 @@ def _find_name(folder: int, name: str) -> str:
     names = os.listdir(folder)
     if name in names:
         return name
-    wanted = unicodedata.normalize("NFC", name)
-    same = [other for other in names if show_name(other) == wanted]
-    same = same or [other for other in names if show_name(other).casefold() == wanted.casefold()]
+    shown = unicodedata.normalize("NFC", name)
+    same = [other for other in names if show_name(other) == shown]
+    same = same or [other for other in names if show_name(other).casefold() == shown.casefold()]
     if len(same) != 1:
         raise FileNotFoundError(2, "there is no such file")
     return same[0]

@@ -96,12 +96,12 @@ class AllowedTools:
 
 @dataclass(slots=True)
 class Toolbox:
-    files: "FileTools | None" = None
-    """The tools that read the agent's folders."""
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     """Those of servers, by the names that the model is told."""
     changed: set[str] = field(default_factory=set[str])
     """Names of those that the user has to allow anew."""
+    files: "FileTools | None" = None
+    """The tools that read the agent's folders."""
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -187,7 +187,7 @@ class Toolboxes:
         Raises InputError: a folder cannot be read.
         """
         for agent_id, files in self._open_folders().items():
-            self._boxes[agent_id] = Toolbox(files)
+            self._boxes[agent_id] = Toolbox(files=files)
         if self._agents or self._boxes:
             self._starting = asyncio.create_task(self._start())
 

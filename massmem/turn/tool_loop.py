@@ -27,7 +27,7 @@ from massmem.memory.origins import ToolText, ToolWords, label_tool
 from massmem.memory.quoting import list_tool_lines
 from massmem.memory.tokens import PER_MESSAGE
 from massmem.tools.actions import AskUser, format_call, parse_object, read_call, write_calls
-from massmem.tools.toolbox import Tool, Toolbox
+from massmem.tools.toolbox import FILE_TOOLS, Tool, Toolbox
 from massmem.turn.compressor import LISTS_SHARE, TokenMeter
 from massmem.turn.journal import CUT_OFF, READ_EARLIER, Journal, count_part_characters, format_size
 from massmem.turn.prompt_builder import Prompt
@@ -203,7 +203,7 @@ class ToolLoop:
             (batch, call) for batch in self._batches for call in batch.calls if call.call_id not in batch.results
         ]
         for batch, call in cut_off:
-            is_read = call.name == READ_EARLIER.name  # which has no effects
+            is_read = call.name in (READ_EARLIER.name, *FILE_TOOLS)  # which have no effects
             self._emit(
                 self._return(batch, call, await self._call(call) if is_read else ToolResult(CUT_OFF, failed=True))
             )
@@ -490,7 +490,7 @@ class Confirmations:
 
     def _find_tool(self, call: ToolCall, prompt: Prompt) -> str:
         """Return the tool that an argument has its words from; "": from none."""
-        if not self.by_origin:
+        if not self.by_origin or call.name in FILE_TOOLS:  # which change nothing, and send nothing away
             return ""
         results = [*self.results, *(ToolText(tool, text) for tool, text in list_tool_lines(prompt.memories))]
         user_texts = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]

@@ -27,12 +27,12 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_folder_of_the_working_directory(config: str, tmp_path: Path):
     ran = massmem("--config", config, "--dir", "own project", "Where is it?")
-    said = ran.stderr.decode()
-    assert (ran.returncode, said.splitlines()[0]) == (0, f"reading {tmp_path}/own project (1 file)")
+    progress = ran.stderr.decode()
+    assert (ran.returncode, progress.splitlines()[0]) == (0, f"reading {tmp_path}/own project (1 file)")
     assert b"H-412" in ran.stdout and b"left out" in ran.stdout and b"HALL" not in ran.stdout
-    assert "ann calls read_file notes.txt" in said
-    assert "--dir 'own project' \"next question\"" in said.splitlines()[-1]
-    session = said.splitlines()[-1].partition(":")[0]
+    assert "ann calls read_file notes.txt" in progress
+    assert "--dir 'own project' \"next question\"" in progress.splitlines()[-1]
+    session = progress.splitlines()[-1].partition(":")[0]
     again = massmem("--config", config, "--session-id", session, "And now?")
     assert again.stderr.decode().splitlines()[0] == (
         "the last turn has read a folder, which the agents do not have now: give it with --dir DIR"

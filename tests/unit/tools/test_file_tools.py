@@ -144,9 +144,9 @@ async def test_documents_are_read_as_text_and_pictures_are_not(tmp_path: Path):
     assert "is no text" in await refuse(tools, "read_file", path="data")
     assert "picture" in await refuse(tools, "read_file", path="pic")
     assert "damaged PDF" in await refuse(tools, "read_file", path="bad.pdf")
-    found = await call(tools, "search_text", pattern="Größe|größe")
-    assert "u.txt:1: größe" in found and "w.txt:1: Größe und Maß" in found
-    assert "3 documents, which read_file shows as text" in found
+    matches = await call(tools, "search_text", pattern="Größe|größe")
+    assert "u.txt:1: größe" in matches and "w.txt:1: Größe und Maß" in matches
+    assert "3 documents, which read_file shows as text" in matches
 
 
 async def test_searches_say_where_and_how_much(tmp_path: Path):
@@ -156,10 +156,10 @@ async def test_searches_say_where_and_how_much(tmp_path: Path):
     assert (
         await call(tools, "search_text", pattern=r"def \w+\(") == "src/a.py:2: def retry(n):\n[1 lines in 1 of 3 files]"
     )
-    found = await call(tools, "search_text", pattern="(?i)retry", path_glob="*.md")
-    assert found.startswith("src/b.md:1: retry 1\n")
-    assert found.count("\n") == MAX_MATCHES
-    assert "450 lines in 1 of 1 files; these are 1 to 200; start=201 goes on" in found
+    matches = await call(tools, "search_text", pattern="(?i)retry", path_glob="*.md")
+    assert matches.startswith("src/b.md:1: retry 1\n")
+    assert matches.count("\n") == MAX_MATCHES
+    assert "450 lines in 1 of 1 files; these are 1 to 200; start=201 goes on" in matches
     rest = await call(tools, "search_text", pattern="retry", path_glob="src/b.md", start=401)
     assert rest.count("\n") == 50 and "goes on" not in rest
     long = await call(tools, "search_text", pattern="RETRY")
@@ -173,9 +173,9 @@ async def test_searches_say_where_and_how_much(tmp_path: Path):
 async def test_ten_megabytes_of_results_are_bounded(tmp_path: Path):
     line = "needle " + "hay " * 200 + "\n"
     write(tmp_path, {f"f{number}.txt": line * 1_250 for number in range(10)})
-    found = await call(tools_of(tmp_path), "search_text", pattern="needle")
-    assert len(found) < MAX_MATCHES * 400
-    assert "10,000 lines" in found and "goes on" in found
+    matches = await call(tools_of(tmp_path), "search_text", pattern="needle")
+    assert len(matches) < MAX_MATCHES * 400
+    assert "10,000 lines" in matches and "goes on" in matches
 
 
 async def test_lists_count_what_is_too_much_to_name(tmp_path: Path):
@@ -228,15 +228,15 @@ async def test_odd_calls_get_a_clear_word(tmp_path: Path):
         assert (await tools.call("read_file", {"path": odd})).failed
 
 
-async def test_what_has_the_shape_of_a_key_is_not_shown_and_code_stays_as_it_is(tmp_path: Path):
+async def test_keys_are_not_shown_and_code_that_names_them_stays_as_it_is(tmp_path: Path):
     key = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----"
     code = "token = read_token()\npassword = settings.password"
     write(tmp_path, {"a.py": f"{code}\nkey = 'sk-{'a' * 30}'\n{key}\n\x1b]0;title\x07"})
     page = await call(tools_of(tmp_path), "read_file", path="a.py")
     assert "1: token = read_token()\n2: password = settings.password" in page
     assert "aaaa" not in page and "MIIE" not in page and "\x1b" not in page
-    found = await call(tools_of(tmp_path), "search_text", pattern="sk-")
-    assert "aaaa" not in found and "a.py:3" in found
+    matches = await call(tools_of(tmp_path), "search_text", pattern="sk-")
+    assert "aaaa" not in matches and "a.py:3" in matches
 
 
 async def test_folder_that_vanishes_is_said_and_others_go_on(tmp_path: Path):
@@ -280,8 +280,8 @@ async def test_hundred_thousand_files_are_listed_and_searched_while_others_go_on
     while not calls.done():
         await asyncio.sleep(0.01)
         ticks += 1
-    listed, found = await calls
+    listed, matches = await calls
     assert "100,000 files" in listed.text and "d99/ (1,000 files)" in listed.text
-    assert found.text.startswith("d42/f7.txt:1: the needle\n")
+    assert matches.text.startswith("d42/f7.txt:1: the needle\n")
     assert ticks > 20
     assert (await call(tools, "list_files", path_glob="d42/f99*")).count("\n") == 11
