@@ -13,12 +13,12 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typer.core import TyperGroup
-from typer.main import get_command
 
 from massmem.cli.chat.commands import COMMANDS as CHAT_COMMANDS
-from massmem.cli.commands import COMMANDS, load_command
+from massmem.cli.commands import COMMANDS, load_command, make_parser
 from massmem.cli.main import main
 from massmem.config.load import section_in
+from massmem.config.massgen import KEYS, PROGRAMS
 from massmem.config.models import Section, TeamConfig
 from massmem.config.show import MODULES, NO_KEYS, read_field_docs
 from massmem.core import events
@@ -52,7 +52,7 @@ def all_help_texts() -> str:
 def _command_paths() -> Iterator[tuple[str, ...]]:
     for name in COMMANDS:
         yield (name,)
-        command = get_command(load_command(name))
+        command = make_parser(load_command(name))
         if isinstance(command, TyperGroup):
             yield from ((name, subcommand) for subcommand, value in command.commands.items() if not value.hidden)
 
@@ -96,6 +96,25 @@ def chat_table() -> str:
         usage = f"/{command.name} {command.usage}".strip().replace("|", "\\|")
         rows.append(f"| `{usage}` | {command.summary} |")
     return "\n".join(rows)
+
+
+def massgen_table() -> str:
+    """Return what becomes of the keys of MassGen's configurations."""
+    kinds = {"works": "works here, as", "missing": "is missing here", "nothing": "means nothing here"}
+    places = {"": "", "agent": "agents[].", "backend": "backend.", "server": "mcp_servers[]."}
+    places |= {"orchestrator": "orchestrator.", "coordination": "orchestrator.coordination."}
+    places["timeouts"] = "timeout_settings."
+    parts: list[str] = []
+    for kind, title in kinds.items():
+        lines = [f"| key of MassGen | {title} |" + (" instead |" if kind == "missing" else "")]
+        lines.append("|---|---|" + ("---|" if kind == "missing" else ""))
+        for row in (row for row in KEYS if row.kind == kind):
+            keys = ", ".join(f"`{places[row.section]}{key}`" for key in row.keys.split())
+            lines.append(f"| {keys} | {row.meaning} |" + (f" {row.instead} |" if kind == "missing" else ""))
+        if kind == "missing":
+            lines += [f"| `backend.type: {name}` | {what} | {instead} |" for name, (what, instead) in PROGRAMS.items()]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def _endpoint(base_url: str, kind: str, variable: str) -> str:

@@ -4,12 +4,14 @@ To add a command, write a Typer app in a module and add its line to COMMANDS.
 """
 
 import difflib
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+from massmem.config.home import ALLOW_MISSING_VARIABLE
 from massmem.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class Command:
 
 
 ASK = "ask"
+_ALLOW_MISSING = "Go on without what a file of MassGen asks for and massmem lacks, and say what."
 
 COMMANDS: dict[str, Command] = {
     ASK: Command("massmem.cli.options:app", "Answer a question (the default); also one word like `memory`."),
@@ -70,6 +73,39 @@ def load_program(name: str) -> "typer.Typer":
     else:
         root.add_typer(app, name=name)
     return root
+
+
+def make_parser(app: "typer.Typer") -> Any:
+    """Return Typer's parser of an app, in which every command that takes `--config` takes `--allow-missing` as well."""
+    from typer.core import TyperGroup
+    from typer.main import get_command
+
+    root = get_command(app)
+    waiting = [root]
+    while waiting:
+        command = waiting.pop()
+        waiting += command.commands.values() if isinstance(command, TyperGroup) else ()
+        place = next((i for i, parameter in enumerate(command.params, 1) if parameter.name == "config"), None)
+        if place is not None:
+            command.params[place:place] = get_command(_make_flags()).params[:1]
+    return root
+
+
+def _make_flags() -> "typer.Typer":
+    """Return an app with the option that all commands with a configuration have."""
+    import typer
+
+    def allow_missing(is_given: bool) -> None:
+        if is_given:
+            os.environ[ALLOW_MISSING_VARIABLE] = "1"  # processes that the command starts read the file, too
+
+    flags = typer.Typer(add_completion=False)
+    option = typer.Option("--allow-missing", help=_ALLOW_MISSING, callback=allow_missing, expose_value=False)
+
+    @flags.command()
+    def command(allow_missing: Annotated[bool, option] = False) -> None: ...
+
+    return flags
 
 
 def format_overview() -> str:

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from massmem.cli.commands import ASK, COMMANDS, load_program, refuse_mistyped_command, translate_everyday_word
+from massmem.cli.commands import (
+    ASK,
+    COMMANDS,
+    load_program,
+    make_parser,
+    refuse_mistyped_command,
+    translate_everyday_word,
+)
 from massmem.cli.streams import discard_output, prepare_streams
 from massmem.core.errors import InputError, MassmemError
 
@@ -114,9 +121,8 @@ def _invoke(app: "typer.Typer", arguments: list[str]) -> object:
     Typer's own `main` is not used: it turns a closed pipe and Ctrl-C into exit codes of its own.
     """
     import typer
-    from typer.main import get_command
 
-    command = get_command(app)
+    command = make_parser(app)
     try:
         with command.make_context("massmem", list(arguments)) as context:
             result = command.invoke(context)

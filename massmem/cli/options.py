@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 from massmem import __version__
-from massmem.cli.commands import ASK, COMMANDS, format_overview, load_command, load_program
+from massmem.cli.commands import ASK, COMMANDS, format_overview, load_command, load_program, make_parser
 from massmem.cli.streams import notify
 from massmem.config.home import RECORD_VARIABLE, make_file, massmem_home
 from massmem.core.errors import InputError, MassmemError
@@ -41,14 +41,12 @@ def completion_command(
     shell: Annotated[Shell | None, typer.Argument(metavar="SHELL", help="bash, zsh or fish. [default: yours]")] = None,
 ) -> None:
     """Print the script with which a shell completes massmem's commands, options and session ids."""
-    from typer.main import get_command
-
     chosen = shell or _detect_shell()
     # Typer's protocol: with this variable set, a program prints its completion script.
     os.environ["_MASSMEM_COMPLETE"] = f"source_{chosen}"
     if os.isatty(1):
         notify(_HOW_TO_INSTALL[chosen])
-    get_command(load_command(ASK)).main(args=[], prog_name="massmem", standalone_mode=False)
+    make_parser(load_command(ASK)).main(args=[], prog_name="massmem", standalone_mode=False)
 
 
 def complete() -> int:
@@ -57,13 +55,11 @@ def complete() -> int:
     The arguments of a command are completed by that command, everything else by the run command, which offers the
     names of all commands.
     """
-    from typer.main import get_command
-
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     words = line.split()  # some shells separate the words with newlines
     name = words[1] if len(words) > 2 or (len(words) == 2 and line[-1:].isspace()) else ASK
     is_command = name in COMMANDS and name != ASK
-    get_command(load_program(name) if is_command else load_command(ASK)).main(args=[], prog_name="massmem")
+    make_parser(load_program(name) if is_command else load_command(ASK)).main(args=[], prog_name="massmem")
     return 0
 
 

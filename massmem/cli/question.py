@@ -76,12 +76,12 @@ def read_question(argument: str | None, *, has_files: bool, quiet: bool = False)
 def attach_files(question: Question, files: Sequence[str], pictures: Sequence[str], settings: FilesConfig) -> Question:
     """Return the question with the text of each file below it, and with the pictures.
 
-    files, pictures: as the user named them.
+    files, pictures: as the user named them; files may be addresses of pages and documents.
 
     Raises InputError: a file cannot be read or is none of its kind, or they are too large together.
     """
     for name in files:
-        question = _add_document(question, File(read_document, name, read_file(name, settings.max_size)))
+        question = _add_document(question, _read_named(name, settings.max_size))
     for name in pictures:
         question = _add_document(question, File(read_picture, name, read_file(name, settings.max_size)))
     if sum(attachment.file.size for attachment in question.attachments) > settings.max_size:
@@ -90,6 +90,14 @@ def attach_files(question: Question, files: Sequence[str], pictures: Sequence[st
             "ask about fewer of them, or raise files.max_size in the configuration",
         )
     return question
+
+
+def _read_named(name: str, most: int) -> File:
+    if not name.lower().startswith(("http://", "https://")):
+        return File(read_document, name, read_file(name, most))
+    from massmem.cli.addresses import fetch_document  # with a client of HTTP
+
+    return fetch_document(name, most)
 
 
 def _add_document(question: Question, file: File) -> Question:
@@ -234,7 +242,7 @@ def _check_name(name: str) -> None:
         raise InputError(f"{name} is an address, not the name of a file", f"name the file: {path}")
     file = re.sub(r"[^\w.-]", "_", PurePosixPath(path).name) or "page.html"
     save = f"curl -sSLo {file} {shlex.quote(name)}"
-    raise InputError(f"{name} is an address, and massmem opens files only", f"save it first: {save} and name {file}")
+    raise InputError(f"{name} is an address, and a file is needed here", f"save it first: {save} and name {file}")
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
 from massmem.cli.options import Output, RunOptions, Show
 from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
-from massmem.cli.setup import load_team, read_environment, replace_agents
+from massmem.cli.setup import fetch_embedded_model, load_team, read_environment, replace_agents
 from massmem.cli.streams import has_cursor, notify, show_activity, write_err, write_json, write_out
 from massmem.cli.terminal import (
     EXIT_INTERRUPTED,
@@ -129,11 +129,13 @@ def prepare_run(options: RunOptions) -> Invocation:
         check_session_name(options.session_id)
     read_environment()
     config = load_team_of(options, home)
+    fetch_embedded_model(config)
     schema = None if options.schema is None else read_schema(options.schema)
     has_files = bool(options.files or options.pictures)
     question = read_question(options.question, has_files=has_files, quiet=options.quiet)
-    if question is not None and has_files:
-        question = attach_files(question, options.files, options.pictures, config.files)
+    attached = config.files.attached if options.session_id is None and config.session_id is None else ()
+    if question is not None and (has_files or attached):
+        question = attach_files(question, [*attached, *options.files], options.pictures, config.files)
     if schema is not None and question is None:
         raise InputError("--schema needs a question", 'ask like this: massmem --schema FILE "your question"')
     debug_log = new_debug_log() if options.debug else None

@@ -74,6 +74,8 @@ def load_service(command: str, config: str | None, **options: object) -> "tuple[
     setup = load_setup(config)
     team, notice = ensure_secret(setup.config, os.environ, setup.home)
     teams = load_server_teams(team, setup.home)
+    if any(one.files.attached for one in (team, *teams.values())):
+        notify("files.attached is for the command line: the service adds none of these files to a question")
     with require_extra("server", command):
         from massmem.server.serve import Settings  # and with it all that serving needs
     changes = {name: value for name, value in options.items() if value is not None}

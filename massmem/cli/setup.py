@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -16,7 +17,7 @@ import dotenv
 from dotenv.parser import parse_stream
 
 from massmem.cli.keys import read_keys
-from massmem.cli.streams import notify
+from massmem.cli.streams import notify, show_progress
 from massmem.config.home import massmem_home
 from massmem.config.load import (
     EXAMPLES,
@@ -187,6 +188,22 @@ def load_and_check(config: str | None, home: Path) -> LoadedConfig:
     memories = [resolved.memory for resolved in resolve_agents(loaded.team, os.environ)]
     missing = dict.fromkeys(line for memory in memories for line in list_missing_packages(memory))
     return replace(loaded, warnings=[*loaded.warnings, *missing])
+
+
+def fetch_embedded_model(team: TeamConfig) -> None:
+    """Download the embedded model when the team needs it and it was never there, and show how far that is.
+
+    Raises DownloadError, MachineError, HomeError: as `fetch_weights`.
+    """
+    is_needed = any(agent.backend.type == "local" and not agent.backend.model for agent in team.agents)
+    is_missing = is_needed and read_state(models_folder() / DEFAULT.file, DEFAULT.sha256) == "missing"
+    if not is_missing or find_spec("xllamacpp") is None:  # without llama.cpp, opening the model says what to install
+        return
+    from massmem.providers.downloads import fetch_weights, list_sources
+
+    notify(f"{DEFAULT.name} is downloaded first, 1.1 GB, once; what has arrived when you stop it (Ctrl-C) is kept")
+    with show_progress(DEFAULT.name, in_bytes=True) as progress:
+        fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), progress, notify)
 
 
 def load_server_teams(config: TeamConfig, home: Path) -> dict[str, TeamConfig]:

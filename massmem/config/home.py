@@ -71,6 +71,8 @@ def make_folder(folder: Path) -> None:
 
 RECORD_VARIABLE = "MASSMEM_RECORD"
 """Names the file to which every exchange with a server is written."""
+ALLOW_MISSING_VARIABLE = "MASSMEM_ALLOW_MISSING"
+"""Set: go on without what a file of MassGen asks for and massmem lacks."""
 
 
 def make_file(path: Path) -> None:

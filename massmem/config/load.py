@@ -10,8 +10,8 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import ValidationError
 
-from massmem.config.home import expand_home
-from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS, list_mappings, translate
+from massmem.config.home import ALLOW_MISSING_VARIABLE, expand_home
+from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
 from massmem.config.models import (
     NO_STORE,
     AgentConfig,
@@ -44,6 +44,7 @@ from massmem.core.redact import is_secret_key
 from massmem.core.text import trim_value
 
 EXAMPLES = "@examples/"
+_GO_ON = "to go on without what is missing here: --allow-missing, or allow_missing: true in the file"
 _SUFFIXES = (".yaml", ".yml")
 _BREAK = re.compile(r"[\x00-\x1f\x7f]")
 # Without a configuration, the first of these variables that is set decides on provider and model. An empty model means
@@ -100,13 +101,14 @@ def load_file(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
         del data["source"]
         report.add(("source",), "unknown key")
     _clean_values(data, report)
-    warning = translate(data, environ, report)
+    allow_missing = ALLOW_MISSING_VARIABLE in environ or str(data.get("allow_missing")).lower() == "true"
+    warnings = translate(data, environ, report, allow_missing=allow_missing)
     team = validate(data, report)
     problems = report.render() + read_history_overrides(environ)[1]
     if problems or team is None:
-        raise ConfigError(problems)
+        raise ConfigError(problems, _GO_ON if report.has_missing else "")
     team = _place_folders(team.model_copy(update={"store": complete_redis_url(team.store, environ)}), path.parent)
-    return LoadedConfig(team, [*filter(None, (warning, _explain_budgets(team)))], report)
+    return LoadedConfig(team, [*warnings, *filter(None, [_explain_budgets(team)])], report)
 
 
 def _place_folders(team: TeamConfig, base: Path) -> TeamConfig:
@@ -302,6 +304,8 @@ _FIELD_TYPES: dict[str, frozenset[str]] = {
     "script": frozenset({"scripted"}),
     "thinking_tokens": frozenset({"anthropic"}),
     "api": _NETWORK_TYPES - {"anthropic"},
+    "code_execution": frozenset({"openai", "anthropic", "gemini"}),
+    "extra_body": _NETWORK_TYPES - {"anthropic"},
     "effort": _NETWORK_TYPES,
     "api_key": _NETWORK_TYPES,
     "base_url": _NETWORK_TYPES,
@@ -447,9 +451,15 @@ def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
     if not isinstance(kind, str) or kind not in _ALL_TYPES:
         return
     for key, types in _FIELD_TYPES.items():
-        if backend.get(key) is not None and kind not in types:
+        is_given = backend.get(key) not in (None, False) and (key, backend[key]) != ("extra_body", {})
+        if is_given and kind not in types:
             only = f"; only {', '.join(sorted(types))} has it" if len(types) == 1 else ""
             report.add((*path, key), f"does not belong to type {kind}{only}")
+    runs_code = backend.get("code_execution") is True
+    if runs_code and kind == "openai" and backend.get("api") == "chat":
+        report.add((*path, "api"), "with code_execution, openai is asked by the Responses API: leave out api")
+    if kind == "gemini" and backend.get("extra_body") and (runs_code or backend.get("web_search")):
+        report.add((*path, "extra_body"), "with web_search or code_execution Gemini's own API is asked, without it")
     if kind in NEEDS_MODEL and not backend.get("model"):
         report.add((*path, "model"), f"is missing: type {kind} needs the name of a model")
     _check_address(backend.get("base_url"), (*path, "base_url"), report)
@@ -479,7 +489,7 @@ def _explain(path: KeyPath, kind: str, error: Mapping[str, Any], report: Report)
     if kind == "literal_error":
         annotation = _annotation(path)
         choices: tuple[str, ...] = get_args(annotation) if get_origin(annotation) is Literal else ()
-        words = (*BACKEND_WORDS, *SERVICES, *UNSUPPORTED_BACKENDS) if path[-2:] == ("backend", "type") else ()
+        words = (*BACKEND_WORDS, *SERVICES, *PROGRAMS) if path[-2:] == ("backend", "type") else ()
         near = suggest(error["input"], [*choices, *words]) if suggesting and isinstance(error["input"], str) else ""
         return f"{shown} is not one of {', '.join(choices)}{near}"
     expected = _EXPECTED_TEXT.get(kind) or _EXPECTED.get(kind.split("_")[0])

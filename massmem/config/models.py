@@ -31,6 +31,11 @@ Presentation = Literal["auto", "synthesize", "as_is"]
 HistoryPreset = Literal["brief", "chat", "long"]
 
 MAX_SERVERS = 100
+WRITTEN_FIELDS = frozenset({
+    "model", "messages", "input", "stream", "stream_options", "store", "tools", "tool_choice", "response_format",
+    "temperature", "max_tokens", "max_completion_tokens", "max_output_tokens",
+})  # fmt: skip
+"""Fields of a request that massmem writes itself."""
 NO_STORE = "memory:"
 """The store.url that writes nothing."""
 PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -80,6 +85,12 @@ class BackendConfig(Section):
     """Which API of OpenAI; left out: responses at OpenAI and Azure, else chat, and the other one when it is refused."""
     effort: Effort | None = None
     """How much a reasoning model thinks; left out: the model's default."""
+    extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """OpenAI protocol: fields that each request gets as they are, such as `top_p` or `chat_template_kwargs`."""
+    code_execution: bool = False
+    """The provider runs programs that the model writes for an answer or a vote, on its own machines (OpenAI, Anthropic,
+    Gemini; Gemini before 3 only where a request has no other tools). OpenAI and Anthropic charge for the machine, which
+    massmem does not count: the cost of such an agent is not known."""
     thinking_tokens: int | None = Field(default=None, ge=1024)
     """anthropic only: token budget for thinking; newer models take `effort` instead, and get the one nearest to it."""
     script: dict[str, Any] | None = None
@@ -88,6 +99,13 @@ class BackendConfig(Section):
     """Price of tokens; left out: the provider's list price, where massmem knows it."""
     web_search: WebSearch = None
     """true: the provider's own search of the web; or its options. Only answers and votes search."""
+
+    @field_validator("extra_body")
+    @classmethod
+    def _check_extra_body(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        if written := sorted(WRITTEN_FIELDS & fields.keys()):
+            raise ValueError(f"massmem writes {', '.join(written)} itself")
+        return fields
 
     @property
     def label(self) -> str:
@@ -408,6 +426,9 @@ class FilesConfig(Section):
     """Folders that all agents may read, with tools of massmem itself; `--dir` adds to them."""
     agents_file: bool = True
     """Show agents the AGENTS.md of a folder, else its CLAUDE.md, as material about it."""
+    attached: tuple[str, ...] = Field(default=(), max_length=20)
+    """Files, and addresses of pages, that a new conversation on the command line begins with, as by `--file`; relative
+    to the working directory. The service does not add them."""
     max_size: int = Field(default=10_000_000, ge=1_000, le=100_000_000)
     """Largest file in bytes, and most of all pictures of a question together; earlier ones are sent again up to that
     size. Providers take about 20 MB in a request."""
@@ -606,6 +627,9 @@ class TeamConfig(Section):
     """Spans, stages and what they leave out."""
     params: dict[str, ParamConfig] = Field(default_factory=dict[str, ParamConfig], max_length=100)
     """Values that agents may ask the user for, by name."""
+    allow_missing: bool = False
+    """Go on without what a file of MassGen asks for and massmem lacks, and say what is left out; also --allow-missing.
+    """
     source: str = ""
     """Not a key: the file that this configuration came from."""
 

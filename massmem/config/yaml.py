@@ -55,17 +55,23 @@ class Report:
     from_environment: set[KeyPath] = field(default_factory=set[KeyPath])
     """Paths in the file whose value came from the environment."""
     ignored: set[KeyPath] = field(default_factory=set[KeyPath])
-    """Paths in the file that mean nothing here."""
+    """Paths in the file that mean nothing here, or that the file goes on without."""
+    has_missing: bool = False
+    """A problem is that the file asks for something that is missing here."""
 
     def add(self, path: KeyPath, message: str) -> None:
         self.problems.append(Problem(self.path_in_file(path), message))
 
+    def add_missing(self, path: KeyPath, message: str) -> None:
+        self.has_missing = True
+        self.add(path, message)
+
     def path_in_file(self, path: KeyPath) -> KeyPath:
-        """Return the path as the user wrote it: the longest moved part is replaced first, until nothing moves."""
+        """Return the path as the user wrote it: the longest moved part is replaced first, then shorter ones."""
         for length in range(len(path), 0, -1):
             target = self.moved.get(path[:length])
             if target is not None:
-                return self.path_in_file((*target, *path[length:]))
+                path = (*target, *path[length:])
         return path
 
     def find_line(self, path: KeyPath) -> int:

@@ -30,6 +30,7 @@ from massmem.providers.base import (
     encode_data,
     portable_schema,
     read_count,
+    runs_code,
     searches_web,
     write_location,
     writes_for_people,
@@ -100,8 +101,8 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
 
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
         reader = MessageReader(request, self._context)
-        reader.is_searching = searches_web(self._backend, request)
-        if reader.is_searching and writes_for_people(request):
+        reader.is_searching = searches_web(self._backend, request) or runs_code(self._backend, request)
+        if searches_web(self._backend, request) and writes_for_people(request):
             reader.cited.form = "parts"
         return reader
 
@@ -165,6 +166,9 @@ def request_body(
         body["tool_choice"] = {"type": "none" if request.tool_choice == "none" else "auto"}
     if backend.web_search is not None and searches_web(backend, request):
         body["tools"] = [*body.get("tools", ()), *_write_search(backend.web_search)]
+    if runs_code(backend, request):
+        # https://platform.claude.com/docs/en/agents-and-tools/tool-use/code-execution-tool
+        body["tools"] = [*body.get("tools", ()), {"type": "code_execution_20250825", "name": "code_execution"}]
     if output := _write_output(request, backend, refusals):
         body["output_config"] = output
     if "cache_control" not in refusals:
@@ -288,7 +292,7 @@ class MessageReader(ReplyReader):
     def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
         super().__init__(request, context)
         self.is_searching = False
-        """The server may search: all blocks go back with calls, and when it pauses."""
+        """The server may search or run code: all blocks go back with calls, and when it pauses."""
         self._blocks = 0
         self._content: list[dict[str, Any]] = []
         """The blocks so far, as they go back."""
@@ -362,6 +366,10 @@ class MessageReader(ReplyReader):
                 yield from self._write(self._text(block.get("thinking"), "thinking"), is_thought=True)
             case "text":
                 yield from self._write(self._text(block.get("text")))
+            case "bash_code_execution_tool_result" | "code_execution_tool_result":
+                printed = self._object(block.get("content"), "result")
+                texts = (self._text(printed.get(name), name) for name in ("stdout", "stderr", "error_code"))
+                yield from self._write_program("", "\n".join(filter(None, texts)))
             case "web_search_tool_result" | "web_fetch_tool_result":
                 yield from self._read_result(block)
             case _:
@@ -407,6 +415,9 @@ class MessageReader(ReplyReader):
             case "server_tool_use":
                 query = parse_object(self._input) or block.get("input") or {}
                 self._input, block["input"] = "", dict(query)
+                if "code_execution" in str(block.get("name")):
+                    yield from self._write_program(self._text(query.get("command") or query.get("code"), "code"), "")
+                    return
                 words = self._text(query.get("query"), "query") or self._text(query.get("url"), "address")
                 yield from self._search(block.get("id"), words, is_page=block.get("name") != "web_search")
             case "text":

@@ -90,6 +90,11 @@ def searches_web(backend: BackendConfig, request: ChatRequest) -> bool:
     return is_wanted and (request.tool_choice != "none" or backend.type in ("openai", "azure_openai"))
 
 
+def runs_code(backend: BackendConfig, request: ChatRequest) -> bool:
+    """Whether the provider may run programs of the model for the reply."""
+    return backend.code_execution and request.purpose in SEARCHING and request.tool_choice != "none"
+
+
 def writes_for_people(request: ChatRequest) -> bool:
     """Whether the text of the reply is an answer, and not JSON, or beside the tool calls of a vote."""
     return request.purpose == "answer" and request.schema is None

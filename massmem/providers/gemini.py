@@ -1,4 +1,4 @@
-"""Gemini's own API, for agents that search: its endpoint with OpenAI's protocol has no Google Search.
+"""Gemini's own API, for agents that search or run code: its endpoint with OpenAI's protocol has neither.
 
 https://ai.google.dev/gemini-api/docs/google-search and https://ai.google.dev/gemini-api/docs/tool-combination; models
 before Gemini 3 take the search only where a request has no other tools and no schema.
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 from massmem.config.models import BackendConfig
 from massmem.core.calls import parse_object
 from massmem.core.messages import ChatMessage, ChatRequest, Chunk, clean_text
-from massmem.providers.base import encode_data, end_with_user, searches_web
+from massmem.providers.base import encode_data, end_with_user, runs_code, searches_web
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext
 from massmem.providers.normaliser import Json, ReplyReader
@@ -46,6 +46,8 @@ def build_gemini_body(request: ChatRequest, backend: BackendConfig, model: str) 
     if filled := {name: value for name, value in settings.items() if value is not None}:
         body["generationConfig"] = filled
     tools: list[Json] = [{"google_search": {}}] if searches_web(backend, request) else []
+    if runs_code(backend, request):  # https://ai.google.dev/gemini-api/docs/code-execution
+        tools.append({"code_execution": {}})
     if not is_alone(request) and is_old(model):
         tools = []
     if request.tools:
@@ -128,7 +130,9 @@ class GeminiReader(ReplyReader):
     def _read_part(self, part: Json) -> Iterator[Chunk]:
         call, search = self._object(part.get("functionCall"), "call"), self._object(part.get("toolCall"), "search")
         text = self._text(part.get("text"))
-        if call or search or part.get("toolResponse") or part.get("thoughtSignature"):
+        program = self._object(part.get("executableCode"), "code")
+        printed = self._object(part.get("codeExecutionResult"), "result")
+        if call or search or program or printed or part.get("toolResponse") or part.get("thoughtSignature"):
             self._state.setdefault("parts", []).append(dict(part))
         elif text and not part.get("thought"):
             self._state.setdefault("parts", []).append({"text": text})
@@ -136,6 +140,10 @@ class GeminiReader(ReplyReader):
             self._add_call(object(), call.get("id"), call.get("name"), call.get("args") or {})
         if search:
             yield from self._read_queries(self._object(search.get("args"), "arguments").get("queries"))
+        if program or printed:
+            yield from self._write_program(
+                self._text(program.get("code"), "code"), self._text(printed.get("output"), "output")
+            )
         if part.get("thought"):
             yield from self._write(text, is_thought=True)
         elif text:

@@ -540,6 +540,11 @@ class ReplyReader(ABC):
             self._received += 1
             yield SearchChunk(one_line(query, 300))
 
+    def _write_program(self, code: str, output: str) -> Iterator[Chunk]:
+        """Show a program that the provider ran, and what it printed, among the thoughts."""
+        for text in filter(str.strip, (code, output)):
+            yield from self._write(f"\n```\n{text.strip()}\n```\n", is_thought=True)
+
     def _count_searches(self) -> int:
         named = ("web_search_requests", "web_search_calls", "num_search_queries")
         seen = sum(not is_page for _, is_page in cast("set[tuple[object, bool]]", self._searches))

@@ -34,6 +34,7 @@ from massmem.providers.base import (
     fits_strict,
     list_places,
     portable_schema,
+    runs_code,
     searches_web,
     write_location,
     writes_for_people,
@@ -85,6 +86,8 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         """The API of the next request: the configured one, else the usual one of this endpoint until it is refused."""
         if self._backend.api is not None:
             return self._backend.api
+        if self._backend.code_execution:
+            return "responses"
         if self._backend.web_search is not None and self._backend.type in _SEARCH_BY_RESPONSES:
             return "responses"
         if self._refuses("responses"):
@@ -98,6 +101,8 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
             return build_gemini_body(request, self._backend, self._endpoint.model)
         write = build_response_body if self._api == "responses" else build_chat_body
         body = write(request, self._backend, self._endpoint)
+        for name, value in self._backend.extra_body.items():
+            body[name] = {**value, **body[name]} if isinstance(value, dict) and name in body else value
         refused = [(option, other) for option, other in _OPTIONS.items() if option in body and self._refuses(option)]
         for option, other in refused:
             body[other] = body.pop(option)
@@ -138,8 +143,9 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
 
     @property
     def _is_gemini(self) -> bool:
-        """Whether requests go by Gemini's own API: its endpoint with OpenAI's protocol has no search."""
-        return self._backend.type == "gemini" and self._backend.web_search is not None
+        """Whether requests go by Gemini's own API: that of OpenAI's protocol has no search and runs no code."""
+        backend = self._backend
+        return backend.type == "gemini" and (backend.web_search is not None or backend.code_execution)
 
     def _reader(self, request: ChatRequest, body: Json) -> ReplyReader:
         if self._is_gemini:
@@ -246,6 +252,9 @@ def build_response_body(request: ChatRequest, backend: BackendConfig, endpoint: 
         body["tool_choice"] = request.tool_choice
     if backend.web_search is not None and searches_web(backend, request):
         _add_search(body, backend.web_search, backend.type)
+    if runs_code(backend, request):  # https://developers.openai.com/api/docs/guides/tools-code-interpreter
+        body["tools"] = [*body.get("tools", ()), {"type": "code_interpreter", "container": {"type": "auto"}}]
+        body["include"] = [*body.get("include", ()), "code_interpreter_call.outputs"]
     if request.schema is not None and not request.tools:
         schema = portable_schema(request.schema)
         form = {"type": "json_schema", "name": "reply", "schema": schema, "strict": fits_strict(schema)}
@@ -434,6 +443,11 @@ class ResponseReader(ReplyReader):
                     thoughts.append({key: value for key, value in item.items() if key != "status"})
                 if not self._has_thought:
                     yield from self._write_parts(item.get("summary") or item.get("content"), is_thought=True)
+            case "code_interpreter_call" if whole:
+                # It goes back, as the thoughts before it.
+                self._state.setdefault("items", []).append(dict(item))
+                logs = (self._text(part.get("logs"), "logs") for part in self._objects(item.get("outputs"), "output"))
+                yield from self._write_program(self._text(item.get("code"), "code"), "".join(logs))
             case "web_search_call":
                 yield from self._read_search(item, whole=whole)
             case "message" if whole:

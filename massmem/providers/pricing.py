@@ -98,6 +98,8 @@ def price_of(backend: BackendConfig, environ: Mapping[str, str]) -> Price:
         return Price(backend.price, searches=searches)
     if backend.type in _IN_PROCESS and backend.price is None:
         return Price(free=True)
+    if backend.code_execution and backend.type in ("openai", "anthropic"):
+        return Price()  # they charge for their machines beside tokens
     try:
         url = find_base_url(backend, environ)
     except ConfigError:  # reported when the backend is opened

@@ -85,7 +85,7 @@ class Document:
 
 class File(NamedTuple):
     read: Callable[[str, bytes], Document]
-    """`read_document`, or `read_picture`."""
+    """`read_document`, `read_picture`, or `read_page` of massmem.tools.pages."""
     name: str
     data: bytes
 
@@ -134,7 +134,8 @@ def _is_small_text(file: File) -> bool:
     """Whether reading takes no time, and not more memory than the file."""
     data = file.data
     return (
-        len(data) <= _SMALL
+        file.read in (read_document, read_picture)
+        and len(data) <= _SMALL
         and not data.startswith(_CONTAINERS)
         and detect_media_type(data) is None
         and _detect_kind(file.name, data) == ""

@@ -24,13 +24,14 @@ BENCHES: dict[str, str] = {
     "memory": "searching and recording memories, and with DIR how much is recalled",
     "silence": "whether recall is silent when nothing stored matters, over stores of five sizes: needs DIR",
     "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
+    "massgen": "how many configurations of MassGen in DIR run here, and what is missing for the others",
     "store": "a store of 1,000,000 messages, histories in each store",
 }
 """Name and summary; each is a module beside this one with a function `run`, which takes options and returns rows."""
 
 ALL = "all"
-NOT_IN_ALL = ("silence", "deaf", "peers")
-"""One needs conversations, one an hour, one other programs."""
+NOT_IN_ALL = ("silence", "deaf", "peers", "massgen")
+"""They need conversations, an hour, other programs, or files of one."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument(
         "data", nargs="?", metavar="DIR", type=Path,
-        help="memory, silence: conversations with questions, as *.json; peers: virtual environments",
+        help="memory, silence: conversations with questions, as *.json; peers: virtual environments; "
+        "massgen: configurations",
     )  # fmt: skip
     parser.add_argument("--scale", metavar="N", type=int, help="memory: cost of so many memories, such as 1000000")
     parser.add_argument("--sessions", metavar="N", type=int, help="store: of 100 messages each [default: 10000]")

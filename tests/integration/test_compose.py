@@ -1,7 +1,12 @@
-"""configs/compose: what its files say of each other. tests/faults/test_balancer_kill.py runs its parts together."""
+"""configs/compose: what its files say of each other, since no container is built here.
 
+tests/faults/test_balancer_kill.py runs its parts together.
+"""
+
+import json
 import re
-from importlib.metadata import requires
+import tomllib
+from importlib.metadata import metadata, requires
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,9 +15,12 @@ import pytest
 import yaml
 
 from massmem.config.models import ServerConfig
+from scripts.docs import help_text
 from tests.faults.test_balancer_kill import CONFIG
 
 FOLDER = Path(__file__).parents[2] / "configs" / "compose"
+ROOT = FOLDER.parents[1]
+RECIPE = (FOLDER / "Containerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 TEAM: dict[str, Any] = yaml.safe_load((FOLDER / "team.yaml").read_text())
 QDRANT: dict[str, Any] = yaml.safe_load((FOLDER.parents[1] / "docker-compose.qdrant.yml").read_text())
@@ -20,14 +28,43 @@ SERVICES = ("one", "two", "three")
 
 
 def test_image_has_every_package_that_the_team_needs() -> None:
-    dockerfile = COMPOSE["services"]["one"]["build"]["dockerfile_inline"]
-    match = re.search(r"/src\[([\w,]+)\]", dockerfile)
-    assert match is not None
+    extras = COMPOSE["services"]["one"]["build"]["args"]["EXTRAS"].split(",")
     needed = {"server", "mcp"}
     needed |= {"postgres"} if TEAM["store"]["url"].startswith("postgresql") else set()
     needed |= {"redis"} if TEAM["server"]["limits"]["counted_in"].startswith("redis") else set()
     needed |= {"memory"} if TEAM["memory"]["persistent_memory"]["qdrant"]["mode"] == "server" else set()
-    assert needed <= set(match[1].split(","))
+    assert needed <= set(extras)
+    offered = set(metadata("massmem").get_all("Provides-Extra") or ())
+    assert {*extras, *re.findall(r"ARG EXTRAS=([\w,]+)", RECIPE)[0].split(",")} <= offered
+
+
+def test_recipe_takes_files_that_are_there_and_runs_a_command_of_massmem() -> None:
+    steps = [(word, rest) for word, _, rest in (step.partition(" ") for step in read_steps(RECIPE))]
+    assert {word for word, _ in steps} <= {
+        "FROM", "RUN", "USER", "WORKDIR", "COPY", "ARG", "ENV", "EXPOSE", "HEALTHCHECK", "CMD"
+    }  # fmt: skip
+    words = [word for word, _ in steps]
+    assert steps[words.index("USER")][1] == "massmem", "it has no rights"
+    assert words.index("USER") < words.index("COPY"), "and needs none to install"
+    taken = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in taken)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packed = {*project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"], "configs", "README.md", "LICENSE"}
+    assert taken >= packed | {"pyproject.toml", "scripts/install"}
+    run = [rest for word, rest in steps if word == "RUN"]
+    assert "MASSMEM_EXTRAS=$EXTRAS scripts/install" in run[-1]
+    command = json.loads(dict(steps)["CMD"])
+    assert command[:2] == ["massmem", "serve"]
+    assert all(part in help_text("serve") for part in command[2:] if part.startswith("--"))
+    check = json.loads(dict(steps)["HEALTHCHECK"].partition("CMD")[2])
+    assert f":{ServerConfig().port}/healthz'" in check[-1]
+    assert dict(steps)["EXPOSE"] == str(ServerConfig().port)
+    compile(check[-1], "HEALTHCHECK", "exec")
+
+
+def read_steps(recipe: str) -> list[str]:
+    text = re.sub(r"^#.*\n", "", recipe, flags=re.MULTILINE).replace("\\\n", "")
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
 def test_hosts_and_variables_of_one_file_are_defined_in_the_other() -> None:
@@ -53,7 +90,8 @@ def test_services_have_the_time_to_hand_over_their_questions() -> None:
 def test_every_service_is_pinned_checked_and_restarted(compose: dict[str, Any]) -> None:
     services = compose["services"]
     for name, service in services.items():
-        dockerfile = service.get("build", {}).get("dockerfile_inline", f"FROM {service['image']}")
+        assert "build" not in service or service["build"]["dockerfile"] == "configs/compose/Containerfile"
+        dockerfile = RECIPE if "build" in service else f"FROM {service['image']}"
         images = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
         assert all(re.search(r":v?\d+\.\d+", image) for image in images), (name, images)
         assert service["restart"] == "unless-stopped"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, translate_line
 from massmem.cli.chat.state import ChatState
 from massmem.cli.errors import show_error
-from massmem.cli.question import Question, attach_mentioned_files
+from massmem.cli.question import Question, attach_files, attach_mentioned_files
 from massmem.cli.run import (
     ABANDONED,
     Invocation,
@@ -168,6 +168,9 @@ class _Conversation:
         Raises MassmemError: the turn ended early; the conversation can go on.
         """
         session, invocation, view = self.state.session, self.state.invocation, self.state.invocation.create_view()
+        files = self.state.team.config.files
+        if question is not None and files.attached and not session.id:
+            question = await asyncio.to_thread(attach_files, question, files.attached, (), files)
         now, self.state.answer_now = self.state.answer_now, False
         events = TurnEvents(session, question, wait=True, wait_hint=" (Ctrl-C: do not wait)", now=now)
         writer = open_writer(invocation, self.state.team.config, question)

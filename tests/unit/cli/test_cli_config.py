@@ -6,7 +6,7 @@ import yaml
 
 from massmem.cli.main import main
 from massmem.config.load import load_config, resolve_agents
-from tests.support.cli import script, write_team
+from tests.support.cli import call_massmem, script, write_team
 
 KEY = "sk-proj-0123456789abcdefghij"
 
@@ -136,3 +136,30 @@ def test_urls_are_listed_without_passwords(tmp_path: Path, capsys: pytest.Captur
     assert "hunter2" not in text
     assert "postgresql://me@box/db" in text
     assert "http://me@box:6333" in text
+
+
+MASSGEN_TEAM = """\
+agents:
+  - id: coder
+    backend: {type: claude_code}
+  - id: solo
+    backend:
+      type: scripted
+      enable_mcp_command_line: true
+      upload_files: [{file_path: notes.txt}]
+      script: {answer: Noted.}
+memory: {enabled: false}
+"""
+
+
+def test_question_to_a_team_of_massgen_goes_on_without_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("team.yaml").write_text(MASSGEN_TEAM)
+    Path("notes.txt").write_text("Buoys float.")
+    refused = call_massmem("--config", "team.yaml", "What?")
+    assert (refused.returncode, b"team.yaml:7: " in refused.stderr) == (2, True)
+    assert b"--allow-missing" in refused.stderr
+    ran = call_massmem("--allow-missing", "--config", "team.yaml", "--output", "jsonl", "What?")
+    assert (ran.returncode, b"left out, missing here: running commands" in ran.stderr) == (0, True)
+    started = next(event for line in ran.stdout.splitlines() if (event := json.loads(line))["type"] == "turn_started")
+    assert (started["agents"], started["question"]) == (["solo"], "What?\n\n--- notes.txt ---\nBuoys float.")

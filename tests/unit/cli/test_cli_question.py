@@ -52,9 +52,9 @@ REFUSED = [
     ("nothing/here.txt", "there is no file nothing/here.txt", "check its name"),
     ("note.txt", "there is no file note.txt", "did you mean notes.txt?"),
     ("notes.txt/x", "notes.txt/x cannot be read: Not a directory", "check its name, and that you may read it"),
-    ("https://x.org/a/b.pdf?c=1", "https://x.org/a/b.pdf?c=1 is an address, and massmem opens files only",
+    ("https://x.org/a/b.pdf?c=1", "https://x.org/a/b.pdf?c=1 is an address, and a file is needed here",
      "save it first: curl -sSLo b.pdf 'https://x.org/a/b.pdf?c=1' and name b.pdf"),
-    ("HTTP://x.org", "HTTP://x.org is an address, and massmem opens files only",
+    ("HTTP://x.org", "HTTP://x.org is an address, and a file is needed here",
      "save it first: curl -sSLo page.html HTTP://x.org and name page.html"),
     ("file:///tmp/a%20b", "file:///tmp/a%20b is an address, not the name of a file", "name the file: /tmp/a b"),
     ("/dev/zero", "/dev/zero is a device", "write what comes out of it to a file first"),
@@ -83,7 +83,7 @@ def test_name_that_is_no_file_is_refused_with_advice(name: str, message: str, hi
     assert refused.value.hint.endswith(hint)
 
 
-@pytest.mark.parametrize("mention", ["missing.txt", "docs", "./gone", '"my plan.pdf"', "https://x.org/a", "~/gone"])
+@pytest.mark.parametrize("mention", ["missing.txt", "docs", "./gone", '"my plan.pdf"', "ftp://x.org/a", "~/gone"])
 @pytest.mark.usefixtures("folder")
 def test_a_mention_that_is_no_file_is_refused(mention: str):
     with pytest.raises(InputError, match=r"is a folder|there is no file|is an address") as refused:

@@ -568,3 +568,19 @@ def test_budgets_for_thinking_are_explained_once_for_all_agents(tmp_path: Path) 
     assert [member.backend.usual_effort for member in team.agents] == ["low", "low", "high"]
     (warning,) = warnings
     assert "2,048 as effort: low, 20,000 as effort: high" in warning
+
+
+@pytest.mark.parametrize(
+    ("backend", "problem"),
+    [
+        ("type: openai, api: chat, code_execution: true",
+         "api: with code_execution, openai is asked by the Responses API: leave out api"),
+        ("type: gemini, code_execution: true, extra_body: {top_k: 5}",
+         "extra_body: with web_search or code_execution Gemini's own API is asked, without it"),
+        ("type: groq, model: m, code_execution: true", "code_execution: does not belong to type groq"),
+        ("type: openai, extra_body: {model: m}", "extra_body: massmem writes model itself"),
+    ],
+)  # fmt: skip
+def test_fields_of_a_backend_that_exclude_each_other_are_named(tmp_path: Path, backend: str, problem: str):
+    text = f"agents:\n  - id: a\n    backend: {{{backend}}}\n"
+    assert problems(tmp_path, text) == [f"team.yaml:3: agents.0.backend.{problem}"]

@@ -1,9 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from massmem.config.load import load_config, resolve_agents
 from massmem.config.models import TeamConfig
+from massmem.core.errors import ConfigError
 from tests.support.configs import problems
 
 
@@ -20,13 +22,16 @@ agents:
     backend:
       type: openai
       model: gpt-5-mini
-      text: {verbosity: medium}
+      text: {verbosity: low}
+      top_p: 0.7
       reasoning: {effort: medium, summary: auto}
-      enable_web_search: true
+      enable_web_search: false
       enable_code_interpreter: true
+      custom_tools: []
+      upload_files: [{image_path: a.png}, {file_path: "https://x.org/b.pdf"}]
       cwd: workspace1
-      custom_tools: [{name: [x], path: y}]
     system_message: You check facts.
+    append_system_prompt: Be brief.
   - id: claude
     backend:
       type: claude
@@ -52,9 +57,12 @@ orchestrator:
   agent_temporary_workspace: temp
   voting_sensitivity: balanced
   max_new_answers_per_agent: 2
-  context_paths: [{path: "${NOT_NEEDED}", permission: read}]
+  skip_final_presentation: true
+  context_paths: []
+  dspy: {enabled: false, num_variants: 3}
   coordination:
-    enable_planning_mode: true
+    broadcast: human
+    enable_planning_mode: false
     compression_target_ratio: 0.3
 timeout_settings:
   orchestrator_timeout_seconds: 90
@@ -66,23 +74,98 @@ ui:
 
 def test_a_file_with_everything(tmp_path: Path) -> None:
     team, warnings = load(tmp_path, MASSGEN)
+    gpt = team.agents[0]
     assert [agent.backend.type for agent in team.agents] == ["openai", "anthropic"]
-    assert team.agents[0].system_message == "You check facts."
+    assert gpt.system_message == "You check facts.\n\nBe brief."
+    assert (gpt.backend.effort, gpt.backend.code_execution) == ("medium", True)
+    assert gpt.backend.extra_body == {"text": {"verbosity": "low"}, "top_p": 0.7}
     assert team.memory.persistent_memory.session_name == "research"
     assert team.memory.persistent_memory.qdrant.mode == "server"
     assert team.memory.retrieval.limit == 10
     assert team.target_ratio == 0.40
+    assert team.files.attached == ("a.png", "https://x.org/b.pdf")
     # Two answers of each agent, and a last round for votes.
     assert (team.coordination.max_rounds, team.coordination.timeout) == (3, 90)
+    assert (team.coordination.presentation, team.coordination.ask_user) == ("as_is", True)
     assert team.coordination.compression_target_ratio == 0.3
+    # What asks for nothing is passed over.
     assert warnings == [
         "team.yaml: keys of MassGen that mean nothing here are ignored: "
-        "agents.*.backend.command_line_execution_mode, agents.*.backend.custom_tools, agents.*.backend.cwd, "
-        "agents.*.backend.enable_code_interpreter, agents.*.backend.enable_web_search, agents.*.backend.reasoning, "
-        "agents.*.backend.text, memory.persistent_memory.vector_store, orchestrator.agent_temporary_workspace, "
-        "orchestrator.context_paths, orchestrator.coordination.enable_planning_mode, orchestrator.snapshot_storage, "
-        "orchestrator.voting_sensitivity, ui"
+        "agents.*.backend.command_line_execution_mode, agents.*.backend.cwd, memory.persistent_memory.vector_store, "
+        "orchestrator.agent_temporary_workspace, orchestrator.snapshot_storage, orchestrator.voting_sensitivity, ui"
     ]
+
+
+LACKING = """\
+agents:
+  - id: coder
+    backend: {type: claude_code, permission_mode: plan, model: x, api_key: "${NOT_SET}"}
+  - id: a
+    backend:
+      type: chatcompletion
+      base_url: http://localhost:1/v1
+      model: ${NOT_SET:-m}
+      custom_tools: [{name: [x]}]
+      enable_web_search: true
+      auto_discover_custom_tools: true
+  - id: b
+    backend: {type: scripted, custom_tools: [{name: [y]}], reasoning: {budget: 5}}
+orchestrator:
+  coordination: {enable_planning_mode: true, broadcast: agents, of_a_later_release: 1}
+"""
+
+
+def test_capabilities_that_are_missing_are_problems_or_left_out_and_named(tmp_path: Path) -> None:
+    missing = {
+        3: ("agents.0.backend.type", "the program Claude Code as an agent"),
+        9: ("agents.1.backend.custom_tools", "Python tools of its own"),
+        10: ("agents.1.backend.enable_web_search", "a web search of this provider"),
+        13: ("agents.2.backend.reasoning.budget", "a setting of MassGen that massmem does not know"),
+        15: ("orchestrator.coordination.enable_planning_mode", "tools that run at the end only"),
+    }
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, LACKING)
+    assert caught.value.exit_code == 2
+    assert "allow_missing: true" in caught.value.hint
+    text = str(caught.value).replace(f"{tmp_path}/", "")
+    for line, (key, what) in missing.items():
+        assert f"team.yaml:{line}: {key}: missing here: {what}; instead: " in text
+    assert "of_a_later_release" in text
+    assert "NOT_SET" not in text
+    for team, warnings in (
+        load(tmp_path, LACKING, {"MASSMEM_ALLOW_MISSING": "1"}),
+        load(tmp_path, f"{LACKING}allow_missing: true\n"),
+    ):
+        assert [agent.id for agent in team.agents] == ["a", "b"]
+        shown = "\n".join(warnings)
+        for line, (key, what) in missing.items():
+            name = re.sub("[.][0-9]", ".*", key)
+            assert f"team.yaml:{line}: {name}: left out, missing here: {what}" in shown
+        assert "Python tools of its own, and 1 more like it" in shown
+
+
+def test_other_problems_stand_where_they_were_written_when_an_agent_is_left_out(tmp_path: Path) -> None:
+    text = LACKING.replace("type: scripted", "type: scriptet") + "allow_missing: true\n"
+    assert problems(tmp_path, text)[0].startswith("team.yaml:13: agents.2.backend.type: 'scriptet' is not one of")
+
+
+def test_a_council_of_programs_alone_is_an_error_even_then(tmp_path: Path) -> None:
+    text = "allow_missing: true\nagents: [{id: a, backend: {type: codex}}, {id: b, backend: {type: ag2}}]\n"
+    assert problems(tmp_path, text) == ["team.yaml:2: agents: no agent is left: massmem runs none of these programs"]
+
+
+def test_context_paths_are_folders_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "one.txt").write_text("1")
+    paths = "[{path: src, permission: write}, {path: one.txt, permission: read}]"
+    text = f"agent: {{id: a, backend: {{type: scripted}}}}\norchestrator: {{context_paths: {paths}}}\n"
+    assert [problem.split("; instead")[0] for problem in problems(tmp_path, text)] == [
+        "team.yaml:2: orchestrator.context_paths.0.permission: missing here: writing files",
+        "team.yaml:2: orchestrator.context_paths.1.path: missing here: single files",
+    ]
+    team, _ = load(tmp_path, text, {"MASSMEM_ALLOW_MISSING": "1"})
+    assert [folder.path for folder in team.files.folders] == [str(tmp_path / "src")]
 
 
 def test_own_keys_win_over_massgens(tmp_path: Path) -> None:
@@ -94,8 +177,8 @@ def test_own_keys_win_over_massgens(tmp_path: Path) -> None:
 def test_a_wrong_value_is_named_where_it_was_written(tmp_path: Path) -> None:
     text = MASSGEN.replace("seconds: 90", "seconds: soon").replace("ratio: 0.3", "ratio: 3")
     assert problems(tmp_path, text) == [
-        "team.yaml:41: orchestrator.coordination.compression_target_ratio: must be less than 1, not 3",
-        "team.yaml:43: timeout_settings.orchestrator_timeout_seconds: must be a number, not 'soon'",
+        "team.yaml:47: orchestrator.coordination.compression_target_ratio: must be less than 1, not 3",
+        "team.yaml:49: timeout_settings.orchestrator_timeout_seconds: must be a number, not 'soon'",
     ]
 
 
@@ -130,22 +213,6 @@ def test_a_service_gets_its_own_key_and_never_another(tmp_path: Path, backend: s
     assert problems(tmp_path, text, {"OPENAI_API_KEY": "openai-key"}) == [
         "team.yaml:3: agent.backend.type: ZAI_API_KEY is not set (set it: export ZAI_API_KEY=..., or a line "
         "ZAI_API_KEY=... in .env)"
-    ]
-
-
-def test_types_that_cannot_run_here_are_the_only_problem(tmp_path: Path) -> None:
-    text = """\
-agents:
-  - id: a
-    backend: {type: claude_code, permission_mode: acceptEdits, model: x, api_key: k}
-  - id: b
-    backend: {type: ag2, agent_config: {}}
-"""
-    assert problems(tmp_path, text) == [
-        "team.yaml:3: agents.0.backend.type: 'claude_code' runs the Claude Code program, which is no model endpoint; "
-        "use type: anthropic",
-        "team.yaml:5: agents.1.backend.type: 'ag2' runs agents of the AG2 framework; give each of them as an agent "
-        "with its own backend",
     ]
 
 

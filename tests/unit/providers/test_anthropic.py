@@ -352,3 +352,33 @@ def test_every_exception_of_the_sdk_is_mapped() -> None:
     for name, kind in EXCEPTIONS.items():
         # Made without its constructor: each wants other arguments, and only the class matters.
         assert kind_of(found[name].__new__(found[name]), ERRORS) is kind
+
+
+async def test_programs_that_anthropic_runs_are_shown_and_go_back_with_calls(
+    clients: AnthropicFactory, stub: Stub
+) -> None:
+    use = {"type": "server_tool_use", "id": "s1", "name": "bash_code_execution", "input": {}}
+    printed = {"type": "bash_code_execution_result", "stdout": "42\n", "stderr": "", "return_code": 0, "content": []}
+    result = {"type": "bash_code_execution_tool_result", "tool_use_id": "s1", "content": printed}
+    call = {"type": "tool_use", "id": "t1", "name": "vote", "input": {}}
+    written = {"type": "input_json_delta", "partial_json": '{"command": "echo $((6*7))"}'}
+    chosen = {"type": "input_json_delta", "partial_json": '{"choice": "Z"}'}
+    events = [{"type": "message_start", "message": {"usage": {"input_tokens": 1}}}]
+    for index, (block, delta) in enumerate(((use, written), (result, None), (call, chosen))):
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta}] if delta else []
+        events.append({"type": "content_block_stop", "index": index})
+    events.append({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}})
+    stub.replies = [Http(parts=[WIRE.event(event) for event in events]), WIRE.stream(Say(["x"]))]
+    provider = open_anthropic(clients, stub, code_execution=True)
+    reply = await ask(provider, ChatRequest(ASK, "answer", tools=(VOTE,)))
+    assert stub.requests[0].body["tools"][-1] == {"type": "code_execution_20250825", "name": "code_execution"}
+    assert "echo $((6*7))" in reply.reasoning
+    assert "\n42\n" in reply.reasoning
+    assert [call.name for call in reply.tool_calls] == ["vote"]
+    answer = ChatMessage("tool", "no such answer", tool_call_id=reply.tool_calls[0].id)
+    messages = (*ASK, ChatMessage("assistant", "", tuple(reply.tool_calls)), answer)
+    await ask(provider, ChatRequest(messages, "answer", tools=(VOTE,)))
+    sent = stub.requests[1].body["messages"][1]["content"]
+    assert sent[:2] == [{**use, "input": {"command": "echo $((6*7))"}}, result]
+    assert sent[2]["type"] == "tool_use"

@@ -558,3 +558,57 @@ async def test_thoughts_before_a_call_go_back_with_its_result(clients: OpenAIFac
         "reasoning", "function_call", "function_call_output",
     ]  # fmt: skip
     assert stub.requests[1].body["input"][2] == thought
+
+
+async def test_programs_that_openai_runs_are_shown_and_go_back_with_calls(clients: OpenAIFactory, stub: Stub) -> None:
+    program = {
+        "type": "code_interpreter_call", "id": "ci_1", "status": "completed", "container_id": "cntr_1",
+        "code": "print(6 * 7)", "outputs": [{"type": "logs", "logs": "42\n"}],
+    }  # fmt: skip
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "vote", "arguments": '{"choice": "Z"}'}
+    items = [thought, program, call]
+    events = [{"type": "response.output_item.done", "output_index": i, "item": item} for i, item in enumerate(items)]
+    end = {"type": "response.completed", "response": {"status": "completed", "output": items, "usage": {}}}
+    stub.replies = [Http(parts=[WIRE.event(event) for event in (*events, end)]), RESPONSES.stream(Say(["x"]))]
+    provider = open_openai(clients, stub, code_execution=True)
+    reply = await ask(provider, ChatRequest(ASK, "answer", tools=(RESPONSE_VOTE,)))
+    assert stub.requests[0].body["tools"][-1] == {"type": "code_interpreter", "container": {"type": "auto"}}
+    assert "code_interpreter_call.outputs" in stub.requests[0].body["include"]
+    assert reply.reasoning.count("print(6 * 7)") == 1
+    assert "\n42\n" in reply.reasoning
+    result = ChatMessage("tool", "no such answer", tool_call_id=reply.tool_calls[0].id)
+    messages = (*ASK, ChatMessage("assistant", "", tuple(reply.tool_calls)), result)
+    await ask(provider, ChatRequest(messages, "answer", tools=(RESPONSE_VOTE,)))
+    assert stub.requests[1].body["input"][2:4] == [thought, program]
+    await ask(provider, ChatRequest(ASK, "summary"))
+    assert "tools" not in stub.requests[2].body, "a summary needs no program"
+
+
+async def test_programs_that_gemini_runs_are_shown(clients: OpenAIFactory, stub: Stub) -> None:
+    parts = [
+        {"executableCode": {"language": "PYTHON", "code": "print(6 * 7)"}},
+        {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "42\n"}},
+        {"text": "It is 42."},
+    ]
+    events = [{"candidates": [{"content": {"parts": [part], "role": "model"}}]} for part in parts]
+    end = {
+        "candidates": [{"finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 5},
+    }
+    stub.replies = [Http(parts=[WIRE.event(event) for event in (*events, end)])]
+    reply = await ask(open_openai(clients, stub, type="gemini", code_execution=True), ChatRequest(ASK, "answer"))
+    assert stub.requests[0].body["tools"] == [{"code_execution": {}}]
+    assert (reply.text, "print(6 * 7)" in reply.reasoning, "42" in reply.reasoning) == ("It is 42.", True, True)
+
+
+async def test_extra_fields_stand_in_each_request_and_replace_nothing(clients: OpenAIFactory, stub: Stub) -> None:
+    stub.replies = [RESPONSES.stream(Say(["x"]))]
+    fields = {"text": {"verbosity": "low"}, "top_p": 0.5}
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    provider = open_openai(clients, stub, api="responses", extra_body=fields)
+    await ask(provider, ChatRequest(ASK, "answer", schema=schema))
+    body = stub.requests[0].body
+    assert (body["top_p"], body["text"]["verbosity"], body["text"]["format"]["name"]) == (0.5, "low", "reply")
+    with pytest.raises(ValueError, match="massmem writes tools itself"):
+        BackendConfig(type="openai", extra_body={"tools": []})

@@ -1,0 +1,99 @@
+"""What a user names by its address: pages and documents of the web.
+
+The user's own machine and network may be read, too: whoever names an address on the command line may as well run curl.
+The service fetches no address for anybody. A page elsewhere is not followed into this network by its redirects, as far
+as the address itself says that it leads there.
+"""
+
+import asyncio
+import re
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from massmem import __version__
+from massmem.config.models import is_loopback
+from massmem.core.errors import InputError
+from massmem.core.messages import PDF
+from massmem.core.text import one_line
+from massmem.providers.clients import HTTP_ERRORS, open_client
+from massmem.tools.documents import File, read_document
+from massmem.tools.pages import read_page
+
+if TYPE_CHECKING:
+    from httpx2 import Response
+
+SECONDS = 30.0
+"""For an address, with its redirects."""
+MAX_REDIRECTS = 5
+_HEADERS = {
+    "user-agent": f"massmem/{__version__}",
+    "accept": "text/html,application/xhtml+xml,application/pdf,text/markdown,text/*;q=0.9,application/json;q=0.9",
+}
+_TEXTS = re.compile(r"text/(?!html$)[\w.+-]+|application/(?:[\w.+-]+\+)?(?:json|xml|yaml|toml)")
+_PAGES = ("text/html", "application/xhtml+xml")
+_SAVE = "open it in a browser, save it, and name the file"
+
+
+def fetch_document(address: str, most: int) -> File:
+    """Fetch what is at an address; blocks, and needs a thread without an event loop. most: bytes.
+
+    Raises InputError: it cannot be fetched within SECONDS, is no page, PDF or text, or is larger.
+    """
+    try:
+        return asyncio.run(_fetch(address, most))
+    except TimeoutError as e:
+        raise InputError(f"{address} did not arrive within {SECONDS:g} seconds", "try again, or save it first") from e
+    except (*HTTP_ERRORS, UnicodeError) as e:
+        reason = one_line(str(e), 200) or type(e).__name__
+        raise InputError(f"{address} cannot be fetched: {reason}", "check the address, and the network") from e
+
+
+async def _fetch(address: str, most: int) -> File:
+    if "@" in (urlsplit(address).netloc or ""):
+        raise InputError("the address holds a password, which the models would be shown", _SAVE)
+    url = address
+    async with asyncio.timeout(SECONDS):
+        for _ in range(MAX_REDIRECTS + 1):
+            async with (
+                open_client(url, headers=_HEADERS, timeout=SECONDS) as client,
+                client.stream("GET", url) as reply,
+            ):
+                if reply.next_request is None:
+                    return await _read(reply, address, most)
+                target = str(reply.next_request.url)
+            if not target.startswith(("http://", "https://")) or (_is_near(target) and not _is_near(address)):
+                raise InputError(f"{address} leads to {one_line(target, 200)}, which is not followed", _SAVE)
+            url = target
+    raise InputError(f"{address} leads on more than {MAX_REDIRECTS} times", "name the address where it ends")
+
+
+def _is_near(url: str) -> bool:
+    """Whether an address is of this machine or network, as far as it says so itself."""
+    try:
+        return is_loopback(url) or ip_address(urlsplit(url).hostname or "").is_private
+    except ValueError:
+        return False
+
+
+async def _read(reply: "Response", address: str, most: int) -> File:
+    if reply.status_code != 200:
+        status = f"{reply.status_code} {reply.reason_phrase}".strip()
+        raise InputError(f"{address} cannot be read: the server says {status}", f"check the address, or {_SAVE}")
+    data = bytearray()
+    async for piece in reply.aiter_bytes():
+        data += piece
+        if len(data) > most:
+            raise InputError(f"{address} is larger than {most:,} bytes", "raise files.max_size in the configuration")
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == PDF or data.startswith(b"%PDF-"):
+        return File(read_document, address, bytes(data))
+    if kind not in _PAGES and not _TEXTS.fullmatch(kind):
+        what = f"of type {one_line(kind, 60)}" if kind else "of no type that its server names"
+        raise InputError(f"{address} is {what}, not a page, a PDF or a text", _SAVE)
+    try:
+        # What the server says counts before what the text says of itself.
+        text = bytes(data).decode(reply.charset_encoding or "", "replace").encode()
+    except LookupError:
+        text = bytes(data)
+    return File(read_page if kind in _PAGES else read_document, address, text)
