@@ -154,12 +154,14 @@ def _read_usage(message: MessageRecord, key: str) -> Usage | None:
     match message.metadata.get(key):
         case {"prompt": int(prompt), "completion": int(completion), "reported": bool(reported), **more}:
             cost, cached, saved = more.get("cost"), more.get("cached", 0), more.get("saved", 0.0)
+            searches = more.get("searches", 0)
             return Usage(
                 prompt,
                 completion,
                 cached if isinstance(cached, int) else 0,
                 reported=reported,
                 cost=cost if isinstance(cost, float | int) else None,
+                searches=searches if isinstance(searches, int) else 0,
                 saved=saved if isinstance(saved, float | int) else 0.0,
             )
         case _:

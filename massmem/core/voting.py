@@ -8,10 +8,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from massmem.core import events as ev
-from massmem.core.messages import Candidate, Usage
+from massmem.core.citations import list_sources, remove_marks
+from massmem.core.messages import Candidate, Citation, Usage
 from massmem.core.outcome import Waiting
 from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
 from massmem.core.text import one_line
@@ -43,12 +44,19 @@ class Answer:
     """Its end is missing."""
     work_cut: ev.WorkCut | None = None
     """See `answer_submitted`."""
+    citations: tuple[Citation, ...] = ()
 
     short: ShortAnswer = field(init=False, repr=False, compare=False)
     """Made once: every agent of a round compares the answers."""
 
+    @classmethod
+    def of(cls, event: ev.AnswerSubmitted) -> Self:
+        parts = event.agent_id, event.number, event.content, event.truncated, event.work_cut
+        return cls(*parts, event.citations)
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "short", read_short_answer(self.content, truncated=self.truncated))
+        content = remove_marks(self.content, len(self.citations))  # two may say the same, and have different sources
+        object.__setattr__(self, "short", read_short_answer(content, truncated=self.truncated))
 
 
 class Election:
@@ -148,6 +156,12 @@ class Election:
         ballots, place = self._count_ballots(candidate) + more, self._listed.index(self._key(candidate))
         return ballots, self.count_authors(candidate), not candidate.truncated, -place
 
+    def list_citations(self, candidate: Answer) -> tuple[Citation, ...]:
+        """Return its sources, and behind them those of the answers that are the same."""
+        same = (answer for answer in self._answers.values() if self._key(answer) == self._key(candidate))
+        others = [citation for answer in same if answer is not candidate for citation in answer.citations]
+        return tuple(list_sources([*candidate.citations, *others]))
+
     def count_authors(self, candidate: Answer) -> int:
         return self._authors[self._key(candidate)]
 
@@ -242,8 +256,7 @@ class Tally:
                 self.first_wave = self._hold_election().choose_voters(agents) if event.early_stop else ()
             case ev.AnswerSubmitted():
                 self.answer_count = max(self.answer_count, event.number)
-                parts = event.agent_id, event.number, event.content, event.truncated, event.work_cut
-                self.answers[event.agent_id] = Answer(*parts)
+                self.answers[event.agent_id] = Answer.of(event)
                 self._add_action(event.agent_id)
                 self.usage += event.usage
             case ev.BallotCast(agent_id=agent, choice=choice, usage=usage):
@@ -418,6 +431,7 @@ class Tally:
                 votable=election.may_choose(for_agent, answer),
                 is_new=answer.number > judged and not election.gave(for_agent, answer),
                 reasons=tuple(self.reasons[v] for v in election.list_voters(answer) if ended and v != for_agent),
+                citations=election.list_citations(answer),
             )
             for i, answer in enumerate(candidates)
         )
