@@ -4,14 +4,16 @@ In a text, the mark `[n]` names the n-th source. Code, mathematics, links, footn
 brackets, too: they are no marks, and are never changed. Where no source is known, nothing is.
 """
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
-from massmem.core.messages import Candidate, Citation
+from massmem.core.messages import Candidate, Citation, clean_text
 from massmem.core.text import one_line
 
 MOST_SOURCES = 50
@@ -84,8 +86,8 @@ class Sources:
     """Of the reply with the text, as the provider gave them."""
     earlier: Sequence[Sequence[Citation]] = ()
     """Of the earlier replies of the step, oldest first."""
-    shown: Sequence[Citation] = ()
-    """Of the answers that the author was shown, by their numbers there."""
+    candidates: Sequence[Candidate] = ()
+    """Answers that the author was shown, with their sources under the numbers of `show_sources`."""
     offset: int = 0
     """Characters of the reply that stand before the text."""
     is_written: bool = False
@@ -95,11 +97,12 @@ class Sources:
     _others: list[Citation] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        replies = [citation for reply in self.earlier for citation in reply]
+        shown = number_together(self.candidates)
         if self.is_written:
-            numbered, others = list_sources([*self.shown, *replies, *self.own]), list[Citation]()
+            replies = [citation for reply in self.earlier for citation in reply]
+            numbered, others = list_sources([*shown, *replies, *self.own]), list[Citation]()
         else:
-            numbered, others = list_sources(self.own), list_sources(self.shown)
+            numbered, others = list_sources(self.own), shown
             for reply in reversed(self.earlier):
                 others += list_sources(reply)[len(others) :]
         object.__setattr__(self, "_numbered", numbered)
@@ -108,7 +111,8 @@ class Sources:
     @property
     def all(self) -> list[Citation]:
         """All of them, those of the reply first."""
-        return list_sources([*self.own, *self.shown, *(citation for reply in self.earlier for citation in reply)])
+        shown = number_together(self.candidates)
+        return list_sources([*self.own, *shown, *(citation for reply in self.earlier for citation in reply)])
 
     def find(self, number: int, position: int) -> Citation | None:
         """Return the source of this number, None when there is none. position: of the mark in the reply."""
@@ -119,6 +123,19 @@ class Sources:
             is_own = any(c.start is None or c.end is None or c.start <= position <= c.end + 1 for c in spans)
             first, second = (first, second) if is_own else (second, first)
         return next((table[number - 1] for table in (first, second) if number <= len(table)), None)
+
+
+def clean_citations(citations: Iterable[Citation]) -> list[Citation]:
+    """Return citations of a provider with texts of one short line each, and no more of them than anybody reads."""
+    return [
+        replace(
+            citation,
+            url=clean_text(citation.url).strip(),
+            title=one_line(citation.title, _LONGEST_TITLE),
+            quote=one_line(citation.quote, _LONGEST_QUOTE),
+        )
+        for citation in islice(citations, 20 * MOST_SOURCES)
+    ]
 
 
 def list_sources(citations: Iterable[Citation]) -> list[Citation]:
@@ -156,19 +173,13 @@ def show_sources(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]
 def settle(text: str, sources: Sources, agent_id: str) -> CitedText:
     """Return an answer with its sources: those that it names, in the order of first mention, then others of its reply.
 
-    A source is named by a mark, or by its address. Marks get the new numbers; those that point nowhere are removed.
+    A source is named by a mark, by its address, and by a sentence that has it in one of the candidates, word for word;
+    such a sentence gets its mark. Marks get the new numbers, and those that point nowhere are removed.
+
     agent_id: whose the sources of the replies are.
     """
-    return _Settling(text, sources, agent_id).finish()
-
-
-def take_over(text: str, sources: Sources, candidates: Sequence[Candidate], agent_id: str) -> CitedText:
-    """Return a final answer as `settle` does, with the sources of sentences that it has word for word from a candidate.
-
-    sources: `shown` are those of the candidates, by `number_together`.
-    """
     settling = _Settling(text, sources, agent_id)
-    settling.add_taken(candidates)
+    settling.add_taken()
     return settling.finish()
 
 
@@ -195,10 +206,10 @@ class _Settling:
                 listed.setdefault(int(match[1]), source)
         return listed, foreign - listed.keys()
 
-    def add_taken(self, candidates: Sequence[Candidate]) -> None:
+    def add_taken(self) -> None:
         """Add a mark to each sentence of a candidate whose source the text does not name."""
         taken: dict[str, dict[str, Citation]] = {}
-        for candidate in candidates:
+        for candidate in self._sources.candidates:
             content, marks = _take_out(candidate.content, len(candidate.citations))
             parts = _split(content)
             for mark in marks if candidate.citations else ():
@@ -262,14 +273,8 @@ class _Settling:
             start, end = own.start - self._sources.offset, own.end - self._sources.offset
             if not 0 <= start < end <= len(text):
                 start = end = None
-        return Citation(
-            url=source.url.strip(),
-            title=one_line(source.title, _LONGEST_TITLE),
-            quote=one_line(source.quote, _LONGEST_QUOTE),
-            agent_id=source.agent_id or self._agent_id,
-            start=start,
-            end=end,
-        )
+        quote = one_line(source.quote, _LONGEST_QUOTE)
+        return replace(source, quote=quote, agent_id=source.agent_id or self._agent_id, start=start, end=end)
 
 
 def join(text: str, citations: Sequence[Citation], rest: str, more: Sequence[Citation]) -> tuple[str, list[Citation]]:
@@ -286,6 +291,11 @@ def join(text: str, citations: Sequence[Citation], rest: str, more: Sequence[Cit
         for c in more
     ]
     return text + _insert(plain, pieces), [*citations, *moved]
+
+
+def strip_sources(citations: Iterable[Citation]) -> tuple[Citation, ...]:
+    """Return the sources with their addresses alone."""
+    return tuple(replace(citation, title="", quote="") for citation in citations)
 
 
 def remove_marks(text: str, count: int) -> str:
@@ -347,7 +357,7 @@ def _make_key(url: str) -> str:
 
 
 def _is_usable(url: str) -> bool:
-    return 0 < len(url.strip()) <= _LONGEST_URL and url.strip().isprintable() and " " not in url.strip()
+    return 0 < len(url) <= _LONGEST_URL and url.isprintable() and " " not in url
 
 
 def _trim_address(address: str) -> str:
@@ -363,7 +373,7 @@ def _take_out(text: str, count: int, foreign: Collection[int] = ()) -> tuple[str
 
     count: of the known sources: in a list of numbers, each has to be one. foreign: numbers that are no marks.
     """
-    protected = _find_protected(text)
+    protected = [(0, len(text))] if _is_json(text) else _find_protected(text)
     starts = [start for start, _ in protected]
     pieces, marks, length, last = list[str](), list[_Mark](), 0, 0
     for match in _MARK.finditer(text):
@@ -394,6 +404,17 @@ def _is_mark(text: str, match: re.Match[str], numbers: Sequence[int], count: int
     if before[-1] == "]":
         return last == match.start()  # else it is the target of a link: [text][1]
     return not _PLACE.search(before)
+
+
+def _is_json(text: str) -> bool:
+    """Return whether the text is an array or an object: its brackets are no marks."""
+    if text.strip()[:1] not in ("[", "{"):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _find_protected(text: str) -> list[tuple[int, int]]:

@@ -293,6 +293,8 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
             line = f"{name} writes the final answer"
         case ev.AgentStarted() | ev.AgentBusy() | ev.AgentDelta():
             line = None
+        case ev.WebSearched():
+            line = f"{name} is {describe_search(event.query)}"
         case ev.AgentRetrying():
             line = f"{name} retries in {format_duration(event.delay)}: {redact_line(event.error, _EXCERPT)}"
         case ev.AnswerSubmitted():
@@ -307,6 +309,11 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
         case _:
             assert_never(event)
     return line
+
+
+def describe_search(query: str) -> str:
+    """Return `searching: QUERY` on one line."""
+    return f"searching: {redact_line(query, _EXCERPT)}" if query else "searching the web"
 
 
 def _describe_tool(event: ev.ToolCalled | ev.ToolReturned, view: TurnView) -> str:
@@ -334,7 +341,7 @@ log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata",
+    "metadata", "query", "citations",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 
