@@ -485,9 +485,9 @@ def write_answer(answer: str, citations: Sequence[Citation] = (), *, quiet: bool
     """
     _write_text(answer, quiet=quiet, written=written)
     if citations:
-        begins = "" if sys.stdout.isatty() and not quiet else "\n"  # a blank line stands there already
-        write_out(begins + "".join(f"{note}\n" for note in write_notes(citations)))
-        if begins == "":
+        has_blank_line = sys.stdout.isatty() and not quiet and not written
+        write_out(("" if has_blank_line else "\n") + "".join(f"{note}\n" for note in write_notes(citations)))
+        if has_blank_line:
             write_err("")
 
 

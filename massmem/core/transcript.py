@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from massmem.core.messages import AttachedFile, Attachment, Usage, read_attached_files
+from massmem.core.citations import read_citations
+from massmem.core.messages import AttachedFile, Attachment, Citation, Usage, read_attached_files
 from massmem.core.records import MessageRecord, TurnRecord
 from massmem.core.voting import Dissent, find_dissent
 
@@ -60,6 +61,11 @@ class TurnTranscript:
     def final(self) -> MessageRecord | None:
         """The answer that the user was given."""
         return next((m for m in self.messages if m.final and "waiting_for" not in m.metadata), None)
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        """Sources of that answer: `[n]` in it names the n-th."""
+        return () if self.final is None else read_citations(self.final.metadata)
 
     @property
     def dialogue(self) -> list[tuple[str, str]]:

@@ -83,7 +83,9 @@ def format_count(number: int) -> str:
 def format_tokens(usage: Usage, about: str) -> str:
     """Return `34k tokens in (30k cached, saved $0.04), 2.1k out`. about: stands before numbers that are estimates."""
     cached = f" ({format_cached(usage.cached, usage.saved)})" if usage.cached else ""
-    return f"{about}{format_count(usage.prompt)} tokens in{cached}, {about}{format_count(usage.completion)} out"
+    searches = f", {pluralize(usage.searches, 'search', 'searches')}" if usage.searches else ""
+    tokens = f"{about}{format_count(usage.prompt)} tokens in{cached}, {about}{format_count(usage.completion)} out"
+    return tokens + searches
 
 
 def format_cached(tokens: int, saved: float) -> str:

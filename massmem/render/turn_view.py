@@ -264,7 +264,8 @@ class TurnView:
 def turn_to_dict(view: TurnView) -> dict[str, Any]:
     """Return what `--output json` prints.
 
-    Times are in seconds. `citations` are the sources of the answer: `[n]` in it names the n-th. `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
+    Times are in seconds. `citations` are the sources of the answer: `[n]` in it names the n-th.
+    `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
     whether the end of the answer is missing, `work_cut` what ended an agent's work with tools before it did itself.
     `votes` are the standing ballots per agent id; the ballots of `not_asked` could not change the winner. `agreement`
     says in one sentence what is known of how far the agents agree. `dissent` has who `agreed` with the answer, the
