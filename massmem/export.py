@@ -37,6 +37,7 @@ _HTML_ENDS = (
     ("<pre", "</pre>"), ("<textarea", "</textarea>"), ("<!", ">"),
 )  # fmt: skip
 """Beginnings and ends of blocks of HTML that blank lines do not end."""
+_AUTOLINK = re.compile(r"https?://[^\s<>]+", re.IGNORECASE)
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
 
 
@@ -224,7 +225,9 @@ class Markdown(Format):
 
     def _write_sources(self, citations: Sequence[Citation]) -> Iterable[str]:
         """Return a line each that Markdown does not take for a list of its own, or for a definition."""
-        lines = [f"{self._escape(note)}  " for note in write_notes(citations)]
+        notes = [note.removesuffix(c.url) for note, c in zip(write_notes(citations), citations, strict=True)]
+        urls = [f"<{c.url}>" if _AUTOLINK.fullmatch(c.url) else self._escape(c.url) for c in citations]
+        lines = [f"{self._escape(note)}{url}  " for note, url in zip(notes, urls, strict=True)]
         return ["\n".join(lines) + "\n"] if lines else []
 
     def _write_other_answer(self, name: str, answer: str) -> str:

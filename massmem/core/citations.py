@@ -130,7 +130,7 @@ def clean_citations(citations: Iterable[Citation]) -> list[Citation]:
     return [
         replace(
             citation,
-            url=clean_text(citation.url).strip(),
+            url=clean_text(citation.url).strip()[: _LONGEST_URL + 1],
             title=one_line(citation.title, _LONGEST_TITLE),
             quote=one_line(citation.quote, _LONGEST_QUOTE),
         )

@@ -8,7 +8,8 @@ What a memory claims stands in its payload, so that both are written, forgotten 
 `topics` of these, by which the index finds them; with a fact also `stated_in`, the messages that it was read from.
 
 `origin` is a list, so that one key finds who said it, and what rests on any tool, or on one:
-`["agent", "tool", "tool:fetch"]`, or on the web: `["agent", "web"]`. The result of a tool has its `call`, and once for all who got it in a turn.
+`["agent", "tool", "tool:fetch"]`, or on the web: `["agent", "web"]`. The result of a tool has its `call`, and once for
+all who got it in a turn.
 
 What the user changed is noted in `changes` (ids of messages), `edited_at`, `pin` and `pin_at`.
 
