@@ -39,17 +39,17 @@ _LISTED = re.compile(
 _DEFINITION = re.compile(rf"^[ \t]{{0,3}}\[({_NUMBER})\]:[ \t]", re.MULTILINE)
 _ADDRESS = re.compile(r"https?://[^\s<>\"\[\]`]{1,2000}", re.IGNORECASE)
 _PLACE = re.compile(
-    r"(?<!\w)(?!(?:it|is|so|us|do|go|in|on|up|of|to|me|we|he|be|by|as|at|if|no|or|an|am|my)$)"
-    r"(?:[A-Za-z]|[a-z]{2}|[a-z]+[A-Z]\w*|\w*_\w*|args|argv|arr|list|array|items|rows|data)$"
+    r"(?<!\w)(?!(?:it|is|so|us|do|go|in|on|up|of|to|me|we|he|be|by|as|at|if|no|or|an|am|my)\Z)"
+    r"(?:[A-Za-z]|[a-z]{2}|[a-z]+[A-Z]\w*|\w*_\w*|args|argv|arr|list|array|items|rows|data)\Z"
 )
 """A name that has places: what follows in brackets is no mark."""
 _BEFORE_VALUES = re.compile(
-    r"(?:[=∈∉⊂⊆<>≤≥±×*/^(,-]|\b(?:in|is|interval|range|list|array|vector|tuple|set|domain|from|to|between|values?))\s*$",
+    r"(?:[=∈∉⊂⊆<>≤≥±×*/^(,-]|\b(?:in|is|interval|range|list|array|vector|tuple|set|domain|from|to|between|values?))\s*\Z",
     re.IGNORECASE,
 )
 """What stands before an interval or a list of numbers, rather than of sources."""
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])[\"')\]”’]{0,3}(?=\s)|\n")
-_CLOSING = ".!?。！？:;,\"')]”’"
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])[\"')\]”’*_]{0,4}(?=\s)|\n")
+_CLOSING = ".!?。！？:;,\"')]”’*_"
 _SHORTEST_SENTENCE = 3
 """Words of a sentence that somebody can take over."""
 

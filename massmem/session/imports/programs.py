@@ -324,16 +324,19 @@ def read_turn(turn: Mapping[str, Any], left_out: Counter[str]) -> ImportedTurn |
         return None
     left_out["attached file"] += len(as_list(turn.get("files")))
     agent = clean_text(str(turn.get("winner") or "massmem"))[:MAX_ID_LENGTH]
-    times = (read_time(turn.get(name)) for name in ("started_at", "ended_at"))
+    began, ended = (read_time(turn.get(name)) for name in ("started_at", "ended_at"))
     citations = tuple(clean_citations(map(_read_citation, as_list(turn.get("citations"))[:MOST_SOURCES])))
-    return ImportedTurn(clean_text(question), clean_text(answer), agent, *times, citations)
+    return ImportedTurn(clean_text(question), clean_text(answer), agent, began, ended, citations)
 
 
 def _read_citation(entry: Any) -> Citation:
     """Return a source of an answer; one that is none keeps its number."""
     citation = as_object(entry)
-    texts = (citation.get(name) for name in ("url", "title", "quote", "agent_id"))
-    return Citation(*(clean_text(text) if isinstance(text, str) else "" for text in texts))
+    url, title, quote, agent_id = (
+        clean_text(text) if isinstance(text := citation.get(name), str) else ""
+        for name in ("url", "title", "quote", "agent_id")
+    )
+    return Citation(url, title, quote, agent_id)
 
 
 # Programs that keep a tree of messages

@@ -21,6 +21,7 @@ from tests.support.sample_turn import (
     event,
     measurement,
     other_ends,
+    search,
     tool_call,
     tool_result,
     waiting_turn,
@@ -58,6 +59,7 @@ def test_samples_contain_every_event():
         tool_call(0),
         tool_result(0),
         busy(0),
+        search(0),
     ]
     assert {type(e) for e in [*whole_turn(), *others]} == set(union)
 
