@@ -315,13 +315,9 @@ def is_web_address(url: str) -> bool:
 
 def find_marks(text: str, citations: Sequence[Citation]) -> list[tuple[int, int, Citation]]:
     """Return where each mark of the text begins and ends, and the source that it names."""
-    marks = _take_out(text, len(citations))[1]
-    found: list[tuple[int, int, Citation]] = []
-    for mark in marks:
-        if mark.number <= len(citations):
-            start = mark.position + len(mark.lead)
-            found.append((start, start + len(f"[{mark.number}]"), citations[mark.number - 1]))
-    return found
+    marks = [mark for mark in _take_out(text, len(citations))[1] if mark.number <= len(citations)]
+    starts = [mark.position + len(mark.lead) for mark in marks]
+    return [(i, i + len(f"[{m.number}]"), citations[m.number - 1]) for i, m in zip(starts, marks, strict=True)]
 
 
 def read_citations(metadata: Mapping[str, Any]) -> tuple[Citation, ...]:

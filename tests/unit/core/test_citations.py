@@ -56,7 +56,7 @@ def test_a_number_that_points_nowhere_is_removed_and_said() -> None:
         "[1, 7]",
     ],
 )
-def test_what_is_no_mark_is_never_touched(text: str) -> None:
+def test_brackets_that_are_no_marks_are_never_touched(text: str) -> None:
     assert settle(text, Sources([A, B]), "ann").text == text
 
 
@@ -137,7 +137,7 @@ def test_sources_without_an_address_and_too_many_are_left_out_and_said() -> None
     assert "3 sources" in cited.problem
 
 
-def test_what_a_provider_sends_becomes_short_lines() -> None:
+def test_texts_of_a_provider_become_short_lines() -> None:
     odd = Citation("https://a.example/\x00", "A\x1b[31m title\nof two lines" * 50, "q" * 100_000)
     [clean] = clean_citations([odd])
     assert "\n" not in clean.title and "\x1b" not in clean.title and "\x00" not in clean.url

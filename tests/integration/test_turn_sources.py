@@ -103,6 +103,6 @@ async def test_a_form_keeps_its_numbers_and_an_answer_without_sources_is_as_befo
 async def test_a_resumed_turn_has_the_sources_that_the_log_has() -> None:
     scripts = {"ann": {"answer": [ANN], "vote": VOTE}, "bob": {"answer": [BOB], "vote": VOTE}}
     events = await play(scripts)
-    past = events[: events.index(only(events, AnswerSubmitted)[1]) + 1]
-    end = end_of(await run(await agents_of(scripts), past))
+    begun = events[: events.index(only(events, AnswerSubmitted)[1]) + 1]
+    end = end_of(await run(await agents_of(scripts), begun))
     assert [url for url, _ in sources_of(end)] == [A["url"]]
