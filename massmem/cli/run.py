@@ -390,6 +390,7 @@ class AnswerWriter(Renderer):
         self._is_answer = False
         """The text that comes now is the answer."""
         self._has_sources = False
+        """Numbers of sources may change, or go, when the answer is whole."""
         self._on_terminal = sys.stdout.isatty()
 
     def feed(self, event: ev.Event) -> None:
@@ -399,6 +400,8 @@ class AnswerWriter(Renderer):
                 self._has_sources = False
             case ev.AgentStarted(step="present"):
                 self._is_answer = not self._has_sources
+            case ev.WebSearched() if not self.written:
+                self._has_sources, self._is_answer = True, False
             case ev.AnswerSubmitted(citations=citations) if citations:
                 self._has_sources = True
                 self.end_line()

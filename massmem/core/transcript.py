@@ -88,7 +88,8 @@ class TurnTranscript:
         last = {message.agent_id or "": message for message in self.answers}
         answers = {m.agent_id or "": m.content for m in self.answers if m is last[m.agent_id or ""]}
         ballots = {ballot.agent_id: (ballot.choice, ballot.reason) for ballot in self.ballots if ballot.stands}
-        return find_dissent(self.record.winner, answers, ballots) if self.record.winner else None
+        citations = {agent: read_citations(message.metadata) for agent, message in last.items()}
+        return find_dissent(self.record.winner, answers, ballots, citations) if self.record.winner else None
 
     @property
     def rounds(self) -> int:

@@ -380,7 +380,7 @@ class Tally:
         """Return who agrees with this agent's answer; None when nobody else answered or voted."""
         answers = {a.agent_id: a.content for a in sorted(self.answers.values(), key=lambda answer: answer.number)}
         ballots = {voter: (choice, self.reasons.get(voter, "")) for voter, choice in self.ballots.items()}
-        return find_dissent(winner, answers, ballots)
+        return find_dissent(winner, answers, ballots, {a.agent_id: a.citations for a in self.answers.values()})
 
     def count_supporters(self, agent_id: str) -> int:
         """Return how many agents stand behind this agent's answer."""
@@ -626,16 +626,24 @@ def describe_position(position: Position, name: Callable[[str], str]) -> str:
     return f"{speaker} answered: {one_line(position.answer, _EXCERPT)}"
 
 
-def find_dissent(winner: str, answers: Mapping[str, str], ballots: Mapping[str, tuple[str, str]]) -> Dissent | None:
+def find_dissent(
+    winner: str,
+    answers: Mapping[str, str],
+    ballots: Mapping[str, tuple[str, str]],
+    citations: Mapping[str, tuple[Citation, ...]] | None = None,
+) -> Dissent | None:
     """Return who agrees with the winner's answer and who does not; None when nobody else answered or voted.
 
     answers: the last one of each agent, in the order in which they came. ballots: choice and reason of each voter, as
-    far as they stand.
+    far as they stand. citations: sources of the answers that have any.
     """
     agents = list(dict.fromkeys([*answers, *ballots]))
     if winner not in answers or len(agents) < 2:
         return None
-    numbered = {agent: Answer(agent, number, text) for number, (agent, text) in enumerate(answers.items(), 1)}
+    numbered = {
+        agent: Answer(agent, number, text, citations=(citations or {}).get(agent, ()))
+        for number, (agent, text) in enumerate(answers.items(), 1)
+    }
     choices = {voter: choice for voter, (choice, _) in ballots.items()}
     election = Election(numbered, choices, own_votes=len(agents) <= OWN_VOTES)
     agreed = election.list_supporters(numbered[winner])

@@ -209,7 +209,8 @@ class TurnView:
             return None
         last = sorted((agent.answers[-1] for agent in self.agents.values() if agent.answers), key=lambda a: a.number)
         ballots = {voter: (ballot.choice, ballot.reason) for voter, ballot in self.ballots.items()}
-        return find_dissent(self.outcome.winner.agent_id, {a.agent_id: a.content for a in last}, ballots)
+        answers, citations = {a.agent_id: a.content for a in last}, {a.agent_id: a.citations for a in last}
+        return find_dissent(self.outcome.winner.agent_id, answers, ballots, citations)
 
     @property
     def usage(self) -> Usage:

@@ -258,7 +258,7 @@ class _TurnReader:
         if public is not None:
             self._view.feed(public)
         match event:
-            case ev.AnswerSubmitted(citations=citations) if citations and not self._alone:
+            case ev.AnswerSubmitted() | ev.WebSearched() if not self._sent and _may_cite(event):
                 self._live, self._writer = (
                     False,
                     "",
@@ -535,6 +535,10 @@ def _message_item(answer: Answer) -> MessageItem:
     annotations = [TextAnnotation(**citation.model_dump()) for citation in _annotate(answer)]
     content = [OutputText(text=answer.text, annotations=annotations)]
     return MessageItem(id=_message_id(answer), status="incomplete" if cut else "completed", content=content)
+
+
+def _may_cite(event: ev.AnswerSubmitted | ev.WebSearched) -> bool:
+    return isinstance(event, ev.WebSearched) or bool(event.citations)
 
 
 def _annotate(answer: Answer) -> list[UrlCitation]:

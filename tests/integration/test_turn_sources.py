@@ -67,7 +67,7 @@ async def test_as_it_is_carries_all_and_answers_with_other_numbers_are_one_candi
     scripts = {"ann": {"answer": [{"text": "42 [1]", "citations": [B]}]}, "bob": {"answer": [same]}}
     events = await play(scripts, presentation="as_is")
     end = end_of(events)
-    assert end.agreement.startswith("2 of 2")
+    assert end.agreement == "2 of 2 agents gave or chose this answer"
     assert end.answer == "42 [1]"
     assert sources_of(end) in ([(B["url"], "ann")], [(B["url"], "bob"), (A["url"], "bob")])
 
@@ -103,6 +103,6 @@ async def test_a_form_keeps_its_numbers_and_an_answer_without_sources_is_as_befo
 async def test_a_resumed_turn_has_the_sources_that_the_log_has() -> None:
     scripts = {"ann": {"answer": [ANN], "vote": VOTE}, "bob": {"answer": [BOB], "vote": VOTE}}
     events = await play(scripts)
-    begun = events[: events.index(only(events, AnswerSubmitted)[1]) + 1]
-    end = end_of(await run(await agents_of(scripts), begun))
+    half = events[: events.index(only(events, AnswerSubmitted)[1]) + 1]
+    end = end_of(await run(await agents_of(scripts), half))
     assert [url for url, _ in sources_of(end)] == [A["url"]]
