@@ -38,9 +38,10 @@ _LISTED = re.compile(
 """A line of a list of sources that the author of the text has made."""
 _DEFINITION = re.compile(rf"^[ \t]{{0,3}}\[({_NUMBER})\]:[ \t]", re.MULTILINE)
 _ADDRESS = re.compile(r"https?://[^\s<>\"\[\]`]{1,2000}", re.IGNORECASE)
+_LAST_WORD = re.compile(r"\w{1,40}\Z")
 _PLACE = re.compile(
-    r"(?<!\w)(?!(?:it|is|so|us|do|go|in|on|up|of|to|me|we|he|be|by|as|at|if|no|or|an|am|my)\Z)"
-    r"(?:[A-Za-z]|[a-z]{2}|[a-z]+[A-Z]\w*|\w*_\w*|args|argv|arr|list|array|items|rows|data)\Z"
+    r"(?!(?:it|is|so|us|do|go|in|on|up|of|to|me|we|he|be|by|as|at|if|no|or|an|am|my)\Z)"
+    r"(?:[A-Za-z]|[a-z]{2}|[a-z]++[A-Z]\w*+|[^\W_]*+_\w*+|args|argv|arr|list|array|items|rows|data)\Z"
 )
 """A name that has places: what follows in brackets is no mark."""
 _BEFORE_VALUES = re.compile(
@@ -399,7 +400,8 @@ def _is_mark(text: str, match: re.Match[str], numbers: Sequence[int], count: int
         return False
     if before[-1] == "]":
         return last == match.start()  # else it is the target of a link: [text][1]
-    return not _PLACE.search(before)
+    word = _LAST_WORD.search(before)
+    return word is None or not _PLACE.match(word[0])
 
 
 def _is_json(text: str) -> bool:
