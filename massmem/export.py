@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
+from massmem.core.citations import is_web_address, write_notes
+from massmem.core.messages import Citation
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.text import dump_json, format_dollars
@@ -35,6 +37,7 @@ _HTML_ENDS = (
     ("<pre", "</pre>"), ("<textarea", "</textarea>"), ("<!", ">"),
 )  # fmt: skip
 """Beginnings and ends of blocks of HTML that blank lines do not end."""
+_AUTOLINK = re.compile(r"https?://[^\s<>]+", re.IGNORECASE)
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
 
 
@@ -149,6 +152,7 @@ class Format:
             yield self.no_answer.format(record.status)
             return
         yield self._write_speech("Assistant", final.content, final.agent_name, "final")
+        yield from self._write_sources(turn.citations)
         yield self.note.format(self._escape(describe_decision(turn)))
         if not detailed:
             yield from self._write_votes(turn)
@@ -172,6 +176,9 @@ class Format:
         for step in agent_steps(turn):
             action = "" if step.choice is None else f", voted for {turn.name(step.choice)}"
             yield self._write_speech(f"{turn.name(step.agent_id)}, round {step.round}{step.label}{action}", step.text)
+
+    def _write_sources(self, citations: Sequence[Citation]) -> Iterable[str]:
+        return ["\n".join(write_notes(citations))] if citations else []
 
     def _write_ballots(self, turn: TurnTranscript, ballots: Sequence[Ballot]) -> Iterable[str]:
         return [self._write_ballot(turn, b.agent_id, b.choice, b.reason) for b in ballots]
@@ -215,6 +222,13 @@ class Markdown(Format):
 
     def _write_ballot(self, turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:
         return f"- {super()._write_ballot(turn, agent, choice, ' '.join(reason.split()))}"
+
+    def _write_sources(self, citations: Sequence[Citation]) -> Iterable[str]:
+        """Return a line each that Markdown does not take for a list of its own, or for a definition."""
+        notes = [note.removesuffix(c.url) for note, c in zip(write_notes(citations), citations, strict=True)]
+        urls = [f"<{c.url}>" if _AUTOLINK.fullmatch(c.url) else self._escape(c.url) for c in citations]
+        lines = [f"{self._escape(note)}{url}  " for note, url in zip(notes, urls, strict=True)]
+        return ["\n".join(lines) + "\n"] if lines else []
 
     def _write_other_answer(self, name: str, answer: str) -> str:
         return f"\n**{self._escape(name)}** answered:\n\n{_quote(answer)}"
@@ -262,6 +276,10 @@ class Html(Format):
         items = "".join(f"<li>{ballot}</li>\n" for ballot in super()._write_ballots(turn, ballots))
         return [f"<ul>\n{items}</ul>"] if items else []
 
+    def _write_sources(self, citations: Sequence[Citation]) -> Iterable[str]:
+        items = "".join(f"<li>{_link(citation)}</li>\n" for citation in citations)
+        return [f'<ol class="sources">\n{items}</ol>'] if items else []
+
     def _escape(self, text: str) -> str:
         return escape(text)
 
@@ -280,6 +298,13 @@ class Json(Format):
 
 
 FORMATS: dict[str, Format] = {"json": Json(), "markdown": Markdown(), "text": Format(), "html": Html()}
+
+
+def _link(citation: Citation) -> str:
+    label, url = escape(citation.title or citation.url), escape(citation.url)
+    if not is_web_address(citation.url):
+        return f"{label} ({url})"
+    return f'<a href="{url}" rel="noopener noreferrer nofollow">{label}</a> <small>{url}</small>'
 
 
 def _close_block(text: str) -> str:
@@ -310,6 +335,7 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "status": record.status,
         "question": record.question,
         "answer": None if final is None else final.content,
+        "citations": [asdict(citation) for citation in turn.citations],
         "names": turn.names,
         "asked": [{"agent": agent or None, "content": text} for agent, text in turn.dialogue],
         "plan": list(turn.plan),

@@ -62,7 +62,7 @@ AsOf = Annotated[
 FromOrigin = Annotated[
     str | None,
     typer.Option(
-        "--origin", metavar="ORIGIN", help="Only what is from: user, agent, import, outside, tool, or tool:NAME."
+        "--origin", metavar="ORIGIN", help="Only what is from: user, agent, import, outside, web, tool, or tool:NAME."
     ),
 ]
 MemoryName = Annotated[str, typer.Argument(metavar="ID", help="As list and search show it, or a beginning of that.")]
@@ -510,7 +510,9 @@ def check_origin(text: str | None) -> str | None:
     """Return the text when it is an origin. Raise InputError."""
     if text is None or text in (USER, AGENT, IMPORT, OUTSIDE, TOOL) or find_tool_name(text):
         return text
-    raise InputError(f"{one_line(text, 40)!r} is no origin", "write user, agent, import, outside, tool, or tool:NAME")
+    raise InputError(
+        f"{one_line(text, 40)!r} is no origin", "write user, agent, import, outside, web, tool, or tool:NAME"
+    )
 
 
 async def list_memories(setup: Setup, selection: Selection) -> Sequence[Memory]:

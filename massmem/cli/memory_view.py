@@ -13,7 +13,7 @@ from massmem.cli.streams import MB, notify, write_out
 from massmem.core.records import Everybody, MessageRecord, Owner, RecordingCounts
 from massmem.core.text import make_printable, one_line
 from massmem.memory.claims import Chain
-from massmem.memory.origins import AGENT
+from massmem.memory.origins import AGENT, WEB
 from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult, shorten_id
 from massmem.render.text import format_columns, pluralize
 from massmem.session.erasure import Findings, Near, Receipt
@@ -123,7 +123,7 @@ def _list_notes(memory: Memory) -> list[str]:
     if memory.call:
         notes.append(memory.call)
     elif memory.rests_on:
-        notes.append(f"quoting {memory.rests_on}")
+        notes.append(f"quoting {'the web' if memory.rests_on == WEB else memory.rests_on}")
     elif memory.origin not in (memory.agent_id, AGENT, USER):
         notes.append(f"from {memory.origin or 'unknown'}")
     return [*notes, memory.note] if memory.note else notes

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +33,10 @@ from massmem.cli.terminal import (
 from massmem.config.home import expand_home, massmem_home
 from massmem.config.models import FolderConfig, TeamConfig
 from massmem.core import events as ev
+from massmem.core.citations import write_notes
 from massmem.core.errors import InputError, LimitReached, SessionBusyError, TurnError
 from massmem.core.ids import check_session_name
-from massmem.core.messages import clean_text
+from massmem.core.messages import Citation, clean_text
 from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.records import Owner
 from massmem.core.text import one_line
@@ -246,7 +247,7 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
     elif invocation.answer_schema is not None and outcome.answer is not None and invocation.output != "jsonl":
         write_out(outcome.answer + "\n")  # for a program, also on a terminal
     elif invocation.output != "jsonl" and (text := outcome.answer or outcome.prompt) is not None:
-        write_answer(text, quiet=invocation.options.quiet, written=written)
+        write_answer(text, outcome.citations, quiet=invocation.options.quiet, written=written)
         if not invocation.options.quiet:
             others = f"see every answer with: {invocation.show_command(outcome)}" if durable else ""
             write_dissent(view, invocation.options.show, others)
@@ -390,7 +391,8 @@ class AnswerWriter(Renderer):
     """Writes the answer to stdout while it is written; `write_answer` adds the rest.
 
     The answer is what an agent alone writes, and of a team what the winner writes in the presentation. It is for agents
-    without tools: what another writes before it calls a tool is not the answer.
+    without tools: what another writes before it calls a tool is not the answer. Where answers have sources, the final
+    one gets its numbers when it is whole.
     """
 
     def __init__(self, *, is_team: bool) -> None:
@@ -405,14 +407,22 @@ class AnswerWriter(Renderer):
         self._is_team = is_team
         self._is_answer = False
         """The text that comes now is the answer."""
+        self._has_sources = False
+        """Numbers of sources may change, or go, when the answer is whole."""
         self._on_terminal = sys.stdout.isatty()
 
     def feed(self, event: ev.Event) -> None:
         match event:
             case ev.TurnStarted() | ev.TurnResumed():
                 self._is_asked, self._is_answer = isinstance(event, ev.TurnStarted), not self._is_team
+                self._has_sources = False
             case ev.AgentStarted(step="present"):
-                self._is_answer = True
+                self._is_answer = not self._has_sources
+            case ev.WebSearched() if not self.written:
+                self._has_sources, self._is_answer = True, False
+            case ev.AnswerSubmitted(citations=citations) if citations:
+                self._has_sources = True
+                self.end_line()
             case ev.AgentDelta(channel="text") if self._is_asked and self._is_answer:
                 text = self._blanks + event.text
                 text = text if self.written else text.lstrip()
@@ -488,11 +498,21 @@ def _control_terminal(renderer: "LiveRenderer") -> Generator[None]:
         yield
 
 
-def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
-    """Write the answer to stdout: as laid-out Markdown to a terminal with cursor control, else as it is.
+def write_answer(answer: str, citations: Sequence[Citation] = (), *, quiet: bool, written: str = "") -> None:
+    """Write the answer to stdout, with its sources: as laid-out Markdown to a terminal with cursor control, else as it
+    is.
 
     written: what an `AnswerWriter` has written of it.
     """
+    _write_text(answer, quiet=quiet, written=written)
+    if citations:
+        has_blank_line = sys.stdout.isatty() and not quiet and not written
+        write_out(("" if has_blank_line else "\n") + "".join(f"{note}\n" for note in write_notes(citations)))
+        if has_blank_line:
+            write_err("")
+
+
+def _write_text(answer: str, *, quiet: bool, written: str) -> None:
     text, on_terminal = clean_text(answer).rstrip("\n"), sys.stdout.isatty()
     has_begun = bool(written) and text.startswith(written)
     if not on_terminal:
@@ -557,7 +577,8 @@ def _report_earlier_turn(view: TurnView) -> None:
     question = f" {one_line(view.outcome.question, 80)!r}" if view.outcome.question else ""
     match view.outcome.end:
         case ev.TurnCompleted(answer=answer):
-            write_err(f"answer to the earlier question{question}:", answer, "")
+            notes = write_notes(view.outcome.citations)
+            write_err(f"answer to the earlier question{question}:", answer, *(("", *notes) if notes else ()), "")
         case ev.TurnFailed(message=message):
             write_err(f"the earlier question{question} failed again: {message}")
         case ev.TurnAbandoned(why=why):

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 from massmem.cli.options import format_time
 from massmem.core.calls import shorten_tool_name
+from massmem.core.citations import write_notes
 from massmem.core.events import BallotCast, Event
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord
 from massmem.core.text import cut_excerpt, format_dollars, make_printable, match_any, one_line
@@ -78,6 +79,7 @@ def format_turn(turn: TurnTranscript, *, detailed: bool) -> str:
         parts += [_style(line, _DIM) for line in (f"No answer: the turn is {record.status}.", *turn.plan)]
     else:
         parts.append(_format_speech(final.agent_name or "assistant", final.content))
+        parts += [_INDENT + note for note in write_notes(turn.citations)]
         parts += [_style(line, _DIM) for line in (describe_decision(turn), final.agreement) if line]
     return "\n" + "\n".join(parts) + "\n"
 

@@ -476,6 +476,8 @@ class ToolCalled(SourceEvent):
     """Text of the reply beside its calls, with the first of them."""
     reasoning: str = ""
     """As `text`."""
+    citations: tuple[Citation, ...] = ()
+    """As `text`: the sources of the reply."""
     usage: Usage
     """Of the requests of the step so far."""
     state: str = ""

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from massmem.core import events as ev
 from massmem.core.errors import LimitReached
-from massmem.core.messages import Usage
+from massmem.core.messages import Citation, Usage
 
 TurnEnd = ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted | ev.TurnWaiting | ev.TurnAbandoned
 """The last event of a turn, or of one run of it."""
@@ -86,6 +86,11 @@ class TurnOutcome:
     def answer(self) -> str | None:
         """The final answer; None when there is none."""
         return self.end.answer if isinstance(self.end, ev.TurnCompleted) else None
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        """Sources of the answer: `[n]` in it names the n-th."""
+        return self.end.citations if isinstance(self.end, ev.TurnCompleted) else ()
 
     @property
     def data(self) -> Any:

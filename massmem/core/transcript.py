@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from massmem.core.messages import AttachedFile, Attachment, Usage, read_attached_files
+from massmem.core.citations import read_citations
+from massmem.core.messages import AttachedFile, Attachment, Citation, Usage, read_attached_files
 from massmem.core.records import MessageRecord, TurnRecord
 from massmem.core.voting import Dissent, find_dissent
 
@@ -62,6 +63,11 @@ class TurnTranscript:
         return next((m for m in self.messages if m.final and "waiting_for" not in m.metadata), None)
 
     @property
+    def citations(self) -> tuple[Citation, ...]:
+        """Sources of that answer: `[n]` in it names the n-th."""
+        return () if self.final is None else read_citations(self.final.metadata)
+
+    @property
     def dialogue(self) -> list[tuple[str, str]]:
         """Questions to the user and the replies, as (name of the agent, text); the name is empty for the user."""
         return [(m.agent_name, m.content) for m in self.messages if {"waiting_for", "param"} & m.metadata.keys()]
@@ -82,7 +88,8 @@ class TurnTranscript:
         last = {message.agent_id or "": message for message in self.answers}
         answers = {m.agent_id or "": m.content for m in self.answers if m is last[m.agent_id or ""]}
         ballots = {ballot.agent_id: (ballot.choice, ballot.reason) for ballot in self.ballots if ballot.stands}
-        return find_dissent(self.record.winner, answers, ballots) if self.record.winner else None
+        citations = {agent: read_citations(message.metadata) for agent, message in last.items()}
+        return find_dissent(self.record.winner, answers, ballots, citations) if self.record.winner else None
 
     @property
     def rounds(self) -> int:
@@ -154,12 +161,14 @@ def _read_usage(message: MessageRecord, key: str) -> Usage | None:
     match message.metadata.get(key):
         case {"prompt": int(prompt), "completion": int(completion), "reported": bool(reported), **more}:
             cost, cached, saved = more.get("cost"), more.get("cached", 0), more.get("saved", 0.0)
+            searches = more.get("searches", 0)
             return Usage(
                 prompt,
                 completion,
                 cached if isinstance(cached, int) else 0,
                 reported=reported,
                 cost=cost if isinstance(cost, float | int) else None,
+                searches=searches if isinstance(searches, int) else 0,
                 saved=saved if isinstance(saved, float | int) else 0.0,
             )
         case _:

@@ -8,10 +8,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from massmem.core import events as ev
-from massmem.core.messages import Candidate, Usage
+from massmem.core.citations import list_sources, remove_marks
+from massmem.core.messages import Candidate, Citation, Usage
 from massmem.core.outcome import Waiting
 from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
 from massmem.core.text import one_line
@@ -43,12 +44,19 @@ class Answer:
     """Its end is missing."""
     work_cut: ev.WorkCut | None = None
     """See `answer_submitted`."""
+    citations: tuple[Citation, ...] = ()
 
     short: ShortAnswer = field(init=False, repr=False, compare=False)
     """Made once: every agent of a round compares the answers."""
 
+    @classmethod
+    def of(cls, event: ev.AnswerSubmitted) -> Self:
+        parts = event.agent_id, event.number, event.content, event.truncated, event.work_cut
+        return cls(*parts, event.citations)
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "short", read_short_answer(self.content, truncated=self.truncated))
+        content = remove_marks(self.content, len(self.citations))  # two may say the same, and have different sources
+        object.__setattr__(self, "short", read_short_answer(content, truncated=self.truncated))
 
 
 class Election:
@@ -148,6 +156,12 @@ class Election:
         ballots, place = self._count_ballots(candidate) + more, self._listed.index(self._key(candidate))
         return ballots, self.count_authors(candidate), not candidate.truncated, -place
 
+    def list_citations(self, candidate: Answer) -> tuple[Citation, ...]:
+        """Return its sources, and behind them those of the answers that are the same."""
+        same = (answer for answer in self._answers.values() if self._key(answer) == self._key(candidate))
+        others = [citation for answer in same if answer is not candidate for citation in answer.citations]
+        return tuple(list_sources([*candidate.citations, *others]))
+
     def count_authors(self, candidate: Answer) -> int:
         return self._authors[self._key(candidate)]
 
@@ -242,8 +256,7 @@ class Tally:
                 self.first_wave = self._hold_election().choose_voters(agents) if event.early_stop else ()
             case ev.AnswerSubmitted():
                 self.answer_count = max(self.answer_count, event.number)
-                parts = event.agent_id, event.number, event.content, event.truncated, event.work_cut
-                self.answers[event.agent_id] = Answer(*parts)
+                self.answers[event.agent_id] = Answer.of(event)
                 self._add_action(event.agent_id)
                 self.usage += event.usage
             case ev.BallotCast(agent_id=agent, choice=choice, usage=usage):
@@ -367,7 +380,7 @@ class Tally:
         """Return who agrees with this agent's answer; None when nobody else answered or voted."""
         answers = {a.agent_id: a.content for a in sorted(self.answers.values(), key=lambda answer: answer.number)}
         ballots = {voter: (choice, self.reasons.get(voter, "")) for voter, choice in self.ballots.items()}
-        return find_dissent(winner, answers, ballots)
+        return find_dissent(winner, answers, ballots, {a.agent_id: a.citations for a in self.answers.values()})
 
     def count_supporters(self, agent_id: str) -> int:
         """Return how many agents stand behind this agent's answer."""
@@ -418,6 +431,7 @@ class Tally:
                 votable=election.may_choose(for_agent, answer),
                 is_new=answer.number > judged and not election.gave(for_agent, answer),
                 reasons=tuple(self.reasons[v] for v in election.list_voters(answer) if ended and v != for_agent),
+                citations=election.list_citations(answer),
             )
             for i, answer in enumerate(candidates)
         )
@@ -612,16 +626,24 @@ def describe_position(position: Position, name: Callable[[str], str]) -> str:
     return f"{speaker} answered: {one_line(position.answer, _EXCERPT)}"
 
 
-def find_dissent(winner: str, answers: Mapping[str, str], ballots: Mapping[str, tuple[str, str]]) -> Dissent | None:
+def find_dissent(
+    winner: str,
+    answers: Mapping[str, str],
+    ballots: Mapping[str, tuple[str, str]],
+    citations: Mapping[str, tuple[Citation, ...]] | None = None,
+) -> Dissent | None:
     """Return who agrees with the winner's answer and who does not; None when nobody else answered or voted.
 
     answers: the last one of each agent, in the order in which they came. ballots: choice and reason of each voter, as
-    far as they stand.
+    far as they stand. citations: sources of the answers that have any.
     """
     agents = list(dict.fromkeys([*answers, *ballots]))
     if winner not in answers or len(agents) < 2:
         return None
-    numbered = {agent: Answer(agent, number, text) for number, (agent, text) in enumerate(answers.items(), 1)}
+    numbered = {
+        agent: Answer(agent, number, text, citations=(citations or {}).get(agent, ()))
+        for number, (agent, text) in enumerate(answers.items(), 1)
+    }
     choices = {voter: choice for voter, (choice, _) in ballots.items()}
     election = Election(numbered, choices, own_votes=len(agents) <= OWN_VOTES)
     agreed = election.list_supporters(numbered[winner])

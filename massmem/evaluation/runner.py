@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from massmem.config.home import explain_write_error, make_folder, open_private
 from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
 from massmem.core import prompts
+from massmem.core.citations import remove_marks
 from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import Decision, Event, TurnCompleted, TurnFailed, TurnWaiting
 from massmem.core.messages import Usage
@@ -336,11 +337,12 @@ def _read_turn(tally: Tally, end: Event | None) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "winner": tally.winner.agent_id if tally.winner else "",
         "by": tally.winner.by if tally.winner else None,
-        "members": {agent_id: answer.content for agent_id, answer in tally.answers.items()},
+        "members": {a.agent_id: remove_marks(a.content, len(a.citations)) for a in tally.answers.values()},
         "ballots": dict(tally.ballots),
     }
     match end:
         case TurnCompleted(answer=answer, confidence=confidence, usage=usage):
+            answer = remove_marks(answer, len(end.citations))  # the number of a source is no result
             return fields | {"answer": answer, "confidence": confidence, "usage": usage}
         case TurnFailed(message=message, usage=usage):
             return fields | {"error": message, "usage": usage}

@@ -18,7 +18,16 @@ from massmem.memory.access import is_owned, may_see, only_author_sees, reader_ke
 from massmem.memory.claims import read_claims
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
-from massmem.memory.origins import AGENT, TOOL, ToolText, ToolWords, choose_origin, find_tool_name, name_tool_origin
+from massmem.memory.origins import (
+    AGENT,
+    TOOL,
+    WEB,
+    ToolText,
+    ToolWords,
+    choose_origin,
+    find_tool_name,
+    name_tool_origin,
+)
 from massmem.memory.persistent import USER, CompletedTurn, Episode, Fact, Memory, MemoryChange, Scope, Selection
 from massmem.memory.points import (
     MOST_PASSAGES,
@@ -45,7 +54,7 @@ from massmem.memory.words import (
     split_passages,
 )
 
-_FROM_TOOLS = (OneOf("kind", ("episode",)), OneOf("origin", (TOOL,)))
+_FROM_TOOLS = (OneOf("kind", ("episode",)), OneOf("origin", (TOOL, WEB)))
 _MOST_COMPARED = 20
 """Memories from tools that share most words with a new one."""
 
@@ -75,7 +84,7 @@ class OriginFinder:
         if origin == AGENT or is_in_doubt:
             tool = words.find_tool(text)
             tool = tool or ToolWords([*self._find_earlier(source, text)], words.user_texts).find_tool(text)
-            rests_on = name_tool_origin(tool)
+            rests_on = name_tool_origin(tool) or source.rests_on
         self._note(source, text, rests_on)
         return AGENT if is_in_doubt and rests_on else origin, rests_on
 

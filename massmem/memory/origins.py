@@ -1,7 +1,7 @@
-"""Who said a memory, and whose words it rests on, as texts: "user", "agent", "import", "outside", "tool:NAME". Pure.
+"""Who said a memory, and whose words it rests on: "user", "agent", "import", "outside", "tool:NAME", "web". Pure.
 
 The result of a tool is said by the tool. What an agent repeats of it is said by the agent and rests on the tool's
-words.
+words. An answer with sources from the web is said by the agent and rests on the web.
 
 What an agent writes rests on a tool when one of its sentences has its words from a result alone. Words of the user do
 not count. Of the rest, one of these must hold:
@@ -24,9 +24,9 @@ from massmem.core.calls import shorten_tool_name
 from massmem.core.text import find_look
 from massmem.memory.words import STOP_WORDS, split_sentences, split_words, stem
 
-AGENT, IMPORT, OUTSIDE, TOOL = "agent", "import", "outside", "tool"
+AGENT, IMPORT, OUTSIDE, TOOL, WEB = "agent", "import", "outside", "tool", "web"
 """Origins beside persistent.USER. OUTSIDE: another program with mem0 wrote it into the collection. TOOL is followed by
-a colon and the tool's name, except in filters."""
+a colon and the tool's name, except in filters. WEB: pages that a provider has found, named like a tool."""
 
 _LONGEST_NAME, _LONGEST_CALL = 24, 100
 """Characters of a tool's name in a label, and of a call."""
@@ -36,12 +36,12 @@ _CALL_SIGN = re.compile(r"[^\w .,:'+/@#=&?%~*-]")
 
 def name_tool_origin(tool: str) -> str:
     """Return the origin of what a tool said; "" without a tool."""
-    return f"{TOOL}:{tool}" if tool else ""
+    return tool if tool in ("", WEB) else f"{TOOL}:{tool}"
 
 
 def find_tool_name(origin: str) -> str:
     """Return the name of the tool that an origin names, "" for another origin."""
-    return origin.removeprefix(f"{TOOL}:") if origin.startswith(f"{TOOL}:") else ""
+    return origin.removeprefix(f"{TOOL}:") if origin == WEB or origin.startswith(f"{TOOL}:") else ""
 
 
 def mark_source(rests_on: str, call: str = "") -> str:
@@ -51,8 +51,8 @@ def mark_source(rests_on: str, call: str = "") -> str:
     """
     if call:
         return f"tool {_CALL_SIGN.sub('', call)[:_LONGEST_CALL].rstrip()}"
-    name = find_tool_name(rests_on)
-    return f"quoting {_shorten(name)}".rstrip() if name else ""
+    name = "the web" if rests_on == WEB else _shorten(find_tool_name(rests_on))
+    return f"quoting {name}".rstrip() if find_tool_name(rests_on) else ""
 
 
 def label_tool(name: str) -> str:
@@ -66,7 +66,7 @@ def _shorten(name: str) -> str:
 
 def is_from(origin: str, rests_on: str, asked: str) -> bool:
     """Return whether one of the two is the origin that is asked for; TOOL asks for any tool."""
-    return asked in (origin, rests_on) or (asked == TOOL and bool(rests_on))
+    return asked in (origin, rests_on) or (asked == TOOL and rests_on not in ("", WEB))
 
 
 def choose_origin(origins: Collection[str]) -> str:

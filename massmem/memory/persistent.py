@@ -53,7 +53,7 @@ class Episode:
     origin: str = ""
     """Who said it, see massmem.memory.origins; "": its author."""
     rests_on: str = ""
-    """Whose words it has, when they are a tool's: `tool:NAME`. An index finds that out from `tool_words`."""
+    """Whose words it has, when they are a tool's: `tool:NAME`, which an index finds out from `tool_words`; or `web`."""
     call: str = ""
     """The call of which it is the result, in one line: `read_file src/app.py`."""
     lost: bool = False

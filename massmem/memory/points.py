@@ -8,7 +8,8 @@ What a memory claims stands in its payload, so that both are written, forgotten 
 `topics` of these, by which the index finds them; with a fact also `stated_in`, the messages that it was read from.
 
 `origin` is a list, so that one key finds who said it, and what rests on any tool, or on one:
-`["agent", "tool", "tool:fetch"]`. The result of a tool has its `call`, and once for all who got it in a turn.
+`["agent", "tool", "tool:fetch"]`, or on the web: `["agent", "web"]`. The result of a tool has its `call`, and once for
+all who got it in a turn.
 
 What the user changed is noted in `changes` (ids of messages), `edited_at`, `pin` and `pin_at`.
 
@@ -26,7 +27,7 @@ from typing import Any
 from massmem.memory.access import reader_keys
 from massmem.memory.claims import find_topic
 from massmem.memory.index import ALL_POINTS, PINNED, Index, Payloads, matching, second_of
-from massmem.memory.origins import AGENT, OUTSIDE, TOOL
+from massmem.memory.origins import AGENT, OUTSIDE, TOOL, WEB
 from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory, MemoryChange, Selection
 from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, quote_text
 from massmem.memory.words import build_query_vector, extract_query_forms, has_time, is_question
@@ -230,7 +231,7 @@ def name_winner(payload: Mapping[str, Any], winner: str) -> dict[str, Any]:
 def read_origin(payload: Mapping[str, Any]) -> tuple[str, str]:
     """Return origin and rests_on."""
     origins: Sequence[str] = payload["origin"]
-    return origins[0], origins[-1] if TOOL in origins else ""
+    return origins[0], origins[-1] if len(origins) > 1 else ""
 
 
 def _number(bits: int, *parts: str) -> int:
@@ -251,6 +252,8 @@ def _read_claim_fields(payload: Mapping[str, Any]) -> tuple[Claim, ...]:
 
 def _write_origin(source: Episode | Fact) -> list[str]:
     origin = source.origin or (USER if source.agent_id == USER else AGENT)
+    if source.rests_on == WEB:
+        return [origin, WEB]
     return [origin, TOOL, source.rests_on] if source.rests_on else [origin]
 
 

@@ -29,8 +29,8 @@ _MONTHS = (
 
 
 _TOOL_LINE = re.compile(
-    r"(?:\[From [^\]]{0,200}? Turn \d{1,9}, (?:tool|quoting) ?([\w.-]*+)[^\]]*+\]"
-    r"|(?:You|Earlier [^:]{0,200}?) \((?:tool|quoting) ?([\w.-]*+)[^)]*+\):) (.*)"
+    r"(?:\[From [^\]]{0,200}? Turn \d{1,9}, (?:tool|quoting(?: the)?) ?([\w.-]*+)[^\]]*+\]"
+    r"|(?:You|Earlier [^:]{0,200}?) \((?:tool|quoting(?: the)?) ?([\w.-]*+)[^)]*+\):) (.*)"
 )
 
 _LONGEST_PLAIN = 160

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from massmem.core.messages import Citation, Reply
+from massmem.core.messages import Citation
 
 Form = Literal["links", "numbers", "parts", "offsets", "none"]
 """How the text is cited. none: it stays as it is, for it is a vote or JSON."""
@@ -256,13 +256,3 @@ def _clean_address(url: str) -> str:
     """Return an address without what OpenAI adds to it."""
     cleaned = _TRACKING.sub("", url.strip())
     return cleaned if "?" in cleaned else cleaned.replace("&", "?", 1) if cleaned != url.strip() else cleaned
-
-
-def join_replies(first: Reply, rest: Reply) -> tuple[str, list[Citation]]:
-    """Return the text of a reply and of its continuation, which counts its sources from 1 again, and all citations."""
-    urls = list(dict.fromkeys(citation.url for citation in (*first.citations, *rest.citations)))
-    own = list(dict.fromkeys(citation.url for citation in rest.citations))
-    numbers = {str(place): urls.index(url) + 1 for place, url in enumerate(own, 1)}
-    text = _MARK.sub(lambda mark: f"[{numbers.get(mark[1], mark[1])}]", rest.text) if own else rest.text
-    moved = [c if c.start is None else replace(c, start=None, end=None) for c in rest.citations]
-    return first.text + text, [*first.citations, *moved]

@@ -29,9 +29,12 @@ from massmem.core.errors import (
 from massmem.core.messages import (
     ChatRequest,
     Chunk,
+    Citation,
+    CitationChunk,
     FinishChunk,
     Purpose,
     ReasoningChunk,
+    SearchChunk,
     TextChunk,
     ToolCall,
     ToolCallChunk,
@@ -66,7 +69,7 @@ _ANY_PARAM_MAY_BE_ASKED = ("something that only this user knows", "if something 
 """In prompts for models without tools."""
 
 _BYTES_PER_TOKEN = 4
-_Piece = TextChunk | ReasoningChunk | ToolCallChunk
+_Piece = TextChunk | ReasoningChunk | ToolCallChunk | SearchChunk | CitationChunk
 
 
 class ScriptedCall(BaseModel):
@@ -75,6 +78,15 @@ class ScriptedCall(BaseModel):
     tool: str
     """Its name, with or without the server's."""
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class ScriptedCitation(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str
+    title: str = ""
+    quote: str = ""
+    """Text of the page."""
 
 
 class ScriptedReply(BaseModel):
@@ -97,6 +109,10 @@ class ScriptedReply(BaseModel):
     """The reason of the vote or of the new answer."""
     new_answer: str | None = None
     """A better answer instead of a vote."""
+    searches: tuple[str, ...] = ()
+    """Searches of the web before the text; the usage has their number."""
+    citations: tuple[ScriptedCitation, ...] = ()
+    """Sources of the text, in which [1] names the first."""
     ask: str | None = None
     """Ask the user for this param while that is allowed, then reply with `text`; {NAME} in it stands for the value."""
     call: tuple[ScriptedCall, ...] = ()
@@ -233,11 +249,13 @@ class ScriptedProvider(AlwaysReady):
             raise ContextOverflow(message, prompt_tokens=prompt_tokens, window=window)
 
     def _chunks(self, reply: ScriptedReply, request: ChatRequest) -> Iterator[_Piece]:
+        yield from map(SearchChunk, reply.searches)
         if reply.reasoning:
             yield from map(ReasoningChunk, self._split(reply.reasoning))
         text, calls = _render(reply, request)
         yield from map(TextChunk, self._split(text))
         yield from map(ToolCallChunk, calls)
+        yield from (CitationChunk(Citation(c.url, c.title, c.quote)) for c in reply.citations)
 
     def _split(self, text: str) -> Iterator[str]:
         size = self._script.chunk_size or max(len(text), 1)
@@ -249,8 +267,9 @@ def _finish(reply: ScriptedReply, chunks: Sequence[_Piece], prompt_tokens: int) 
         raise StreamInterrupted("scripted: the stream ended without a finish reason")
     calls = any(isinstance(chunk, ToolCallChunk) for chunk in chunks)
     reason = "tool_calls" if calls and reply.finish == "stop" else reply.finish
-    texts = (chunk.call.arguments if isinstance(chunk, ToolCallChunk) else chunk.text for chunk in chunks)
-    return FinishChunk(reason, Usage(prompt_tokens, _count_tokens("".join(texts))))
+    texts = [chunk.call.arguments for chunk in chunks if isinstance(chunk, ToolCallChunk)]
+    texts += [chunk.text for chunk in chunks if isinstance(chunk, TextChunk | ReasoningChunk)]
+    return FinishChunk(reason, Usage(prompt_tokens, _count_tokens("".join(texts)), searches=len(reply.searches)))
 
 
 def _make_error(reply: ScriptedReply) -> ProviderError:

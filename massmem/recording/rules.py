@@ -15,7 +15,7 @@ from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, i
 from massmem.core.redact import mask, mask_values
 from massmem.memory.access import HERE
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
-from massmem.memory.origins import IMPORT, ToolText, ToolWords, name_tool_origin
+from massmem.memory.origins import IMPORT, WEB, ToolText, ToolWords, name_tool_origin
 from massmem.memory.persistent import USER, Episode, Fact
 from massmem.memory.words import split_sentences
 from massmem.store.ports import SessionStore
@@ -130,6 +130,11 @@ def find_message_origin(message: MessageRecord) -> str:
     return name_tool_origin(name_tool(message)) if message.kind == "tool_result" else ""
 
 
+def find_web_origin(message: MessageRecord) -> str:
+    """Return WEB for an answer with sources from there, else ""."""
+    return WEB if message.metadata.get("citations") else ""
+
+
 def add_repeated(words: ToolWords, messages: Iterable[MessageRecord]) -> ToolWords:
     """Return the words with what agents repeated of them in these messages: a model reads facts from that.
 
@@ -164,6 +169,8 @@ class Conversation:
     imported: bool = False
     tool_words: ToolWords = field(default_factory=ToolWords)
     """From results of tools, and from what the agent has repeated of them."""
+    from_web: frozenset[str] = frozenset()
+    """Ids of the messages that have sources from the web."""
 
 
 def mask_params(rows: Iterable[MessageToRecord]) -> list[MessageRecord]:
@@ -211,6 +218,7 @@ def make_episodes(
             won=row.agent_id is not None and _find_winner(row, winners) == row.agent_id,
             group=HERE if is_for_session_only(message) else groups.get(row.session_id, ""),
             origin=find_message_origin(message),
+            rests_on=find_web_origin(message),
             call=words.describe_call(message, params[row.session_id]),
             lost=is_lost(message, _find_winner(row, winners)),
             tool_words=words.list_before(message.agent_id, message.round, message.seq) if message.agent_id else None,
@@ -282,7 +290,8 @@ def make_conversation(
     round_ = min(message.round for message in own) and origin.attempt  # 0: its final answer is among them
     read = add_repeated((words or TurnWords()).list_before(row.agent_id, round_, row.seq + 1), own)
     imported = any(find_message_origin(message) == IMPORT for message in own)
-    return Conversation(origin, (*questions, *_merge_tool_results(own)), imported, read)
+    from_web = frozenset(message.id for message in own if find_web_origin(message))
+    return Conversation(origin, (*questions, *_merge_tool_results(own)), imported, read, from_web)
 
 
 def mark_facts(facts: Iterable[Fact], conversation: Conversation) -> tuple[Fact, ...]:
@@ -292,6 +301,7 @@ def mark_facts(facts: Iterable[Fact], conversation: Conversation) -> tuple[Fact,
         replace(
             fact,
             origin=IMPORT if conversation.imported else USER if users.issuperset(fact.message_ids) else "",
+            rests_on="" if conversation.from_web.isdisjoint(fact.message_ids) else WEB,
             tool_words=conversation.tool_words,
         )
         for fact in facts

@@ -19,6 +19,7 @@ from massmem.core.text import format_dollars, make_printable, one_line
 from massmem.render import Renderer
 from massmem.render.text import (
     describe_event,
+    describe_search,
     describe_work,
     fit,
     format_count,
@@ -74,7 +75,7 @@ class LiveRenderer(Renderer):
             self.close()
         elif self._redraw_thread is None:
             self._start()
-        elif isinstance(event, ev.RoundStarted | ev.WinnerDecided | ev.AgentBusy):
+        elif isinstance(event, ev.RoundStarted | ev.WinnerDecided | ev.AgentBusy | ev.WebSearched):
             self._draw()  # shows the step even when it is shorter than the redraw interval
         if isinstance(event, ev.TurnCompleted) and self._view.outcome.winner is not None:
             self._print_above(self._view.outcome.winner, "green")
@@ -213,6 +214,8 @@ def _state(agent: AgentView) -> str:
         return "tools"
     if agent.busy is not None:
         return agent.busy.activity
+    if agent.search is not None:
+        return "searching"
     if agent.thinking or not agent.streamed:
         return "thinking"
     return _WORK[agent.step]
@@ -224,6 +227,8 @@ def _agent_text(agent: AgentView, view: TurnView, width: int) -> str:
         return ""
     if agent.busy is not None:
         return one_line(_describe_activity(agent.busy), width)
+    if agent.search is not None and agent.phase == "working":
+        return one_line(describe_search(agent.search), width)
     is_streaming = agent.phase == "working" and not agent.running_tools and (agent.retry is None or agent.streamed)
     if is_streaming and agent.last_call and not agent.tail.strip():
         return one_line(f"{describe_work(agent)}: {agent.last_call}", width)

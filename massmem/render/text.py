@@ -83,7 +83,9 @@ def format_count(number: int) -> str:
 def format_tokens(usage: Usage, about: str) -> str:
     """Return `34k tokens in (30k cached, saved $0.04), 2.1k out`. about: stands before numbers that are estimates."""
     cached = f" ({format_cached(usage.cached, usage.saved)})" if usage.cached else ""
-    return f"{about}{format_count(usage.prompt)} tokens in{cached}, {about}{format_count(usage.completion)} out"
+    searches = f", {pluralize(usage.searches, 'search', 'searches')}" if usage.searches else ""
+    tokens = f"{about}{format_count(usage.prompt)} tokens in{cached}, {about}{format_count(usage.completion)} out"
+    return tokens + searches
 
 
 def format_cached(tokens: int, saved: float) -> str:
@@ -293,6 +295,8 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
             line = f"{name} writes the final answer"
         case ev.AgentStarted() | ev.AgentBusy() | ev.AgentDelta():
             line = None
+        case ev.WebSearched():
+            line = f"{name} is {describe_search(event.query)}"
         case ev.AgentRetrying():
             line = f"{name} retries in {format_duration(event.delay)}: {redact_line(event.error, _EXCERPT)}"
         case ev.AnswerSubmitted():
@@ -307,6 +311,11 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
         case _:
             assert_never(event)
     return line
+
+
+def describe_search(query: str) -> str:
+    """Return `searching: QUERY` on one line."""
+    return f"searching: {redact_line(query, _EXCERPT)}" if query else "searching the web"
 
 
 def _describe_tool(event: ev.ToolCalled | ev.ToolReturned, view: TurnView) -> str:
@@ -334,7 +343,7 @@ log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata",
+    "metadata", "query", "citations",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 

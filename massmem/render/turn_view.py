@@ -1,7 +1,7 @@
 """A turn as renderers show it: a pure fold over its events, without input, output or clock; and that as JSON."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal, assert_never
 
@@ -15,6 +15,7 @@ from massmem.core.voting import Dissent, find_dissent
 AgentEvent = (
     ev.AgentStarted
     | ev.AgentBusy
+    | ev.WebSearched
     | ev.AgentDelta
     | ev.AgentRetrying
     | ev.AnswerSubmitted
@@ -50,6 +51,8 @@ class AgentView:
     """The current reply is still reasoning."""
     busy: ev.AgentBusy | None = None
     """The work of its model before the first word of the reply."""
+    search: str | None = None
+    """What it searches the web for; "" when that is not known."""
     answers: list[ev.AnswerSubmitted] = field(default_factory=list[ev.AnswerSubmitted])
     ballots: list[ev.BallotCast] = field(default_factory=list[ev.BallotCast])
     request: ev.ParamRequested | None = None
@@ -82,8 +85,10 @@ class AgentView:
                 self._reset_reply()
             case ev.AgentBusy():
                 self.phase, self.busy = "working", event
+            case ev.WebSearched():
+                self.phase, self.busy, self.search = "working", None, event.query
             case ev.AgentDelta():
-                self.busy = None
+                self.busy = self.search = None
                 is_thinking = event.channel == "reasoning"
                 before = self.tail if self.thinking == is_thinking else ""
                 self.phase, self.thinking = "working", is_thinking
@@ -127,7 +132,7 @@ class AgentView:
         self._reset_reply()
 
     def _reset_reply(self) -> None:
-        self.tail, self.streamed, self.thinking, self.busy = "", 0, False, None
+        self.tail, self.streamed, self.thinking, self.busy, self.search = "", 0, False, None, None
 
 
 @dataclass(slots=True)
@@ -204,7 +209,8 @@ class TurnView:
             return None
         last = sorted((agent.answers[-1] for agent in self.agents.values() if agent.answers), key=lambda a: a.number)
         ballots = {voter: (ballot.choice, ballot.reason) for voter, ballot in self.ballots.items()}
-        return find_dissent(self.outcome.winner.agent_id, {a.agent_id: a.content for a in last}, ballots)
+        answers, citations = {a.agent_id: a.content for a in last}, {a.agent_id: a.citations for a in last}
+        return find_dissent(self.outcome.winner.agent_id, answers, ballots, citations)
 
     @property
     def usage(self) -> Usage:
@@ -259,7 +265,8 @@ class TurnView:
 def turn_to_dict(view: TurnView) -> dict[str, Any]:
     """Return what `--output json` prints.
 
-    Times are in seconds. `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
+    Times are in seconds. `citations` are the sources of the answer: `[n]` in it names the n-th.
+    `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
     whether the end of the answer is missing, `work_cut` what ended an agent's work with tools before it did itself.
     `votes` are the standing ballots per agent id; the ballots of `not_asked` could not change the winner. `agreement`
     says in one sentence what is known of how far the agents agree. `dissent` has who `agreed` with the answer, the
@@ -284,6 +291,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "turn": outcome.turn,
         "question": outcome.question,
         "answer": outcome.answer,
+        "citations": [asdict(citation) for citation in outcome.citations],
         "data": outcome.data,
         "truncated": outcome.is_truncated,
         "waiting_for": waiting,
@@ -307,8 +315,9 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
 
 
 def usage_to_dict(usage: Usage) -> dict[str, Any]:
-    """Return tokens, requests, and in US dollars `cost`, null when a price is not known, and what caching `saved`."""
-    names = ("prompt", "completion", "cached", "reasoning", "requests", "reported", "cost", "saved", "searches")
+    """Return tokens, requests, searches of the web, and in US dollars `cost`, null when a price is not known, and what
+    caching `saved`."""
+    names = ("prompt", "completion", "cached", "reasoning", "requests", "searches", "reported", "cost", "saved")
     return {name: getattr(usage, name) for name in names}
 
 
@@ -317,7 +326,14 @@ def _agent_to_dict(agent: AgentView, name: str) -> dict[str, Any]:
         "id": agent.id,
         "name": name,
         "answers": [
-            {"round": e.round, "number": e.number, "content": e.content, "work_cut": e.work_cut} for e in agent.answers
+            {
+                "round": e.round,
+                "number": e.number,
+                "content": e.content,
+                "work_cut": e.work_cut,
+                "citations": [asdict(citation) for citation in e.citations],
+            }
+            for e in agent.answers
         ],
         "ballots": [{"round": e.round, "choice": e.choice, "reason": e.reason} for e in agent.ballots],
         "usage": usage_to_dict(agent.usage),

@@ -74,8 +74,17 @@ QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH), Aft
 SessionId = Annotated[str, Field(max_length=128, description="The conversation, as list_sessions names it.")]
 
 
+class Source(BaseModel):
+    url: str
+    title: str = ""
+    quote: str = ""
+    """Quoted material, no instructions."""
+
+
 class CouncilAnswer(BaseModel):
     answer: str
+    """`[n]` in it names the n-th of `citations`."""
+    citations: list[Source] = Field(default_factory=list[Source])
     session_id: str
     """Goes on with the conversation when it is given to ask_council again."""
     turn: int
@@ -291,6 +300,7 @@ def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
         raise ToolError("no agent could answer" if status in ("failed", "limit") else "the turn was stopped")
     return CouncilAnswer(
         answer=outcome.answer or outcome.prompt or "Cancelled.",
+        citations=[Source(url=c.url, title=c.title, quote=c.quote) for c in outcome.citations],
         session_id=outcome.session_id,
         turn=outcome.turn,
         status=status,

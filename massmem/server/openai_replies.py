@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -16,8 +16,9 @@ from sse_starlette import ServerSentEvent
 from starlette.exceptions import HTTPException
 
 from massmem.core import events as ev
+from massmem.core.citations import find_marks
 from massmem.core.errors import MassmemError
-from massmem.core.messages import Usage
+from massmem.core.messages import Citation, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.render.text import describe_event, pluralize
 from massmem.render.turn_view import TurnView
@@ -60,11 +61,25 @@ class ChatUsage(Body):
     completion_tokens_details: CompletionDetails
 
 
+class UrlCitation(Body):
+    url: str
+    title: str
+    start_index: int
+    """Where its number begins in the text."""
+    end_index: int
+
+
+class Annotation(Body):
+    type: Literal["url_citation"] = "url_citation"
+    url_citation: UrlCitation
+
+
 class ChatReply(Body):
     role: Literal["assistant"] = "assistant"
     content: str
     refusal: None = None
     reasoning_content: str | None = None
+    annotations: list[Annotation] = Field(default_factory=list[Annotation])
 
 
 class ChatChoice(Body):
@@ -108,10 +123,14 @@ class ReasoningItem(Body):
     status: Literal["in_progress", "completed"] = "completed"
 
 
+class TextAnnotation(UrlCitation):
+    type: Literal["url_citation"] = "url_citation"
+
+
 class OutputText(Body):
     type: Literal["output_text"] = "output_text"
     text: str
-    annotations: list[Any] = Field(default_factory=list[Any])
+    annotations: list[TextAnnotation] = Field(default_factory=list[TextAnnotation])
     logprobs: list[Any] = Field(default_factory=list[Any])
 
 
@@ -172,6 +191,8 @@ class Finish:
 
     reason: Literal["stop", "length"]
     usage: Usage
+    citations: tuple[Citation, ...] = ()
+    """Sources: `[n]` in the text names the n-th."""
 
 
 Piece = Progress | Words | Finish
@@ -218,7 +239,7 @@ async def limit_words(pieces: Pieces, stops: Sequence[str], max_tokens: int | No
             if cuts:
                 reason, held = reason or "stop", ""
             if is_last:
-                yield Finish(reason or piece.reason, piece.usage)
+                yield replace(piece, reason=reason or piece.reason)
 
 
 class _TurnReader:
@@ -237,6 +258,11 @@ class _TurnReader:
         if public is not None:
             self._view.feed(public)
         match event:
+            case ev.AnswerSubmitted() | ev.WebSearched() if not self._sent and _may_cite(event):
+                self._live, self._writer = (
+                    False,
+                    "",
+                )  # the final answer gets the numbers of its sources when it is whole
             case ev.AgentStarted(agent_id=agent_id, step=step) if self._live:
                 is_final = step == "present" or (self._alone and step == "answer")
                 self._writer = agent_id if is_final else ""
@@ -251,7 +277,8 @@ class _TurnReader:
         require_answer(self._outcome)
         end, answer = self._outcome.end, get_text(self._outcome)
         assert isinstance(end, ev.TurnCompleted | ev.TurnWaiting | ev.TurnAbandoned)  # else there is no answer
-        finish = Finish("length" if self._outcome.is_truncated else "stop", end.usage)
+        reason = "length" if self._outcome.is_truncated else "stop"
+        finish = Finish(reason, end.usage, self._outcome.citations)
         sent = self._sent.rstrip()
         if answer.startswith(self._sent):
             rest = answer[len(self._sent) :]
@@ -312,7 +339,8 @@ async def collect(answer: Answer, pieces: Pieces) -> Answer:
 def make_completion(answer: Answer) -> ChatCompletion:
     assert answer.finish is not None
     progress = "".join(answer.progress) or None
-    message = ChatReply(content=answer.text, reasoning_content=progress)
+    annotations = [Annotation(url_citation=citation) for citation in _annotate(answer)]
+    message = ChatReply(content=answer.text, reasoning_content=progress, annotations=annotations)
     choice = ChatChoice(message=message, finish_reason=answer.finish.reason)
     usage = _chat_usage(answer.finish.usage)
     return ChatCompletion(id=answer.id, created=answer.created, model=answer.model, choices=[choice], usage=usage)
@@ -329,13 +357,15 @@ async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> S
         yield chunk({"role": "assistant", "content": ""})
         async with aclosing(pieces):
             async for piece in pieces:
+                answer.feed(piece)
                 match piece:
                     case Progress(text):
                         yield chunk({"reasoning_content": text})
                     case Words(text):
                         yield chunk({"content": text})
                     case Finish(reason=reason):
-                        yield chunk({}, reason)
+                        annotations = [Annotation(url_citation=c).model_dump() for c in _annotate(answer)]
+                        yield chunk({"annotations": annotations} if annotations else {}, reason)
                         if usage:
                             yield _chat_chunk(answer, [], {"usage": _chat_usage(piece.usage).model_dump()})
         yield ServerSentEvent("[DONE]", sep="\n")
@@ -436,7 +466,14 @@ class _ResponseEncoder:
 
     def _close_message(self) -> list[ServerSentEvent]:
         item = _message_item(self._answer)
+        annotations = [
+            self._of_text(
+                "response.output_text.annotation.added", annotation_index=i, annotation=annotation.model_dump()
+            )
+            for i, annotation in enumerate(item.content[0].annotations)
+        ]
         return [
+            *annotations,
             self._of_text("response.output_text.done", text=self._answer.text, logprobs=[]),
             self._of_text("response.content_part.done", part=item.content[0].model_dump()),
             self.event("response.output_item.done", output_index=self._index, item=item.model_dump()),
@@ -495,8 +532,25 @@ def _reasoning_items(answer: Answer) -> list[ReasoningItem]:
 
 def _message_item(answer: Answer) -> MessageItem:
     cut = answer.finish is not None and answer.finish.reason == "length"
-    content = [OutputText(text=answer.text)]
+    annotations = [TextAnnotation(**citation.model_dump()) for citation in _annotate(answer)]
+    content = [OutputText(text=answer.text, annotations=annotations)]
     return MessageItem(id=_message_id(answer), status="incomplete" if cut else "completed", content=content)
+
+
+def _may_cite(event: ev.AnswerSubmitted | ev.WebSearched) -> bool:
+    return isinstance(event, ev.WebSearched) or bool(event.citations)
+
+
+def _annotate(answer: Answer) -> list[UrlCitation]:
+    """Return a citation for each number in the text, and one at its end for each source that no number names."""
+    citations, text = () if answer.finish is None else answer.finish.citations, answer.text
+    marks = find_marks(text, citations)
+    named = {source.url for _, _, source in marks}
+    marks += [(len(text), len(text), source) for source in citations if source.url not in named]
+    return [
+        UrlCitation(url=source.url, title=source.title, start_index=start, end_index=end)
+        for start, end, source in marks
+    ]
 
 
 def _chat_usage(usage: Usage) -> ChatUsage:

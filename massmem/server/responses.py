@@ -5,6 +5,7 @@ Events are named, numbered, and without what is internal.
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from fastapi import HTTPException
@@ -16,7 +17,7 @@ from massmem.core.events import now
 from massmem.core.outcome import GAVE_UP, TurnOutcome
 from massmem.server.dependencies import Caller
 from massmem.server.errors import RETRY_LATER, RETRY_SOON, TURN_PROBLEMS, RetryLater
-from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer
+from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer, Source
 from massmem.server.turns import NumberedEvent
 from massmem.session.owners import public_session_id
 
@@ -120,6 +121,7 @@ def _describe_end(session_id: str, outcome: TurnOutcome) -> dict[str, Any]:
         "agent": None if outcome.agent_id is None else outcome.name(outcome.agent_id),
         "agent_id": outcome.agent_id,
         "confidence": outcome.confidence,
+        "citations": [Source(**asdict(citation)) for citation in outcome.citations],
         "escalated": outcome.escalated,
         "truncated": outcome.is_truncated,
         "work_cut": outcome.work_cut,

@@ -122,6 +122,18 @@ class QueryRequest(_Question):
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
 
 
+class Source(Body):
+    url: Annotated[str, Field(examples=["https://en.wikipedia.org/wiki/Rayleigh_scattering"])]
+    title: Annotated[str, Field(examples=["Rayleigh scattering"])]
+    quote: str
+    """Text of the source; empty: the provider gave none."""
+    agent_id: Annotated[str, Field(examples=["researcher"])]
+    """The agent that had it."""
+    start: int | None
+    """Where the part of the answer that rests on it begins, in characters."""
+    end: int | None
+
+
 class Answer(Body):
     session_id: Annotated[str, Field(examples=[_SESSION])]
     status: Literal["completed", "waiting", "abandoned"]
@@ -132,6 +144,8 @@ class Answer(Body):
     agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
     confidence: Annotated[float | None, Field(examples=[0.67])] = None
     """The share of the agents that stand behind the answer, 0 to 1."""
+    citations: list[Source] = Field(default_factory=list[Source])
+    """Sources of the answer: `[n]` in it names the n-th."""
     escalated: bool = False
     """True: the agents were too much at odds; a person should look at the answer."""
     truncated: bool = False
@@ -163,6 +177,8 @@ class HistoryMessage(Body):
     confidence: Annotated[float | None, Field(examples=[0.67])] = None
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
+    citations: list[Source] | None = None
+    """Sources of an answer: `[n]` in it names the n-th."""
     timestamp: datetime
 
 
@@ -178,6 +194,7 @@ class ConversationMessage(Body):
     timestamp: datetime
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     citations: list[str] | None = None
+    """The addresses of the sources of an answer: `[n]` in it names the n-th."""
 
 
 class Conversation(Body):

@@ -45,6 +45,7 @@ from massmem.providers.retry import Pauses
 from massmem.recording.rules import (
     TurnWords,
     find_message_origin,
+    find_web_origin,
     is_ballot,
     is_for_session_only,
     is_lost,
@@ -417,7 +418,8 @@ async def _find_origins(store: SessionStore, messages: Sequence["MessageRecord"]
             place = (m.session_id, m.turn)
             turns[place] = turns.get(place) or await read_tool_words(store, *place)
             words = turns[place].list_before(m.agent_id, m.round, m.seq)
-            rests_on = name_tool_origin(await asyncio.to_thread(words.find_tool, write_out(m)))
+            tool = await asyncio.to_thread(words.find_tool, write_out(m))
+            rests_on = name_tool_origin(tool) or find_web_origin(m)
         origins[m.id] = origin, rests_on
     return origins
 

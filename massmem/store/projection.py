@@ -5,7 +5,7 @@ reasoning: the reasoning message comes first (seq - 1), then the event and its m
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import singledispatch
@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from massmem.core import events as ev
-from massmem.core.messages import Usage, split_question
+from massmem.core.messages import Citation, Usage, split_question
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 from massmem.core.redact import redact
 from massmem.core.voting import FIRST_RESTART
@@ -217,7 +217,11 @@ def _(event: ev.TurnWaiting, position: LogPosition) -> list[Change]:
 def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
     agent = (event.winner, 0)
     metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _usage(event.usage)}
-    metadata |= _name_agent(event.winner_name) | ({"agreement": event.agreement} if event.agreement else {})
+    metadata |= (
+        _list_citations(event.citations)
+        | _name_agent(event.winner_name)
+        | ({"agreement": event.agreement} if event.agreement else {})
+    )
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
     ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.time}
@@ -287,9 +291,10 @@ def _(event: ev.HistoryCleared, position: LogPosition) -> list[Change]:
 @_project.register
 def _(event: ev.AnswerSubmitted, position: LogPosition) -> list[Change]:
     agent = (event.agent_id, event.round)
+    metadata = {"usage": _usage(event.usage), **_list_citations(event.citations)}
     return [
         *_reasoning(position, agent, event.reasoning),
-        _message(position, "assistant", event.content, agent=agent, metadata={"usage": _usage(event.usage)}),
+        _message(position, "assistant", event.content, agent=agent, metadata=metadata),
         *_episode(position, event.agent_id, event.content),
         InsertRow("answers", _action(position, *agent) | {"number": event.number}),
     ]
@@ -457,8 +462,14 @@ def _action(position: LogPosition, agent_id: str, round_: int) -> dict[str, Any]
     }
 
 
+def _list_citations(citations: Sequence[Citation]) -> dict[str, Any]:
+    return {"citations": [asdict(citation) for citation in citations]} if citations else {}
+
+
 def _usage(usage: Usage) -> dict[str, Any]:
-    return {name: getattr(usage, name) for name in ("prompt", "completion", "cached", "reported", "cost", "saved")}
+    names = ("prompt", "completion", "cached", "reported", "cost", "saved")
+    searches = {"searches": usage.searches} if usage.searches else {}
+    return {name: getattr(usage, name) for name in names} | searches
 
 
 def _as_json(arguments: str) -> str:

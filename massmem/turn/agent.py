@@ -11,10 +11,12 @@ from typing import Any
 from massmem.config.models import AgentConfig
 from massmem.core import events as ev
 from massmem.core import prompts
+from massmem.core.citations import CitedText, number_together, settle
 from massmem.core.errors import NotAnActionError, ToolsRefused
 from massmem.core.messages import (
     Candidate,
     ChatMessage,
+    Citation,
     Purpose,
     Reply,
     ToolChoice,
@@ -73,6 +75,7 @@ class Presentation:
     usage: Usage
     truncated: bool = False
     """The end is missing."""
+    citations: tuple[Citation, ...] = ()
     data: Any = None
     """The answer as a JSON value, when it has to fit a schema."""
 
@@ -207,7 +210,21 @@ class Agent:
                         raise NotAnActionError(f"{self.id} wrote something else: {e}", partial=step.reply.text) from e
                     repair = prompts.build_form_repair_prompt(str(e))
             step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, repair)), True
-        return Presentation(answer, step.reply.reasoning, cost.usage, step.reply.is_truncated, data)
+        # Brackets of a JSON value are no marks; its texts have the numbers that the agent was shown.
+        cited = self.cite(answer) if schema is None else CitedText(answer, tuple(number_together(candidates)))
+        is_truncated = step.reply.is_truncated
+        return Presentation(cited.text, step.reply.reasoning, cost.usage, is_truncated, cited.citations, data)
+
+    def cite(self, text: str) -> CitedText:
+        """Return a text of the agent's last reply with its sources."""
+        step = self._step
+        assert step is not None
+        offset = step.reply.text.find(text)
+        sources = step.sources if offset < 0 else replace(step.sources, offset=offset, is_written=False)
+        cited = settle(text, sources, self.id)
+        if cited.problem:
+            step.outbox.emit(ev.Notice(message=f"{self.name}: {cited.problem}"))
+        return cited
 
     async def _start(
         self,
@@ -233,7 +250,8 @@ class Agent:
         if self._step is None or (purpose == "vote" and round_ >= FIRST_RESTART):
             prompt = await self._compressor.recall(prompt, abstain=self._step is None)
             self._memories = prompt.memories
-        self._step = Step(round_, replace(prompt, memories=prompt.memories or self._memories), cost, outbox)
+        prompt = replace(prompt, memories=prompt.memories or self._memories)
+        self._step = Step(round_, prompt, cost, outbox, candidates=candidates)
         return self._step
 
     async def _read_question(self, question: str, cost: StepCost) -> str:
@@ -449,11 +467,13 @@ class Agent:
         truncated = step.reply.is_truncated
         match action:
             case NewAnswer(content):
+                cited = self.cite(clean_text(content))
                 return ev.AnswerSubmitted(
                     agent_id=self.id,
                     round=round_,
                     number=0,
-                    content=clean_text(content),
+                    content=cited.text,
+                    citations=cited.citations,
                     reasoning=reasoning,
                     usage=usage,
                     truncated=truncated,

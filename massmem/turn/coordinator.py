@@ -374,8 +374,15 @@ class _TurnRun:
             text, usage = self.cut_answers.pop(longest)
             self._notify(f"the answer of {self._name(longest)} is cut off: {self.budget.explain_limit()[0]}")
             number = self.tally.answer_count + 1
+            cited = self.agents[longest].cite(text)
             answer = ev.AnswerSubmitted(
-                agent_id=longest, round=self.tally.round, number=number, content=text, usage=usage, truncated=True
+                agent_id=longest,
+                round=self.tally.round,
+                number=number,
+                content=cited.text,
+                usage=usage,
+                truncated=True,
+                citations=cited.citations,
             )
             self.outbox.emit(answer)
         for _, usage in self.cut_answers.values():
@@ -421,6 +428,7 @@ class _TurnRun:
             truncated=answer.truncated if presentation is None else presentation.truncated,
             data=None if presentation is None else presentation.data,
             work_cut=answer.work_cut,
+            citations=answer.citations if presentation is None else presentation.citations,
         )
 
     def _build_failure(self) -> ev.TurnFailed:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
 from massmem.core import prompts
+from massmem.core.citations import strip_sources
 from massmem.core.errors import DoesNotFit
 from massmem.core.messages import Attachment, Candidate, ChatMessage, ChatRequest, Purpose, ToolChoice, ToolSpec
 from massmem.memory.compression import condense, find_cut, shorten
@@ -345,7 +346,12 @@ def _drop_memories(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Bu
 
 
 def _shorten_candidates(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
-    """Short answers stay as they are, long ones shrink to the same size."""
+    """Titles and quotations of sources go first. Short answers stay as they are, long ones shrink to the same size."""
+    if any(candidate.citations for candidate in prompt.candidates):
+        bare = [replace(c, citations=strip_sources(c.citations)) for c in prompt.candidates]
+        prompt = replace(prompt, candidates=tuple(bare))
+        if (tokens := prompt.tokens(buffer)) <= budget.limit:
+            return prompt
     texts = [candidate.content for candidate in prompt.candidates]
     room = sum(map(buffer.cost_of_text, texts)) - (tokens - budget.threshold)
     shorter = condense(texts, max(MIN_TOKENS * len(texts), room), buffer.cost_of_text)

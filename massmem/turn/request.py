@@ -3,17 +3,20 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from massmem.config.models import AgentConfig
 from massmem.core import events as ev
+from massmem.core.citations import Sources, clean_citations, join
 from massmem.core.errors import ContextOverflow, LimitReached, ProviderError
 from massmem.core.messages import (
     ActivityChunk,
+    Candidate,
     ChatRequest,
+    Citation,
     NoticeChunk,
     ReasoningChunk,
     Reply,
@@ -23,9 +26,9 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
+from massmem.core.text import one_line
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.base import ChatProvider
-from massmem.providers.citations import join_replies
 from massmem.providers.presets import resolve
 from massmem.providers.pricing import Price
 from massmem.providers.windows import ask_served_window, find_cut, is_short_count
@@ -43,6 +46,9 @@ _IN_PROCESS = ("scripted", "local")
 
 _MIN_WORDS = 30
 """Words that a reply may have at least to be wrapped up."""
+
+_LONGEST_QUERY = 300
+"""Characters of a search that are told."""
 
 EndOfWork = ev.WorkCut | Literal["answer_now"]
 
@@ -72,6 +78,15 @@ class Step:
     """Seconds of its slowest request."""
     work_cut: ev.WorkCut | None = None
     """Why the agent's work with tools has ended."""
+    candidates: Sequence[Candidate] = ()
+    """Answers that the agent is shown, whole."""
+    earlier_citations: list[Sequence[Citation]] = field(default_factory=list[Sequence[Citation]])
+    """Of each earlier reply of the step that called tools, oldest first."""
+
+    @property
+    def sources(self) -> Sources:
+        """What the agent may name in a text that is not part of its reply as it stands."""
+        return Sources(self.reply.citations, self.earlier_citations, self.candidates, is_written=True)
 
 
 class RequestSender:
@@ -138,8 +153,9 @@ class RequestSender:
         try:
             await self._stream(step, request, compressed.after)
         finally:
-            step.reply.text, step.reply.citations = join_replies(first, step.reply)
-            step.reply.reasoning, step.reply.tool_calls = first.reasoning, first.tool_calls
+            rest = step.reply
+            rest.text, rest.citations = join(first.text, first.citations, rest.text, rest.citations)
+            rest.reasoning, rest.tool_calls = first.reasoning, first.tool_calls
 
     async def _continue(self, step: Step) -> None:
         """Ask once for the rest of a text that the provider cut at its limit of tokens.
@@ -160,7 +176,7 @@ class RequestSender:
             log.info("%s: its cut reply could not be continued: %s", self._id, e)
         finally:
             rest = step.reply
-            text, citations = join_replies(first, rest)
+            text, citations = join(first.text, first.citations, rest.text, rest.citations)
             step.reply = replace(
                 first,
                 text=text,
@@ -198,7 +214,7 @@ class RequestSender:
         estimated: tokens of the request as we counted them. may_break_off: leave the reply without a finish when the
         window is nearly full.
         """
-        reply, retries, emit = step.reply, 0, step.outbox.emit
+        reply, retries, emit, round_ = step.reply, 0, step.outbox.emit, step.round
         # An answer is never JSON: with a schema, a model without tool calls decides on a tool before it answers.
         quiet = request.purpose == "answer" and request.schema is not None
         try:
@@ -216,7 +232,6 @@ class RequestSender:
                             emit(self._delta(step.round, "reasoning", text))
                         case RetryChunk(error, delay, attempt):
                             retries += attempt > 0  # nothing was sent while its server wanted no requests
-                            round_ = step.round
                             emit(
                                 ev.AgentRetrying(
                                     agent_id=self._id, round=round_, error=error, delay=delay, attempt=attempt
@@ -232,7 +247,8 @@ class RequestSender:
         reported = reply.usage.prompt or reply.usage.completion
         usage = reply.usage if reported else self._estimate(request, reply.text + reply.reasoning, retries + 1)
         step.cost.usage += usage
-        reply.text, reply.reasoning = clean_text(reply.text), clean_text(reply.reasoning)
+        texts = clean_text(reply.text), clean_text(reply.reasoning)
+        (reply.text, reply.reasoning), reply.citations = texts, clean_citations(reply.citations)
         is_short = await self._check_whole(usage)
         measured = measure_context(self._config, self._meter, step.prompt, step.round, None if is_short else usage)
         if usage.reported and usage.prompt and not is_short:
@@ -267,7 +283,7 @@ class RequestSender:
             case ActivityChunk(activity, share):
                 return ev.AgentBusy(agent_id=self._id, round=round_, activity=activity, share=share)
             case SearchChunk(query):
-                return ev.WebSearched(agent_id=self._id, round=round_, query=clean_text(query))
+                return ev.WebSearched(agent_id=self._id, round=round_, query=one_line(query, _LONGEST_QUERY))
             case NoticeChunk(text):
                 return ev.Notice(message=f"{self._config.name or self._id}: {text}")
 

@@ -118,6 +118,7 @@ class ToolLoop:
         self._not_run: list[str] = []
         if self._batches:
             step.cost.usage += self._batches[-1].calls[0].usage
+        step.earlier_citations = [batch.calls[0].citations for batch in self._batches]
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -216,6 +217,7 @@ class ToolLoop:
         self._not_run = [describe_call(call.name, call.arguments) for call in calls[MAX_CALLS:]]
         self._batches.append(batch)
         self._unshown.append(batch)
+        self._step.earlier_citations.append(batch.calls[0].citations)
         for call in batch.calls:
             self._journal.feed(call)
             self._emit(call)
@@ -251,6 +253,7 @@ class ToolLoop:
             arguments=clean_text(call.arguments)[:_MAX_ARGUMENTS] or "{}",
             text=reply.text if is_first and self.native else "",
             reasoning=reply.reasoning if is_first else "",
+            citations=tuple(reply.citations) if is_first else (),
             usage=self._step.cost.usage,
             state=call.state,
         )

@@ -53,6 +53,14 @@ PAYLOADS = (
     "&lt;img src=x onerror=window.hacked=1&gt;",
     "</textarea></div><script>window.hacked=1</script>{{window.hacked=1}}",
 )
+CITED: dict[str, Any] = {
+    "text": "Air scatters blue light [1]. Some say it is paint [2].",
+    "searches": ["why is the sky blue"],
+    "citations": [
+        {"url": "https://light.example/rayleigh", "title": "<img src=x onerror=window.hacked=1>"},
+        {"url": "javascript:window.hacked=1", "title": "Paint"},
+    ],
+}
 NOT_OURS = "script, iframe, style, object, embed, form, img, svg:not(.icon), [onerror], [onload], [style*=fixed]"
 """Elements that no message may bring along."""
 
@@ -87,6 +95,7 @@ def make_service(folder: Path) -> Service:
                 make_agent("mallory", evil, vote=[{"vote_for": "hacked", "reason": evil}], answer=[evil + "!"]),
             ]
         },
+        "cited": {"agents": [make_agent("ann", "x", answer=[CITED]), make_agent("ben", "x", answer=[CITED])]},
         "broken": {"agents": [make_agent("ann", "x", answer=[{"error": "auth"}])]},
     }
     names: dict[str, str] = {}
@@ -654,6 +663,24 @@ def test_markup_stays_text_wherever_it_comes_from(open_page: Open) -> None:
     assert page.locator(f"main :is({NOT_OURS})").count() == 0
     assert page.evaluate("window.hacked") is None
     assert beacons == []
+
+
+def test_sources_stand_below_answers_and_only_addresses_of_the_web_are_links(open_page: Open) -> None:
+    page = open_page("cited")
+    ask(page, "Why is the sky blue?", "cited")
+    sources = final_answer(page).locator(".sources li")
+    expect(sources).to_have_count(2)
+    expect(sources.nth(1)).to_have_text("Paint javascript:window.hacked=1")
+    link = sources.nth(0).get_by_role("link")
+    expect(link).to_have_attribute("href", "https://light.example/rayleigh")
+    expect(link).to_have_attribute("rel", "noopener noreferrer nofollow")
+    page.get_by_role("button", name="How they decided").click()
+    expect(page.locator(".council .step .sources").first).to_be_visible()
+    expect(page.get_by_text("Searched the web: why is the sky blue").first).to_be_visible()
+    page.reload()
+    expect(final_answer(page).locator(".sources a")).to_have_count(1)
+    assert page.locator(f".messages :is({NOT_OURS})").count() == 0
+    assert page.evaluate("window.hacked") is None
 
 
 def test_page_is_small(open_page: Open) -> None:

@@ -71,5 +71,5 @@ def test_a_tool_and_an_import_are_named_beside_the_author(memory: Command) -> No
 
 
 def test_a_wrong_origin_is_an_error_of_input(memory: Command) -> None:  # noqa: F811
-    _, err = memory("list", "--origin", "web", code=2)
-    assert "'web' is no origin" in err
+    _, err = memory("list", "--origin", "elsewhere", code=2)
+    assert "'elsewhere' is no origin" in err

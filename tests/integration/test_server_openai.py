@@ -16,9 +16,13 @@ from openai.types.chat import ChatCompletion
 
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.pictures import PNG
-from tests.support.service import Service, StartService, make_agent, make_config, make_token, wait_until
+from tests.support.service import Client, Service, StartService, make_agent, make_config, make_token, wait_until
 
 TITLE_PROMPT = "### Task:\nGenerate a concise title.\n### Chat History:\n<chat_history>\nUSER: Why?\n</chat_history>"
+
+
+PAGE = "https://light.example/rayleigh"
+CITED = {"text": "It is blue [1].", "searches": ["sky"], "citations": [{"url": PAGE, "title": "Rayleigh"}]}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +45,10 @@ def service(tmp_path_factory: pytest.TempPathFactory, council: CouncilServer) ->
             params={"order_id": {"pattern": r"O-\d{5}"}},
         ),
         "sighted": make_config(make_agent("pia", "A dot.")),
+        "cited": make_config(
+            make_agent("ann", "x", answer=[CITED], vote=[{"vote_for": "blue"}], present="It is blue [1], says [7]."),
+            make_agent("bob", "It is.", vote=[{"vote_for": "blue"}]),
+        ),
     }
     for name, team in teams.items():
         (folder / f"{name}.yaml").write_text(json.dumps(team))
@@ -427,3 +435,37 @@ def test_progress_and_errors_name_no_secrets(service: Service, tmp_path: Path, c
     completion, _ = ask(connect(service, "xan"), "My key is sk-proj-0123456789abcdefghij?")
     assert "0123456789abcdef" not in getattr(completion.choices[0].message, "reasoning_content", "")
     assert str(tmp_path.parent) not in completion.model_dump_json()
+
+
+def test_sources_are_annotations_streamed_and_not(service: Service, connect: Connect) -> None:
+    client, text = connect(service, "sources"), "It is blue [1], says."
+    expected = {"url": PAGE, "title": "Rayleigh", "start_index": text.index("["), "end_index": text.index("]") + 1}
+    completion, _ = ask(client, "Why?", model="massmem/cited")
+    assert text_of(completion) == text
+    [annotation] = completion.choices[0].message.annotations or []
+    assert annotation.url_citation.model_dump() == expected
+    chunks = [*client.chat.completions.create(model="massmem/cited", messages=say("Why?"), stream=True)]
+    deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+    assert "".join(delta.content or "" for delta in deltas) == text
+    assert [a["url_citation"] for delta in deltas for a in getattr(delta, "annotations", None) or []] == [expected]
+    response = client.responses.create(model="massmem/cited", input="Why?")
+    assert [a.model_dump() for a in response.output[-1].content[0].annotations] == [
+        {"type": "url_citation", **expected}
+    ]
+    with client.responses.stream(model="massmem/cited", input="Why?") as stream:
+        added = [event.annotation for event in stream if event.type == "response.output_text.annotation.added"]
+        final = stream.get_final_response()
+    assert [(a.url, a.start_index, a.end_index) for a in added] == [(PAGE, 11, 14)]
+    assert [a.url for a in final.output[-1].content[0].annotations] == [PAGE]
+    alone, _ = ask(client, "Why?", model="massmem/cited/ann")
+    assert [a.url_citation.url for a in alone.choices[0].message.annotations or []] == [PAGE]
+
+
+def test_sources_are_in_answers_and_histories(service: Service) -> None:
+    user = Client(service.url, make_token("historian"))
+    reply = user.post("/api/v1/chat", {"message": "Why?", "team": "cited", "session_id": "cited-1"}).json()
+    assert [(c["url"], c["title"], c["agent_id"]) for c in reply["citations"]] == [(PAGE, "Rayleigh", "ann")]
+    messages = user.get("/api/v1/chat/history/cited-1").json()["messages"]
+    assert [[c["url"] for c in m.get("citations", [])] for m in messages] == [[], [PAGE]]
+    assert user.get("/api/conversation/cited-1").json()["messages"][-1]["citations"] == [PAGE]
+    assert user.get("/api/v1/sessions/cited-1").json()["messages"][-1]["citations"][0]["url"] == PAGE

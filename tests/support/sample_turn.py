@@ -45,6 +45,10 @@ def ballot(at: float, agent: str, choice: str, *, round: int = 2, reason: str = 
     return event(at, "ballot_cast", agent_id=agent, round=round, choice=choice, reason=reason, usage=USAGE)
 
 
+def search(moment: float, query: str = "sky colour") -> Event:
+    return event(moment, "web_searched", agent_id="ann", round=1, query=query)
+
+
 def busy(at: float) -> Event:
     return event(at, "agent_busy", agent_id="ann", round=1, activity="reading", share=0.4)
 

@@ -219,7 +219,7 @@ def _report_end(view: TurnView, *, quiet: bool, written: str) -> None:
     """Write the answer, or what the user is asked for, and how to continue. written: see `write_answer`."""
     outcome = view.outcome
     if (text := outcome.answer or outcome.prompt) is not None:
-        write_answer(text, quiet=quiet, written=written)
+        write_answer(text, outcome.citations, quiet=quiet, written=written)
     match outcome.end:
         case TurnFailed() as end:
             report_failure(end, "/continue tries again")

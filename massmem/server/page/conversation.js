@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./html.js";
 import { download, postJson, request } from "./api.js";
 import { Composer } from "./composer.js";
-import { Agreement, Council, LongText, summarise, Verdict } from "./council.js";
+import { Agreement, Council, LongText, Sources, summarise, Verdict } from "./council.js";
 import { bytes, exactly, plural, when } from "./format.js";
 import { LiveConversation } from "./live.js";
 import { announceChange, AgentName, Confirm, Dialog, Empty, FileList, fitHeight, Icon, Menu, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
@@ -272,6 +272,7 @@ const FinalAnswer = ({ turn }) => html`
   <article class=${`message assistant final agent-${colourOf(turn, turn.final.winner)}`}>
     <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /></header>
     <${LongText} text=${turn.final.answer} isOpen=${false} />
+    <${Sources} citations=${turn.final.citations} />
     ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
     ${turn.final.work_cut && html`<p class="dim">${describeWorkCut(turn.final.work_cut)}</p>`}
   </article>`;
@@ -306,6 +307,7 @@ function Message({ talk, message, colour, onEdit, wasEditing }) {
     <article class=${`message assistant final agent-${colour}`}>
       <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}<${Agreement} text=${message.agreement} isLow=${message.escalated} />${time}</header>
       <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />
+      <${Sources} citations=${message.citations} />
       <${Trouble} problem=${problem} />
     </article>`;
 }

@@ -46,11 +46,13 @@ function StepBody({ turn, step, state }) {
   if (!step) return html`<p class="dim">${state === "skipped" ? "was not asked" : "waits"}</p>`;
   const isOpen = state !== "done" && state !== "failed" && state !== "stopped";
   return html`
+    ${step.searches.length > 0 && html`<p class="dim">Searched the web: ${step.searches.filter(Boolean).join(" · ") || plural(step.searches.length, "time")}</p>`}
     ${step.tools.map((tool) => html`<${Tool} key=${tool.id} tool=${tool} />`)}
     ${step.reasoning && html`<details class="reasoning"><summary>Reasoning</summary><p class="plain">${step.reasoning}</p></details>`}
     ${step.kind === "ballot" && html`<${Ballot} turn=${turn} step=${step} />`}
     ${step.kind === "param" && html`<p>asks you: <em>${step.text}</em></p>`}
     ${step.kind !== "ballot" && step.kind !== "param" && step.text && (step.step === "vote" && isOpen ? html`<p class="dim">decides</p>` : html`<${LongText} text=${step.text} isOpen=${isOpen} />`)}
+    ${!isOpen && html`<${Sources} citations=${step.citations} />`}
     ${step.cut && html`<p class="dim">The end is missing: its model reached its limit of tokens.</p>`}
     ${step.workCut && html`<p class="dim">${describeWorkCut(step.workCut)}</p>`}
     ${isOpen && html`<p class="state"><span class="spinner" aria-hidden="true"></span>${step.note || STATES[state] || state}</p>`}
@@ -84,6 +86,11 @@ export function LongText({ text, isOpen, length = text.length, onLoad }) {
   return html`<${Markdown} text=${`${text.slice(0, LONG)} …`} />
     <button type="button" class="plain" onClick=${showAll}>Show all ${length.toLocaleString("en")} characters</button>`;
 }
+
+// The sources of an answer, by the numbers that it has for them. Only addresses of the web can be followed.
+export const Sources = ({ citations }) =>
+  citations && citations.length > 0 && html`<ol class="sources" aria-label="Sources">${citations.map(({ url, title, quote }) => html`
+    <li title=${quote}>${/^https?:\/\//i.test(url) ? html`<a href=${url} target="_blank" rel="noopener noreferrer nofollow">${title || url}</a>` : `${title} ${url}`}</li>`)}</ol>`;
 
 // One line on how it ended; the whole council is one click away.
 export function Verdict({ turn }) {

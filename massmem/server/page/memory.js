@@ -143,8 +143,8 @@ const MemoryList = ({ memories, ...rest }) => html`
   <ul class="memories">${memories.map((memory) => html`<${MemoryCard} key=${memory.id} memory=${memory} ...${rest} />`)}</ul>`;
 
 // Who is named as the author needs no origin beside it.
-const originOf = ({ origin, rests_on, call }) => call || (rests_on ? `quoting ${rests_on.slice(5)}` : origin === "import" ? "imported" : "");
-const Origins = () => html`<option value="">anywhere</option><option value="user">you</option><option value="agent">agents</option><option value="tool">tools</option><option value="import">an import</option>`;
+const originOf = ({ origin, rests_on, call }) => call || (rests_on ? `quoting ${rests_on === "web" ? "the web" : rests_on.slice(5)}` : origin === "import" ? "imported" : "");
+const Origins = () => html`<option value="">anywhere</option><option value="user">you</option><option value="agent">agents</option><option value="tool">tools</option><option value="web">the web</option><option value="import">an import</option>`;
 
 const WHY = { own: "it said this itself", user: "you said this", won: "this won its turn" };
 

@@ -60,7 +60,7 @@ function activeStep(turn, event) {
 
 const newStep = (agent, step) => ({
   agent, step, state: "waiting", text: "", reasoning: "", tools: [], choice: null, reason: "", kind: null, note: "",
-  usage: null, isVoid: false, cut: false,
+  usage: null, isVoid: false, cut: false, searches: [], citations: [],
 });
 
 function clearStream(step) {
@@ -112,6 +112,12 @@ const CHANGES = {
     const step = activeStep(turn, event);
     if (step) Object.assign(step, { state: "busy", note: describeActivity(event) });
   },
+  web_searched(turn, event) {
+    const step = activeStep(turn, event);
+    if (!step) return;
+    step.searches.push(event.query);
+    Object.assign(step, { state: "busy", note: event.query ? `searching: ${event.query}` : "searching the web" });
+  },
   agent_delta(turn, event) {
     const step = activeStep(turn, event);
     if (!step) return;
@@ -137,7 +143,7 @@ const CHANGES = {
     if (tool) Object.assign(tool, { result: event.content, failed: event.failed });
   },
   answer_submitted(turn, event) {
-    finish(turn, event, { kind: "answer", text: event.content, cut: event.truncated, workCut: event.work_cut });
+    finish(turn, event, { kind: "answer", text: event.content, cut: event.truncated, workCut: event.work_cut, citations: event.citations || [] });
   },
   ballot_cast(turn, event) {
     finish(turn, event, { kind: "ballot", choice: event.choice, reason: event.reason, text: "" });

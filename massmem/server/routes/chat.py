@@ -5,6 +5,7 @@ in milliseconds.
 """
 
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -12,6 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse
 
+from massmem.core.citations import read_citations
 from massmem.core.records import EVERYBODY, MessageRecord
 from massmem.server import schemas
 from massmem.server.conversations import list_agents
@@ -107,6 +109,7 @@ async def history(
             confidence=message.confidence,
             agent=message.agent_name or None,
             agent_id=message.agent_id or None,
+            citations=[schemas.Source(**asdict(citation)) for citation in read_citations(message.metadata)] or None,
             timestamp=message.created_at,
         )
         for message in await conversations.read(await conversations.find(caller.owner, session_id), limit)
@@ -219,7 +222,11 @@ def _show_message(message: MessageRecord) -> schemas.ConversationMessage:
         return schemas.ConversationMessage(role="user", content=content, timestamp=timestamp)
     agent = message.agent_name or None
     return schemas.ConversationMessage(
-        role="assistant", content=content, timestamp=timestamp, agent=agent, citations=[]
+        role="assistant",
+        content=content,
+        timestamp=timestamp,
+        agent=agent,
+        citations=[citation.url for citation in read_citations(message.metadata)],
     )
 
 

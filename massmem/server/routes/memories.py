@@ -32,8 +32,8 @@ FromOrigin = Annotated[
     str | None,
     Query(
         max_length=300,
-        pattern=r"^(user|agent|import|outside|tool|tool:.+)$",
-        description="Only what is from: user, agent, import, outside, tool, or tool:NAME.",
+        pattern=r"^(user|agent|import|outside|web|tool|tool:.+)$",
+        description="Only what is from: user, agent, import, outside, web, tool, or tool:NAME.",
     ),
 ]
 MemoryId = Annotated[

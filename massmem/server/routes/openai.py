@@ -22,11 +22,22 @@ from pydantic import Field, ValidationError
 from sse_starlette import EventSourceResponse
 
 from massmem.config.models import AgentConfig
+from massmem.core.citations import clean_citations, list_sources
 from massmem.core.errors import ContextOverflow, InputError, UnknownSessionError
-from massmem.core.messages import ChatMessage, ChatRequest, FinishChunk, ReasoningChunk, RetryChunk, TextChunk
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    FinishChunk,
+    ReasoningChunk,
+    Reply,
+    RetryChunk,
+    SearchChunk,
+    TextChunk,
+)
 from massmem.core.prompts import build_form_prompt, build_system_prompt
 from massmem.core.records import Owner, SessionFilter
 from massmem.providers.base import ChatProvider
+from massmem.render.text import describe_search
 from massmem.server import openai_replies as replies
 from massmem.server.dependencies import MAX_KEY_LENGTH, Authorized, Caller, CheckedRoute
 from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
@@ -548,19 +559,23 @@ def _make_solo_request(
 
 
 async def _read_reply(provider: ChatProvider, request: ChatRequest) -> Pieces:
-    sent = False
+    sent, reply = False, Reply()
     async with aclosing(provider.stream(request)) as chunks:
         async for chunk in chunks:
+            reply.feed(chunk)
             match chunk:
                 case TextChunk(text=words):
                     sent = True
                     yield Words(words)
                 case ReasoningChunk(text=thought) if not sent:
                     yield Progress(thought)
+                case SearchChunk(query=query) if not sent:
+                    yield Progress(f"{describe_search(query)}\n")
                 case RetryChunk() if sent:  # what was sent cannot be taken back
                     yield Words("\n\n")
                 case FinishChunk(reason=reason, usage=usage):
-                    yield Finish("length" if reason == "length" else "stop", usage)
+                    sources = tuple(list_sources(clean_citations(reply.citations)))
+                    yield Finish("length" if reason == "length" else "stop", usage, sources)
                 case _:
                     pass
 

@@ -14,6 +14,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from massmem.config.models import AgentConfig
+from massmem.core.citations import read_citations
 from massmem.core.errors import InputError
 from massmem.core.events import hide_private_fields
 from massmem.core.ids import MAX_NAME_LENGTH
@@ -28,7 +29,7 @@ from massmem.memory.tokens import Buffer
 from massmem.server.dependencies import Authorized, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
-from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
+from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody, Source
 from massmem.session.catalogue import export_session, mark_cut_off
 from massmem.session.history import AgentContext
 from massmem.session.imports.files import parse_export
@@ -174,6 +175,8 @@ class SessionMessage(Body):
     confidence: float | None
     escalated: bool
     agreement: str
+    citations: list[Source]
+    """Of an answer; empty: it has none."""
     files: list[FileEntry]
     created_at: datetime
 
@@ -545,6 +548,7 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         confidence=message.confidence,
         escalated=message.escalated,
         agreement=message.agreement,
+        citations=[Source(**asdict(citation)) for citation in read_citations(metadata)],
         files=[FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash) for file in files],
         created_at=message.created_at,
     )

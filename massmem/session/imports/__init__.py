@@ -172,8 +172,23 @@ def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[ev.E
         ),
         ev.RoundStarted(at=time, round=1, agents=(agent,)),
         ev.AnswerSubmitted(
-            imported=True, at=answered, agent_id=agent, round=1, number=1, content=turn.answer, usage=_NO_COST
+            imported=True,
+            at=answered,
+            agent_id=agent,
+            round=1,
+            number=1,
+            content=turn.answer,
+            usage=_NO_COST,
+            citations=turn.citations,
         ),
         ev.WinnerDecided(at=answered, agent_id=agent, votes={}, by="only_answer"),
-        ev.TurnCompleted(imported=True, at=answered, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
+        ev.TurnCompleted(
+            imported=True,
+            at=answered,
+            winner=agent,
+            answer=turn.answer,
+            presented=False,
+            usage=_NO_COST,
+            citations=turn.citations,
+        ),
     ]

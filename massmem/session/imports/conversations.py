@@ -11,7 +11,7 @@ from typing import Any
 
 from massmem.core.events import now
 from massmem.core.ids import MAX_NAME_LENGTH
-from massmem.core.messages import clean_name, clean_text
+from massmem.core.messages import Citation, clean_name, clean_text
 
 PICTURE = "[picture]"
 VOICE = "[voice message]"
@@ -32,6 +32,8 @@ class ImportedTurn:
     time: datetime | None = None
     """Of the question."""
     answered_at: datetime | None = None
+    citations: tuple[Citation, ...] = ()
+    """Sources of the answer."""
 
 
 @dataclass(frozen=True, slots=True)

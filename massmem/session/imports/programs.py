@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html.parser import HTMLParser
 from typing import Any
 
+from massmem.core.citations import MOST_SOURCES, clean_citations
 from massmem.core.ids import SESSION_ID
-from massmem.core.messages import add_text, clean_text
+from massmem.core.messages import Citation, add_text, clean_text
 from massmem.session.imports.conversations import (
     MAX_ID_LENGTH,
     PICTURE,
@@ -323,8 +324,19 @@ def read_turn(turn: Mapping[str, Any], left_out: Counter[str]) -> ImportedTurn |
         return None
     left_out["attached file"] += len(as_list(turn.get("files")))
     agent = clean_text(str(turn.get("winner") or "massmem"))[:MAX_ID_LENGTH]
-    times = (read_time(turn.get(name)) for name in ("started_at", "ended_at"))
-    return ImportedTurn(clean_text(question), clean_text(answer), agent, *times)
+    began, ended = (read_time(turn.get(name)) for name in ("started_at", "ended_at"))
+    citations = tuple(clean_citations(map(_read_citation, as_list(turn.get("citations"))[:MOST_SOURCES])))
+    return ImportedTurn(clean_text(question), clean_text(answer), agent, began, ended, citations)
+
+
+def _read_citation(entry: Any) -> Citation:
+    """Return a source of an answer; one that is none keeps its number."""
+    citation = as_object(entry)
+    url, title, quote, agent_id = (
+        clean_text(text) if isinstance(text := citation.get(name), str) else ""
+        for name in ("url", "title", "quote", "agent_id")
+    )
+    return Citation(url, title, quote, agent_id)
 
 
 # Programs that keep a tree of messages

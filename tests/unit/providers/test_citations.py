@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.core.messages import Citation, Reply
-from massmem.providers.citations import CitedText, Form, join_replies
+from massmem.providers.citations import CitedText, Form
 
 A, B = "https://a.example/x_(y)", "https://b.example/?q=1"
 
@@ -59,11 +58,3 @@ def test_links_to_sources_become_marks_and_all_else_stays(text: str, marked: str
 def test_pieces_make_no_difference(parts: list[str], sizes: list[int], form: Form) -> None:
     text = "".join(parts)
     assert read(text, form, (sizes[place % len(sizes)] for place in range(len(text) + 1))) == read(text, form)
-
-
-def test_continuation_goes_on_with_the_numbers() -> None:
-    first = Reply("One[1], two[2]. ", citations=[Citation(A), Citation(B)])
-    rest = Reply("Three[1], four[2], five[9].", citations=[Citation("https://c.example"), Citation(A, start=3, end=5)])
-    text, citations = join_replies(first, rest)
-    assert text == "One[1], two[2]. Three[3], four[1], five[9]."
-    assert citations == [Citation(A), Citation(B), Citation("https://c.example"), Citation(A)]

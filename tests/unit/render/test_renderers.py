@@ -21,6 +21,7 @@ from tests.support.sample_turn import (
     event,
     measurement,
     other_ends,
+    search,
     tool_call,
     tool_result,
     waiting_turn,
@@ -58,6 +59,7 @@ def test_samples_contain_every_event():
         tool_call(0),
         tool_result(0),
         busy(0),
+        search(0),
     ]
     assert {type(e) for e in [*whole_turn(), *others]} == set(union)
 
@@ -73,9 +75,16 @@ def test_every_event_renders(kind: str):
         tool_call(1),
         tool_result(1),
         busy(1),
+        search(1),
     ]:
         output += render([begin("ann"), other], kind)
     assert output
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "plain", "live"])
+def test_a_search_is_shown_on_one_line(kind: str):
+    output = render([*whole_turn()[:3], search(1, "sky colour")], kind)
+    assert ('"query":"sky colour"' if kind == "jsonl" else "searching: sky colour") in output
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "plain", "live"])
