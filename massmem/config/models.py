@@ -68,7 +68,7 @@ class PriceConfig(Section):
     """Prompt tokens that the provider reads from its cache; left out: as `input`."""
 
 
-class BackendConfig(Section):
+class ModelConfig(Section):
     type: BackendType
     """Which provider; all but anthropic, local and scripted speak the OpenAI protocol."""
     model: str = ""
@@ -118,6 +118,17 @@ class BackendConfig(Section):
             if self.thinking_tokens <= budget:
                 return effort
         return "max"
+
+
+class BackendConfig(ModelConfig):
+    fallback: tuple[ModelConfig, ...] = Field(default=(), max_length=10)
+    """Models that stand in, each with the keys of a backend: when a request fails for good, the agent goes on with the
+    next one for the rest of the turn."""
+
+    @property
+    def fallbacks(self) -> "tuple[BackendConfig, ...]":
+        """The fallbacks, each as the backend of an agent."""
+        return tuple(BackendConfig(**model.model_dump(exclude_unset=True)) for model in self.fallback)
 
 
 class ConversationMemoryConfig(Section):

@@ -197,6 +197,9 @@ class AgentRetrying(EventBase):
     """Seconds until it is sent again."""
     attempt: int
     """Number of the request that follows; 0: none was sent yet, since the server wants no requests for so long."""
+    fallback: str = ""
+    """The model that goes on for the agent, since the one before has failed for good (`backend.fallback`); empty: the
+    same one is asked again."""
 
 
 class AnswerSubmitted(SourceEvent):
@@ -216,6 +219,8 @@ class AnswerSubmitted(SourceEvent):
     """The limit that ended the agent's work with tools; the answer is from what it had."""
     citations: tuple[Citation, ...] = ()
     """Sources of `content`; `[n]` in it names the n-th."""
+    fallback: str = ""
+    """The model that answered in place of the agent's own, which had failed; empty: its own."""
 
 
 class BallotCast(SourceEvent):
@@ -230,6 +235,8 @@ class BallotCast(SourceEvent):
     reasoning: str = ""
     usage: Usage
     truncated: bool = False
+    """As in `answer_submitted`."""
+    fallback: str = ""
     """As in `answer_submitted`."""
 
 
@@ -329,6 +336,8 @@ class TurnCompleted(SourceEvent):
     """As in `answer_submitted`, of the winner."""
     citations: tuple[Citation, ...] = ()
     """Sources of `answer`, of all agents from which it took something; `[n]` in it names the n-th."""
+    fallback: str = ""
+    """As in `answer_submitted`, of the model that wrote `answer`."""
 
 
 class TurnFailed(EventBase):

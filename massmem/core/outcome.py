@@ -114,6 +114,11 @@ class TurnOutcome:
                 return None
 
     @property
+    def fallback(self) -> str:
+        """The model that wrote the answer in place of the winner's own; "" for its own."""
+        return self.end.fallback if isinstance(self.end, ev.TurnCompleted) else ""
+
+    @property
     def agreement(self) -> str:
         """How far the agents agree, as far as it is known, for people; "" for an agent alone."""
         return self.end.agreement if isinstance(self.end, ev.TurnCompleted) else ""

@@ -43,6 +43,8 @@ class Answer:
     """Its end is missing."""
     work_cut: ev.WorkCut | None = None
     """See `answer_submitted`."""
+    fallback: str = ""
+    """See `answer_submitted`."""
 
     short: ShortAnswer = field(init=False, repr=False, compare=False)
     """Made once: every agent of a round compares the answers."""
@@ -243,7 +245,7 @@ class Tally:
             case ev.AnswerSubmitted():
                 self.answer_count = max(self.answer_count, event.number)
                 parts = event.agent_id, event.number, event.content, event.truncated, event.work_cut
-                self.answers[event.agent_id] = Answer(*parts)
+                self.answers[event.agent_id] = Answer(*parts, event.fallback)
                 self._add_action(event.agent_id)
                 self.usage += event.usage
             case ev.BallotCast(agent_id=agent, choice=choice, usage=usage):

@@ -52,6 +52,8 @@ class Result(BaseModel):
     confidence: float | None = None
     members: dict[str, str] = {}
     """The answer of each agent, as the others were last shown it."""
+    fallbacks: dict[str, str] = {}
+    """Models that answered in place of an agent's own, by agent."""
     ballots: dict[str, str] = {}
     """Standing ballots: voter to the agent that it voted for."""
     usage: Usage = Usage()
@@ -337,6 +339,7 @@ def _read_turn(tally: Tally, end: Event | None) -> dict[str, Any]:
         "winner": tally.winner.agent_id if tally.winner else "",
         "by": tally.winner.by if tally.winner else None,
         "members": {agent_id: answer.content for agent_id, answer in tally.answers.items()},
+        "fallbacks": {agent_id: answer.fallback for agent_id, answer in tally.answers.items() if answer.fallback},
         "ballots": dict(tally.ballots),
     }
     match end:

@@ -56,6 +56,8 @@ class AgentView:
     """To the user."""
     failure: ev.AgentFailed | None = None
     retry: ev.AgentRetrying | None = None
+    fallback: str = ""
+    """The model that stands in for its own; "": its own is asked."""
     context: ev.ContextMeasured | None = None
     """How full its window was when it was last measured or compressed."""
     running_tools: dict[str, str] = field(default_factory=dict[str, str])
@@ -91,6 +93,7 @@ class AgentView:
                 self.tail = (before + event.text)[-_TAIL:]
             case ev.AgentRetrying():
                 self.phase, self.retry = "retrying", event
+                self.fallback = event.fallback or self.fallback
                 self._reset_reply()
             case ev.AnswerSubmitted():
                 self.answers.append(event)
@@ -261,7 +264,8 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
 
     Times are in seconds. `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
     whether the end of the answer is missing, `work_cut` what ended an agent's work with tools before it did itself.
-    `votes` are the standing ballots per agent id; the ballots of `not_asked` could not change the winner. `agreement`
+    `fallback` names the model that wrote the answer, or voted, in place of the agent's own, which had failed; null: its
+    own. `votes` are the standing ballots per agent id; the ballots of `not_asked` could not change the winner. `agreement`
     says in one sentence what is known of how far the agents agree. `dissent` has who `agreed` with the answer, the
     `minority`, and whose answers are `uncompared`, with their own answers, votes and reasons; null for an agent alone,
     and when this run did not see the turn from its beginning. `confidence` is from 0 to 1, null for an agent alone and
@@ -289,6 +293,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "waiting_for": waiting,
         "limit": outcome.limit,
         "work_cut": outcome.work_cut,
+        "fallback": outcome.fallback or None,
         "winner": outcome.winner.agent_id if outcome.winner else None,
         "decided_by": outcome.winner.by if outcome.winner else None,
         "votes": view.votes,
@@ -317,9 +322,19 @@ def _agent_to_dict(agent: AgentView, name: str) -> dict[str, Any]:
         "id": agent.id,
         "name": name,
         "answers": [
-            {"round": e.round, "number": e.number, "content": e.content, "work_cut": e.work_cut} for e in agent.answers
+            {
+                "round": e.round,
+                "number": e.number,
+                "content": e.content,
+                "work_cut": e.work_cut,
+                "fallback": e.fallback or None,
+            }
+            for e in agent.answers
         ],
-        "ballots": [{"round": e.round, "choice": e.choice, "reason": e.reason} for e in agent.ballots],
+        "ballots": [
+            {"round": e.round, "choice": e.choice, "reason": e.reason, "fallback": e.fallback or None}
+            for e in agent.ballots
+        ],
         "usage": usage_to_dict(agent.usage),
         "error": _failure_to_dict(agent.failure) if agent.failure is not None else None,
         "seconds": round(agent.spent, 3),

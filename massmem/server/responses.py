@@ -123,6 +123,7 @@ def _describe_end(session_id: str, outcome: TurnOutcome) -> dict[str, Any]:
         "escalated": outcome.escalated,
         "truncated": outcome.is_truncated,
         "work_cut": outcome.work_cut,
+        "fallback": outcome.fallback or None,
         "timestamp": now() if outcome.end is None else outcome.end.at,
     }
 

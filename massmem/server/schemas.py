@@ -138,6 +138,8 @@ class Answer(Body):
     """True: the end of the answer is missing, because the model reached its limit of tokens."""
     work_cut: WorkCut | None = None
     """Why the agent's work with tools was cut short; the answer is from what it had."""
+    fallback: str | None = None
+    """The model that wrote the answer in place of the agent's own, which had failed."""
     warning: Annotated[
         str | None, Field(examples=["this conversation is held in memory, and ends with the service"])
     ] = None

@@ -30,6 +30,7 @@ from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agr
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
+from massmem.turn.fallback import OUTAGES
 from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.stream import Outbox, run_until
 from massmem.turn.vision import Description
@@ -421,6 +422,7 @@ class _TurnRun:
             truncated=answer.truncated if presentation is None else presentation.truncated,
             data=None if presentation is None else presentation.data,
             work_cut=answer.work_cut,
+            fallback=answer.fallback if presentation is None else presentation.fallback,
         )
 
     def _build_failure(self) -> ev.TurnFailed:
@@ -429,9 +431,14 @@ class _TurnRun:
             message, hint = self._explain_limit(f"no agent answered within {self.settings.timeout:g} seconds")
             return ev.TurnFailed(message=message, hint=hint, exit_code=LimitReached.exit_code, usage=usage)
         errors = list(self.failures.values())
-        messages = list(dict.fromkeys(e.message for e in errors))
-        by_agent = (f"{self._name(agent_id)}: {e.message}" for agent_id, e in self.failures.items())
-        message = messages[0] if len(messages) == 1 else "; ".join(by_agent)
+        agents_by_message: dict[str, list[str]] = {}
+        for agent_id, error in self.failures.items():
+            agents_by_message.setdefault(error.message, []).append(self._name(agent_id))
+        by_agent = (f"{', '.join(agents)}: {text}" for text, agents in agents_by_message.items())
+        message = next(iter(agents_by_message)) if len(agents_by_message) == 1 else "; ".join(by_agent)
+        places = {place for agent in self.agents.values() for place in agent.fallbacks.places}
+        if len(self.agents) > 1 and len(places) == 1 and all(isinstance(e, OUTAGES) for e in errors):
+            message = f"all models of the team are at one provider, which failed: {errors[0].message}"
         return ev.TurnFailed(
             message=f"no agent could answer: {message}",
             hint=next((e.hint for e in errors if e.hint), ""),

@@ -119,6 +119,10 @@ class ToolLoop:
         if self._batches:
             step.cost.usage += self._batches[-1].calls[0].usage
 
+    def use_model(self, meter: TokenMeter, *, native: bool) -> None:
+        """Go on with another model."""
+        self._meter, self._count, self.native = meter, meter.buffer.cost_of_text, native
+
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called next; empty when the agent has to act now."""

@@ -273,6 +273,7 @@ const FinalAnswer = ({ turn }) => html`
     <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /></header>
     <${LongText} text=${turn.final.answer} isOpen=${false} />
     ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
+    ${turn.final.fallback && html`<p class="dim">Written by ${turn.final.fallback}: the agent's own model had failed.</p>`}
     ${turn.final.work_cut && html`<p class="dim">${describeWorkCut(turn.final.work_cut)}</p>`}
   </article>`;
 
