@@ -332,10 +332,10 @@ class Agent:
         """
         if notice := await self._update_work(step, tools):
             self._notices.append(notice)
-        for notice in self._notices:
-            step.outbox.emit(notice)
-        self._notices = []
         while True:
+            for notice in self._notices:
+                step.outbox.emit(notice)
+            self._notices = []
             step.prompt = build(step.prompt, tools)
             if repaired:
                 step.prompt = replace(step.prompt, note="")  # it is about what tools gave back
