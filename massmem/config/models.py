@@ -26,7 +26,7 @@ EFFORT_BUDGETS: Mapping[Effort, int] = {
     "minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 24_000, "xhigh": 32_000, "max": 32_000,
 }  # fmt: skip
 """Tokens of thinking that an effort stands for, where a model is too old for efforts."""
-Presentation = Literal["auto", "synthesize", "as_is"]
+Presentation = Literal["auto", "synthesize", "as_is", "report"]
 HistoryPreset = Literal["brief", "chat", "long"]
 
 MAX_SERVERS = 100
@@ -342,7 +342,8 @@ class CoordinationConfig(Section):
     """In the last round, do not ask for ballots that cannot change the winner; false: ask everybody, all at once."""
     presentation: Presentation = "auto"
     """synthesize: the winner writes the final answer from all answers; as_is: its answer is used unchanged; auto: as_is
-    for an answer that ends in a number, a letter, yes or no, which others cannot add to, else synthesize."""
+    for an answer that ends in a number, a letter, yes or no, which others cannot add to, else synthesize; report: with
+    the final answer the winner writes who says what, and what is disputed."""
     max_concurrency: int = Field(default=16, ge=1, le=1000)
     """Most requests of a turn at the same time."""
     compression_target_ratio: float | None = Field(default=None, gt=0, lt=1)

@@ -35,6 +35,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
 from massmem.core.messages import Activity, AttachedFile, Citation, Usage, remove_description
+from massmem.core.report import Report
 
 SCHEMA_VERSION = 1
 
@@ -338,6 +339,8 @@ class TurnCompleted(SourceEvent):
     """Sources of `answer`, of all agents from which it took something; `[n]` in it names the n-th."""
     fallback: str = ""
     """As in `answer_submitted`, of the model that wrote `answer`."""
+    report: Report | None = None
+    """Who says what, with `coordination.presentation: report`."""
 
 
 class TurnFailed(EventBase):

@@ -371,6 +371,11 @@ class Tally:
         ballots = {voter: (choice, self.reasons.get(voter, "")) for voter, choice in self.ballots.items()}
         return find_dissent(winner, answers, ballots)
 
+    def list_authors(self, agent_id: str) -> list[str]:
+        """Return the agents that gave this agent's answer, or the same."""
+        election = self._hold_election()
+        return [author for author in self.answers if election.gave(author, self.answers[agent_id])]
+
     def count_supporters(self, agent_id: str) -> int:
         """Return how many agents stand behind this agent's answer."""
         return len(self._hold_election().list_supporters(self.answers[agent_id]))

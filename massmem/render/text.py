@@ -341,7 +341,7 @@ log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata",
+    "metadata", "report",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 

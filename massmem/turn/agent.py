@@ -22,6 +22,8 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
+from massmem.core.report import Report
+from massmem.core.reporting import Authors, ReportError, build_report_schema, read_report
 from massmem.core.voting import FIRST_RESTART
 from massmem.providers.base import ChatProvider
 from massmem.tools.actions import (
@@ -41,6 +43,7 @@ from massmem.tools.actions import (
     build_vote_tools,
     describe_tools,
     find_ask_request,
+    find_object,
     find_written_call,
     parse_object,
     read_action,
@@ -61,6 +64,9 @@ Result = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
 _MAX_REASONS, _WINDOW_PER_REASON = 8, 600
 """Reasons for votes that the presenter is shown, and the tokens of its window for each."""
 
+_REPORT_LENGTH = 3
+"""A report, with the final answer in it, may have so many times the tokens of an answer."""
+
 _MAX_QUOTED = 2_000
 """Characters of a reply that could not be used, which the model is shown again."""
 
@@ -78,6 +84,8 @@ class Presentation:
     """The answer as a JSON value, when it has to fit a schema."""
     fallback: str = ""
     """The fallback that wrote it; "": the winner's own model."""
+    report: Report | None = None
+    """Who says what, where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +224,41 @@ class Agent:
             step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, repair)), True
         used = self.fallbacks.name
         return Presentation(answer, step.reply.reasoning, cost.usage, step.reply.is_truncated, data, used)
+
+    async def report(
+        self,
+        question: str,
+        round_: int,
+        candidates: Sequence[Candidate],
+        cost: StepCost,
+        outbox: Outbox,
+        authors: Authors,
+    ) -> Presentation:
+        """Write who says what, and the final answer, in one request; a reply that is no report is repaired once."""
+        step = await self._start("report", question, round_, cost, outbox, candidates)
+        schema = build_report_schema(candidates)
+
+        def build(prompt: Prompt, _tools: ToolLoop) -> Prompt:
+            text = self._add_param_values(prompt.question)
+            prompt = prompt.with_message(lambda shown: prompts.build_report_prompt(text, shown))
+            config, window = self._compressor.config, self._compressor.meter.window
+            usual = config.backend.max_tokens
+            most = usual and max(usual, min(_REPORT_LENGTH * usual, window // 3))
+            return replace(prompt, schema=schema, tools=(), tool_choice="none", max_tokens=most)
+
+        loop, repaired = ToolLoop(AgentTools(), step, self._journal, self._compressor.meter, native=self._native), False
+        while True:
+            await self._send(step, build, loop, repaired=repaired)
+            try:
+                written = read_report(find_object(step.reply.text), candidates, authors)
+                break
+            except ReportError as e:
+                if repaired:
+                    raise NotAnActionError(f"{self.name} wrote no report: {e}", partial=step.reply.text) from e
+                repair = _build_repair(step.reply, prompts.build_report_repair_prompt(str(e)))
+            step.prompt, repaired = step.prompt.add_work(repair), True
+        answer, reasoning, used = clean_text(written.answer), step.reply.reasoning, self.fallbacks.name
+        return Presentation(answer, reasoning, cost.usage, fallback=used, report=written.report)
 
     async def _start(
         self,

@@ -268,9 +268,31 @@ const Presentation = ({ turn }) => html`
     <${LongText} text=${turn.presentation.text} isOpen=${true} />
   </article>`;
 
+// Who says what; the answer follows. The same parts as in the terminal (massmem/core/reporting.py).
+function Report({ turn, report }) {
+  const name = (id) => nameOf(turn, id);
+  const link = (number) => html` <a href=${safeLink(report.sources[number - 1].url)} rel="noopener noreferrer nofollow" target="_blank">[${number}]</a>`;
+  const item = (claim) => html`<li>${claim.text}${claim.sources.map(link)} <span class="dim">${claim.agents.map(name).join(", ")}</span></li>`;
+  const part = (heading, items) => items.length > 0 && html`<h3>${heading}</h3><ul>${items}</ul>`;
+  const byVotes = report.made_from === "votes";
+  return html`<section class="report" aria-label="Report of the council">
+    ${part("Agreed", report.agreed.map(item))}
+    ${part("Disputed", report.disputed.map((one) => html`<li>${one.text}<ul>${one.positions.map(item)}</ul></li>`))}
+    ${part(byVotes ? "Not compared" : "Only one says", report.single.map(item))}
+    ${part("Nobody covered", report.missing.map((text) => html`<li>${text}</li>`))}
+    ${part("Votes", report.votes.map((vote) => html`<li>${name(vote.agent_id)} for ${name(vote.choice)}: ${vote.reason}</li>`))}
+    ${byVotes && html`<p class="dim">Made from equal answers and votes, without a request to a model.</p>`}
+    ${report.dropped > 0 && html`<p class="dim">Left out: ${report.dropped} that named an answer or a source that does not exist.</p>`}
+  </section>`;
+}
+
+// The address of a source is a stranger's: only those of the web become links.
+const safeLink = (url) => (/^https?:\/\//i.test(url) ? url : undefined);
+
 const FinalAnswer = ({ turn }) => html`
   <article class=${`message assistant final agent-${colourOf(turn, turn.final.winner)}`}>
     <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /></header>
+    ${turn.final.report && html`<${Report} turn=${turn} report=${turn.final.report} />`}
     <${LongText} text=${turn.final.answer} isOpen=${false} />
     ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
     ${turn.final.fallback && html`<p class="dim">Written by ${turn.final.fallback}: the agent's own model had failed.</p>`}
