@@ -11,7 +11,7 @@ from typing import Any
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.reporting import Section
-from massmem.core.text import dump_json, format_dollars
+from massmem.core.text import dump_json, format_dollars, one_line
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
 from massmem.core.voting import describe_share
 
@@ -24,7 +24,8 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 48rem; margin: 2rem auto
 h1 { font-size: 1.4rem; } h2 { font-size: 1rem; margin-top: 2.5rem; } small, .how { color: #777; font-size: .85rem; }
 .message { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; border-left: 3px solid #8884;
   padding: .2rem 0 .2rem .8rem; margin: .3rem 0 1rem; }
-.user { border-color: #37c; } .final { border-color: #2a2; } li { unicode-bidi: isolate; } .inner { margin-left: 1.5rem; }
+.user { border-color: #37c; } .final { border-color: #2a2; } li { unicode-bidi: isolate; }
+.inner { margin-left: 1.5rem; }
 img { max-width: 100%; }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -220,9 +221,8 @@ class Markdown(Format):
                 yield f"**{self._escape(turn.name(step.agent_id))}**{step.label}:\n\n{_quote(step.text)}\n"
 
     def _write_section(self, section: Section) -> str:
-        rows = [
-            ("  - " if line.startswith("  ") else "- ") + self._escape(" ".join(line.split())) for line in section.lines
-        ]
+        marks = ("  - " if line.startswith("  ") else "- " for line in section.lines)
+        rows = [mark + self._escape(one_line(line)) for mark, line in zip(marks, section.lines, strict=True)]
         return "\n".join((f"**{section.heading}**\n", *rows)) + "\n"
 
     def _write_ballot(self, turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:

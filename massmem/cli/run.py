@@ -502,7 +502,7 @@ def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
 
 
 def write_report(view: TurnView, show: Show) -> None:
-    """Write the report of the council to stderr, if there is one; where `show` asks for it, it is made from the votes."""
+    """Write the report of the council to stderr, if there is one; where it is asked for, it is made from the votes."""
     report = view.make_report() if show == "report" else view.outcome.report
     if report is None:
         if show == "report" and view.outcome.answer is not None:

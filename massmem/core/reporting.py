@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from massmem.core.messages import Candidate, Citation
 from massmem.core.report import Claim, Dispute, Preference, Report
+from massmem.core.short_answers import read_short_answer
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, Position
 
@@ -16,6 +17,8 @@ _EXCERPT = 300
 """Characters of an answer in a report that is made from votes."""
 _LABEL = re.compile(r"(?:answer\s+)?([A-Z]{1,3})", re.IGNORECASE)
 _SOURCE = re.compile(r"(?:answer\s+)?([A-Z]{1,3})\W{0,2}(\d{1,4})\]?", re.IGNORECASE)
+
+_WORD, _NUMBER = re.compile(r"\w{4,}"), re.compile(r"\d+")
 
 
 class ReportError(ValueError):
@@ -89,6 +92,10 @@ def read_report(data: Mapping[str, Any] | None, candidates: Sequence[Candidate],
     return WrittenReport(report, answer.strip())
 
 
+def _fold(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(". ")
+
+
 def _list(data: Mapping[str, Any], key: str) -> list[Any]:
     entries = data.get(key)
     return cast("list[Any]", entries)[: 4 * _MOST] if isinstance(entries, list) else []
@@ -107,11 +114,30 @@ class _Reader:
         data = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
         text = data.get("text")
         labels = [m[1].upper() for label in _list(data, "answers") if (m := _LABEL.fullmatch(str(label).strip()))]
+        if isinstance(text, str):
+            labels = self._check_quotes(text, labels)
         agents = dict.fromkeys(agent for label in labels for agent in self.authors.agents.get(label, ()))
         if not isinstance(text, str) or not text.strip() or not agents:
             self.dropped += 1
             return None
         return Claim(text=self._name_answers(text), agents=tuple(agents), sources=self._read_sources(data))
+
+    def _check_quotes(self, text: str, labels: Sequence[str]) -> list[str]:
+        """Return whose words a claim is in, where it quotes: small models take a sentence of one for another's.
+
+        Others that are named stay when they share half of its words and all of its numbers.
+        """
+        contents = {candidate.label: _fold(candidate.content) for candidate in self.candidates}
+        quoted = [label for label, content in contents.items() if _fold(text) in content]
+        if not quoted:
+            return list(labels)
+        words, numbers = set(_WORD.findall(_fold(text))), set(_NUMBER.findall(text))
+
+        def agrees(content: str) -> bool:
+            has_numbers = numbers <= set(_NUMBER.findall(content))
+            return has_numbers and 2 * len(words & set(_WORD.findall(content))) >= len(words)
+
+        return [*quoted, *(label for label in labels if agrees(contents.get(label, "")))]
 
     def read_dispute(self, entry: object) -> Dispute | None:
         data = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
@@ -148,6 +174,13 @@ class _Reader:
         return re.sub(r"\b[Aa]nswer ([A-Z]{1,3})\b", name, text.strip())
 
 
+def _excerpt(answer: str) -> str:
+    """Return the answer, or the last line of a long one, where most have their conclusion."""
+    whole = one_line(answer, len(answer) + 1)
+    lines = [line for line in answer.splitlines() if line.strip()]
+    return whole if len(whole) <= _EXCERPT or len(lines) < 2 else f"… {one_line(lines[-1], _EXCERPT)}"
+
+
 def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence[Citation]] | None = None) -> Report:
     """Return what code can say without a model: who gave the same answer or chose it, and whose texts nobody compared.
 
@@ -161,8 +194,7 @@ def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence
     def claim(author: str, agents: Sequence[Position]) -> Claim:
         numbers = [urls.index(c.url) + 1 for c in (citations or {}).get(author, ())]
         ids = tuple(position.agent_id for position in agents)
-        text = one_line(answers.get(author, ""), _EXCERPT)
-        return Claim(text=text, agents=ids, sources=tuple(dict.fromkeys(numbers)))
+        return Claim(text=_excerpt(answers.get(author, "")), agents=ids, sources=tuple(dict.fromkeys(numbers)))
 
     own = claim(winner, dissent.agreed)
     others: dict[str, list[Position]] = {}
@@ -170,7 +202,10 @@ def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence
         author = "" if position.is_forced else position.choice
         others.setdefault(author or position.agent_id, []).append(position)
     opposed = tuple(claim(author, agents) for author, agents in others.items())
-    singles = [claim(position.agent_id, [position]) for position in dissent.uncompared]
+    # Who voted for another text than its own may have said something else all the same.
+    same = read_short_answer(answers.get(winner, "")).key
+    apart = [p for p in dissent.agreed if p.answer and read_short_answer(p.answer).key != same]
+    singles = [claim(position.agent_id, [position]) for position in (*apart, *dissent.uncompared)]
     return Report(
         made_from="votes",
         agreed=(own,) if len(own.agents) > 1 and not opposed else (),
@@ -204,16 +239,17 @@ def list_sections(report: Report, agents: Sequence[str], name: Callable[[str], s
     disputed: list[str] = []
     for dispute in report.disputed:
         disputed += [dispute.text, *(f"  {write(claim)}" for claim in dispute.positions)]
-    only = "Not compared" if report.made_from == "votes" else "Only one says"
+    by_votes = report.made_from == "votes"
+    several, only = ("Given or chosen", "Not compared") if by_votes else ("Agreed", "Only one says")
     votes = [f"{name(v.agent_id)} for {name(v.choice)}: {one_line(v.reason, _EXCERPT)}" for v in report.votes]
     sources = [f"[{n}] {' '.join(filter(None, (one_line(c.title), c.url)))}" for n, c in enumerate(report.sources, 1)]
     notes: list[str] = []
-    if report.made_from == "votes":
+    if by_votes:
         notes.append("Made from equal answers and votes, without a request to a model.")
     if report.dropped:
         notes.append(f"Left out: {report.dropped} that named an answer or a source that does not exist.")
     parts = {
-        "Agreed": [write(claim) for claim in report.agreed], "Disputed": disputed,
+        several: [write(claim) for claim in report.agreed], "Disputed": disputed,
         only: [write(claim) for claim in report.single], "Nobody covered": list(report.missing),
         "Votes": votes, "Sources": sources, "About this report": notes,
     }  # fmt: skip

@@ -275,9 +275,10 @@ def turn_to_dict(view: TurnView, *, makes_report: bool = False) -> dict[str, Any
     whether the end of the answer is missing, `work_cut` what ended an agent's work with tools before it did itself.
     `fallback` names the model that wrote the answer, or voted, in place of the agent's own, which had failed; null: its
     own. `report` is that of the council, where it was asked for. `votes` are the standing ballots per agent id; the
-    ballots of `not_asked` could not change the winner. `agreement` says in one sentence what is known of how far the agents agree. `dissent` has who `agreed` with the answer, the
-    `minority`, and whose answers are `uncompared`, with their own answers, votes and reasons; null for an agent alone,
-    and when this run did not see the turn from its beginning. `confidence` is from 0 to 1, null for an agent alone and
+    ballots of `not_asked` could not change the winner. `agreement` says in one sentence what is known of how far the
+    agents agree. `dissent` has who `agreed` with the answer, the `minority`, and whose answers are `uncompared`, with
+    their own answers, votes and reasons; null for an agent alone, and when this run did not see the turn from its
+    beginning. `confidence` is from 0 to 1, null for an agent alone and
     when nobody voted (see massmem.core.voting); `escalated` tells whether it is below the configured bound. `usage` is
     the whole turn's, with the presentation, which no event of an agent reports.
     """

@@ -276,7 +276,7 @@ function Report({ turn, report }) {
   const part = (heading, items) => items.length > 0 && html`<h3>${heading}</h3><ul>${items}</ul>`;
   const byVotes = report.made_from === "votes";
   return html`<section class="report" aria-label="Report of the council">
-    ${part("Agreed", report.agreed.map(item))}
+    ${part(byVotes ? "Given or chosen" : "Agreed", report.agreed.map(item))}
     ${part("Disputed", report.disputed.map((one) => html`<li>${one.text}<ul>${one.positions.map(item)}</ul></li>`))}
     ${part(byVotes ? "Not compared" : "Only one says", report.single.map(item))}
     ${part("Nobody covered", report.missing.map((text) => html`<li>${text}</li>`))}
