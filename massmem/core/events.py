@@ -10,7 +10,8 @@ Order within one turn:
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
    a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.
 3. `winner_decided` comes once, unless no agent answered.
-4. A presentation has `agent_started`, deltas, and `agent_failed` when the winner could not write it.
+4. A presentation has `agent_started`, deltas, and `agent_failed` when the winner could not write it. One that was to
+   be a report may be followed by another one without.
 5. Exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, `turn_waiting`, `turn_abandoned` comes last.
 
 The user's reply to a turn that waits follows its `turn_resumed`: `user_replied`, then `param_provided` when the reply
