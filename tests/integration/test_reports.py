@@ -104,15 +104,15 @@ def test_the_command_line_shows_it_for_this_question_and_for_a_past_one(presenta
 
     answer, report = run("--show", "report", "--output", "plain", "When?")
     listed = json.loads(run("sessions", "list", "--json")[0])["sessions"][0]["session_id"]
-    past, _ = run("sessions", "show", listed, "--report")
+    earlier, _ = run("sessions", "show", listed, "--report")
     if presentation == "as_is":
         assert answer.strip() in ANSWERS.values()
         assert "Made from equal answers and votes" in report
-        assert "Made from equal answers and votes" in past
+        assert "Made from equal answers and votes" in earlier
     else:
         assert answer.strip() == "In **1932**."
         assert "  Who paid" in report
-        assert "Nobody covered:\n  Who paid" in past
+        assert "Nobody covered:\n  Who paid" in earlier
     shown = json.loads(run("--show", "report", "--output", "json", "When?")[0])["report"]
     assert shown["made_from"] == ("votes" if presentation == "as_is" else "answers")
     assert (

@@ -76,7 +76,7 @@ def test_a_dispute_has_two_sides():
         ({"answer": "Yes.", "agreed": 3, "single": {"text": "x"}}, "no claim names"),
     ],
 )
-def test_what_is_no_report(data: dict[str, Any] | None, problem: str):
+def test_replies_that_are_no_report(data: dict[str, Any] | None, problem: str):
     with pytest.raises(ReportError, match=problem):
         read_report(data, CANDIDATES, AUTHORS)
 
