@@ -142,7 +142,7 @@ def build_present_prompt(question: str, candidates: Sequence[Candidate], winner:
 def build_report_prompt(question: str, candidates: Sequence[Candidate]) -> str:
     """Return the question, the answers, and the request for a report on them with the final answer, as JSON."""
     has_sources = any(candidate.citations for candidate in candidates)
-    sources = ', "sources": ["<label and number of a source of it, such as A1>"]' if has_sources else ""
+    sources = ', "sources": [<numbers of its sources>]' if has_sources else ""
     claim = f'{{"text": "<one sentence>", "answers": ["<labels of the answers that say it>"]{sources}}}'
     return (
         f"{_show_answers(question, candidates)}\n\nCompare the answers claim by claim, in the language of the "

@@ -16,7 +16,6 @@ _MOST = 8
 _EXCERPT = 300
 """Characters of an answer in a report that is made from votes."""
 _LABEL = re.compile(r"(?:answer\s+)?([A-Z]{1,3})", re.IGNORECASE)
-_SOURCE = re.compile(r"(?:answer\s+)?([A-Z]{1,3})\W{0,2}(\d{1,4})\]?", re.IGNORECASE)
 
 _WORD, _NUMBER = re.compile(r"\w{4,}"), re.compile(r"\d+")
 
@@ -41,10 +40,10 @@ class WrittenReport:
 
 
 def build_report_schema(candidates: Sequence[Candidate]) -> dict[str, Any]:
-    """Return the JSON Schema of the reply: claims name answers by label, and sources as `A1`, the first one of A."""
+    """Return the JSON Schema of the reply: claims name answers by label, and sources by number."""
     names = {"type": "array", "items": {"enum": [c.label for c in candidates]}, "maxItems": len(candidates)}
     fields: dict[str, Any] = {"text": {"type": "string"}, "answers": names}
-    if sources := [f"{c.label}{n}" for c in candidates for n in range(1, len(c.citations) + 1)]:
+    if sources := list(range(1, len(_number_sources(candidates)) + 1)):
         fields["sources"] = {"type": "array", "items": {"enum": sources}, "maxItems": _MOST}
     claim = _build_object(fields)
     positions = {"type": "array", "items": claim, "maxItems": _MOST}
@@ -52,6 +51,14 @@ def build_report_schema(candidates: Sequence[Candidate]) -> dict[str, Any]:
     parts = {"agreed": claim, "disputed": dispute, "single": claim, "missing": {"type": "string"}}
     lists = {name: {"type": "array", "items": item, "maxItems": _MOST} for name, item in parts.items()}
     return _build_object({**lists, "answer": {"type": "string"}})
+
+
+def _number_sources(candidates: Sequence[Candidate]) -> list[Citation]:
+    """Return the sources of all answers under one numbering, in which the model is shown them."""
+    sources: dict[str, Citation] = {}
+    for citation in (citation for candidate in candidates for citation in candidate.citations):
+        sources.setdefault(citation.url, citation)
+    return list(sources.values())
 
 
 def _build_object(fields: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +93,7 @@ def read_report(data: Mapping[str, Any] | None, candidates: Sequence[Candidate],
         disputed=disputed,
         single=tuple(claim for claim in claims if len(claim.agents) == 1),
         missing=missing,
-        sources=tuple(reader.sources),
+        sources=tuple(_number_sources(candidates)),
         dropped=reader.dropped,
     )
     return WrittenReport(report, answer.strip())
@@ -105,7 +112,6 @@ def _list(data: Mapping[str, Any], key: str) -> list[Any]:
 class _Reader:
     candidates: Sequence[Candidate]
     authors: "Authors"
-    sources: list[Citation] = field(default_factory=list[Citation])
     undisputed: list[Claim] = field(default_factory=list[Claim])
     """Positions that nobody contradicts."""
     dropped: int = 0
@@ -120,7 +126,7 @@ class _Reader:
         if not isinstance(text, str) or not text.strip() or not agents:
             self.dropped += 1
             return None
-        return Claim(text=self._name_answers(text), agents=tuple(agents), sources=self._read_sources(data))
+        return Claim(text=self._name_answers(text), agents=tuple(agents), sources=self._read_sources(data, labels))
 
     def _check_quotes(self, text: str, labels: Sequence[str]) -> list[str]:
         """Return whose words a claim is in, where it quotes: small models take a sentence of one for another's.
@@ -148,21 +154,15 @@ class _Reader:
             return None
         return Dispute(text=self._name_answers(text) if isinstance(text, str) else "", positions=tuple(positions))
 
-    def _read_sources(self, data: Mapping[str, Any]) -> tuple[int, ...]:
-        numbers: list[int] = []
-        citations = {c.label: c.citations for c in self.candidates}
-        for source in _list(data, "sources"):
-            match = _SOURCE.fullmatch(str(source).strip().strip("[]"))
-            cited = citations.get(match[1].upper(), ()) if match else ()
-            if match is None or not 0 < int(match[2]) <= len(cited):
-                self.dropped += 1
-                continue
-            citation = cited[int(match[2]) - 1]
-            urls = [known.url for known in self.sources]
-            if citation.url not in urls:
-                self.sources.append(citation)
-            numbers.append(urls.index(citation.url) + 1 if citation.url in urls else len(self.sources))
-        return tuple(dict.fromkeys(numbers))
+    def _read_sources(self, data: Mapping[str, Any], labels: Sequence[str]) -> tuple[int, ...]:
+        """Return the numbers that name a source of one of the answers."""
+        urls = [citation.url for citation in _number_sources(self.candidates)]
+        own = {citation.url for c in self.candidates if c.label in labels for citation in c.citations}
+        named = [str(source).strip("[] ") for source in _list(data, "sources")]
+        numbers = [int(text) for text in named if re.fullmatch("[0-9]{1,4}", text) and 0 < int(text) <= len(urls)]
+        real = [number for number in numbers if urls[number - 1] in own]
+        self.dropped += len(named) - len(real)
+        return tuple(dict.fromkeys(real))
 
     def _name_answers(self, text: str) -> str:
         """Put names in the place of labels, which only the model has seen."""
