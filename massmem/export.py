@@ -12,7 +12,8 @@ from massmem.core.citations import is_web_address, write_notes
 from massmem.core.messages import Citation
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
-from massmem.core.text import dump_json, format_dollars
+from massmem.core.reporting import Section
+from massmem.core.text import dump_json, format_dollars, one_line
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
 from massmem.core.voting import describe_share
 
@@ -26,6 +27,7 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1rem; margin-top: 2.5rem; } small, .ho
 .message { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; border-left: 3px solid #8884;
   padding: .2rem 0 .2rem .8rem; margin: .3rem 0 1rem; }
 .user { border-color: #37c; } .final { border-color: #2a2; } li { unicode-bidi: isolate; }
+.inner { margin-left: 1.5rem; }
 img { max-width: 100%; }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -151,6 +153,7 @@ class Format:
         if final is None:
             yield self.no_answer.format(record.status)
             return
+        yield from map(self._write_section, turn.list_report(turn.report))
         yield self._write_speech("Assistant", final.content, final.agent_name, "final")
         yield from self._write_sources(turn.citations)
         yield self.note.format(self._escape(describe_decision(turn)))
@@ -164,6 +167,10 @@ class Format:
         for position in () if turn.dissent is None else turn.dissent.others:
             if position.answer:
                 yield self._write_other_answer(turn.name(position.agent_id), position.answer)
+
+    def _write_section(self, section: Section) -> str:
+        """Return a part of the council's report."""
+        return "\n".join((f"{section.heading}:", *(f"  {line}" for line in section.lines)))
 
     def _write_speech(self, speaker: str, text: str, agent: str | None = None, kind: str = "step") -> str:
         """Return what somebody said. agent: behind the speaker; kind: user, final or step, for the looks."""
@@ -220,6 +227,11 @@ class Markdown(Format):
             else:
                 yield f"**{self._escape(turn.name(step.agent_id))}**{step.label}:\n\n{_quote(step.text)}\n"
 
+    def _write_section(self, section: Section) -> str:
+        marks = ("  - " if line.startswith("  ") else "- " for line in section.lines)
+        rows = [mark + self._escape(one_line(line)) for mark, line in zip(marks, section.lines, strict=True)]
+        return "\n".join((f"**{section.heading}**\n", *rows)) + "\n"
+
     def _write_ballot(self, turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:
         return f"- {super()._write_ballot(turn, agent, choice, ' '.join(reason.split()))}"
 
@@ -271,6 +283,11 @@ class Html(Format):
                 yield f"<p>Round {step.round}: {ballot}</p>"
             else:
                 yield self._write_speech(f"{turn.name(step.agent_id)}, round {step.round}{step.label}", step.text)
+
+    def _write_section(self, section: Section) -> str:
+        rows = (("inner" if line.startswith("  ") else "", escape(line.strip())) for line in section.lines)
+        items = "".join(f'<li class="{place}">{row}</li>\n' for place, row in rows)
+        return f'<strong>{section.heading}</strong>\n<ul dir="auto">\n{items}</ul>'
 
     def _write_ballots(self, turn: TurnTranscript, ballots: Sequence[Ballot]) -> Iterable[str]:
         items = "".join(f"<li>{ballot}</li>\n" for ballot in super()._write_ballots(turn, ballots))
@@ -342,6 +359,7 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "winner": record.winner,
         "confidence": None if final is None else final.confidence,
         "escalated": final is not None and final.escalated,
+        "report": None if (report := turn.report) is None else report.model_dump(mode="json"),
         "votes": turn.votes,
         "agreement": None if final is None else final.agreement or None,
         "dissent": None if (dissent := turn.dissent) is None else dissent.to_json(),

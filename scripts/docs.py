@@ -30,7 +30,7 @@ _TYPE_NAMES: dict[Any, str] = {
 _BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
 _KEY_MARKS: dict[Any, str] = {tuple: "[]", dict: ".NAME"}
 _SECTION_TYPES = {"[]": "list of sections", ".NAME": "sections by name", "": "section"}
-_LISTED_ELSEWHERE = {"agents[].memory"}
+_LISTED_ELSEWHERE = {"agents[].backend.fallback[]", "agents[].memory"}
 """Sections whose keys another section lists."""
 
 

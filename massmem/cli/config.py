@@ -44,7 +44,11 @@ def validate_command(file: File = None, config: TeamFile = None, as_json: AsJson
         return
     for warning in loaded.warnings:
         notify(warning)
-    agents = ", ".join(f"{agent.id} ({agent.backend.label})" for agent in loaded.team.agents)
+    models = {
+        agent.id: ", else ".join(backend.label for backend in (agent.backend, *agent.backend.fallbacks))
+        for agent in loaded.team.agents
+    }
+    agents = ", ".join(f"{agent_id} ({labels})" for agent_id, labels in models.items())
     write_out(f"{loaded.team.source}: valid; agents: {agents}\n")
 
 

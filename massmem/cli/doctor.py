@@ -242,9 +242,10 @@ async def check_models(context: DoctorContext) -> Sequence[CheckResult]:
     agents: dict[tuple[object, ...], list[str]] = {}
     backends: dict[tuple[object, ...], BackendConfig] = {}
     for agent in context.team.agents:
-        key = agent.backend.type, agent.backend.model, agent.backend.base_url, agent.backend.api_key
-        backends.setdefault(key, agent.backend)
-        agents.setdefault(key, []).append(agent.id)
+        for backend in (agent.backend, *agent.backend.fallbacks):
+            key = backend.type, backend.model, backend.base_url, backend.api_key
+            backends.setdefault(key, backend)
+            agents.setdefault(key, []).append(agent.id if backend is agent.backend else f"{agent.id} (fallback)")
     rows = ((backend, f"{', '.join(agents[key])}: {backend.label}") for key, backend in backends.items())
     return await asyncio.gather(*(_check_backend(backend, name, context) for backend, name in rows))
 

@@ -168,7 +168,7 @@ def format_time(moment: datetime) -> str:
 
 
 Output = Literal["live", "plain", "jsonl", "json"]
-Show = Literal["all", "dissent", "answer"]
+Show = Literal["all", "dissent", "answer", "report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,8 @@ ShowMode = Annotated[
     typer.Option(
         metavar="MODE",
         help="What stderr shows after the answer: answer (one line, where not all are known to agree), dissent (what "
-        "the others answered and why) or all (every answer and vote).",
+        "the others answered and why) or all (every answer and vote); report: before the answer, what all say, what is "
+        "disputed and what only one says.",
     ),
 ]
 Model = Annotated[

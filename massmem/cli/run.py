@@ -39,7 +39,8 @@ from massmem.core.ids import check_session_name
 from massmem.core.messages import Citation, clean_text
 from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.records import Owner
-from massmem.core.text import one_line
+from massmem.core.reporting import list_sections
+from massmem.core.text import make_printable, one_line
 from massmem.render import Renderer
 from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer, describe_limit, pluralize
 from massmem.render.turn_view import TurnView, turn_to_dict
@@ -153,6 +154,9 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     if options.describe:
         config = config.model_copy(update={"files": config.files.model_copy(update={"describe": True})})
     config = add_folders(config, options)
+    if options.show == "report" and config.coordination.presentation != "as_is":
+        coordination = config.coordination.model_copy(update={"presentation": "report"})
+        config = config.model_copy(update={"coordination": coordination})
     config = replace_agents(config, options.model, options.system)
     return config if options.solo is None else config.select_agent(options.solo)
 
@@ -243,10 +247,12 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
     """Write the answer and how to continue; return the exit code. written: what stands on stdout of the answer."""
     outcome = view.outcome
     if invocation.output == "json":
-        write_json(turn_to_dict(view))
+        write_json(turn_to_dict(view, makes_report=invocation.options.show == "report"))
     elif invocation.answer_schema is not None and outcome.answer is not None and invocation.output != "jsonl":
         write_out(outcome.answer + "\n")  # for a program, also on a terminal
     elif invocation.output != "jsonl" and (text := outcome.answer or outcome.prompt) is not None:
+        if not invocation.options.quiet:
+            write_report(view, invocation.options.show)
         write_answer(text, outcome.citations, quiet=invocation.options.quiet, written=written)
         if not invocation.options.quiet:
             others = f"see every answer with: {invocation.show_command(outcome)}" if durable else ""
@@ -533,6 +539,19 @@ def _write_text(answer: str, *, quiet: bool, written: str) -> None:
         write_err("")
 
 
+def write_report(view: TurnView, show: Show) -> None:
+    """Write the report of the council to stderr, if there is one; where it is asked for, it is made from the votes."""
+    report = view.make_report() if show == "report" else view.outcome.report
+    if report is None:
+        if show == "report" and view.outcome.answer is not None:
+            write_err("no report: there is one agent's answer and no other")
+        return
+    for section in list_sections(report, [agent.id for agent in view.agents.values() if agent.answers], view.name):
+        write_err(section.heading)
+        write_err(*(make_printable(line) for line in section.lines), indent="  ")
+    write_err("")
+
+
 def write_dissent(view: TurnView, show: Show, others: str) -> None:
     """Write to stderr who agrees with the answer and who does not, and why, as far as `show` says.
 
@@ -546,6 +565,8 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
         return
     if agreement:
         write_err(agreement)
+    if show == "report":
+        return
     if dissent is not None:
         for position in (*(dissent.agreed if show == "all" else ()), *dissent.others):
             write_err("", f"{view.name(position.agent_id)}:")

@@ -64,8 +64,11 @@ def format_events(log: Iterable[tuple[int, Event]]) -> str:
     return _format_with_head([("NUMBER", "EVENT", "ROUND", "AGENT", "TEXT"), *(_list_event(*row) for row in log)])
 
 
-def format_turn(turn: TurnTranscript, *, detailed: bool) -> str:
-    """Return question and answer of a turn; detailed, also rounds, votes and reasoning."""
+def format_turn(turn: TurnTranscript, *, detailed: bool, makes_report: bool = False) -> str:
+    """Return question and answer of a turn; detailed, also rounds, votes and reasoning.
+
+    makes_report: with a report of the council, made from the votes where none is stored.
+    """
     record, final = turn.record, turn.final
     rule = f"── {title_turn(turn)} · {format_time(record.started_at)} "
     parts = [_style(rule + "─" * max(min(_terminal_width(), 80) - len(rule), 0), _DIM)]
@@ -78,6 +81,10 @@ def format_turn(turn: TurnTranscript, *, detailed: bool) -> str:
     if final is None:
         parts += [_style(line, _DIM) for line in (f"No answer: the turn is {record.status}.", *turn.plan)]
     else:
+        sections = list(turn.list_report(turn.make_report() if makes_report else turn.report))
+        parts += [_format_speech(section.heading, "\n".join(section.lines)) for section in sections]
+        if makes_report and not sections:
+            parts.append(_style("No report: there is one agent's answer and no other.", _DIM))
         parts.append(_format_speech(final.agent_name or "assistant", final.content))
         parts += [_INDENT + note for note in write_notes(turn.citations)]
         parts += [_style(line, _DIM) for line in (describe_decision(turn), final.agreement) if line]

@@ -114,6 +114,7 @@ async def show_command(
     turn: Annotated[int | None, typer.Option(metavar="N", min=1, max=MAX_TURN, help="This turn only.")] = None,
     owner: OwnerName = None,
     config: Config = None,
+    report: Annotated[bool, typer.Option("--report", help="With who says what, and what is disputed.")] = False,
     events: Annotated[bool, typer.Option("--events", help="The events of the turn, with their numbers.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -138,7 +139,7 @@ async def show_command(
                 return
             write_out(view.format_heading(session), styled=True)
             async for transcript in turns:
-                write_out(view.format_turn(transcript, detailed=detailed), styled=True)
+                write_out(view.format_turn(transcript, detailed=detailed, makes_report=report), styled=True)
 
 
 async def _read_turns(

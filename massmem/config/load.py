@@ -148,7 +148,7 @@ def _clean_values(data: dict[str, Any], report: Report, path: KeyPath = ()) -> N
 
 def _explain_budgets(team: TeamConfig) -> str:
     """Return what becomes of budgets for thinking, "" when there are none."""
-    backends = (agent.backend for agent in team.agents)
+    backends = [backend for agent in team.agents for backend in (agent.backend, *agent.backend.fallbacks)]
     mapped = {b.thinking_tokens: b.usual_effort for b in backends if b.thinking_tokens is not None and b.effort is None}
     if not mapped:
         return ""
@@ -366,7 +366,12 @@ def _check_rules(data: _Mapping, report: Report) -> None:
         _check_agent_id(agent.get("id"), (*path, "id"), ids, report)
     _check_agent_names(data.get("agents"), ids, report)
     for path, agent in list_mappings(data.get("agents"), ("agents",)):
-        _check_backend(_section(agent, "backend"), (*path, "backend"), report)
+        backend, backend_path = _section(agent, "backend"), (*path, "backend")
+        for model_path, model in [
+            (backend_path, backend),
+            *list_mappings(backend.get("fallback"), (*backend_path, "fallback")),
+        ]:
+            _check_backend(model, model_path, report)
         _check_memory(_section(agent, "memory"), (*path, "memory"), report, needs_provider=not team_has_llm)
         for server_path, server in list_mappings(agent.get("mcp_servers"), (*path, "mcp_servers")):
             _check_address(server.get("url"), (*server_path, "url"), report)

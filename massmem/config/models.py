@@ -27,7 +27,7 @@ EFFORT_BUDGETS: Mapping[Effort, int] = {
     "minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 24_000, "xhigh": 32_000, "max": 32_000,
 }  # fmt: skip
 """Tokens of thinking that an effort stands for, where a model is too old for efforts."""
-Presentation = Literal["auto", "synthesize", "as_is"]
+Presentation = Literal["auto", "synthesize", "as_is", "report"]
 HistoryPreset = Literal["brief", "chat", "long"]
 
 MAX_SERVERS = 100
@@ -56,7 +56,7 @@ class PriceConfig(Section):
     """1,000 searches of the web by the provider; left out: the provider's list price, where massmem knows it."""
 
 
-class BackendConfig(Section):
+class ModelConfig(Section):
     type: BackendType
     """Which provider; all but anthropic, local and scripted speak the OpenAI protocol."""
     model: str = ""
@@ -121,6 +121,17 @@ class BackendConfig(Section):
             if self.thinking_tokens <= budget:
                 return effort
         return "max"
+
+
+class BackendConfig(ModelConfig):
+    fallback: tuple[ModelConfig, ...] = Field(default=(), max_length=10)
+    """Models that stand in, each with the keys of a backend: when a request fails for good, the agent goes on with the
+    next one for the rest of the turn."""
+
+    @property
+    def fallbacks(self) -> "tuple[BackendConfig, ...]":
+        """The fallbacks, each as the backend of an agent."""
+        return tuple(BackendConfig(**model.model_dump(exclude_unset=True)) for model in self.fallback)
 
 
 class ConversationMemoryConfig(Section):
@@ -363,7 +374,8 @@ class CoordinationConfig(Section):
     """In the last round, do not ask for ballots that cannot change the winner; false: ask everybody, all at once."""
     presentation: Presentation = "auto"
     """synthesize: the winner writes the final answer from all answers; as_is: its answer is used unchanged; auto: as_is
-    for an answer that ends in a number, a letter, yes or no, which others cannot add to, else synthesize."""
+    for an answer that ends in a number, a letter, yes or no, which others cannot add to, else synthesize; report: with
+    the final answer the winner writes who says what, and what is disputed."""
     max_concurrency: int = Field(default=16, ge=1, le=1000)
     """Most requests of a turn at the same time."""
     compression_target_ratio: float | None = Field(default=None, gt=0, lt=1)

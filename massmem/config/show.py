@@ -36,6 +36,8 @@ def read_field_docs(*modules: ModuleType) -> dict[tuple[str, str], str]:
     for node in (node for module in modules for node in ast.parse(inspect.getsource(module)).body):
         if not isinstance(node, ast.ClassDef):
             continue
+        bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+        docs |= {(node.name, field): text for (owner, field), text in docs.items() if owner in bases}
         for field, doc in zip(node.body, node.body[1:], strict=False):
             match field, doc:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
@@ -143,8 +145,8 @@ def build_json_schema() -> Json:
     """Return the JSON Schema of a configuration file, for editors; further keys of MassGen are not in it."""
     schema: Json = TeamConfig.model_json_schema()
     definitions: dict[str, Json] = schema.pop("$defs")
-    backend = definitions["BackendConfig"]["properties"]["type"]
-    backend["enum"] = [*backend["enum"], *BACKEND_WORDS]
+    for backend in (definitions[name]["properties"]["type"] for name in ("BackendConfig", "ModelConfig")):
+        backend["enum"] = [*backend["enum"], *BACKEND_WORDS]
     docs = read_field_docs(*MODULES)
     for name, section in {"TeamConfig": schema, **definitions}.items():
         _adapt_section(name, section, docs)

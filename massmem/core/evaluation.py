@@ -57,7 +57,7 @@ class Council(_Part):
     """Outcomes of the members' answers. Shares are of the questions that fit."""
 
     members: dict[str, Share]
-    """Right answers of each agent."""
+    """Right answers of each agent with its own model; those of a fallback count apart, as `agent (model)`."""
     agreement: float
     """Mean share of pairs of agents whose answers come to the same."""
     oracle: Share
@@ -83,6 +83,8 @@ class EvaluatedTeam(_Part):
     """Right answers by part of the data; empty: it has no parts."""
     failed: int
     """Questions without an answer, which count as wrong."""
+    fallbacks: dict[str, int] = {}
+    """Questions that a fallback answered, by `agent (model)`."""
     per_question: PerQuestion
     """Means of all questions."""
     cost: float | None

@@ -10,7 +10,8 @@ Order within one turn:
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
    a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.
 3. `winner_decided` comes once, unless no agent answered.
-4. A presentation has `agent_started`, deltas, and `agent_failed` when the winner could not write it.
+4. A presentation has `agent_started`, deltas, and `agent_failed` when the winner could not write it. One that was to
+   be a report may be followed by another one without.
 5. Exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, `turn_waiting`, `turn_abandoned` comes last.
 
 The user's reply to a turn that waits follows its `turn_resumed`: `user_replied`, then `param_provided` when the reply
@@ -35,6 +36,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
 from massmem.core.messages import Activity, AttachedFile, Citation, Usage, remove_description
+from massmem.core.report import Report
 
 SCHEMA_VERSION = 1
 
@@ -197,6 +199,9 @@ class AgentRetrying(EventBase):
     """Seconds until it is sent again."""
     attempt: int
     """Number of the request that follows; 0: none was sent yet, since the server wants no requests for so long."""
+    fallback: str = ""
+    """The model that goes on for the agent, since the one before has failed for good (`backend.fallback`); empty: the
+    same one is asked again."""
 
 
 class AnswerSubmitted(SourceEvent):
@@ -216,6 +221,8 @@ class AnswerSubmitted(SourceEvent):
     """The limit that ended the agent's work with tools; the answer is from what it had."""
     citations: tuple[Citation, ...] = ()
     """Sources of `content`; `[n]` in it names the n-th."""
+    fallback: str = ""
+    """The model that answered in place of the agent's own, which had failed; empty: its own."""
 
 
 class BallotCast(SourceEvent):
@@ -230,6 +237,8 @@ class BallotCast(SourceEvent):
     reasoning: str = ""
     usage: Usage
     truncated: bool = False
+    """As in `answer_submitted`."""
+    fallback: str = ""
     """As in `answer_submitted`."""
 
 
@@ -329,6 +338,10 @@ class TurnCompleted(SourceEvent):
     """As in `answer_submitted`, of the winner."""
     citations: tuple[Citation, ...] = ()
     """Sources of `answer`, of all agents from which it took something; `[n]` in it names the n-th."""
+    fallback: str = ""
+    """As in `answer_submitted`, of the model that wrote `answer`."""
+    report: Report | None = None
+    """Who says what, with `coordination.presentation: report`."""
 
 
 class TurnFailed(EventBase):

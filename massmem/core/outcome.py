@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from massmem.core import events as ev
 from massmem.core.errors import LimitReached
 from massmem.core.messages import Citation, Usage
+from massmem.core.report import Report
 
 TurnEnd = ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted | ev.TurnWaiting | ev.TurnAbandoned
 """The last event of a turn, or of one run of it."""
@@ -117,6 +118,16 @@ class TurnOutcome:
                 return next(iter(agents), None)
             case _:
                 return None
+
+    @property
+    def fallback(self) -> str:
+        """The model that wrote the answer in place of the winner's own; "" for its own."""
+        return self.end.fallback if isinstance(self.end, ev.TurnCompleted) else ""
+
+    @property
+    def report(self) -> Report | None:
+        """The report of the council, where one was made."""
+        return self.end.report if isinstance(self.end, ev.TurnCompleted) else None
 
     @property
     def agreement(self) -> str:

@@ -157,6 +157,22 @@ def build_present_prompt(question: str, candidates: Sequence[Candidate], winner:
     )
 
 
+def build_report_prompt(question: str, candidates: Sequence[Candidate]) -> str:
+    """Return the question, the answers, and the request for a report on them with the final answer, as JSON."""
+    has_sources = any(candidate.citations for candidate in candidates)
+    sources = ', "sources": [<numbers of its sources>]' if has_sources else ""
+    claim = f'{{"text": "<one sentence>", "answers": ["<labels of the answers that say it>"]{sources}}}'
+    return (
+        f"{_show_answers(question, candidates)}\n\nCompare the answers claim by claim, in the language of the "
+        "question. Write nothing but this JSON object; a list may be empty:\n"
+        f'{{"agreed": [{claim}, for what several say],\n'
+        f'"disputed": [{{"text": "<what they contradict each other on>", "positions": [{claim}, for each side]}}],\n'
+        f'"single": [{claim}, for what only one says],\n'
+        '"missing": ["<what the question needs and no answer covers>"],\n'
+        '"answer": "<the complete final answer to the question, correct and without labels>"}'
+    )
+
+
 def build_form_prompt(message: str, schema: Mapping[str, Any]) -> str:
     """Return the message that asks for a final answer, extended by the form that it has to have."""
     return f"{message}\n\n{_FORM}\n{json.dumps(schema, ensure_ascii=False)}"
@@ -164,6 +180,10 @@ def build_form_prompt(message: str, schema: Mapping[str, Any]) -> str:
 
 def build_form_repair_prompt(problem: str) -> str:
     return f"That does not fit the JSON Schema: {problem}. Write the whole value again, and nothing else."
+
+
+def build_report_repair_prompt(problem: str) -> str:
+    return f"That could not be used: {problem}. Write the whole JSON object again, and nothing else."
 
 
 def build_repair_prompt(problem: str, *, tools: bool) -> str:

@@ -2,13 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from massmem.core.citations import read_citations
 from massmem.core.messages import AttachedFile, Attachment, Citation, Usage, read_attached_files
 from massmem.core.records import MessageRecord, TurnRecord
+from massmem.core.report import Report
+from massmem.core.reporting import Section, list_sections, report_votes
 from massmem.core.voting import Dissent, find_dissent
 
 
@@ -90,6 +92,24 @@ class TurnTranscript:
         ballots = {ballot.agent_id: (ballot.choice, ballot.reason) for ballot in self.ballots if ballot.stands}
         citations = {agent: read_citations(message.metadata) for agent, message in last.items()}
         return find_dissent(self.record.winner, answers, ballots, citations) if self.record.winner else None
+
+    @property
+    def report(self) -> Report | None:
+        """The report of the council that is stored with the answer."""
+        data = None if self.final is None else self.final.metadata.get("report")
+        return None if data is None else Report.model_validate(data)
+
+    def make_report(self) -> Report | None:
+        """Return the stored report, or one that is made from the votes; None for an agent alone."""
+        if (report := self.report) is not None or self.dissent is None:
+            return report
+        citations = {message.agent_id or "": read_citations(message.metadata) for message in self.answers}
+        return report_votes(self.dissent, self.record.winner or "", citations)
+
+    def list_report(self, report: Report | None) -> Iterator[Section]:
+        """Yield the parts of a report of this turn."""
+        if report is not None:
+            yield from list_sections(report, list({m.agent_id or "": m for m in self.answers}), self.name)
 
     @property
     def rounds(self) -> int:

@@ -45,6 +45,8 @@ class Answer:
     work_cut: ev.WorkCut | None = None
     """See `answer_submitted`."""
     citations: tuple[Citation, ...] = ()
+    fallback: str = ""
+    """See `answer_submitted`."""
 
     short: ShortAnswer = field(init=False, repr=False, compare=False)
     """Made once: every agent of a round compares the answers."""
@@ -52,7 +54,7 @@ class Answer:
     @classmethod
     def of(cls, event: ev.AnswerSubmitted) -> Self:
         parts = event.agent_id, event.number, event.content, event.truncated, event.work_cut
-        return cls(*parts, event.citations)
+        return cls(*parts, event.citations, event.fallback)
 
     def __post_init__(self) -> None:
         content = remove_marks(self.content, len(self.citations))  # two may say the same, and have different sources
@@ -381,6 +383,11 @@ class Tally:
         answers = {a.agent_id: a.content for a in sorted(self.answers.values(), key=lambda answer: answer.number)}
         ballots = {voter: (choice, self.reasons.get(voter, "")) for voter, choice in self.ballots.items()}
         return find_dissent(winner, answers, ballots, {a.agent_id: a.citations for a in self.answers.values()})
+
+    def list_authors(self, agent_id: str) -> list[str]:
+        """Return the agents that gave this agent's answer, or the same."""
+        election = self._hold_election()
+        return [author for author in self.answers if election.gave(author, self.answers[agent_id])]
 
     def count_supporters(self, agent_id: str) -> int:
         """Return how many agents stand behind this agent's answer."""

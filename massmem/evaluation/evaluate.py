@@ -266,6 +266,7 @@ def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
         accuracy=_share(answers.right),
         groups={name: _share(right) for name, right in sorted(groups.items()) if len(groups) > 1},
         failed=sum(1 for result in results if result.error),
+        fallbacks=dict(Counter(_name_member(result, agent) for result in results for agent in result.fallbacks)),
         per_question=PerQuestion(
             tokens=_mean([result.tokens for result in results]),
             seconds=_mean([result.seconds for result in results]),
@@ -300,7 +301,7 @@ def compare(first: Answers, second: Answers) -> TeamComparison:
 
 def _report_council(answers: Answers) -> Council:
     agents = list(dict.fromkeys(agent for result in answers.results for agent in result.members))
-    member_grades: dict[str, list[bool]] = {agent: [] for agent in agents}
+    member_grades: dict[str, list[bool]] = {}
     agreement: list[float] = []
     oracle: list[bool] = []
     chosen: list[bool] = []
@@ -314,7 +315,7 @@ def _report_council(answers: Answers) -> Council:
         for name, choose in RULES.items():
             rules[name].append(choose(values, result.ballots) in right)
         for agent in agents:
-            member_grades[agent].append(graded.get(agent, False))
+            member_grades.setdefault(_name_member(result, agent), []).append(graded.get(agent, False))
         oracle.append(any(graded.values()))
         if len(values) > 1:
             agreement.append(_mean([float(a == b != "") for a, b in combinations(values.values(), 2)]))
@@ -339,6 +340,10 @@ def _report_council(answers: Answers) -> Council:
         bins=bins,
         calibration_error=calibration_error(bins),
     )
+
+
+def _name_member(result: Result, agent: str) -> str:
+    return f"{agent} ({result.fallbacks[agent]})" if agent in result.fallbacks else agent
 
 
 def _share(flags: Sequence[bool]) -> Share:

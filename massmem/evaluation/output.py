@@ -90,6 +90,8 @@ def _list_notes(report: EvaluationReport) -> Iterator[str]:
                 f"{team.name} did not answer {team.failed} of {team.accuracy.total} questions: they count as wrong, "
                 "and the same command asks them again."
             )
+        for name, number in team.fallbacks.items():
+            yield f"{team.name}: {name} stood in on {number} of {team.accuracy.total} questions."
     if report.comparisons:
         yield "\n".join(map(_describe_comparison, report.comparisons))
     if report.judging.requests:

@@ -53,6 +53,8 @@ class Result(BaseModel):
     confidence: float | None = None
     members: dict[str, str] = {}
     """The answer of each agent, as the others were last shown it."""
+    fallbacks: dict[str, str] = {}
+    """Models that answered in place of an agent's own, by agent."""
     ballots: dict[str, str] = {}
     """Standing ballots: voter to the agent that it voted for."""
     usage: Usage = Usage()
@@ -338,6 +340,7 @@ def _read_turn(tally: Tally, end: Event | None) -> dict[str, Any]:
         "winner": tally.winner.agent_id if tally.winner else "",
         "by": tally.winner.by if tally.winner else None,
         "members": {a.agent_id: remove_marks(a.content, len(a.citations)) for a in tally.answers.values()},
+        "fallbacks": {agent_id: answer.fallback for agent_id, answer in tally.answers.items() if answer.fallback},
         "ballots": dict(tally.ballots),
     }
     match end:

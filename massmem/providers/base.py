@@ -92,7 +92,7 @@ def searches_web(backend: BackendConfig, request: ChatRequest) -> bool:
 
 def runs_code(backend: BackendConfig, request: ChatRequest) -> bool:
     """Whether the provider may run programs of the model for the reply."""
-    return backend.code_execution and request.purpose in SEARCHING and request.tool_choice != "none"
+    return backend.code_execution and request.purpose in _SEARCHING and request.tool_choice != "none"
 
 
 def writes_for_people(request: ChatRequest) -> bool:

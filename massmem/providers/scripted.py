@@ -156,6 +156,8 @@ class ScriptConfig(BaseModel):
     """Replies in voting rounds; by default a vote for the first candidate."""
     present: tuple[ScriptedReply, ...] = ()
     """Final answers; by default the winning answer again."""
+    report: tuple[ScriptedReply, ...] = ()
+    """Reports with final answers, as JSON; by default what each answer says by itself."""
     summary: tuple[ScriptedReply, ...] = ()
     """Summaries of old messages; by default their number."""
     extract: tuple[ScriptedReply, ...] = ()
@@ -163,7 +165,7 @@ class ScriptConfig(BaseModel):
     describe: tuple[ScriptedReply, ...] = ()
     """Descriptions of pictures; by default what is seen."""
 
-    @field_validator("answer", "vote", "present", "summary", "extract", "describe", mode="before")
+    @field_validator("answer", "vote", "present", "report", "summary", "extract", "describe", mode="before")
     @classmethod
     def _to_replies(cls, value: object, info: Any) -> object:
         string_field = "vote" if info.field_name == "vote" else "text"
@@ -383,10 +385,19 @@ def _default_presentation(request: ChatRequest) -> ScriptedReply:
     )
 
 
+def _default_report(request: ChatRequest) -> ScriptedReply:
+    candidates, _ = _read_candidates(request)
+    single = [{"text": text[:200], "answers": [label]} for label, text in candidates.items()]
+    answer = next(iter(candidates.values()), "")
+    report = {"agreed": [], "disputed": [], "single": single, "missing": [], "answer": answer}
+    return ScriptedReply(raw=json.dumps(report))
+
+
 _DEFAULT_REPLIES: Mapping[Purpose, Callable[[ChatRequest], ScriptedReply]] = {
     "answer": lambda request: ScriptedReply(text=f"Answer of {request.agent_id}."),
     "vote": lambda _: ScriptedReply(vote="first"),
     "present": _default_presentation,
+    "report": _default_report,
     "summary": lambda request: ScriptedReply(text=f"Summary of {len(request.messages)} messages."),
     "extract": lambda _: ScriptedReply(text="[]"),
     "describe": lambda _: ScriptedReply(text="I see: {seen}."),

@@ -81,6 +81,8 @@ class LiveRenderer(Renderer):
             self._print_above(self._view.outcome.winner, "green")
         if isinstance(event, ev.AgentFailed | ev.ContextCompressed | ev.Notice | ev.TurnCompleted):
             self._print_above(event, "red" if isinstance(event, ev.AgentFailed) else "dim")
+        if isinstance(event, ev.AgentRetrying) and event.fallback:
+            self._print_above(event, "yellow")
 
     def resume(self) -> None:
         """Show the view again after `close`, when the turn still runs."""
@@ -246,6 +248,7 @@ def _describe_state(agent: AgentView, view: TurnView) -> str:
         case "working" | "retrying" if agent.retry is not None and not agent.streamed:
             retry = agent.retry
             text = f"try {retry.attempt}: {retry.error}" if retry.attempt else retry.error
+            text = f"goes on with {agent.fallback}" if retry.fallback else text
         case "working":
             text = f"{describe_work(agent)}: {', '.join(agent.running_tools.values())}"
         case "failed" if agent.failure is not None:
@@ -256,7 +259,9 @@ def _describe_state(agent: AgentView, view: TurnView) -> str:
             text = f"for {view.name(agent.ballots[-1].choice)}: {agent.ballots[-1].reason}"
         case "answered" | "voted" | "waiting" if agent.answers:
             votes = view.votes.get(agent.id, 0)
-            answer = f"answer {agent.answers[-1].number}: {agent.answers[-1].content}"
+            last = agent.answers[-1]
+            model = f" by {last.fallback}" if last.fallback else ""
+            answer = f"answer {last.number}{model}: {last.content}"
             text = f"({pluralize(votes, 'vote')}) {answer}" if votes else answer
         case _:
             text = ""

@@ -114,6 +114,9 @@ def describe_winner(event: ev.WinnerDecided, view: TurnView) -> str:
 
 def describe_failure(event: ev.AgentFailed, view: TurnView) -> str:
     """Return `writer failed: 429 too many requests`, with what to do about it when that is known."""
+    same = (other for other in view.agent_failures if other.agent_id != event.agent_id)
+    if first := next((other for other in same if event.out and other.message == event.message), None):
+        return f"{view.name(event.agent_id)} failed as {view.name(first.agent_id)} did"
     hint = f" ({one_line(event.hint)})" if event.hint else ""
     rest = "" if event.out or event.step == "present" else "; it may act again in the next round"
     return f"{view.name(event.agent_id)} failed: {one_line(event.message)}{hint}{rest}"
@@ -228,7 +231,8 @@ class PlainRenderer(Renderer):
         self._failures_only = failures_only
 
     def feed(self, event: ev.Event) -> None:
-        if self._failures_only and not isinstance(event, ev.AgentFailed):
+        is_failure = isinstance(event, ev.AgentFailed) or (isinstance(event, ev.AgentRetrying) and event.fallback)
+        if self._failures_only and not is_failure:
             return
         text = describe_event(event, self._view)
         if text is not None:
@@ -297,6 +301,8 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
             line = None
         case ev.WebSearched():
             line = f"{name} is {describe_search(event.query)}"
+        case ev.AgentRetrying(fallback=fallback) if fallback:
+            line = f"{name} goes on with {one_line(fallback)}: {redact_line(event.error, _EXCERPT)}"
         case ev.AgentRetrying():
             line = f"{name} retries in {format_duration(event.delay)}: {redact_line(event.error, _EXCERPT)}"
         case ev.AnswerSubmitted():
@@ -336,14 +342,15 @@ def _describe_tool(event: ev.ToolCalled | ev.ToolReturned, view: TurnView) -> st
 def _format_effort(event: ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested, view: TurnView) -> str:
     agent = view.agents[event.agent_id]
     cost = f", {format_dollars(agent.usage.cost)}" if agent.usage.cost else ""
-    return f" ({format_duration(agent.seconds(event.at))}, {format_count(agent.tokens)} tokens{cost})"
+    model = "" if isinstance(event, ev.ParamRequested) or not event.fallback else f", by {one_line(event.fallback)}"
+    return f" ({format_duration(agent.seconds(event.at))}, {format_count(agent.tokens)} tokens{cost}{model})"
 
 
 log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata", "query", "citations",
+    "metadata", "query", "citations", "report",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 

@@ -9,6 +9,8 @@ from massmem.core import events as ev
 from massmem.core.calls import describe_call
 from massmem.core.messages import Usage
 from massmem.core.outcome import TurnEnd, TurnOutcome
+from massmem.core.report import Report
+from massmem.core.reporting import report_votes
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, find_dissent
 
@@ -59,6 +61,8 @@ class AgentView:
     """To the user."""
     failure: ev.AgentFailed | None = None
     retry: ev.AgentRetrying | None = None
+    fallback: str = ""
+    """The model that stands in for its own; "": its own is asked."""
     context: ev.ContextMeasured | None = None
     """How full its window was when it was last measured or compressed."""
     running_tools: dict[str, str] = field(default_factory=dict[str, str])
@@ -96,6 +100,7 @@ class AgentView:
                 self.tail = (before + event.text)[-_TAIL:]
             case ev.AgentRetrying():
                 self.phase, self.retry = "retrying", event
+                self.fallback = event.fallback or self.fallback
                 self._reset_reply()
             case ev.AnswerSubmitted():
                 self.answers.append(event)
@@ -212,6 +217,13 @@ class TurnView:
         answers, citations = {a.agent_id: a.content for a in last}, {a.agent_id: a.citations for a in last}
         return find_dissent(self.outcome.winner.agent_id, answers, ballots, citations)
 
+    def make_report(self) -> Report | None:
+        """Return the report of the turn, made from the votes where no agent wrote one; None for an agent alone."""
+        if self.outcome.report is not None or (dissent := self.dissent) is None or self.outcome.winner is None:
+            return self.outcome.report
+        citations = {agent.id: agent.answers[-1].citations for agent in self.agents.values() if agent.answers}
+        return report_votes(dissent, self.outcome.winner.agent_id, citations)
+
     @property
     def usage(self) -> Usage:
         return self.outcome.usage or self._agents_usage()
@@ -262,20 +274,23 @@ class TurnView:
         return sum((agent.usage for agent in self.agents.values()), Usage())
 
 
-def turn_to_dict(view: TurnView) -> dict[str, Any]:
-    """Return what `--output json` prints.
+def turn_to_dict(view: TurnView, *, makes_report: bool = False) -> dict[str, Any]:
+    """Return what `--output json` prints. makes_report: from the votes, where no agent wrote one.
 
     Times are in seconds. `citations` are the sources of the answer: `[n]` in it names the n-th.
     `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
     whether the end of the answer is missing, `work_cut` what ended an agent's work with tools before it did itself.
-    `votes` are the standing ballots per agent id; the ballots of `not_asked` could not change the winner. `agreement`
-    says in one sentence what is known of how far the agents agree. `dissent` has who `agreed` with the answer, the
-    `minority`, and whose answers are `uncompared`, with their own answers, votes and reasons; null for an agent alone,
-    and when this run did not see the turn from its beginning. `confidence` is from 0 to 1, null for an agent alone and
+    `fallback` names the model that wrote the answer, or voted, in place of the agent's own, which had failed; null: its
+    own. `report` is that of the council, where it was asked for. `votes` are the standing ballots per agent id; the
+    ballots of `not_asked` could not change the winner. `agreement` says in one sentence what is known of how far the
+    agents agree. `dissent` has who `agreed` with the answer, the `minority`, and whose answers are `uncompared`, with
+    their own answers, votes and reasons; null for an agent alone, and when this run did not see the turn from its
+    beginning. `confidence` is from 0 to 1, null for an agent alone and
     when nobody voted (see massmem.core.voting); `escalated` tells whether it is below the configured bound. `usage` is
     the whole turn's, with the presentation, which no event of an agent reports.
     """
     outcome = view.outcome
+    report = view.make_report() if makes_report else outcome.report
     end, moment = outcome.end, outcome.end.at if outcome.end is not None else view.started_at
     # The next message to the session is read as the reply.
     waiting = (
@@ -297,6 +312,8 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "waiting_for": waiting,
         "limit": outcome.limit,
         "work_cut": outcome.work_cut,
+        "fallback": outcome.fallback or None,
+        "report": None if report is None else report.model_dump(mode="json"),
         "winner": outcome.winner.agent_id if outcome.winner else None,
         "decided_by": outcome.winner.by if outcome.winner else None,
         "votes": view.votes,
@@ -331,11 +348,15 @@ def _agent_to_dict(agent: AgentView, name: str) -> dict[str, Any]:
                 "number": e.number,
                 "content": e.content,
                 "work_cut": e.work_cut,
+                "fallback": e.fallback or None,
                 "citations": [asdict(citation) for citation in e.citations],
             }
             for e in agent.answers
         ],
-        "ballots": [{"round": e.round, "choice": e.choice, "reason": e.reason} for e in agent.ballots],
+        "ballots": [
+            {"round": e.round, "choice": e.choice, "reason": e.reason, "fallback": e.fallback or None}
+            for e in agent.ballots
+        ],
         "usage": usage_to_dict(agent.usage),
         "error": _failure_to_dict(agent.failure) if agent.failure is not None else None,
         "seconds": round(agent.spent, 3),

@@ -125,6 +125,8 @@ def _describe_end(session_id: str, outcome: TurnOutcome) -> dict[str, Any]:
         "escalated": outcome.escalated,
         "truncated": outcome.is_truncated,
         "work_cut": outcome.work_cut,
+        "fallback": outcome.fallback or None,
+        "report": outcome.report,
         "timestamp": now() if outcome.end is None else outcome.end.at,
     }
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from massmem.core.events import WorkCut
 from massmem.core.ids import SESSION_ID
+from massmem.core.report import Report
 
 MAX_SESSION_ID_LENGTH = 100
 MAX_MESSAGE_LENGTH = 1_000_000
@@ -152,6 +153,10 @@ class Answer(Body):
     """True: the end of the answer is missing, because the model reached its limit of tokens."""
     work_cut: WorkCut | None = None
     """Why the agent's work with tools was cut short; the answer is from what it had."""
+    fallback: str | None = None
+    """The model that wrote the answer in place of the agent's own, which had failed."""
+    report: Report | None = None
+    """Who says what, where the team reports."""
     warning: Annotated[
         str | None, Field(examples=["this conversation is held in memory, and ends with the service"])
     ] = None

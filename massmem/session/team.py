@@ -65,6 +65,8 @@ class Team:
         self.agents = resolve_agents(config, os.environ)
         self.chat: dict[str, ChatProvider] = {}
         """The agents' models, by agent id."""
+        self.fallbacks: dict[str, list[ChatProvider]] = {}
+        """Those that stand in, by agent id, in the order of `backend.fallback`."""
         own_folder = home if config.store.url != NO_STORE else None
         learnt = LearntModels(own_folder)
         self.windows = Windows(self.agents, learnt)
@@ -171,8 +173,9 @@ class Team:
         self.tools.start()
         for agent in self.agents:
             self.chat[agent.id] = await self._providers.open(agent.backend)
+            self.fallbacks[agent.id] = [await self._providers.open(model) for model in agent.backend.fallbacks]
         if self.config.coordination.max_cost is not None:
-            await asyncio.to_thread(_check_prices, self.agents, self.chat)
+            await asyncio.to_thread(_check_prices, self.agents, self.chat, self.fallbacks)
         # Beside the first request, which takes longer: it loads the list of prices.
         self._pricing = asyncio.create_task(asyncio.to_thread(_load_prices, self.chat))
         if not self._is_guest:
@@ -311,10 +314,19 @@ def _load_prices(chat: Mapping[str, ChatProvider]) -> bool:
     return all(provider.price.is_known for provider in chat.values())
 
 
-def _check_prices(agents: Sequence[AgentConfig], chat: Mapping[str, ChatProvider]) -> None:
-    unknown = [agent for agent in agents if not chat[agent.id].price.is_known]
+def _check_prices(
+    agents: Sequence[AgentConfig],
+    chat: Mapping[str, ChatProvider],
+    fallbacks: Mapping[str, Sequence[ChatProvider]],
+) -> None:
+    unknown: list[tuple[str, BackendConfig]] = []
+    for agent in agents:
+        providers = [chat[agent.id], *fallbacks[agent.id]]
+        backends = [agent.backend, *agent.backend.fallbacks]
+        pairs = zip(backends, providers, strict=True)
+        unknown += [(agent.id, backend) for backend, provider in pairs if not provider.price.is_known]
     if unknown:
-        models = ", ".join(f"{agent.id} ({agent.backend.type} {agent.backend.model or 'default'})" for agent in unknown)
+        models = ", ".join(f"{agent_id} ({model.type} {model.model or 'default'})" for agent_id, model in unknown)
         raise InputError(
             f"the cost of a turn cannot be limited: the price is not known for {models}",
             "give the agent's backend.price in the configuration, or limit tokens instead: --max-tokens N",
@@ -323,7 +335,8 @@ def _check_prices(agents: Sequence[AgentConfig], chat: Mapping[str, ChatProvider
 
 def _check_agents(config: TeamConfig) -> None:
     for agent in config.agents:
-        check_key(agent.backend, os.environ)
+        for backend in (agent.backend, *agent.backend.fallbacks):
+            check_key(backend, os.environ)
     Toolboxes(resolve_agents(config, os.environ)).check()
 
 
@@ -337,6 +350,7 @@ class Windows:
         self._agents = tuple(agents)
         self._learnt = learnt
         self._asking: asyncio.Task[dict[str, ContextWindow]] | None = None
+        self._fallback_windows: dict[tuple[object, ...], ContextWindow] = {}
 
     def start(self) -> None:
         """Begin to ask the servers for their windows and to load the vocabulary; return at once."""
@@ -349,6 +363,14 @@ class Windows:
         assert self._asking is not None  # set by start
         windows = await asyncio.shield(self._asking)
         return {agent.id: self._create_meter(agent.backend, windows[agent.id]) for agent in self._agents}
+
+    async def create_meter(self, backend: BackendConfig) -> TokenMeter:
+        """Return a meter for a fallback. Its server is asked now, once: most are never needed."""
+        key = _model_key(backend)
+        if key not in self._fallback_windows:
+            window = find_window(backend, os.environ, self._learnt)
+            self._fallback_windows[key], _ = await asyncio.gather(window, tokens.load([backend]))
+        return self._create_meter(backend, self._fallback_windows[key])
 
     async def ask_again(self, meters: dict[str, TokenMeter]) -> None:
         """Ask servers that had not loaded their models before the first turn."""

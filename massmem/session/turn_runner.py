@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
@@ -29,6 +30,7 @@ from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.fallback import Fallbacks, Model, Outages
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
 from massmem.turn.stream import Outbox
 from massmem.turn.tool_loop import AgentTools, Confirmations
@@ -244,9 +246,10 @@ class TurnRunner:
         """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
         budget = Budget(self._config.coordination)
         providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
+        fallbacks = list_fallbacks(self._team, self._agents, budget)
         started, ended = bool(turn.events), False  # in the log
         try:
-            turn, agents = await self._prepare(turn, providers)
+            turn, agents = await self._prepare(turn, providers, fallbacks)
             outbox = Outbox()
             work = run_turn(turn, agents, self._config.coordination, outbox, budget, self._stop.answer_now)
             for event in self._history.take_prepared():
@@ -276,11 +279,15 @@ class TurnRunner:
                 with suppress(StoreError):  # a store that has just failed has raised its error already
                     await self._append(turn.number, [ev.TurnInterrupted(by=self._stop.by)])
 
-    async def _prepare(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> tuple[Turn, dict[str, Agent]]:
+    async def _prepare(
+        self, turn: Turn, providers: Mapping[str, ChatProvider], fallbacks: Mapping[str, Fallbacks]
+    ) -> tuple[Turn, dict[str, Agent]]:
         """Return the turn with what it shows described, and its agents."""
         turn = await self._describe(turn, providers)
         ask_context = self.dialog.build_ask_context(turn.replies)
         agents = await create_agents(self._team, self._agents, self._history, turn, providers, ask_context)
+        for agent_id, agent in agents.items():
+            agent.fallbacks = fallbacks[agent_id]
         self._notices += self._team.take_warnings()
         await self._write_stage("received", turn, {})
         return turn, agents
@@ -395,6 +402,18 @@ async def create_agents(
         prompt = replace(context.prompt, system=system, attachments=shown if sees else ())
         agents[config.id] = Agent(config, providers[config.id], prompt, context.compressor, ask_context, tools)
     return agents
+
+
+def list_fallbacks(team: Team, configs: Sequence[AgentConfig], budget: Budget) -> dict[str, Fallbacks]:
+    """Return the models that stand in for each agent's own in a turn, with their requests checked."""
+    outages, fallbacks = Outages(), dict[str, Fallbacks]()
+    for config in configs:
+        models: list[Model] = []
+        for backend, provider in zip(config.backend.fallbacks, team.fallbacks[config.id], strict=True):
+            own = config.model_copy(update={"backend": backend})
+            models.append(Model(own, budget.limit(own, provider), partial(team.windows.create_meter, backend)))
+        fallbacks[config.id] = Fallbacks(config.backend, models, outages)
+    return fallbacks
 
 
 async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -> Confirmations | None:

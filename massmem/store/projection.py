@@ -222,6 +222,8 @@ def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
         | _name_agent(event.winner_name)
         | ({"agreement": event.agreement} if event.agreement else {})
     )
+    if event.report is not None:
+        metadata["report"] = event.report.model_dump(mode="json")
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
     ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.time}

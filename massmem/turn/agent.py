@@ -12,7 +12,7 @@ from massmem.config.models import AgentConfig
 from massmem.core import events as ev
 from massmem.core import prompts
 from massmem.core.citations import CitedText, number_together, settle
-from massmem.core.errors import NotAnActionError, ToolsRefused
+from massmem.core.errors import NotAnActionError, ProviderError, ToolsRefused
 from massmem.core.messages import (
     Candidate,
     ChatMessage,
@@ -24,6 +24,8 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
+from massmem.core.report import Report
+from massmem.core.reporting import Authors, ReportError, build_report_schema, read_report
 from massmem.core.voting import FIRST_RESTART
 from massmem.providers.base import ChatProvider
 from massmem.tools.actions import (
@@ -43,6 +45,7 @@ from massmem.tools.actions import (
     build_vote_tools,
     describe_tools,
     find_ask_request,
+    find_object,
     find_written_call,
     parse_object,
     read_action,
@@ -50,6 +53,7 @@ from massmem.tools.actions import (
 )
 from massmem.tools.answer_schema import FormError, native_schema, read_value
 from massmem.turn.compressor import Compressor, Reading, read_question
+from massmem.turn.fallback import Fallbacks, drop_pictures
 from massmem.turn.journal import Journal
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import RequestSender, Step, StepCost
@@ -61,6 +65,9 @@ Result = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
 
 _MAX_REASONS, _WINDOW_PER_REASON = 8, 600
 """Reasons for votes that the presenter is shown, and the tokens of its window for each."""
+
+_REPORT_LENGTH = 3
+"""A report, with the final answer in it, may have so many times the tokens of an answer."""
 
 _MAX_QUOTED = 2_000
 """Characters of a reply that could not be used, which the model is shown again."""
@@ -78,6 +85,10 @@ class Presentation:
     citations: tuple[Citation, ...] = ()
     data: Any = None
     """The answer as a JSON value, when it has to fit a schema."""
+    fallback: str = ""
+    """The fallback that wrote it; "": the winner's own model."""
+    report: Report | None = None
+    """Who says what, where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,10 @@ class Agent:
         """As they were recalled last: a step that has no room for them drops them from its prompt alone."""
         self._step: Step | None = None
         self._provider = provider
+        self.fallbacks = Fallbacks(backend)
+        """Models that stand in for its own."""
+        self._question = ""
+        """Of the step, as it was asked."""
         self._readings: dict[str, Reading] = {}
         self._notices: list[ev.Notice] = []
         self._compressor = compressor
@@ -175,16 +190,16 @@ class Agent:
         """
         step = await self._start("present", question, round_, cost, outbox, candidates)
         own = next(candidate.label for candidate in candidates if candidate.agent_id == self.id)
-        text = self._add_param_values(step.prompt.question)
-        most = min(_MAX_REASONS, self._compressor.meter.window // _WINDOW_PER_REASON)
-
-        def ask(shown: Sequence[Candidate]) -> str:
-            message = prompts.build_present_prompt(text, shown, own, most)
-            return message if schema is None else prompts.build_form_prompt(message, schema)
-
         form = None if schema is None else native_schema(schema)
 
         def build(prompt: Prompt, _tools: ToolLoop) -> Prompt:
+            text = self._add_param_values(prompt.question)
+            most = min(_MAX_REASONS, self._compressor.meter.window // _WINDOW_PER_REASON)
+
+            def ask(shown: Sequence[Candidate]) -> str:
+                message = prompts.build_present_prompt(text, shown, own, most)
+                return message if schema is None else prompts.build_form_prompt(message, schema)
+
             tools = self._list_spare_tools(self._tools.toolbox.specs) if schema is None else ()
             choice = self._spare_choice if tools and not self._tools.toolbox.specs else "none"
             return replace(prompt.with_message(ask), schema=form, tools=tools, tool_choice=choice)
@@ -213,7 +228,8 @@ class Agent:
         # Brackets of a JSON value are no marks; its texts have the numbers that the agent was shown.
         cited = self.cite(answer) if schema is None else CitedText(answer, tuple(number_together(candidates)))
         is_truncated = step.reply.is_truncated
-        return Presentation(cited.text, step.reply.reasoning, cost.usage, is_truncated, cited.citations, data)
+        used = self.fallbacks.name
+        return Presentation(cited.text, step.reply.reasoning, cost.usage, is_truncated, cited.citations, data, used)
 
     def cite(self, text: str) -> CitedText:
         """Return a text of the agent's last reply with its sources."""
@@ -225,6 +241,43 @@ class Agent:
         if cited.problem:
             step.outbox.emit(ev.Notice(message=f"{self.name}: {cited.problem}"))
         return cited
+
+    async def report(
+        self,
+        question: str,
+        round_: int,
+        candidates: Sequence[Candidate],
+        cost: StepCost,
+        outbox: Outbox,
+        authors: Authors,
+    ) -> Presentation:
+        """Write who says what, and the final answer, in one request; a reply that is no report is repaired once."""
+        step = await self._start("report", question, round_, cost, outbox, candidates)
+        schema = build_report_schema(candidates)
+
+        def build(prompt: Prompt, _tools: ToolLoop) -> Prompt:
+            text = self._add_param_values(prompt.question)
+            prompt = prompt.with_message(lambda shown: prompts.build_report_prompt(text, shown))
+            config, window = self._compressor.config, self._compressor.meter.window
+            usual = config.backend.max_tokens
+            most = usual and max(usual, min(_REPORT_LENGTH * usual, window // 3))
+            return replace(prompt, schema=schema, tools=(), tool_choice="none", max_tokens=most)
+
+        loop, repaired = ToolLoop(AgentTools(), step, self._journal, self._compressor.meter, native=self._native), False
+        while True:
+            await self._send(step, build, loop, repaired=repaired)
+            try:
+                written = read_report(find_object(step.reply.text), candidates, authors)
+                break
+            except ReportError as e:
+                if repaired:
+                    raise NotAnActionError(f"{self.name} wrote no report: {e}", partial=step.reply.text) from e
+                repair = _build_repair(step.reply, prompts.build_report_repair_prompt(str(e)))
+            step.prompt, repaired = step.prompt.add_work(repair), True
+        cited, reasoning, used = self.cite(clean_text(written.answer)), step.reply.reasoning, self.fallbacks.name
+        return Presentation(
+            cited.text, reasoning, cost.usage, citations=cited.citations, fallback=used, report=written.report
+        )
 
     async def _start(
         self,
@@ -240,6 +293,7 @@ class Agent:
         Memories are recalled once, because a prompt that stays the same is read from the provider's cache, and again
         after a restart, to bring back what the agent wrote in earlier rounds.
         """
+        self._question = question
         question = await self._read_question(question, cost)
         last = self._prompt if self._step is None else self._step.prompt
         prompt = last.next_step(purpose, question, candidates)
@@ -280,12 +334,12 @@ class Agent:
         may_ask: the user may be asked to allow a call.
         """
         is_vote = step.prompt.purpose == "vote"
-        ends = ACTIONS if is_vote or self._list_spare_tools(()) else (ASK_USER,)
         tools = ToolLoop(self._tools, step, self._journal, self._compressor.meter, native=self._native)
         await tools.settle()
         repaired = False
         while True:
             await self._send(step, build, tools, repaired=repaired)
+            ends = ACTIONS if is_vote or self._list_spare_tools(()) else (ASK_USER,)
             if calls := tools.find_calls(step.reply, ends):
                 if (request := tools.request_permission(calls, may_ask=may_ask)) is not None:
                     return self._to_event(request, step)
@@ -335,19 +389,22 @@ class Agent:
     ) -> None:
         """Build and send the step's prompt with the newest results, and once more without tools when it is refused.
 
+        When its provider fails for good, the step is built again for the next model of the agent.
+
         repaired: the last message is about a reply that could not be used.
         """
         if notice := await self._update_work(step, tools):
             self._notices.append(notice)
-        for notice in self._notices:
-            step.outbox.emit(notice)
-        self._notices = []
         while True:
+            for notice in self._notices:
+                step.outbox.emit(notice)
+            self._notices = []
             step.prompt = build(step.prompt, tools)
             if repaired:
                 step.prompt = replace(step.prompt, note="")  # it is about what tools gave back
             started = time.monotonic()
             try:
+                self.fallbacks.require_reachable()
                 await self._sender.send(step)
                 step.slowest = max(step.slowest, time.monotonic() - started)
                 return
@@ -356,7 +413,46 @@ class Agent:
                     raise
                 retrying = ev.AgentRetrying(agent_id=self.id, round=step.round, error=e.message, delay=0.0, attempt=2)
                 step.outbox.emit(retrying)
-            self._go_on_without_tools(step, tools)
+                self._go_on_without_tools(step, tools)
+            except ProviderError as e:
+                await self._fall_back(e, step, tools)
+
+    async def _fall_back(self, error: ProviderError, step: Step, tools: ToolLoop) -> None:
+        """Let the next model of the agent go on with the step, and the rest of the turn.
+
+        Raises ProviderError: there is none, or the error is none of the provider.
+        """
+        model = self.fallbacks.take_next(error, step.prompt)
+        step.outbox.emit(
+            ev.AgentRetrying(
+                agent_id=self.id,
+                round=step.round,
+                error=error.message,
+                delay=0.0,
+                attempt=1,
+                fallback=self.fallbacks.name,
+            )
+        )
+        meter = await model.open_meter()
+        self._provider = model.provider
+        self._compressor.use_model(model.config, model.provider, meter)
+        self._sender = RequestSender(model.config, model.provider, self._compressor)
+        self._calls_tools = True
+        tools.use_model(meter, native=self._native)
+        if model.provider.abilities.vision is False:
+            step.prompt = drop_pictures(step.prompt)
+        self._readings.clear()  # they are as long as the other model reads
+        question = await self._read_question(self._question, step.cost)
+        work = step.prompt.work if self._native else write_calls(step.prompt.work)
+        step.prompt = replace(
+            step.prompt,
+            question=question,
+            work=work,
+            tools=(),
+            schema=None,
+            tool_choice="required",
+            plain=meter.is_small,
+        )
 
     @property
     def _native(self) -> bool:
@@ -464,7 +560,7 @@ class Agent:
 
     def _to_event(self, action: Action, step: Step) -> Result:
         round_, reasoning, usage = step.round, step.reply.reasoning, step.cost.usage
-        truncated = step.reply.is_truncated
+        truncated, fallback = step.reply.is_truncated, self.fallbacks.name
         match action:
             case NewAnswer(content):
                 cited = self.cite(clean_text(content))
@@ -478,6 +574,7 @@ class Agent:
                     usage=usage,
                     truncated=truncated,
                     work_cut=step.work_cut,
+                    fallback=fallback,
                 )
             case Vote(choice, reason):
                 return ev.BallotCast(
@@ -488,6 +585,7 @@ class Agent:
                     reasoning=reasoning,
                     usage=usage,
                     truncated=truncated,
+                    fallback=fallback,
                 )
             case AskUser(param, prompt):
                 return ev.ParamRequested(

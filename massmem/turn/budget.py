@@ -133,7 +133,7 @@ class Budget:
         self._replies = 0
         self._reply_tokens = 0
         self._open: list[_OpenRequest] = []
-        self._agents = 0
+        self._agents: set[str] = set()
         self._searches = 0
         """Most searches of a request of those who may search."""
         self._deadline = math.inf
@@ -145,8 +145,11 @@ class Budget:
         self._deadline = deadline
 
     def limit(self, agent: AgentConfig, provider: ChatProvider) -> ChatProvider:
-        """Return the agent's model with its requests checked; the model itself when there is no limit."""
-        self._agents += 1
+        """Return a model of the agent with its requests checked; the model itself when there is no limit.
+
+        agent: with the backend of this model.
+        """
+        self._agents.add(agent.id)
         self._searches = max(self._searches, _expect_searches(agent.backend))
         if self._max_cost is None and self._max_tokens is None:
             return provider
@@ -161,7 +164,7 @@ class Budget:
         if left < min(self._seconds / 2, max(_ANSWER_SHARE * self._seconds, 2 * seconds)):
             return "time"
         # One more request for work, after which the prompt is longer, and each agent's answer.
-        expected, times = max(_FIRST_REPLY, self._typical_reply), self._agents + 1
+        expected, times = max(_FIRST_REPLY, self._typical_reply), len(self._agents) + 1
         prompt_tokens = round(_GROWTH * prompt_tokens)
         searches = self._searches if price.searches else 0
         cost = float(price.cost(Usage(prompt_tokens, expected, searches=searches)) or 0)

@@ -191,6 +191,10 @@ class Compressor:
         self._provider = provider
         self._recall = recall
 
+    def use_model(self, config: AgentConfig, provider: ChatProvider, meter: TokenMeter) -> None:
+        """Go on with another model of the agent. config: with its backend."""
+        self.config, self._provider, self.meter = config, provider, meter
+
     @property
     def budget(self) -> PromptBudget:
         return PromptBudget.of(self.config, self.meter.window)

@@ -26,10 +26,12 @@ from massmem.core.errors import (
 from massmem.core.messages import AttachedFile, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
+from massmem.core.reporting import Authors, report_votes
 from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agreement
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
+from massmem.turn.fallback import OUTAGES
 from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.stream import Outbox, run_until
 from massmem.turn.vision import Description
@@ -330,7 +332,13 @@ class _TurnRun:
         if winner is None:
             return
         presenter = self.agents.get(winner.agent_id) if self._needs_presentation(winner) else None
-        if presenter is not None:
+        if presenter is not None and self._wants_report:
+            await self._run_together([partial(self._report, presenter)])
+            error = self.failures.get(presenter.id)
+            if self.presentation is None and self.limit is None and not self._ends_now:
+                self._notify(f"{self._name(presenter.id)} could not write the report; it is made from the votes")
+                presenter = presenter if isinstance(error, NotAnActionError) else None
+        if presenter is not None and self.presentation is None and self.limit is None:
             await self._run_together([partial(self._present, presenter)])
         if self.presentation is None and self.turn.answer_schema is not None:
             self.outbox.emit(self._build_without_form(winner.agent_id))
@@ -359,12 +367,23 @@ class _TurnRun:
             return self.limit is None
         if kind == "as_is" or tally.has_one_answer or self._ends_now:
             return False
-        return kind == "synthesize" or not tally.answers[winner.agent_id].short.is_bare
+        return kind in ("synthesize", "report") or not tally.answers[winner.agent_id].short.is_bare
 
     async def _present(self, agent: Agent) -> None:
         number, tally, cost, schema = self.tally.round, self.tally, StepCost(), self.turn.answer_schema
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
         work = partial(agent.present, self.turn.question, number, candidates, cost, self.outbox, schema)
+        self.presentation = await self._guard(agent, number, "present", cost, work)
+
+    @property
+    def _wants_report(self) -> bool:
+        return self.settings.presentation == "report" and self.turn.answer_schema is None
+
+    async def _report(self, agent: Agent) -> None:
+        number, tally, cost = self.tally.round, self.tally, StepCost()
+        candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
+        authors = Authors({c.label: tally.list_authors(c.agent_id) for c in candidates}, self._name)
+        work = partial(agent.report, self.turn.question, number, candidates, cost, self.outbox, authors)
         self.presentation = await self._guard(agent, number, "present", cost, work)
 
     def _use_cut_answer(self) -> None:
@@ -407,6 +426,11 @@ class _TurnRun:
     def _build_completion(self, winner: ev.WinnerDecided, presentation: Presentation | None) -> ev.TurnCompleted:
         tally, bound, answer = self.tally, self.settings.escalate_below, self.tally.answers[winner.agent_id]
         usage = tally.usage + self.unreported_usage
+        dissent = tally.find_dissent(winner.agent_id)
+        report = None if presentation is None else presentation.report
+        if report is None and self.settings.presentation == "report" and dissent is not None:
+            citations = {answer.agent_id: answer.citations for answer in tally.answers.values()}
+            report = report_votes(dissent, winner.agent_id, citations)
         confidence = compute_confidence(winner, len(tally.agents), tally.round, tally.count_supporters(winner.agent_id))
         return ev.TurnCompleted(
             winner=winner.agent_id,
@@ -419,7 +443,7 @@ class _TurnRun:
             confidence=confidence,
             agreement=describe_agreement(
                 winner,
-                tally.find_dissent(winner.agent_id),
+                dissent,
                 len(tally.agents),
                 self._name(winner.agent_id),
                 presented=presentation is not None and not tally.has_one_answer,
@@ -429,6 +453,8 @@ class _TurnRun:
             data=None if presentation is None else presentation.data,
             work_cut=answer.work_cut,
             citations=answer.citations if presentation is None else presentation.citations,
+            fallback=answer.fallback if presentation is None else presentation.fallback,
+            report=report,
         )
 
     def _build_failure(self) -> ev.TurnFailed:
@@ -437,9 +463,14 @@ class _TurnRun:
             message, hint = self._explain_limit(f"no agent answered within {self.settings.timeout:g} seconds")
             return ev.TurnFailed(message=message, hint=hint, exit_code=LimitReached.exit_code, usage=usage)
         errors = list(self.failures.values())
-        messages = list(dict.fromkeys(e.message for e in errors))
-        by_agent = (f"{self._name(agent_id)}: {e.message}" for agent_id, e in self.failures.items())
-        message = messages[0] if len(messages) == 1 else "; ".join(by_agent)
+        agents_by_message: dict[str, list[str]] = {}
+        for agent_id, error in self.failures.items():
+            agents_by_message.setdefault(error.message, []).append(self._name(agent_id))
+        by_agent = (f"{', '.join(agents)}: {text}" for text, agents in agents_by_message.items())
+        message = next(iter(agents_by_message)) if len(agents_by_message) == 1 else "; ".join(by_agent)
+        places = {place for agent in self.agents.values() for place in agent.fallbacks.places}
+        if len(self.agents) > 1 and len(places) == 1 and all(isinstance(e, OUTAGES) for e in errors):
+            message = f"all models of the team are at one provider, which failed: {errors[0].message}"
         return ev.TurnFailed(
             message=f"no agent could answer: {message}",
             hint=next((e.hint for e in errors if e.hint), ""),

@@ -102,6 +102,8 @@ class Prompt:
     tools: tuple[ToolSpec, ...] = ()
     schema: Mapping[str, Any] | None = None
     tool_choice: ToolChoice = "required"
+    max_tokens: int | None = None
+    """Of the reply; None: as many as configured."""
 
     def next_step(self, purpose: Purpose, question: str, candidates: Sequence[Candidate] = ()) -> "Prompt":
         """Return the prompt with which the agent begins another step."""
@@ -118,6 +120,7 @@ class Prompt:
             tools=(),
             schema=None,
             tool_choice="required",
+            max_tokens=None,
             summary_place=place,
         )
 
@@ -169,6 +172,7 @@ class Prompt:
             tools=self.tools,
             schema=self.schema,
             tool_choice=self.tool_choice,
+            max_tokens=self.max_tokens,
         )
 
     def tokens(self, buffer: Buffer) -> int:

@@ -141,8 +141,8 @@ class RequestSender:
     async def _receive(self, step: Step, estimated: int) -> None:
         """Send one request, and a second one when its reply nears the end of the window or was cut at its limit."""
         room = room_to_wrap_up(step.prompt, self._compressor.budget, self._meter.buffer) - 2 * _MIN_WORDS
-        # Half of a ballot is none.
-        may_wrap_up = step.prompt.purpose != "vote" and room >= MIN_TOKENS
+        # Half of a ballot is none, nor half of a report.
+        may_wrap_up = step.prompt.purpose not in ("vote", "report") and room >= MIN_TOKENS
         await self._stream(step, step.prompt.request(), estimated, may_break_off=may_wrap_up)
         if step.reply.finish is not None:
             await self._continue(step)
@@ -216,7 +216,7 @@ class RequestSender:
         """
         reply, retries, emit, round_ = step.reply, 0, step.outbox.emit, step.round
         # An answer is never JSON: with a schema, a model without tool calls decides on a tool before it answers.
-        quiet = request.purpose == "answer" and request.schema is not None
+        quiet = request.purpose == "report" or (request.purpose == "answer" and request.schema is not None)
         try:
             async with aclosing(self._provider.stream(request)) as chunks:
                 async for chunk in chunks:

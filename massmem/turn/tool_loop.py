@@ -120,6 +120,10 @@ class ToolLoop:
             step.cost.usage += self._batches[-1].calls[0].usage
         step.earlier_citations = [batch.calls[0].citations for batch in self._batches]
 
+    def use_model(self, meter: TokenMeter, *, native: bool) -> None:
+        """Go on with another model."""
+        self._meter, self._count, self.native = meter, meter.buffer.cost_of_text, native
+
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called next; empty when the agent has to act now."""

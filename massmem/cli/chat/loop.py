@@ -20,6 +20,7 @@ from massmem.cli.run import (
     show_turn,
     write_answer,
     write_dissent,
+    write_report,
 )
 from massmem.cli.streams import has_cursor, write_err
 from massmem.cli.terminal import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts, PlainLineReader, hold_typed_input
@@ -195,6 +196,8 @@ class _Conversation:
 
         await self._interrupts.run(run(), stop, stop_for_quit)
         self.state.last_turn = view
+        if not invocation.options.quiet:
+            write_report(view, invocation.options.show)
         _report_end(view, quiet=invocation.options.quiet, written=writer.written if writer else "")
         if not invocation.options.quiet:
             write_dissent(view, invocation.options.show, "see every answer with: /show")

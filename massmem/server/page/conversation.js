@@ -212,6 +212,8 @@ function Turn({ talk, group, models, colours, about, isLast }) {
   const isRunning = live !== null && !hasEnded(live);
   const status = live ? live.status : record ? record.status : "";
   const known = details?.agents.every((id) => id in models) ? models : {}; // another team answered
+  const { agents } = talk.team || about.teams[0];
+  const names = Object.fromEntries(agents.map((agent) => [agent.id, agent.name]));
   const load = () => talk.loadDetails(group.turn).then(() => setProblem(null), setProblem);
   const toggle = () => {
     setOpen(!open);
@@ -230,7 +232,7 @@ function Turn({ talk, group, models, colours, about, isLast }) {
   return html`
     <section class=${`turn ${status}`} aria-label=${group.turn ? `Turn ${group.turn}` : "Message"}>
       ${shown.map((message, index) => {
-        if (index > 0 || !canEdit) return html`<${Message} key=${message.seq} talk=${talk} message=${message} colour=${colours[message.agent_id] ?? 0} />`;
+        if (index > 0 || !canEdit) return html`<${Message} key=${message.seq} talk=${talk} message=${message} colour=${colours[message.agent_id] ?? 0} names=${names} />`;
         if (editing) return html`<${EditQuestion} key="edit" talk=${talk} turn=${group.turn} about=${about} onClose=${() => edit(false)} />`;
         return html`<${Message} key=${message.seq} talk=${talk} message=${message} onEdit=${() => edit(true)} wasEditing=${wasEditing} />`;
       })}
@@ -268,16 +270,38 @@ const Presentation = ({ turn }) => html`
     <${LongText} text=${turn.presentation.text} isOpen=${true} />
   </article>`;
 
+// Who says what; the answer follows. The same parts as in the terminal (massmem/core/reporting.py).
+function Report({ report, name }) {
+  const link = (number) => html` <a href=${safeLink(report.sources[number - 1].url)} rel="noopener noreferrer nofollow" target="_blank">[${number}]</a>`;
+  const item = (claim) => html`<li>${claim.text}${claim.sources.map(link)} <span class="dim">${claim.agents.map(name).join(", ")}</span></li>`;
+  const part = (heading, items) => items.length > 0 && html`<h3>${heading}</h3><ul>${items}</ul>`;
+  const byVotes = report.made_from === "votes";
+  return html`<section class="report" aria-label="Report of the council">
+    ${part(byVotes ? "Given or chosen" : "Agreed", report.agreed.map(item))}
+    ${part("Disputed", report.disputed.map((one) => html`<li>${one.text}<ul>${one.positions.map(item)}</ul></li>`))}
+    ${part(byVotes ? "Not compared" : "Only one says", report.single.map(item))}
+    ${part("Nobody covered", report.missing.map((text) => html`<li>${text}</li>`))}
+    ${part("Votes", report.votes.map((vote) => html`<li>${name(vote.agent_id)} for ${name(vote.choice)}: ${vote.reason}</li>`))}
+    ${byVotes && html`<p class="dim">Made from equal answers and votes, without a request to a model.</p>`}
+    ${report.dropped > 0 && html`<p class="dim">Left out: ${report.dropped} that named an answer or a source that does not exist.</p>`}
+  </section>`;
+}
+
+// The address of a source is a stranger's: only those of the web become links.
+const safeLink = (url) => (/^https?:\/\//i.test(url) ? url : undefined);
+
 const FinalAnswer = ({ turn }) => html`
   <article class=${`message assistant final agent-${colourOf(turn, turn.final.winner)}`}>
     <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /></header>
+    ${turn.final.report && html`<${Report} report=${turn.final.report} name=${(id) => nameOf(turn, id)} />`}
     <${LongText} text=${turn.final.answer} isOpen=${false} />
     <${Sources} citations=${turn.final.citations} />
     ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
+    ${turn.final.fallback && html`<p class="dim">Written by ${turn.final.fallback}: the agent's own model had failed.</p>`}
     ${turn.final.work_cut && html`<p class="dim">${describeWorkCut(turn.final.work_cut)}</p>`}
   </article>`;
 
-function Message({ talk, message, colour, onEdit, wasEditing }) {
+function Message({ talk, message, colour, names = {}, onEdit, wasEditing }) {
   const [text, setText] = useState(null);
   const [problem, setProblem] = useState(null);
   const editButton = useRef(null);
@@ -306,6 +330,7 @@ function Message({ talk, message, colour, onEdit, wasEditing }) {
   return html`
     <article class=${`message assistant final agent-${colour}`}>
       <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}<${Agreement} text=${message.agreement} isLow=${message.escalated} />${time}</header>
+      ${message.report && html`<${Report} report=${message.report} name=${(id) => names[id] ?? id} />`}
       <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />
       <${Sources} citations=${message.citations} />
       <${Trouble} problem=${problem} />

@@ -29,10 +29,11 @@ function Round({ turn, round, models }) {
 
 function Step({ turn, id, step, model }) {
   const colour = colourOf(turn, id);
+  const by = step && step.model; // a model that stands in for the agent's own
   const state = step ? step.state : turn.status === "running" ? "waiting" : "skipped";
   return html`
     <article class=${`step agent-${colour} ${state} ${step && step.isVoid ? "void" : ""}`} aria-busy=${!["done", "failed", "stopped", "skipped"].includes(state)}>
-      <header><${Agent} turn=${turn} id=${id} />${model && html`<span class="model">${model}</span>`}
+      <header><${Agent} turn=${turn} id=${id} />${(by || model) && html`<span class="model">${by || model}</span>`}
         ${turn.winner === id && step && step === lastAnswer(turn, id) && html`<span class="won" title="The winner"><${Icon} name="check" />won</span>`}</header>
       <${StepBody} turn=${turn} step=${step} state=${state} />
     </article>`;

@@ -128,7 +128,8 @@ const CHANGES = {
     const step = activeStep(turn, event);
     if (!step) return;
     clearStream(step);
-    Object.assign(step, { state: "busy", note: `${event.error}; tried again in ${event.delay.toFixed(1)} s` });
+    const next = event.fallback ? `${event.fallback} goes on` : `tried again in ${event.delay.toFixed(1)} s`;
+    Object.assign(step, { state: "busy", note: `${event.error}; ${next}`, model: event.fallback || step.model });
   },
   tool_called(turn, event) {
     const step = activeStep(turn, event);
@@ -143,10 +144,11 @@ const CHANGES = {
     if (tool) Object.assign(tool, { result: event.content, failed: event.failed });
   },
   answer_submitted(turn, event) {
-    finish(turn, event, { kind: "answer", text: event.content, cut: event.truncated, workCut: event.work_cut, citations: event.citations || [] });
+    const shown = { kind: "answer", text: event.content, cut: event.truncated, workCut: event.work_cut };
+    finish(turn, event, { ...shown, citations: event.citations || [], model: event.fallback });
   },
   ballot_cast(turn, event) {
-    finish(turn, event, { kind: "ballot", choice: event.choice, reason: event.reason, text: "" });
+    finish(turn, event, { kind: "ballot", choice: event.choice, reason: event.reason, text: "", model: event.fallback });
   },
   param_requested(turn, event) {
     finish(turn, event, { kind: "param", text: event.prompt });

@@ -21,6 +21,7 @@ from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.messages import clean_name, read_attached_files, split_question
 from massmem.core.prompts import build_system_prompt
 from massmem.core.records import ListedSession, MessageRecord, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.report import Report
 from massmem.core.text import cut_excerpt, match_any
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
@@ -177,6 +178,8 @@ class SessionMessage(Body):
     agreement: str
     citations: list[Source]
     """Of an answer; empty: it has none."""
+    report: Report | None
+    """Who says what, of an answer whose team reports."""
     files: list[FileEntry]
     created_at: datetime
 
@@ -549,6 +552,7 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         escalated=message.escalated,
         agreement=message.agreement,
         citations=[Source(**asdict(citation)) for citation in read_citations(metadata)],
+        report=None if (report := metadata.get("report")) is None else Report.model_validate(report),
         files=[FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash) for file in files],
         created_at=message.created_at,
     )

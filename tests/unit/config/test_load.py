@@ -529,7 +529,7 @@ server:
         (AGENT + "coordination:\n  timeout: .nan\n", "5: coordination.timeout: must be a finite number, not nan"),
         (
             AGENT + "coordination:\n  presentation: synthesise\n",
-            "5: coordination.presentation: 'synthesise' is not one of auto, synthesize, as_is "
+            "5: coordination.presentation: 'synthesise' is not one of auto, synthesize, as_is, report "
             "(did you mean 'synthesize'?)",
         ),
         (

@@ -105,7 +105,7 @@ def test_completed_turn_as_json():
     }
     ann, bob, eve = result["agents"]
     assert [a["number"] for a in ann["answers"]] == [1, 3]
-    assert bob["ballots"][-1] == {"round": 3, "choice": "ann", "reason": "names the cause"}
+    assert bob["ballots"][-1] == {"round": 3, "choice": "ann", "reason": "names the cause", "fallback": None}
     assert (ann["error"], eve["error"]["type"], eve["error"]["fix"]) == (
         None,
         "AuthenticationError",

@@ -1,0 +1,52 @@
+"""A report of a council: what all say, what is disputed, what only one says, and what nobody covered."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from massmem.core.messages import Citation
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class Claim(_Part):
+    text: str
+    agents: tuple[str, ...]
+    """Ids of those who say it."""
+    sources: tuple[int, ...] = ()
+    """Numbers of its sources in the report's list, from 1."""
+
+
+class Dispute(_Part):
+    text: str
+    """What is disputed."""
+    positions: tuple[Claim, ...]
+
+
+class Preference(_Part):
+    """A ballot with its reason."""
+
+    agent_id: str
+    choice: str
+    """Id of the agent whose answer it is for."""
+    reason: str
+
+
+class Report(_Part):
+    made_from: Literal["answers", "votes"]
+    """answers: the winner wrote it, and code checked whom and what it names; votes: code made it from equal answers and
+    ballots, without a request: texts are not compared."""
+    agreed: tuple[Claim, ...] = ()
+    """What several say, or all."""
+    disputed: tuple[Dispute, ...] = ()
+    single: tuple[Claim, ...] = ()
+    """What only one says."""
+    missing: tuple[str, ...] = ()
+    """What nobody covered."""
+    votes: tuple[Preference, ...] = ()
+    """Of a report made from votes."""
+    sources: tuple[Citation, ...] = ()
+    dropped: int = 0
+    """Claims and sources that were left out, since they named an answer or a source that does not exist."""

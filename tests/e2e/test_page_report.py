@@ -1,0 +1,34 @@
+"""The page shows a report of the council above the answer, while it is new and when it is read from the log."""
+
+import json
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.page import StartPage
+
+pytestmark = pytest.mark.slow
+
+REPORT = {
+    "agreed": [{"text": "It is a <b>bridge</b>.", "answers": ["A", "B"]}],
+    "single": [{"text": "It opened in 1932.", "answers": ["A"]}],
+    "missing": ["Who paid"],
+    "answer": "In 1932.",
+}
+
+
+def test_report_stands_above_the_answer(start_page: StartPage, browser: Browser):
+    script = {"report": [{"raw": json.dumps(REPORT)}]}
+    backends = [{"type": "scripted", "script": {**script, "answer": [{"text": text}]}} for text in ("1932", "1930")]
+    agents = [{"id": f"a{n}", "name": f"Agent {n}", "backend": backend} for n, backend in enumerate(backends)]
+    page = start_page({"agents": agents, "coordination": {"presentation": "report"}, "memory": {"enabled": False}})
+    tab = browser.new_page()
+    tab.goto(page.address)
+    tab.get_by_label("Your question").fill("When?")
+    tab.get_by_label("Your question").press("Enter")
+    report = tab.get_by_label("Report of the council")
+    for _ in range(2):
+        expect(report).to_contain_text("It is a <b>bridge</b>. Agent 0, Agent 1", timeout=60_000)
+        expect(report).to_contain_text("Who paid")
+        tab.reload()
+    tab.close()
