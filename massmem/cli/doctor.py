@@ -239,14 +239,13 @@ async def check_config(context: DoctorContext) -> Sequence[CheckResult]:
 
 async def check_models(context: DoctorContext) -> Sequence[CheckResult]:
     """Check every distinct backend, all at the same time: its key, its model, and what its server can do."""
-    agents: dict[tuple[object, ...], list[str]] = {}
-    backends: dict[tuple[object, ...], BackendConfig] = {}
+    models: dict[tuple[object, ...], tuple[BackendConfig, list[str]]] = {}
     for agent in context.team.agents:
         for backend in (agent.backend, *agent.backend.fallbacks):
             key = backend.type, backend.model, backend.base_url, backend.api_key
-            backends.setdefault(key, backend)
-            agents.setdefault(key, []).append(agent.id if backend is agent.backend else f"{agent.id} (fallback)")
-    rows = ((backend, f"{', '.join(agents[key])}: {backend.label}") for key, backend in backends.items())
+            name = agent.id if backend is agent.backend else f"{agent.id} (fallback)"
+            models.setdefault(key, (backend, []))[1].append(name)
+    rows = ((backend, f"{', '.join(names)}: {backend.label}") for backend, names in models.values())
     return await asyncio.gather(*(_check_backend(backend, name, context) for backend, name in rows))
 
 

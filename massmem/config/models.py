@@ -108,6 +108,11 @@ class ModelConfig(Section):
         return fields
 
     @property
+    def is_in_process(self) -> bool:
+        """Whether the model runs in this process, and has no provider."""
+        return self.type in ("local", "scripted")
+
+    @property
     def label(self) -> str:
         """Type and model for people, such as `openai gpt-5`."""
         return one_line(f"{self.type} {self.model}")

@@ -36,9 +36,9 @@ from massmem.core.messages import (
 )
 from massmem.core.text import one_line
 from massmem.providers.base import read_count, read_usage
-from massmem.providers.citations import CitedText
 from massmem.providers.dialects import TOOL_MARK, write_state
 from massmem.providers.failures import ErrorContext, clean_message, find_failure, parse_error_body
+from massmem.providers.marks import SourceMarker
 
 log = logging.getLogger(__name__)
 
@@ -409,7 +409,7 @@ class ReplyReader(ABC):
         """Tokens, by the names that the server gives them."""
         self._state: dict[str, Any] = {}
         """Wanted back by the server with the first call."""
-        self.cited = CitedText()
+        self.cited = SourceMarker()
         self._searches: set[object] = set()
         """Searches of the web, by their ids."""
         self._cost: float | None = None

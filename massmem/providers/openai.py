@@ -40,12 +40,12 @@ from massmem.providers.base import (
     writes_for_people,
 )
 from massmem.providers.chat_reader import ChatReader
-from massmem.providers.citations import Form
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
 from massmem.providers.failures import ErrorContext, Refusal, parse_error_body
 from massmem.providers.gemini import GeminiReader, build_gemini_body, is_alone, is_old
 from massmem.providers.http import ApiFactory, ApiProvider
+from massmem.providers.marks import Form
 from massmem.providers.normaliser import Json, ReplyReader
 from massmem.providers.presets import PRESETS, Endpoint
 

@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 _PRECISION = Decimal("1e-10")
 """Dollars; a token of the cheapest models costs more."""
 
-_IN_PROCESS = ("local", "scripted")
-
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -96,7 +94,7 @@ def price_of(backend: BackendConfig, environ: Mapping[str, str]) -> Price:
     searches = backend.web_search is not None
     if backend.price is not None and not (searches and backend.price.search is None):
         return Price(backend.price, searches=searches)
-    if backend.type in _IN_PROCESS and backend.price is None:
+    if backend.is_in_process and backend.price is None:
         return Price(free=True)
     if backend.code_execution and backend.type in ("openai", "anthropic"):
         return Price()  # they charge for their machines beside tokens

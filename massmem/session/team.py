@@ -399,7 +399,7 @@ class Windows:
 
     def _create_meter(self, backend: BackendConfig, window: ContextWindow) -> TokenMeter:
         def remember(size: int) -> None:
-            if backend.type not in ("local", "scripted"):
+            if not backend.is_in_process:
                 self._learnt.remember_window(resolve(backend, os.environ), size)
 
         buffer = Buffer(tokens.counter_for(backend))

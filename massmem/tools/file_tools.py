@@ -23,7 +23,7 @@ from massmem.core.redact import redact_keys
 from massmem.core.text import make_printable, one_line
 from massmem.tools.documents import File, is_document, read_document, read_files
 from massmem.tools.encodings import decode_text
-from massmem.tools.folder import BINARY, UNREADABLE, Folder, FolderError, Walk, build_spec, read_start
+from massmem.tools.folder import BINARY, UNREADABLE, Folder, FolderError, Walk, build_specs, find_decision, read_start
 
 SECONDS, _COUNT_SECONDS = 20.0, 5.0
 """For one call; for the count of files at the start."""
@@ -284,8 +284,8 @@ def build_matcher(path_glob: str) -> Callable[[str], bool]:
     plain = path_glob.strip("/").removeprefix("./")
     if plain in ("", ".", "*", "**", "**/*"):
         return lambda _: True
-    spec = build_spec([f"\\{path_glob}" if path_glob[0] in "!#" else path_glob.removeprefix("./")])
-    return lambda path: f"{path}/".startswith(f"{plain}/") or spec.match_file(path)
+    specs = build_specs([f"\\{path_glob}" if path_glob[0] in "!#" else path_glob.removeprefix("./")])
+    return lambda path: f"{path}/".startswith(f"{plain}/") or find_decision(specs, path) is True
 
 
 def group_paths(paths: Sequence[str], path_glob: str) -> list[str]:

@@ -19,8 +19,9 @@ from fnmatch import translate
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+import re2  # pyright: ignore[reportMissingTypeStubs]
 from pathspec import GitIgnoreSpec
 
 from massmem.config.home import expand_home
@@ -32,8 +33,8 @@ from massmem.core.text import make_printable
 _MAX_ENTRIES = 500_000
 """Names of one folder that are looked at."""
 _MAX_DEPTH, _MAX_LINKS = 100, 40
-_MAX_RULES = 1_000_000
-"""Bytes of a .gitignore."""
+_MAX_RULES, _LINES_AT_ONCE = 1_000_000, 1_000
+"""Bytes of a .gitignore; lines for which RE2 has room in one set."""
 
 SECRET, HIDDEN, IGNORED, BINARY = "perhaps secret", "hidden", "ignored by git", "binary"
 LINK, DEVICE, UNREADABLE = "links elsewhere", "pipes, sockets and devices", "unreadable"
@@ -102,11 +103,11 @@ class _Rules(NamedTuple):
     """Where the folder stands below the .gitignore."""
     depth: int
     """How many names of a path lead to the .gitignore."""
-    spec: GitIgnoreSpec
+    specs: Sequence[GitIgnoreSpec]
 
     def ignore(self, names: Sequence[str], end: str) -> bool | None:
         """Return whether the rules ignore or demand a path; None: they do not mention it."""
-        return self.spec.check_file(f"{self.prefix}{'/'.join(names[self.depth :])}{end}").include
+        return find_decision(self.specs, f"{self.prefix}{'/'.join(names[self.depth :])}{end}")
 
 
 class Folder:
@@ -124,7 +125,7 @@ class Folder:
         except OSError as e:
             raise InputError(f"the folder {config.path} cannot be read: {e.strerror}", "check its name") from e
         self._prefixes = tuple(f"{str(place).rstrip('/')}/" for place in {path, self.root})
-        self._included = build_spec(config.include)
+        self._included = build_specs(config.include)
         self._include_paths = [f"{text.strip('/')}/" for text in config.include]
 
     @property
@@ -177,7 +178,7 @@ class Folder:
 
     def _is_included(self, path: str, end: str) -> bool:
         leads_there = bool(end) and any(text.startswith(f"{path}/") for text in self._include_paths)
-        return leads_there or self._included.match_file(path + end)
+        return leads_there or find_decision(self._included, path + end) is True
 
     def _open_root(self) -> int:
         return os.open(self.root, _FOLDER)
@@ -185,7 +186,7 @@ class Folder:
     def _walk(self, folder: int, names: tuple[str, ...], rules: Sequence[_Rules], walk: Walk) -> Generator[Entry]:
         """Yield the files of a folder, whose descriptor is closed at the end."""
         try:
-            rules = [*rules, *read_rules(folder, len(names))]
+            rules = [*rules, *_read_rules(folder, len(names))]
             with os.scandir(folder) as all_entries:
                 entries = sorted(islice(all_entries, _MAX_ENTRIES), key=lambda entry: entry.name)
             for entry in entries:
@@ -210,7 +211,7 @@ class Folder:
             walk.left_out[reason] += 1
         elif not is_folder:
             open_link = partial(self._open_only, path)
-            yield Entry(path, open_link if entry.is_symlink() else partial(open_regular, entry.name, folder))
+            yield Entry(path, open_link if entry.is_symlink() else partial(_open_regular, entry.name, folder))
         else:
             try:
                 inner = os.open(entry.name, _FOLDER, dir_fd=folder)
@@ -239,9 +240,9 @@ class Folder:
         top = next((place for place in places if (place / ".git").exists()), None)
         if top is None:
             return []
-        rules = [_Rules(_lead(self.root, top), 0, build_spec(_read_lines(_find_exclude(top / ".git"))))]
+        rules = [_Rules(_lead(self.root, top), 0, build_specs(_read_lines(_find_exclude(top / ".git"))))]
         for place in reversed(places[1 : places.index(top) + 1]):
-            rules.append(_Rules(_lead(self.root, place), 0, build_spec(_read_lines(place / ".gitignore"))))
+            rules.append(_Rules(_lead(self.root, place), 0, build_specs(_read_lines(place / ".gitignore"))))
         return rules
 
 
@@ -253,7 +254,7 @@ class _Descent:
         self._path = path
         self._opened = [root]
         self._names: list[str] = []
-        self._rules = [[*rules, *read_rules(root, 0)]]
+        self._rules = [[*rules, *_read_rules(root, 0)]]
         self._links = 0
 
     def run(self, path: str) -> tuple[int, str]:
@@ -280,7 +281,7 @@ class _Descent:
             elif waiting:
                 raise FolderError(f"{'/'.join(names)} is a file, not a folder")
             else:
-                return open_regular(name, self._opened[-1]), "/".join(names)
+                return _open_regular(name, self._opened[-1]), "/".join(names)
         raise FolderError(f"{self._path or '.'} is a folder: list_files shows what is in it")
 
     def close(self) -> None:
@@ -290,7 +291,7 @@ class _Descent:
     def _enter(self, name: str) -> None:
         self._opened.append(os.open(name, _FOLDER, dir_fd=self._opened[-1]))
         self._names.append(show_name(name))
-        self._rules.append([*self._rules[-1], *read_rules(self._opened[-1], len(self._names))])
+        self._rules.append([*self._rules[-1], *_read_rules(self._opened[-1], len(self._names))])
 
     def _go_up(self, depth: int) -> None:
         while len(self._names) > depth:
@@ -322,7 +323,7 @@ def is_binary(name: str) -> bool:
     return name.rpartition(".")[2].lower() in _BINARY
 
 
-def open_regular(name: str, folder: int) -> int:
+def _open_regular(name: str, folder: int) -> int:
     """Return a descriptor of a file in a folder, without waiting. Raises FolderError: it is something else; OSError."""
     descriptor = os.open(name, _FILE, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -343,30 +344,38 @@ def read_start(descriptor: int, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def build_spec(lines: Sequence[str]) -> GitIgnoreSpec:
-    """Return what matches these patterns of a .gitignore, by RE2; lines that are none do not count, as in git."""
-    return GitIgnoreSpec.from_lines(filter(_is_pattern, lines), backend="re2")
+def build_specs(lines: Sequence[str]) -> list[GitIgnoreSpec]:
+    """Return what matches these patterns of a .gitignore, by RE2: several in order, where one would be too large.
+
+    Lines that are no patterns do not count, as in git, nor do those that RE2 has no room for.
+    """
+    parts = [lines[start : start + _LINES_AT_ONCE] for start in range(0, len(lines), _LINES_AT_ONCE)]
+    if len(parts) > 1:
+        return [spec for part in parts for spec in build_specs(part)]
+    try:
+        return [GitIgnoreSpec.from_lines(lines, backend="re2")]
+    except (ValueError, cast("Any", re2).error):
+        middle = len(lines) // 2
+        return [*build_specs(lines[:middle]), *build_specs(lines[middle:])] if middle else []
 
 
-def read_rules(folder: int, depth: int) -> list[_Rules]:
+def find_decision(specs: Sequence[GitIgnoreSpec], path: str) -> bool | None:
+    """Return whether the patterns mean or exclude a path, by the last one that matches; None: none does."""
+    decisions = (decision for spec in reversed(specs) if (decision := spec.check_file(path).include) is not None)
+    return next(decisions, None)
+
+
+def _read_rules(folder: int, depth: int) -> list[_Rules]:
     """Return the rules of the .gitignore in a folder. depth: how many names lead to the folder."""
     try:
-        data = read_start(open_regular(".gitignore", folder), _MAX_RULES)
+        data = read_start(_open_regular(".gitignore", folder), _MAX_RULES)
     except (OSError, FolderError):
         return []
-    return [_Rules("", depth, build_spec(_split_lines(data)))]
+    return [_Rules("", depth, build_specs(_split_lines(data)))]
 
 
 def explain_outside(path: str) -> FolderError:
     return FolderError(f"{path} is not in the folder; name a file as list_files does")
-
-
-def _is_pattern(line: str) -> bool:
-    try:
-        GitIgnoreSpec.from_lines([line], backend="re2")
-    except ValueError:
-        return False
-    return True
 
 
 def _split_lines(data: bytes) -> list[str]:

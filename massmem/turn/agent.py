@@ -406,6 +406,7 @@ class Agent:
             try:
                 self.fallbacks.require_reachable()
                 await self._sender.send(step)
+                self.fallbacks.note_reply()
                 step.slowest = max(step.slowest, time.monotonic() - started)
                 return
             except ToolsRefused as e:

@@ -38,10 +38,18 @@ class Outages:
     """What has failed in a turn for everybody who would ask there."""
 
     _errors: dict[tuple[object, ...], ProviderError] = field(default_factory=dict[tuple[object, ...], ProviderError])
+    _working: set[tuple[object, ...]] = field(default_factory=set[tuple[object, ...]])
+    """Accounts of which a request was answered: a later failure is no outage."""
+
+    def note_reply(self, backend: BackendConfig) -> None:
+        """Remember that a request was answered."""
+        self._working.add(_account(backend))
+        self._errors.pop(_account(backend), None)
+        self._errors.pop((backend.type, backend.base_url), None)
 
     def note(self, backend: BackendConfig, error: ProviderError) -> None:
-        """Remember a failure, if it is not of one request alone."""
-        if isinstance(error, OUTAGES):
+        """Remember a failure, if it is not of one request alone. Models in this process share nothing that can fail."""
+        if isinstance(error, OUTAGES) and not backend.is_in_process and _account(backend) not in self._working:
             by_key = isinstance(error, AuthenticationError)
             self._errors[_account(backend) if by_key else (backend.type, backend.base_url)] = error
 
@@ -69,6 +77,10 @@ class Fallbacks:
     def require_reachable(self) -> None:
         """Raise the ProviderError with which another agent's request to the same provider has just failed."""
         self._outages.require_none(self._backend)
+
+    def note_reply(self) -> None:
+        """Remember that the present model has answered."""
+        self._outages.note_reply(self._backend)
 
     def take_next(self, error: ProviderError, prompt: Prompt) -> Model:
         """Return the model that goes on after an error, or raise the error when no model is left for that.

@@ -41,9 +41,6 @@ log = logging.getLogger(__name__)
 _NEARLY_FULL = 0.93
 """Part of the window from which a reply is wrapped up."""
 
-_IN_PROCESS = ("scripted", "local")
-"""Models without a server in between: they refuse a prompt that is too long, and never cut it."""
-
 _MIN_WORDS = 30
 """Words that a reply may have at least to be wrapped up."""
 
@@ -258,7 +255,8 @@ class RequestSender:
     async def _check_whole(self, usage: Usage) -> bool:
         """Return whether the server counts much less than it was sent. Raises PromptTruncated: it has cut it."""
         estimated = self._meter.buffer.at_least
-        is_remote = self._config.backend.type not in _IN_PROCESS
+        # Models in this process refuse a prompt that is too long, and never cut it.
+        is_remote = not self._config.backend.is_in_process
         is_short = usage.reported and is_remote and is_short_count(estimated, usage)
         if is_short:
             meter, backend = self._meter, self._config.backend

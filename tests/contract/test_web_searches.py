@@ -27,9 +27,9 @@ from massmem.providers import Providers
 from massmem.providers.anthropic import MessageReader
 from massmem.providers.base import ChatProvider
 from massmem.providers.chat_reader import ChatReader
-from massmem.providers.citations import Form
 from massmem.providers.failures import ErrorContext
 from massmem.providers.gemini import GeminiReader
+from massmem.providers.marks import Form
 from massmem.providers.normaliser import ReplyReader
 from massmem.providers.openai import ResponseReader
 from tests.support.provider_stub import KEY, Http, Recorded, Stub, running_stub

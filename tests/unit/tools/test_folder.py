@@ -83,10 +83,11 @@ def test_nothing_outside_is_read_and_links_inside_are_followed(root: Path):
     assert walk.left_out == {"links elsewhere": 7}
 
 
-def test_pipes_sockets_and_devices_are_never_waited_for(root: Path):
+def test_pipes_sockets_and_devices_are_never_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch):
     os.mkfifo(root / "pipe")
+    monkeypatch.chdir(root)  # the path of a socket has about 100 characters at most
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(os.path.relpath(root / "socket"))
+        server.bind("socket")
         folder = folder_of(root)
         assert "pipe" in refuse(folder, "pipe")
         assert refuse(folder, "socket")
@@ -145,6 +146,13 @@ def test_left_out_is_what_git_ignores_what_is_hidden_and_what_may_be_secret(root
     assert "is left out" in refuse(inner, "t.tmp")
     write(root, "docs/y.log")
     assert "is left out" in refuse(inner, "y.log")
+
+
+def test_rules_of_any_number_and_length_count(root: Path):
+    rules = [f"dir{number}/sub*{number}/x" for number in range(20_000)]
+    (root / ".gitignore").write_text("\n".join(["*.log", *rules, "a" * 500_000, "!keep.log"]))
+    write(root, "x.log", "keep.log", "dir7/sub17/x", "dir7/y")
+    assert list_paths(root) == [".gitignore", "a.txt", "dir7/y", "docs/b.md", "keep.log"]
 
 
 def test_included_is_what_is_named(root: Path):

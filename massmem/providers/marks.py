@@ -21,7 +21,6 @@ _BETWEEN = re.compile(r"[,;]?[ \t]{0,4}(?=\[)")
 _NUMBERS = re.compile(r"\[(\d{1,3}(?:[ \t]?[,;][ \t]?\d{1,3}){0,9})\]|【(\d{1,3})[^】\n]{0,40}】")
 _BARE_NAME = re.compile(r"\[?\d{1,3}\]?|(?:[\w-]{1,63}\.){1,8}[a-z]{2,24}(?:/\S{0,300})?|source|link", re.IGNORECASE)
 """A label that is no word of the sentence around it."""
-_MARK = re.compile(r"\[(\d{1,3})\]")
 _TRACKING = re.compile(r"[?&]utm_source=(?:openai|chatgpt\.com)(?=&|#|$)")
 _MAX_OPEN = 2_500
 """Characters after a bracket that may still become a link."""
@@ -43,7 +42,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class CitedText:
+class SourceMarker:
     """Gathers the sources of one reply, and puts the marks into its text while it streams."""
 
     form: Form = "none"

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.providers.citations import CitedText, Form
+from massmem.providers.marks import Form, SourceMarker
 
 A, B = "https://a.example/x_(y)", "https://b.example/?q=1"
 
 
 def read(text: str, form: Form, sizes: Iterator[int] | None = None) -> tuple[str, list[str]]:
     """Return the text with its marks, and the addresses of its sources. sizes: of the pieces in which it comes."""
-    cited = CitedText(form)
+    cited = SourceMarker(form)
     cited.add_source(A)
     cited.add_source(B)
     out, start = "", 0
