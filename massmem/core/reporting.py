@@ -126,7 +126,9 @@ class _Reader:
 
         Others that are named stay when they share half of its words and all of its numbers.
         """
-        contents = {candidate.label: _fold(candidate.content) for candidate in self.candidates}
+        # The marks of sources have other numbers in each answer.
+        contents = {c.label: _fold(remove_marks(c.content, len(c.citations))) for c in self.candidates}
+        text = remove_marks(text, len(number_together(self.candidates)))
         quoted = [label for label, content in contents.items() if _fold(text) in content]
         if not quoted:
             return list(labels)

@@ -55,6 +55,8 @@ def test_claims_of_nobody_and_sources_that_no_answer_has_are_dropped_and_counted
 def test_a_quoted_sentence_belongs_to_whom_it_is_from():
     (single,) = read(agreed=[claim("It is 503 m long", "A", "B")]).single
     assert single.agents == ("bob",)
+    (single,) = read(single=[claim("It opened in 1930 [1]", "A")]).single
+    assert single.agents == ("bob",), "its source has another number there"
 
 
 def test_a_dispute_has_two_sides():
