@@ -253,7 +253,10 @@ SessionId = Annotated[
 Files = Annotated[
     list[str] | None,
     typer.Option(
-        "--file", "-f", metavar="FILE", help="Add the text of a file or PDF to the question. May be repeated."
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="Add the text of a file, a PDF or an https:// address to the question. May be repeated.",
     ),
 ]
 Pictures = Annotated[
