@@ -252,12 +252,7 @@ SessionId = Annotated[
 
 Files = Annotated[
     list[str] | None,
-    typer.Option(
-        "--file",
-        "-f",
-        metavar="FILE",
-        help="Add the text of a file, a PDF or an https:// address to the question. May be repeated.",
-    ),
+    typer.Option("--file", "-f", metavar="FILE", help="Add the text of a file, PDF or web address. May be repeated."),
 ]
 Pictures = Annotated[
     list[str] | None,
