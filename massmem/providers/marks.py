@@ -21,6 +21,7 @@ _BETWEEN = re.compile(r"[,;]?[ \t]{0,4}(?=\[)")
 _NUMBERS = re.compile(r"\[(\d{1,3}(?:[ \t]?[,;][ \t]?\d{1,3}){0,9})\]|【(\d{1,3})[^】\n]{0,40}】")
 _BARE_NAME = re.compile(r"\[?\d{1,3}\]?|(?:[\w-]{1,63}\.){1,8}[a-z]{2,24}(?:/\S{0,300})?|source|link", re.IGNORECASE)
 """A label that is no word of the sentence around it."""
+_MARKS = re.compile(r"(?:\[\d{1,3}\])+")
 _TRACKING = re.compile(r"[?&]utm_source=(?:openai|chatgpt\.com)(?=&|#|$)")
 _MAX_OPEN = 2_500
 """Characters after a bracket that may still become a link."""
@@ -60,6 +61,8 @@ class SourceMarker:
     _spans: list[tuple[int, int, Source]] = field(default_factory=list["tuple[int, int, Source]"])
     """Parts that rest on a source, by offsets in the text as it came."""
     _count: int = 0
+    _last: str = ""
+    """The last character of the text so far."""
 
     @property
     def has_sources(self) -> bool:
@@ -106,7 +109,7 @@ class SourceMarker:
         end = self.length
         for source, quote in sources if self.form != "none" else ():
             if not any(part[0] == start for part in source.parts):
-                yield from self._emit(self._mark(source))
+                yield from self._emit(self._set_apart(self._mark(source)))
             source.parts.append((start, end, quote))
 
     def mark_links(self, text: str) -> str:
@@ -135,14 +138,22 @@ class SourceMarker:
             source.number = self._count
         return f"[{source.number}]"
 
+    def _set_apart(self, marks: str, before: str = "") -> str:
+        """Return marks with a blank before them where a word stands there: `m[1]` would be a place in an array.
+
+        before: the end of the text between what is out already and the marks. Other texts stay as they are.
+        """
+        return f" {marks}" if (before or self._last)[-1:].isalnum() and _MARKS.fullmatch(marks) else marks
+
     def _emit(self, text: str) -> Iterator[str]:
         self.length += len(text)
         if text:
+            self._last = text[-1]
             yield text
 
     def _scan(self, *, final: bool) -> Iterator[str]:
         """Yield the held text with its marks, up to one that is not decided."""
-        text, done, written = self._held, 0, list[str]()
+        text, done, written, last = self._held, 0, list[str](), ""
         limit = len(text) - (text.endswith("(") and not final)
         place = _find_bracket(text, 0)
         while place >= 0:
@@ -156,6 +167,8 @@ class SourceMarker:
                 limit = place - (text[place - 1 : place] == "(")
                 break
             begin, end, instead = mark
+            instead = self._set_apart(instead, text[done:begin] or last)
+            last = instead or text[done:begin] or last
             written += (text[done:begin], instead)
             done, place = end, _find_bracket(text, end)
         self._held = text[limit:]
@@ -202,7 +215,7 @@ class SourceMarker:
             elif in_parentheses or _BARE_NAME.fullmatch(label_text):
                 written.append(self._mark(source))
             else:
-                written.append(f"{label_text}{self._mark(source)}")
+                written.append(label_text + self._set_apart(self._mark(source), label_text))
         return place - in_parentheses, position + in_parentheses, ("" if is_known else ", ").join(written)
 
     def _place_spans(self) -> Iterator[str]:
@@ -217,7 +230,7 @@ class SourceMarker:
             end = self.length
             ending = {span[2].url: span for span in spans if span[1] == place}
             for start, _, source in ending.values():
-                yield from self._emit(self._mark(source))
+                yield from self._emit(self._set_apart(self._mark(source)))
                 source.parts.append((starts[start], end, ""))
             starts[place] = self.length
         self._held = text[done:]

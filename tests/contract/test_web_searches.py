@@ -497,7 +497,7 @@ STREAMS: dict[str, tuple[Any, Expected]] = {
     "openai": (
         openai_events,
         Expected(
-            f"{PORTO} [1] Its region has more[2], [1][2] see [1, 2] and [notes](https://own.example/x).",
+            f"{PORTO} [1] Its region has more [2], [1][2] see [1, 2] and [notes](https://own.example/x).",
             [Citation(CITY, "Porto"), Citation(NATION, "Census")],
             ["porto population", NATION],
         ),
@@ -537,7 +537,7 @@ STREAMS: dict[str, tuple[Any, Expected]] = {
     "perplexity": (
         perplexity_events,
         Expected(
-            "**Porto** has 231,800 people.[1][2] More live around it[2].\n",
+            "**Porto** has 231,800 people.[1][2] More live around it [2].\n",
             [Citation(NATION, "Census"), Citation(CITY, "Porto", "231,800")],
             [],
         ),
@@ -732,7 +732,7 @@ async def test_whole_reply_in_place_of_a_stream_has_its_sources(providers: Provi
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
     reply, _ = await say(providers, stub, "anthropic", [whole])
-    assert (reply.text, reply.citations) == ("231,800[1]", [Citation(CITY, "Porto", "231,800", start=0, end=7)])
+    assert (reply.text, reply.citations) == ("231,800 [1]", [Citation(CITY, "Porto", "231,800", start=0, end=7)])
 
 
 ODD: tuple[Any, ...] = (None, True, -1, 1e400, "\ud83d[", [], [None, 1, {}], {}, {"url": 1, "type": []})
