@@ -6,7 +6,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from ctypes import c_double
 from functools import partial
 from multiprocessing import get_context
@@ -71,8 +72,7 @@ def serve_page(settings: Settings, announce: Callable[[int], None]) -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     with _bind(settings.config.server.host, settings.config.server.port) as listening:
         listening.listen(_BACKLOG)  # who connects while the service opens waits for it
-        announce(listening.getsockname()[1])
-        _serve_alone(settings, listening)
+        _serve_alone(settings, listening, partial(announce, listening.getsockname()[1]))
 
 
 def _require_metrics_folder() -> None:
@@ -82,9 +82,11 @@ def _require_metrics_folder() -> None:
         raise InputError(f"{SHARED_FOLDER} names no folder: {folder}", f"unset {SHARED_FOLDER}, or make the folder")
 
 
-def _serve_alone(settings: Settings, listening: socket.socket) -> None:
+def _serve_alone(settings: Settings, listening: socket.socket, announce: Callable[[], None] = lambda: None) -> None:
     errors: list[Exception] = []
-    app = create_app(settings, errors.append)
+    with _defer_signals():
+        announce()
+        app = create_app(settings, errors.append)
     try:
         _WatchedServer(_configure(app, settings), settings.end_seconds).run([listening])
     except SystemExit:
@@ -109,6 +111,21 @@ def _end_with_success() -> None:
     """Let a signal end this process with success: uvicorn raises it again when it has ended in good order."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: sys.exit(0))
+
+
+@contextmanager
+def _defer_signals() -> Generator[None]:
+    """Let a signal that ends the process wait: libraries make other errors of an exit in the middle of their work."""
+    waiting: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, lambda number, _frame: waiting.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in waiting[:1]:
+            signal.raise_signal(number)
 
 
 def _serve_with_workers(settings: Settings, listening: socket.socket) -> None:
