@@ -19,6 +19,7 @@ from tests.support.postgres_server import (  # noqa: F401  fixtures for whoever 
     postgres,
     start_postgres,
 )
+from tests.support.provider_stub import stub  # noqa: F401  a fixture for whoever names it
 from tests.support.redis_server import (  # noqa: F401  fixtures for whoever names them
     _redis_program,
     redis_server,

@@ -7,18 +7,16 @@ as the address itself says that it leads there.
 
 import asyncio
 import re
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from massmem import __version__
-from massmem.config.models import is_loopback
+from massmem.config.models import is_near
 from massmem.core.errors import InputError
 from massmem.core.messages import PDF
 from massmem.core.text import one_line
 from massmem.providers.clients import HTTP_ERRORS, open_client
-from massmem.tools.documents import File, read_document
-from massmem.tools.pages import read_page
+from massmem.tools.documents import File, read_document, read_page
 
 if TYPE_CHECKING:
     from httpx2 import Response
@@ -62,18 +60,10 @@ async def _fetch(address: str, most: int) -> File:
                 if reply.next_request is None:
                     return await _read(reply, address, most)
                 target = str(reply.next_request.url)
-            if not target.startswith(("http://", "https://")) or (_is_near(target) and not _is_near(address)):
+            if not target.startswith(("http://", "https://")) or (is_near(target) and not is_near(address)):
                 raise InputError(f"{address} leads to {one_line(target, 200)}, which is not followed", _SAVE)
             url = target
     raise InputError(f"{address} leads on more than {MAX_REDIRECTS} times", "name the address where it ends")
-
-
-def _is_near(url: str) -> bool:
-    """Whether an address is of this machine or network, as far as it says so itself."""
-    try:
-        return is_loopback(url) or ip_address(urlsplit(url).hostname or "").is_private
-    except ValueError:
-        return False
 
 
 async def _read(reply: "Response", address: str, most: int) -> File:

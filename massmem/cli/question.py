@@ -81,7 +81,7 @@ def attach_files(question: Question, files: Sequence[str], pictures: Sequence[st
     Raises InputError: a file cannot be read or is none of its kind, or they are too large together.
     """
     for name in files:
-        question = _add_document(question, _read_named(name, settings.max_size))
+        question = _add_document(question, _read_source(name, settings.max_size))
     for name in pictures:
         question = _add_document(question, File(read_picture, name, read_file(name, settings.max_size)))
     if sum(attachment.file.size for attachment in question.attachments) > settings.max_size:
@@ -92,7 +92,7 @@ def attach_files(question: Question, files: Sequence[str], pictures: Sequence[st
     return question
 
 
-def _read_named(name: str, most: int) -> File:
+def _read_source(name: str, most: int) -> File:
     if not name.lower().startswith(("http://", "https://")):
         return File(read_document, name, read_file(name, most))
     from massmem.cli.addresses import fetch_document  # with a client of HTTP

@@ -473,11 +473,15 @@ def complete_address(address: str) -> str:
     address = trim_value(address)
     if "://" in address or not is_address(f"http://{address}"):
         return address
+    return f"http://{address}" if is_near(f"http://{address}") else address
+
+
+def is_near(url: str) -> bool:
+    """Whether an address is of this machine or network, as far as it says so itself."""
     try:
-        is_near = ip_address(urlsplit(f"http://{address}").hostname or "").is_private
+        return is_loopback(url) or ip_address(urlsplit(url).hostname or "").is_private
     except ValueError:
-        is_near = is_loopback(f"http://{address}")
-    return f"http://{address}" if is_near else address
+        return False
 
 
 def is_address(url: str) -> bool:

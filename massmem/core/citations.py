@@ -101,11 +101,11 @@ class Sources:
         shown = number_together(self.candidates)
         if self.is_written:
             replies = [citation for reply in self.earlier for citation in reply]
-            numbered, others = list_sources([*shown, *replies, *self.own]), list[Citation]()
+            numbered, others = merge_citations([*shown, *replies, *self.own]), list[Citation]()
         else:
-            numbered, others = list_sources(self.own), shown
+            numbered, others = merge_citations(self.own), shown
             for reply in reversed(self.earlier):
-                others += list_sources(reply)[len(others) :]
+                others += merge_citations(reply)[len(others) :]
         object.__setattr__(self, "_numbered", numbered)
         object.__setattr__(self, "_others", others)
 
@@ -113,7 +113,7 @@ class Sources:
     def all(self) -> list[Citation]:
         """All of them, those of the reply first."""
         shown = number_together(self.candidates)
-        return list_sources([*self.own, *shown, *(citation for reply in self.earlier for citation in reply)])
+        return merge_citations([*self.own, *shown, *(citation for reply in self.earlier for citation in reply)])
 
     def find(self, number: int, position: int) -> Citation | None:
         """Return the source of this number, None when there is none. position: of the mark in the reply."""
@@ -139,30 +139,26 @@ def clean_citations(citations: Iterable[Citation]) -> list[Citation]:
     ]
 
 
-def list_sources(citations: Iterable[Citation]) -> list[Citation]:
-    """Return one citation for each address, in the order of first mention, with all that is quoted of it."""
+def merge_citations(citations: Iterable[Citation]) -> list[Citation]:
+    """Return one citation for each page, in the order of first mention, with all that is quoted of it."""
     sources: dict[str, Citation] = {}
     for citation in citations:
-        known = sources.get(citation.url)
-        sources[citation.url] = citation if known is None else _join(known, citation)
+        key = make_key(citation.url)
+        sources[key] = _join(sources[key], citation) if key in sources else citation
     return list(sources.values())
 
 
 def number_together(candidates: Iterable[Candidate]) -> list[Citation]:
     """Return the sources of several answers under one numbering."""
-    sources: dict[str, Citation] = {}
-    for citation in (citation for candidate in candidates for citation in candidate.citations):
-        key = _make_key(citation.url)
-        sources[key] = _join(sources[key], citation) if key in sources else citation
-    return list(sources.values())
+    return merge_citations(citation for candidate in candidates for citation in candidate.citations)
 
 
 def show_sources(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]:
     """Return each answer with the numbers of `number_together`, and its sources, a line each: for other agents."""
-    numbers = {_make_key(source.url): i for i, source in enumerate(number_together(candidates), 1)}
+    numbers = {make_key(source.url): i for i, source in enumerate(number_together(candidates), 1)}
     shown: list[tuple[str, list[str]]] = []
     for candidate in candidates:
-        own = [numbers[_make_key(citation.url)] for citation in candidate.citations]
+        own = [numbers[make_key(citation.url)] for citation in candidate.citations]
         plain, marks = _take_out(candidate.content, len(own)) if own else (candidate.content, [])
         pieces = [(mark.anchor, f"{mark.lead}[{own[mark.number - 1]}]") for mark in marks if mark.number <= len(own)]
         by_number = dict(sorted(zip(own, candidate.citations, strict=True), key=lambda pair: pair[0]))
@@ -189,10 +185,7 @@ class _Settling:
         self._text = text
         self._sources = sources
         self._agent_id = agent_id
-        self._known: dict[str, Citation] = {}
-        for source in sources.all:
-            key = _make_key(source.url)
-            self._known[key] = _join(self._known[key], source) if key in self._known else source
+        self._known = {make_key(source.url): source for source in sources.all}
         listed, foreign = self._read_own_list() if self._known else ({}, set[int]())
         self._plain, self._marks = _take_out(text, len(self._known), foreign) if self._known else (text, [])
         for mark in self._marks:
@@ -203,7 +196,7 @@ class _Settling:
         listed: dict[int, Citation] = {}
         foreign = {int(match[1]) for match in _DEFINITION.finditer(self._text)}
         for match in _LISTED.finditer(self._text):
-            if source := self._known.get(_make_key(_trim_address(match[2]))):
+            if source := self._known.get(make_key(_trim_address(match[2]))):
                 listed.setdefault(int(match[1]), source)
         return listed, foreign - listed.keys()
 
@@ -216,10 +209,10 @@ class _Settling:
             for mark in marks if candidate.citations else ():
                 if mark.number <= len(candidate.citations) and (part := _find_part(parts, mark.anchor)) is not None:
                     citation = candidate.citations[mark.number - 1]
-                    taken.setdefault(_fold(content[slice(*parts[part])]), {})[_make_key(citation.url)] = citation
+                    taken.setdefault(_fold(content[slice(*parts[part])]), {})[make_key(citation.url)] = citation
         taken.pop("", None)
         parts = _split(self._plain) if taken else []
-        named = {(_find_part(parts, m.anchor), _make_key(m.source.url)) for m in self._marks if m.source is not None}
+        named = {(_find_part(parts, m.anchor), make_key(m.source.url)) for m in self._marks if m.source is not None}
         for i, (start, end) in enumerate(parts):
             sentence = self._plain[start:end]
             for key, citation in taken.get(_fold(sentence), {}).items():
@@ -236,14 +229,14 @@ class _Settling:
         lost: dict[int, None] = {}
         last: tuple[int, int] | None = None
         for mark in self._marks:
-            number = None if mark.source is None else numbers.get(_make_key(mark.source.url))
+            number = None if mark.source is None else numbers.get(make_key(mark.source.url))
             if number is None:
                 lost[mark.number] = None
             elif (mark.anchor, number) != last:
                 pieces.append((mark.anchor, f"{mark.lead}[{number}]"))
                 last = mark.anchor, number
         text = _insert(self._plain, pieces)
-        own = {_make_key(source.url): source for source in list_sources(self._sources.own)}
+        own = {make_key(source.url): source for source in merge_citations(self._sources.own)}
         citations = [self._clean(self._known[key], own.get(key), text) for key in numbers]
         for i, key in enumerate(numbers):
             if key in parts and citations[i].start is None:
@@ -254,9 +247,9 @@ class _Settling:
 
     def _number(self) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
         """Return the number of each source, those that the text names first, and the parts that rest on these."""
-        named = [(m.anchor, m.anchor, _make_key(m.source.url)) for m in self._marks if m.source is not None]
+        named = [(m.anchor, m.anchor, make_key(m.source.url)) for m in self._marks if m.source is not None]
         for match in _ADDRESS.finditer(self._plain):
-            key = _make_key(_trim_address(match[0]))
+            key = make_key(_trim_address(match[0]))
             named += [(match.start(), match.end(), key)] if key in self._known else []
         sentences, parts = _split(self._plain), dict[str, tuple[int, int]]()
         for _, end, key in sorted(named, key=lambda name: name[0]):
@@ -264,7 +257,7 @@ class _Settling:
                 place = _find_part(sentences, end)
                 start = end if place is None else sentences[place][0]
                 parts[key] = (start + len(self._plain[start:end]) - len(self._plain[start:end].lstrip()), end)
-        unnamed = (_make_key(source.url) for source in self._sources.own if _is_usable(source.url))
+        unnamed = (make_key(source.url) for source in self._sources.own if _is_usable(source.url))
         keys = list(dict.fromkeys([*parts, *unnamed]))[:MOST_SOURCES]
         return {key: number for number, key in enumerate(keys, 1)}, parts
 
@@ -282,8 +275,8 @@ def join(text: str, citations: Sequence[Citation], rest: str, more: Sequence[Cit
     """Return a reply and its continuation as one. more: of the rest, which numbers them from 1."""
     if not more:
         return text + rest, list(citations)
-    first, second = list_sources(citations), list_sources(more)
-    urls = [source.url for source in list_sources([*first, *second])]
+    first, second = merge_citations(citations), merge_citations(more)
+    urls = [source.url for source in merge_citations([*first, *second])]
     plain, marks = _take_out(rest, len(second))
     numbers = [urls.index(source.url) + 1 for source in second]
     pieces = [(m.anchor, f"{m.lead}[{numbers[m.number - 1] if m.number <= len(numbers) else m.number}]") for m in marks]
@@ -343,7 +336,7 @@ def _join(source: Citation, other: Citation) -> Citation:
     return replace(source, title=source.title or other.title, quote=quotes[: 4 * _LONGEST_QUOTE])
 
 
-def _make_key(url: str) -> str:
+def make_key(url: str) -> str:
     """Return what is the same for all spellings of an address; providers add where a reader comes from."""
     try:
         parts = urlsplit(url.strip())
@@ -370,7 +363,7 @@ def _take_out(text: str, count: int, foreign: Collection[int] = ()) -> tuple[str
 
     count: of the known sources: in a list of numbers, each has to be one. foreign: numbers that are no marks.
     """
-    protected = [(0, len(text))] if _is_json(text) else _find_protected(text)
+    protected = [(0, len(text))] if _is_json(text) else _find_verbatim_parts(text)
     starts = [start for start, _ in protected]
     pieces, marks, length, last = list[str](), list[_Mark](), 0, 0
     for match in _MARK.finditer(text):
@@ -415,7 +408,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _find_protected(text: str) -> list[tuple[int, int]]:
+def _find_verbatim_parts(text: str) -> list[tuple[int, int]]:
     """Return where code, mathematics and links begin and end."""
     spans: list[tuple[int, int]] = []
     fence, start = "", 0

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from massmem.core.citations import number_together, remove_marks
+from massmem.core.citations import make_key, merge_citations, number_together, remove_marks
 from massmem.core.messages import Candidate, Citation
 from massmem.core.report import Claim, Dispute, Preference, Report
 from massmem.core.short_answers import read_short_answer
@@ -151,11 +151,11 @@ class _Reader:
 
     def _read_sources(self, data: Mapping[str, Any], labels: Sequence[str]) -> tuple[int, ...]:
         """Return the numbers that name a source of one of the answers."""
-        urls = [citation.url for citation in number_together(self.candidates)]
-        own = {citation.url for c in self.candidates if c.label in labels for citation in c.citations}
+        keys = [make_key(citation.url) for citation in number_together(self.candidates)]
+        own = {make_key(citation.url) for c in self.candidates if c.label in labels for citation in c.citations}
         named = [str(source).strip("[] ") for source in _list(data, "sources")]
-        numbers = [int(text) for text in named if re.fullmatch("[0-9]{1,4}", text) and 0 < int(text) <= len(urls)]
-        real = [number for number in numbers if urls[number - 1] in own]
+        numbers = [int(text) for text in named if re.fullmatch("[0-9]{1,4}", text) and 0 < int(text) <= len(keys)]
+        real = [number for number in numbers if keys[number - 1] in own]
         self.dropped += len(named) - len(real)
         return tuple(dict.fromkeys(real))
 
@@ -183,11 +183,11 @@ def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence
     """
     positions = (*dissent.agreed, *dissent.others)
     answers = {position.agent_id: position.answer for position in positions}
-    sources = list({c.url: c for cited in (citations or {}).values() for c in cited}.values())
-    urls = [citation.url for citation in sources]
+    sources = merge_citations(citation for cited in (citations or {}).values() for citation in cited)
+    keys = [make_key(source.url) for source in sources]
 
     def claim(author: str, agents: Sequence[Position]) -> Claim:
-        numbers = [urls.index(c.url) + 1 for c in (citations or {}).get(author, ())]
+        numbers = [keys.index(make_key(c.url)) + 1 for c in (citations or {}).get(author, ())]
         ids = tuple(position.agent_id for position in agents)
         # Its marks have the numbers of its own sources, not of those of all answers.
         text = remove_marks(answers.get(author, ""), len((citations or {}).get(author, ())))

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from massmem.core import events as ev
-from massmem.core.citations import list_sources, remove_marks
+from massmem.core.citations import merge_citations, remove_marks
 from massmem.core.messages import Candidate, Citation, Usage
 from massmem.core.outcome import Waiting
 from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
@@ -162,7 +162,7 @@ class Election:
         """Return its sources, and behind them those of the answers that are the same."""
         same = (answer for answer in self._answers.values() if self._key(answer) == self._key(candidate))
         others = [citation for answer in same if answer is not candidate for citation in answer.citations]
-        return tuple(list_sources([*candidate.citations, *others]))
+        return tuple(merge_citations([*candidate.citations, *others]))
 
     def count_authors(self, candidate: Answer) -> int:
         return self._authors[self._key(candidate)]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, ClassVar, cast
 
 import anthropic
@@ -109,7 +110,7 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
     def _go_on(self, reader: ReplyReader, body: dict[str, Any]) -> dict[str, Any] | None:
         """Hand back what the model has so far, when the server wants to be asked to go on with its searches:
         https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons."""
-        blocks = reader.take_paused() if isinstance(reader, MessageReader) else None
+        blocks = reader.take_blocks() if isinstance(reader, MessageReader) else None
         if not blocks:
             return None
         return {**body, "messages": [*body["messages"], {"role": "assistant", "content": blocks}]}
@@ -307,7 +308,7 @@ class MessageReader(ReplyReader):
         self._earlier: dict[str, int] = {}
         """Tokens of requests before a pause."""
 
-    def take_paused(self) -> list[dict[str, Any]] | None:
+    def take_blocks(self) -> list[dict[str, Any]] | None:
         """Return what the server wants back to go on; None: it does not pause."""
         if not self._is_paused:
             return None
@@ -356,7 +357,7 @@ class MessageReader(ReplyReader):
         self._blocks += 1
         self._start = self.cited.length
         if self.is_searching:
-            self._content.append(json.loads(json.dumps(block)))
+            self._content.append(deepcopy(dict(block)))
         match block.get("type"):
             case "tool_use":
                 place = self._find_place(index, f"block {self._blocks}")

@@ -55,6 +55,6 @@ class ChatReader(ReplyReader):
         """Note the pages that Perplexity lists beside the text; older models list their addresses only."""
         pages, addresses = event.get("search_results"), event.get("citations")
         if isinstance(pages, list) and pages:
-            self.cited.add_listed(self._objects(cast("list[object]", pages), "search result"))
+            self.cited.add_pages(self._objects(cast("list[object]", pages), "search result"))
         elif isinstance(addresses, list):
-            self.cited.add_listed([{"url": address} for address in cast("list[object]", addresses)])
+            self.cited.add_pages([{"url": address} for address in cast("list[object]", addresses)])

@@ -284,11 +284,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         bytes that never make an event, are none. After the end of the reply only its usage may be missing.
         """
         frames, blocks, clock = Frames(), response.aiter_bytes(), asyncio.get_running_loop().time
-        latest, progress, patience = (
-            clock(),
-            reader.progress,
-            self._backend.timeout,
-        )
+        latest, progress, patience = clock(), reader.progress, self._backend.timeout
         while True:
             async with asyncio.timeout_at(latest + patience):
                 block = await anext(blocks, None)

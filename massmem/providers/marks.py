@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from massmem.core.citations import make_key
 from massmem.core.messages import Citation
 
 Form = Literal["links", "numbers", "parts", "offsets", "none"]
@@ -75,13 +76,13 @@ class SourceMarker:
         if not isinstance(url, str) or not url.strip():
             self.has_nameless |= is_cited
             return None
-        source = self._sources.setdefault(_find_key(url), Source(_clean_address(url)))
+        source = self._sources.setdefault(make_key(url), Source(_clean_address(url)))
         source.title = source.title or (title.strip() if isinstance(title, str) else "")
         source.quote = source.quote or (quote.strip() if isinstance(quote, str) else "")
         source.is_cited |= is_cited
         return source
 
-    def add_listed(self, pages: list[Mapping[str, Any]]) -> None:
+    def add_pages(self, pages: list[Mapping[str, Any]]) -> None:
         """Note the pages to which numbers in the text point, the first by 1. Later lists have all of earlier ones."""
         sources = [self.add_source(page.get("url"), page.get("title"), page.get("snippet")) for page in pages]
         if len(pages) >= len(self._list):
@@ -194,7 +195,7 @@ class SourceMarker:
         in_parentheses = text[place - 1 : place] == "("
         rows: list[tuple[str, str, Source | None]] = []
         while (label := _LABEL.match(text, position)) and (target := _TARGET.match(text, label.end())):
-            rows.append((label[1], text[position : target.end()], self._sources.get(_find_key(target[1]))))
+            rows.append((label[1], text[position : target.end()], self._sources.get(make_key(target[1]))))
             position = target.end()
             between = _BETWEEN.match(text, position) if in_parentheses else None
             if between is None:
@@ -221,8 +222,8 @@ class SourceMarker:
     def _place_spans(self) -> Iterator[str]:
         """Yield the whole text with the marks of its spans, each behind its part, and those of links."""
         text, self._held, done = self._held, "", 0
-        linked = {_find_key(target[1]) for target in _TARGET.finditer(text)}
-        spans = [span for span in self._spans if span[1] <= len(text) and _find_key(span[2].url) not in linked]
+        linked = {make_key(target[1]) for target in _TARGET.finditer(text)}
+        spans = [span for span in self._spans if span[1] <= len(text) and make_key(span[2].url) not in linked]
         starts: dict[int, int] = {}
         for place in sorted({place for start, end, _ in spans for place in (start, end)}):
             self._held, done = text[done:place], place
@@ -258,10 +259,6 @@ def _may_become_link(text: str, position: int, *, in_row: bool) -> bool:
         return len(rest) <= _MAX_LABEL
     target = rest[label.end() :].replace("<", "")
     return "(https://".startswith(target[:9]) or re.match(r"\(https?:", target) is not None
-
-
-def _find_key(url: str) -> str:
-    return _clean_address(url).partition("#:~:")[0].rstrip("/")
 
 
 def _clean_address(url: str) -> str:

@@ -538,7 +538,7 @@ class ReplyReader(ABC):
         if (id_, is_page) not in self._searches:
             self._searches.add((id_, is_page))
             self._received += 1
-            yield SearchChunk(one_line(query, 300))
+            yield SearchChunk(query)
 
     def _write_program(self, code: str, output: str) -> Iterator[Chunk]:
         """Show a program that the provider ran, and what it printed, among the thoughts."""

@@ -259,10 +259,8 @@ class _TurnReader:
             self._view.feed(public)
         match event:
             case ev.AnswerSubmitted() | ev.WebSearched() if not self._sent and _may_cite(event):
-                self._live, self._writer = (
-                    False,
-                    "",
-                )  # the final answer gets the numbers of its sources when it is whole
+                # The final answer gets the numbers of its sources when it is whole.
+                self._live, self._writer = False, ""
             case ev.AgentStarted(agent_id=agent_id, step=step) if self._live:
                 is_final = step == "present" or (self._alone and step == "answer")
                 self._writer = agent_id if is_final else ""

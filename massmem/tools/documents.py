@@ -85,7 +85,7 @@ class Document:
 
 class File(NamedTuple):
     read: Callable[[str, bytes], Document]
-    """`read_document`, `read_picture`, or `read_page` of massmem.tools.pages."""
+    """`read_document`, `read_page` or `read_picture`."""
     name: str
     data: bytes
 
@@ -163,6 +163,29 @@ def read_document(name: str, data: bytes) -> Document:
 def add_document(question: str, name: str, document: Document) -> str:
     """Return the question with the text of a document below it, if it has one to show."""
     return question if document.is_seen else add_text(question, name, document.text)
+
+
+def read_page(name: str, data: bytes) -> Document:
+    """Return the title and the main text of a page of HTML. name: its address.
+
+    Raises InputError: it has no text, or its encoding is not known, or a package is missing.
+    """
+    text, note = decode_text(name, data)
+    try:
+        from trafilatura import extract, extract_metadata
+    except ImportError as e:
+        raise InputError(f"to read {name}, a package is missing", "pip install 'massmem[documents]'") from e
+    # In doubt more of the page: what is superfluous costs tokens, what is missing costs the answer.
+    main = extract(text, url=name, output_format="markdown", favor_recall=True, include_comments=False)
+    if not main:
+        raise InputError(
+            f"{name} has no text: it may be made by a script in the browser",
+            "open it in a browser, save it as PDF or copy its text to a file, and name that",
+        )
+    metadata = extract_metadata(text, default_url=name)
+    title = " ".join(str(metadata.title or "").split()) if metadata else ""
+    has_title = not title or title in main[: 2 * len(title) + 10]
+    return Document(clean_text(main if has_title else f"# {title}\n\n{main}"), note=note)
 
 
 def read_picture(name: str, data: bytes) -> Document:
@@ -420,7 +443,7 @@ def explain_damage(name: str) -> Generator[None]:
         yield
     except RecursionError:  # a RuntimeError, too
         raise
-    except NotImplementedError as e:  # as Windows packs large archives
+    except NotImplementedError as e:  # Deflate64, with which Windows packs large archives
         raise InputError(f"{name} is packed in a way that cannot be read", "unpack it, and give what is in it") from e
     except RuntimeError as e:
         raise InputError(f"{name} is encrypted", "unpack it with its password, and give what is in it") from e

@@ -165,7 +165,7 @@ class Folder:
     def explain_left_out(self, names: Sequence[str], rules: Sequence[_Rules], *, is_folder: bool) -> str:
         """Return why a file or folder is not shown, "" when it is. names: of the folders down to it, and its own."""
         path, end = "/".join(names), "/" if is_folder else ""
-        if self._include_paths and self._is_included(path, end):
+        if self._include_paths and self._includes(path, end):
             return ""
         folders = names if is_folder else names[:-1]
         if any(name.startswith(".") and name not in _SHOWN_HIDDEN for name in folders):
@@ -176,7 +176,7 @@ class Folder:
         decisions = (decision for rule in reversed(rules) if (decision := rule.ignore(names, end)) is not None)
         return IGNORED if next(decisions, False) else ""
 
-    def _is_included(self, path: str, end: str) -> bool:
+    def _includes(self, path: str, end: str) -> bool:
         leads_there = bool(end) and any(text.startswith(f"{path}/") for text in self._include_paths)
         return leads_there or find_decision(self._included, path + end) is True
 
@@ -201,7 +201,7 @@ class Folder:
     ) -> Generator[Entry]:
         path, is_folder = "/".join(names), entry.is_dir(follow_symlinks=False)
         reason = self.explain_left_out(names, rules, is_folder=is_folder)
-        if not reason and not is_folder and not self._is_included(path, "") and is_binary(names[-1]):
+        if not reason and not is_folder and not self._includes(path, "") and is_binary(names[-1]):
             reason = BINARY
         if not reason and entry.is_symlink():
             reason = "" if self._is_file(path) else LINK

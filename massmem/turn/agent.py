@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -89,6 +89,15 @@ class Presentation:
     """The fallback that wrote it; "": the winner's own model."""
     report: Report | None = None
     """Who says what, where that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FinalAnswer:
+    """What a reply says that can be used, see `Presentation`."""
+
+    cited: CitedText
+    data: Any = None
+    report: Report | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,32 +213,20 @@ class Agent:
             choice = self._spare_choice if tools and not self._tools.toolbox.specs else "none"
             return replace(prompt.with_message(ask), schema=form, tools=tools, tool_choice=choice)
 
-        loop = ToolLoop(AgentTools(), step, self._journal, self._compressor.meter, native=self._native)
-        repaired = False
-        while True:
-            await self._send(step, build, loop, repaired=repaired)
-            answer, data = _require_text(_read_submitted(step.reply)), None
+        async def read(repaired: bool) -> _FinalAnswer | _Unusable:
+            text = _require_text(_read_submitted(step.reply))
             if schema is None:
-                written = _remove_frame(NewAnswer(answer), step.prompt, repaired=repaired)
-                if isinstance(written, NewAnswer):
-                    answer = written.content
-                    break
-                repair = written.repair
-            else:
-                try:
-                    data = await asyncio.to_thread(read_value, answer, schema)
-                    answer = json.dumps(data, ensure_ascii=False, indent=2)
-                    break
-                except FormError as e:
-                    if repaired:
-                        raise NotAnActionError(f"{self.id} wrote something else: {e}", partial=step.reply.text) from e
-                    repair = prompts.build_form_repair_prompt(str(e))
-            step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, repair)), True
-        # Brackets of a JSON value are no marks; its texts have the numbers that the agent was shown.
-        cited = self.cite(answer) if schema is None else CitedText(answer, tuple(number_together(candidates)))
-        is_truncated = step.reply.is_truncated
-        used = self.fallbacks.name
-        return Presentation(cited.text, step.reply.reasoning, cost.usage, is_truncated, cited.citations, data, used)
+                answer = _remove_frame(NewAnswer(text), step.prompt, repaired=repaired)
+                return answer if isinstance(answer, _Unusable) else _FinalAnswer(self.cite(answer.content))
+            try:
+                data = await asyncio.to_thread(read_value, text, schema)
+            except FormError as e:
+                return _Unusable(str(e), prompts.build_form_repair_prompt(str(e)))
+            # Brackets of a JSON value are no marks; its texts have the numbers that the agent was shown.
+            value = json.dumps(data, ensure_ascii=False, indent=2)
+            return _FinalAnswer(CitedText(value, tuple(number_together(candidates))), data)
+
+        return await self._write_final_answer(step, build, read)
 
     def cite(self, text: str) -> CitedText:
         """Return a text of the agent's last reply with its sources."""
@@ -263,20 +260,45 @@ class Agent:
             most = usual and max(usual, min(_REPORT_LENGTH * usual, window // 3))
             return replace(prompt, schema=schema, tools=(), tool_choice="none", max_tokens=most)
 
-        loop, repaired = ToolLoop(AgentTools(), step, self._journal, self._compressor.meter, native=self._native), False
-        while True:
-            await self._send(step, build, loop, repaired=repaired)
+        async def read(_repaired: bool) -> _FinalAnswer | _Unusable:
             try:
                 written = read_report(find_object(step.reply.text), candidates, authors)
-                break
             except ReportError as e:
-                if repaired:
-                    raise NotAnActionError(f"{self.name} wrote no report: {e}", partial=step.reply.text) from e
-                repair = _build_repair(step.reply, prompts.build_report_repair_prompt(str(e)))
-            step.prompt, repaired = step.prompt.add_work(repair), True
-        cited, reasoning, used = self.cite(clean_text(written.answer)), step.reply.reasoning, self.fallbacks.name
+                return _Unusable(str(e), prompts.build_report_repair_prompt(str(e)))
+            return _FinalAnswer(self.cite(clean_text(written.answer)), report=written.report)
+
+        return await self._write_final_answer(step, build, read)
+
+    async def _write_final_answer(
+        self,
+        step: Step,
+        build: Callable[[Prompt, ToolLoop], Prompt],
+        read: "Callable[[bool], Awaitable[_FinalAnswer | _Unusable]]",
+    ) -> Presentation:
+        """Send the request for the final answer, and once more when its reply cannot be used.
+
+        read: returns what the step's reply says; it is told whether that is the second one.
+        """
+        loop = ToolLoop(AgentTools(), step, self._journal, self._compressor.meter, native=self._native)
+        repaired = False
+        while True:
+            await self._send(step, build, loop, repaired=repaired)
+            written = await read(repaired)
+            if isinstance(written, _FinalAnswer):
+                break
+            if repaired:
+                problem = f"{self.name} wrote something else: {written.problem}"
+                raise NotAnActionError(problem, partial=step.reply.text)
+            step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, written.repair)), True
         return Presentation(
-            cited.text, reasoning, cost.usage, citations=cited.citations, fallback=used, report=written.report
+            written.cited.text,
+            step.reply.reasoning,
+            step.cost.usage,
+            step.reply.is_truncated,
+            written.cited.citations,
+            written.data,
+            self.fallbacks.name,
+            written.report,
         )
 
     async def _start(

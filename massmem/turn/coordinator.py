@@ -333,7 +333,7 @@ class _TurnRun:
             return
         presenter = self.agents.get(winner.agent_id) if self._needs_presentation(winner) else None
         if presenter is not None and self._wants_report:
-            await self._run_together([partial(self._report, presenter)])
+            await self._run_together([partial(self._present, presenter, report=True)])
             error = self.failures.get(presenter.id)
             if self.presentation is None and self.limit is None and not self._ends_now:
                 self._notify(f"{self._name(presenter.id)} could not write the report; it is made from the votes")
@@ -369,21 +369,19 @@ class _TurnRun:
             return False
         return kind in ("synthesize", "report") or not tally.answers[winner.agent_id].short.is_bare
 
-    async def _present(self, agent: Agent) -> None:
-        number, tally, cost, schema = self.tally.round, self.tally, StepCost(), self.turn.answer_schema
-        candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
-        work = partial(agent.present, self.turn.question, number, candidates, cost, self.outbox, schema)
-        self.presentation = await self._guard(agent, number, "present", cost, work)
-
     @property
     def _wants_report(self) -> bool:
         return self.settings.presentation == "report" and self.turn.answer_schema is None
 
-    async def _report(self, agent: Agent) -> None:
+    async def _present(self, agent: Agent, *, report: bool = False) -> None:
         number, tally, cost = self.tally.round, self.tally, StepCost()
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
-        authors = Authors({c.label: tally.list_authors(c.agent_id) for c in candidates}, self._name)
-        work = partial(agent.report, self.turn.question, number, candidates, cost, self.outbox, authors)
+        material = self.turn.question, number, candidates, cost, self.outbox
+        if report:
+            authors = Authors({c.label: tally.list_authors(c.agent_id) for c in candidates}, self._name)
+            work = partial(agent.report, *material, authors)
+        else:
+            work = partial(agent.present, *material, self.turn.answer_schema)
         self.presentation = await self._guard(agent, number, "present", cost, work)
 
     def _use_cut_answer(self) -> None:

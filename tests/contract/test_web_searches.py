@@ -32,7 +32,7 @@ from massmem.providers.gemini import GeminiReader
 from massmem.providers.marks import Form
 from massmem.providers.normaliser import ReplyReader
 from massmem.providers.openai import ResponseReader
-from tests.support.provider_stub import KEY, Http, Recorded, Stub, running_stub
+from tests.support.provider_stub import KEY, Http, Recorded, Stub
 from tests.support.replies import ask, collect, collect_reply
 
 ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "How many people live in Porto?"))
@@ -42,12 +42,6 @@ NEW = ToolSpec("new_answer", "Answer.", {"type": "object", "properties": {"conte
 CITY, NATION = "https://example.com/porto", "https://stats.example.org/census?year=2021"
 ALL = {"max_uses": 3, "allowed_domains": ["example.com"], "location": {"country": "PT", "city": "Porto"}}
 PLACE = {"type": "approximate", "country": "PT", "city": "Porto"}
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as running:
-        yield running
 
 
 @pytest.fixture
@@ -617,7 +611,7 @@ async def test_source_without_address_is_left_out_and_said_once(providers: Provi
     assert notices == ["a source of its answer has no address, and is left out"]
 
 
-async def test_number_without_a_source_is_removed_and_said(providers: Providers, stub: Stub) -> None:
+async def test_numbers_without_a_source_go_with_a_notice(providers: Providers, stub: Stub) -> None:
     _, notices = await say(providers, stub, "perplexity", perplexity_events(5))
     assert notices == ["a number in its answer points to no source, and is removed"]
 

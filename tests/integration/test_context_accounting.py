@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,9 @@ import pytest
 from massmem.core.events import AnswerSubmitted
 from tests.support.cli import massmem
 from tests.support.contexts import agent_with, answer, history
-from tests.support.provider_stub import Http, OpenAIWire, Stub, running_stub
+from tests.support.provider_stub import Http, OpenAIWire, Stub
 
 WIRE = OpenAIWire()
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as running:
-        yield running
 
 
 def reply(prompt_tokens: int) -> Http:

@@ -88,7 +88,7 @@ def show(events: list[Event]) -> tuple[dict[str, Any], list[str]]:
     ],
     ids=["401", "404", "quota", "503", "mid-stream", "dead"],
 )
-async def test_the_next_model_answers_and_everybody_is_told(
+async def test_the_next_model_answers_under_its_own_name(
     failure: Http | None, first: Stub, second: Stub, tmp_path: Path
 ):
     first.replies = [failure] if failure else []

@@ -45,7 +45,7 @@ async def ask(team_config: Any, home: Path) -> tuple[list[Event], Any]:
         await store.close()
 
 
-async def test_it_is_written_with_the_answer_in_one_request_and_exported(tmp_path: Path):
+async def test_report_and_answer_take_one_request_and_are_in_exports(tmp_path: Path):
     events, transcript = await ask(config([f"Here it is: {json.dumps(REPORT)}"]), tmp_path)
     (completed,) = only(events, TurnCompleted)
     assert (completed.answer, completed.presented) == ("In **1932**.", True)

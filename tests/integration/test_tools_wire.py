@@ -1,7 +1,7 @@
 """Whole conversations with tools over both wire protocols: the model calls, a real server runs, the model is told."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 
 from massmem.config.models import TeamConfig
 from massmem.core.events import BallotCast, Event, Notice, ToolCalled, ToolReturned, TurnCompleted
-from tests.support.provider_stub import KEY, AnthropicWire, Http, OpenAIWire, Recorded, Say, Stub, Wire, running_stub
+from tests.support.provider_stub import KEY, AnthropicWire, Http, OpenAIWire, Recorded, Say, Stub, Wire
 from tests.support.sessions import ask
 from tests.support.tools import calls, list_servers_left, run_http_server, server
 from tests.support.turns import check_order, only
@@ -17,12 +17,6 @@ from tests.support.turns import check_order, only
 WIRES = [OpenAIWire(), AnthropicWire()]
 HALL = ("mcp__t__echo", '{"text": "hall H-412"}')
 FLOOR = ("mcp__t__echo", '{"text": "floor 3"}')
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as running_one:
-        yield running_one
 
 
 @pytest.fixture(params=WIRES, ids=lambda wire: wire.type)

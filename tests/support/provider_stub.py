@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import pytest
+
 KEY = "sk-stub-0123456789abcdef"
 
 
@@ -101,6 +103,13 @@ class Stub:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def stub() -> AsyncGenerator[Stub]:
+    """Give a model server on loopback."""
+    async with running_stub() as server:
+        yield server
 
 
 @asynccontextmanager

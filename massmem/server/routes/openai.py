@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from sse_starlette import EventSourceResponse
 
 from massmem.config.models import AgentConfig
-from massmem.core.citations import clean_citations, list_sources
+from massmem.core.citations import clean_citations, merge_citations
 from massmem.core.errors import ContextOverflow, InputError, UnknownSessionError
 from massmem.core.messages import (
     ChatMessage,
@@ -574,7 +574,7 @@ async def _read_reply(provider: ChatProvider, request: ChatRequest) -> Pieces:
                 case RetryChunk() if sent:  # what was sent cannot be taken back
                     yield Words("\n\n")
                 case FinishChunk(reason=reason, usage=usage):
-                    sources = tuple(list_sources(clean_citations(reply.citations)))
+                    sources = tuple(merge_citations(clean_citations(reply.citations)))
                     yield Finish("length" if reason == "length" else "stop", usage, sources)
                 case _:
                     pass

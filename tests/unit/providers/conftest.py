@@ -5,13 +5,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from massmem.providers.openai import OpenAIFactory
-from tests.support.provider_stub import Stub, running_stub
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as running:
-        yield running
 
 
 @pytest.fixture

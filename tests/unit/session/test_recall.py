@@ -17,7 +17,7 @@ from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, session
 from tests.support.extraction_stub import FIRST, SECOND, completion, facts, prompts, section
-from tests.support.provider_stub import KEY, Stub, running_stub
+from tests.support.provider_stub import KEY, Stub
 from tests.support.sample_turn import answer, ballot, begin, event, tool_call, tool_result
 
 WORDS = {"embedding": {"provider": "none"}}
@@ -119,12 +119,6 @@ async def test_tool_result_is_not_recalled_unless_it_was_recorded(store: Session
     assert "Cobham" in text
     assert "17" not in text
     assert "count_kites" not in text
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as server:
-        yield server
 
 
 def extracting(stub: Stub) -> MemoryConfig:

@@ -36,7 +36,7 @@ def write(root: Path, files: dict[str, str | bytes]) -> None:
         (root / path).write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def numbered(text: str) -> dict[int, str]:
+def read_lines(text: str) -> dict[int, str]:
     """Line -> text, of a page."""
     lines = (line.partition(": ") for line in text.splitlines() if line[:1].isdecimal())
     return {int(number): line for number, _, line in lines}
@@ -48,7 +48,7 @@ async def read_whole(tools: FileTools, path: str) -> tuple[dict[int, str], int]:
     lines, pages = dict[int, str](), 0
     while pages < 100:
         page, pages = await call(tools, "read_file", path=path, **arguments), pages + 1
-        for number, line in numbered(page).items():
+        for number, line in read_lines(page).items():
             lines[number] = lines.get(number, "") + line
         if not page.endswith("goes on]"):
             return lines, pages
@@ -64,13 +64,13 @@ async def test_pages_of_a_long_file_join_to_the_whole(tmp_path: Path):
     tools = tools_of(tmp_path)
     assert await read_whole(tools, "a.txt") == (dict(enumerate(lines, 1)), 10)
     assert await read_whole(tools, "long.txt") == ({1: "one", 2: long, 3: "three"}, 4)
-    assert numbered(await call(tools, "read_file", path="crlf.txt")) == {1: "a", 2: "b"}
+    assert read_lines(await call(tools, "read_file", path="crlf.txt")) == {1: "a", 2: "b"}
     part = await call(tools, "read_file", path="a.txt", from_line=4_990, lines=3)
     assert part.startswith("[a.txt, lines 4,990 to 4,992 of 5,000 lines]\n4990: line 4990")
     assert "has 5,000 lines" in await refuse(tools, "read_file", path="a.txt", from_line=5_001)
 
 
-async def test_file_that_grows_or_shrinks_between_pages_is_said(tmp_path: Path):
+async def test_file_that_grows_or_shrinks_between_pages_has_a_note(tmp_path: Path):
     write(tmp_path, {"log.txt": "one\ntwo\n", "empty": ""})
     tools = tools_of(tmp_path)
     assert "changed" not in await call(tools, "read_file", path="log.txt")
@@ -113,7 +113,7 @@ async def test_file_too_large_to_be_held_is_read_in_pages(tmp_path: Path, monkey
     tools = tools_of(tmp_path)
     assert (await read_whole(tools, "big.txt"))[0] == dict(enumerate(lines, 1))
     assert (await read_whole(tools, "one.txt"))[0] == {1: "z" * 200_000}
-    assert numbered(await call(tools, "read_file", path="big.txt", from_line=29_999)) == {
+    assert read_lines(await call(tools, "read_file", path="big.txt", from_line=29_999)) == {
         29_999: "line 29999",
         30_000: "line 30000",
     }
@@ -136,7 +136,7 @@ async def test_documents_are_read_as_text_and_pictures_are_not(tmp_path: Path):
         },
     )  # fmt: skip
     tools = tools_of(tmp_path)
-    assert numbered(await call(tools, "read_file", path="n.ipynb"))[1] == "# Pumps"
+    assert read_lines(await call(tools, "read_file", path="n.ipynb"))[1] == "# Pumps"
     assert "1: größe" in await call(tools, "read_file", path="u.txt")
     page = await call(tools, "read_file", path="w.txt")
     assert "read as Windows-1252" in page and "1: Größe und Maß" in page
@@ -170,7 +170,7 @@ async def test_searches_say_where_and_how_much(tmp_path: Path):
     assert "x\n" not in await call(tools, "search_text", pattern=r"(x+x+)+y")
 
 
-async def test_ten_megabytes_of_results_are_bounded(tmp_path: Path):
+async def test_ten_megabytes_of_results_stay_within_a_page(tmp_path: Path):
     line = "needle " + "hay " * 200 + "\n"
     write(tmp_path, {f"f{number}.txt": line * 1_250 for number in range(10)})
     matches = await call(tools_of(tmp_path), "search_text", pattern="needle")

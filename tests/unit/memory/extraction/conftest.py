@@ -6,13 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.extraction_stub import Open, extractors
-from tests.support.provider_stub import Stub, running_stub
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as server:
-        yield server
+from tests.support.provider_stub import Stub
 
 
 @pytest.fixture
