@@ -17,8 +17,8 @@ import typer
 
 from massmem.cli.keys import guess_variable, read_keys, store_key
 from massmem.cli.options import AsJson
-from massmem.cli.setup import read_environment
-from massmem.cli.streams import choose_option, notify, open_output, show_progress, write_json, write_out
+from massmem.cli.setup import download_embedded_model, read_environment
+from massmem.cli.streams import choose_option, notify, open_output, write_json, write_out
 from massmem.config.home import make_home, massmem_home
 from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_config
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
@@ -28,7 +28,6 @@ from massmem.memory.embedders import MULTILINGUAL
 from massmem.providers import Providers
 from massmem.providers.base import ask
 from massmem.providers.discovery import SERVER_NAMES, LocalServer, find_local_servers
-from massmem.providers.downloads import fetch_weights, list_sources
 from massmem.providers.presets import PRESETS
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 
@@ -211,8 +210,7 @@ def _offer_first_model(home: Path) -> bool:
         notify(f"{variable} is stored in {store_key(home, variable, key)}")
         os.environ[variable] = key.strip()
     elif choice == 1:
-        with show_progress(DEFAULT.name, in_bytes=True) as progress:
-            fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), progress, notify)
+        download_embedded_model()
     return choice == 2
 
 

@@ -199,9 +199,14 @@ def fetch_embedded_model(team: TeamConfig) -> None:
     is_missing = is_needed and read_state(models_folder() / DEFAULT.file, DEFAULT.sha256) == "missing"
     if not is_missing or find_spec("xllamacpp") is None:  # without llama.cpp, opening the model says what to install
         return
+    notify(f"{DEFAULT.name} is downloaded first, 1.1 GB, once; what has arrived when you stop it (Ctrl-C) is kept")
+    download_embedded_model()
+
+
+def download_embedded_model() -> None:
+    """Download the embedded model, and show how far that is. Raises as `fetch_embedded_model`."""
     from massmem.providers.downloads import fetch_weights, list_sources
 
-    notify(f"{DEFAULT.name} is downloaded first, 1.1 GB, once; what has arrived when you stop it (Ctrl-C) is kept")
     with show_progress(DEFAULT.name, in_bytes=True) as progress:
         fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), progress, notify)
 

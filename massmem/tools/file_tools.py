@@ -25,7 +25,7 @@ from massmem.tools.documents import File, is_document, read_document, read_files
 from massmem.tools.encodings import decode_text
 from massmem.tools.folder import BINARY, UNREADABLE, Folder, FolderError, Walk, build_specs, find_decision, read_start
 
-SECONDS, _COUNT_SECONDS = 20.0, 5.0
+SECONDS, _COUNT_SECONDS = 20.0, 2.0
 """For one call; for the count of files at the start."""
 _AT_ONCE = 2
 """Calls of one team: more would take the threads of others."""
