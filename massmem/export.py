@@ -15,7 +15,7 @@ from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.reporting import Section
 from massmem.core.text import dump_json, format_dollars, one_line
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
-from massmem.core.voting import describe_share
+from massmem.core.verdict import describe_share
 
 SCHEMA_VERSION = 1
 """Of the JSON."""

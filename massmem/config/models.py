@@ -377,6 +377,9 @@ class CoordinationConfig(Section):
     """Hold no last vote when more than half of the agents gave the same answer; false: vote all the same."""
     early_stop: bool = True
     """In the last round, do not ask for ballots that cannot change the winner; false: ask everybody, all at once."""
+    depth: Literal["full", "adaptive"] = "full"
+    """adaptive: the two agents that differ most answer first, the others only when those two do not agree; what asks
+    for a text, such as a greeting or a translation, is answered by one. full: always all."""
     presentation: Presentation = "auto"
     """synthesize: the winner writes the final answer from all answers; as_is: its answer is used unchanged; auto: as_is
     for an answer that ends in a number, a letter, yes or no, which others cannot add to, else synthesize; report: with
@@ -403,8 +406,13 @@ class CoordinationConfig(Section):
     confirm: Literal["tool_origin"] | None = None
     """tool_origin: ask the user before a tool is called with an argument whose words are from results of tools alone.
     Left out: never."""
+    max_error: float | None = Field(default=None, gt=0, lt=1)
+    """Share of wrong answers that you accept among those that are given, by the team's calibration (`massmem eval
+    --calibrate`): an answer that is less sure is `unsure`. Without calibration: as `escalate_below` of 1 less this."""
     escalate_below: float | None = Field(default=None, ge=0, le=1)
-    """Mark answers on which the agents agree less, for a person to check; left out: none."""
+    """Answers on which the agents agree less are `unsure`, for a person to check; left out: none."""
+    weights: Literal["equal", "measured"] = "equal"
+    """measured: an agent's voice counts by how often it was right in the team's calibration."""
 
 
 class ParamConfig(Section):

@@ -22,6 +22,19 @@ class Share(_Part):
     """In which the true share lies, with 95 %."""
 
 
+class MeasuredConfidence(_Part):
+    """How often answers of a team were right in its calibration, with agreement as that of an answer."""
+
+    right: int
+    asked: int
+    """Questions."""
+    low: float
+    high: float
+    """In low to high lies the true share of right answers, with 95 % (Wilson)."""
+    group: str
+    """Answers that are counted: `number`, `choice` or `text`, as far as there are enough of the kind, else `all`."""
+
+
 class PerQuestion(_Part):
     """Means of a question."""
 

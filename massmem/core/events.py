@@ -35,6 +35,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
+from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.messages import Activity, AttachedFile, Citation, Usage, remove_description
 from massmem.core.report import Report
 
@@ -47,6 +48,8 @@ CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 MemoryAction = Literal["edit", "pin", "unpin"]
 Limit = Literal["timeout", "cost", "tokens"]
+Verdict = Literal["answered", "unsure"]
+DepthReason = Literal["asks_for_text", "same", "said_same", "differ", "not_compared", "failed", "not_sure"]
 NoVote = Literal["one_round", "timeout", "cost", "tokens", "failed", "no_choice"]
 WorkCut = Literal["tool_rounds", "standstill", "time", "cost", "tokens"]
 _FORMER_DECISIONS = {"no_votes_earliest": "no_vote", "tie_earliest": "tie", "earliest": "no_vote_held"}
@@ -145,6 +148,26 @@ class RoundStarted(EventBase):
     """Only votes are taken."""
     early_stop: bool = False
     """Agents are asked only while their ballots can change the winner."""
+
+
+class DepthDecided(EventBase):
+    """Whether the agents that were asked first are enough, with `coordination.depth: adaptive`."""
+
+    type: Literal["depth_decided"] = "depth_decided"
+    round: int
+    asked: tuple[str, ...]
+    """Agents that were asked so far."""
+    next: tuple[str, ...] = ()
+    """Agents that are asked now, in the same round; empty: those that were asked are enough."""
+    reason: DepthReason
+    """asks_for_text: the question asks for a text, not for a claim; same: their answers are the same by the rules of
+    code; said_same: the first of them says so; differ: they are not the same, or the first of them says so;
+    not_compared: code cannot compare them, and asking would cost more than it may save; failed: one gave no answer;
+    not_sure: they agree, and that is less sure than `coordination.max_error` wants."""
+    difference: str = ""
+    """With differ: what differs, as the agent that compared them says; empty: code compared them."""
+    usage: Usage = Usage()
+    """Of comparing them."""
 
 
 class AgentStarted(EventBase):
@@ -287,6 +310,16 @@ class AgentFailed(SourceEvent):
     usage: Usage
 
 
+class VerdictCandidate(BaseModel):
+    """An answer that an unsure council does not choose."""
+
+    model_config = ConfigDict(frozen=True)
+
+    answer: str
+    agents: tuple[str, ...]
+    """Those that gave it, or voted for it."""
+
+
 class WinnerDecided(EventBase):
     """The turn has a winner."""
 
@@ -329,7 +362,14 @@ class TurnCompleted(SourceEvent):
     agreement: str = ""
     """How far the agents agree, as far as it is known, one sentence for people; empty for an agent alone."""
     escalated: bool = False
-    """The confidence is below coordination.escalate_below: a person should look at the answer."""
+    """A person should look at the answer: it is unsure, see `verdict`."""
+    verdict: Verdict = "answered"
+    """unsure: the answer is less sure than coordination.max_error or escalate_below wants; `answer` says so, and names
+    what the agents answered."""
+    measured_confidence: MeasuredConfidence | None = None
+    """How often answers of this team with such agreement were right; null: too few are known, or of another team."""
+    candidates: tuple[VerdictCandidate, ...] = ()
+    """With the verdict unsure: what the agents answered, the winner's first."""
     truncated: bool = False
     """The end of `answer` is missing, see `answer_submitted`."""
     data: JsonValue = None
@@ -581,6 +621,7 @@ Event = Annotated[
     TurnStarted
     | TurnResumed
     | RoundStarted
+    | DepthDecided
     | AgentStarted
     | AgentDelta
     | AgentBusy

@@ -23,9 +23,6 @@ OWN_VOTES = 2
 FIRST_RESTART = 3
 """The first round in which agents act again, because newer answers have replaced those that they judged."""
 
-LATE_ROUND_FACTOR = 0.9
-"""Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
-
 _VOTERS_PER_SPARE = 6
 """In simulated teams of 6 to 9 one ballot mostly differs: with one to spare 24 % are not asked for, without it 17 %."""
 
@@ -187,22 +184,6 @@ class Election:
         authors = {agent for agent in self._keys if self.gave(agent, candidate)}
         turned = {agent for agent in authors if agent in self._choices and self.may_choose(agent, candidate)}
         return voters | (authors - turned)
-
-
-def compute_confidence(decision: ev.WinnerDecided, agents: int, rounds: int, supporters: int) -> float | None:
-    """Return how far the council stands behind the winner's answer, from 0 to 1; None when nobody compared answers.
-
-    (supporters / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that failed, did
-    not vote or was not asked counts as not convinced. For an agent alone, and for answers on which nobody voted, any
-    number would be made up.
-
-    agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
-    `Election.list_supporters`.
-    """
-    unconfirmed = decision.by in ("no_vote", "no_vote_held") or (decision.by == "answer_now" and not decision.votes)
-    if agents < 2 or unconfirmed:
-        return None
-    return round(min(supporters / agents, 1.0) * LATE_ROUND_FACTOR ** max(rounds - 2, 0), 4)
 
 
 @dataclass(slots=True)
@@ -569,59 +550,6 @@ class Dissent:
         if more := len(self.minority) - len(shown):
             parts.append(f"{more} more do not")
         return "; ".join(filter(None, parts))
-
-
-NO_VOTE: Mapping[ev.NoVote, str] = {
-    "one_round": "no vote was held: coordination.max_rounds is 1",
-    "timeout": "the time was up before a vote",
-    "cost": "the cost limit was reached before a vote",
-    "tokens": "the token limit was reached before a vote",
-    "failed": "nobody could vote",
-    "no_choice": "no vote could have changed the winner",
-}
-
-
-def describe_agreement(
-    decision: ev.WinnerDecided, dissent: Dissent | None, agents: int, name: str, *, presented: bool
-) -> str:
-    """Return what is known of how far the agents agree, one sentence; "" for an agent alone.
-
-    agents: all of the turn. name: of the winner. presented: it wrote the final answer from all answers.
-    """
-    if agents < 2:
-        return ""
-    if dissent is None:
-        return f"the only answer of {agents} agents"
-    total, reason = len(dissent.agreed) + len(dissent.others), ""
-    if decision.no_vote is not None:
-        reason = f" ({NO_VOTE[decision.no_vote]})"
-    if len(dissent.agreed) == 1 and dissent.uncompared and not dissent.minority and not decision.votes:
-        origin = "the final answer is written from them" if presented else f"that of {name} is shown"
-        parts = [f"{total} answers, not compared{reason}", origin]
-    else:
-        parts = [f"{len(dissent.agreed)} of {total} agents gave or chose this answer{reason}"]
-        if dissent.uncompared:
-            parts.append(f"{_count(len(dissent.uncompared), 'answer')} not compared")
-    if len(decision.votes) > 1 and not dissent.minority:
-        parts.append("its author, who could not vote for it, voted for another")
-    if agents > total:
-        parts.append(f"{_count(agents - total, 'agent')} gave no answer")
-    return "; ".join(parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def describe_share(confidence: float | None, votes: Mapping[str, int], *, escalated: bool) -> str:
-    """Return `agreement 67%`, and whether that is low; "" where it is not known.
-
-    Of split votes only what is low: `agreement 100%` beside `2 of 3 votes` would be read as a contradiction, though an
-    agent that may not vote for its own answer stands behind it.
-    """
-    share = f"{confidence:.0%}" if confidence is not None and len(votes) < 2 else ""
-    low = "low: check the answer" if confidence is not None and escalated else ""
-    return f"agreement {', '.join(filter(None, (share, low)))}" if share or low else ""
 
 
 def describe_position(position: Position, name: Callable[[str], str]) -> str:

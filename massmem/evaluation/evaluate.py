@@ -30,6 +30,7 @@ from massmem.core.evaluation import (
     TeamComparison,
 )
 from massmem.core.messages import Usage
+from massmem.core.verdict import wilson_interval
 from massmem.evaluation.items import Item, score
 from massmem.evaluation.runner import Entrant, Judge, Progress, Result, Runner, open_team
 
@@ -157,21 +158,8 @@ def _build_majority(item: Item, samples: Sequence[Result]) -> Result:
     return chosen.model_copy(update={"usage": usage, "seconds": seconds, "members": {}, "confidence": None})
 
 
-Z95 = 1.959963984540054
-"""The 97.5th percentile of the normal distribution: two-sided 95 %."""
-
 _RESAMPLES = 10_000
 _BINS = 10
-
-
-def wilson_interval(right: int, total: int) -> Interval:
-    """Return the 95 % score interval of a share (Wilson 1927): unlike the simple one it is sound near 0 and 1."""
-    if total == 0:
-        return (0.0, 1.0)
-    share, z2 = right / total, Z95**2
-    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
-    spread = Z95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
-    return (max(0.0, centre - spread), min(1.0, centre + spread))
 
 
 def mcnemar_p(only_first: int, only_second: int) -> float:

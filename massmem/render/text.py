@@ -12,7 +12,7 @@ from massmem.core.calls import describe_call, shorten_tool_name
 from massmem.core.messages import Usage
 from massmem.core.redact import redact_line
 from massmem.core.text import escape_json, format_dollars, make_printable, one_line
-from massmem.core.voting import NO_VOTE, describe_share
+from massmem.core.verdict import NO_VOTE, describe_share
 from massmem.render import Renderer
 from massmem.render.turn_view import AgentEvent, AgentView, TurnView
 

@@ -27,7 +27,8 @@ from massmem.core.messages import AttachedFile, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.reporting import Authors, report_votes
-from massmem.core.voting import NO_VOTE, Tally, compute_confidence, describe_agreement
+from massmem.core.verdict import NO_VOTE, compute_confidence, describe_agreement
+from massmem.core.voting import Tally
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget

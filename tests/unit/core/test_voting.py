@@ -24,16 +24,13 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.messages import Usage
+from massmem.core.verdict import LATE_ROUND_FACTOR, compute_confidence, describe_agreement, describe_share
 from massmem.core.voting import (
-    LATE_ROUND_FACTOR,
     Answer,
     Dissent,
     Election,
     Tally,
     build_label,
-    compute_confidence,
-    describe_agreement,
-    describe_share,
     find_dissent,
     read_plan,
 )

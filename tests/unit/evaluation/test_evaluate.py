@@ -6,6 +6,7 @@ import pytest
 
 from massmem.core.evaluation import PerQuestion, Presentation
 from massmem.core.messages import Usage
+from massmem.core.verdict import wilson_interval
 from massmem.evaluation.evaluate import (
     RULES,
     Answers,
@@ -16,7 +17,6 @@ from massmem.evaluation.evaluate import (
     difference_interval,
     mcnemar_p,
     report_entrant,
-    wilson_interval,
 )
 from massmem.evaluation.items import Item, score
 from massmem.evaluation.runner import Result

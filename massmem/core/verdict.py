@@ -1,0 +1,278 @@
+"""What a turn claims: how far its agents agree, how often such an answer was right, and whether that is sure enough.
+
+The one place for it: a running turn, an evaluation and a replay of recorded answers take the same path. A calibration
+counts how a team did on questions with known answers, by pattern of agreement; `massmem eval --calibrate` writes it.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from massmem.core import events as ev
+from massmem.core.evaluation import Interval, MeasuredConfidence
+from massmem.core.short_answers import read_number
+from massmem.core.voting import Dissent, Tally
+
+LATE_ROUND_FACTOR = 0.9
+"""Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
+
+MIN_ASKED = 30
+"""Questions of a calibration that a share of right answers needs before it is said."""
+
+Kind = Literal["number", "choice", "text"]
+"""What an answer comes to. choice: a letter, yes, no, true or false."""
+
+Rank = tuple[float, int, bool]
+"""How much speaks for an answer, the highest most: the share of the agents behind it, their number, its end is there.
+
+The order is fixed before any outcome is known: what `Calibration.find_threshold` promises rests on that.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """How the agents of a turn stand to an answer."""
+
+    behind: tuple[str, ...]
+    """Agents that gave it or voted for it, sorted by id."""
+    against: int
+    """How many came to another result or prefer another answer."""
+    uncompared: int
+    """How many gave a text of which nobody has said whether it says the same."""
+    voted: bool
+    """There are ballots."""
+    cut: bool
+    """Its end is missing, or the work for it was cut short."""
+    kind: Kind
+
+    @property
+    def rank(self) -> Rank:
+        known = len(self.behind) + self.against + self.uncompared
+        return round(len(self.behind) / known, 6), len(self.behind), not self.cut
+
+    @property
+    def agrees(self) -> bool:
+        """All of at least two agents stand behind it."""
+        return len(self.behind) > 1 and not self.against and not self.uncompared
+
+    @property
+    def shape(self) -> tuple[int, int, int, bool, bool]:
+        """Without the names of the agents and the kind of the answer."""
+        return len(self.behind), self.against, self.uncompared, self.voted, self.cut
+
+
+def read_pattern(tally: Tally, winner: str) -> Pattern:
+    """Return how the agents stand to this agent's answer, as far as the turn has come."""
+    answer, dissent = tally.answers[winner], tally.find_dissent(winner)
+    short = answer.short
+    kind: Kind = "text" if not short.is_bare else "choice" if read_number(short.key) is None else "number"
+    behind = (winner,) if dissent is None else tuple(sorted(position.agent_id for position in dissent.agreed))
+    against, uncompared = (0, 0) if dissent is None else (len(dissent.minority), len(dissent.uncompared))
+    is_cut = answer.truncated or answer.work_cut is not None
+    return Pattern(behind, against, uncompared, bool(tally.ballots), is_cut, kind)
+
+
+class _Counts(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class Outcomes(_Counts):
+    """Questions of a calibration whose answers have the same patterns of agreement."""
+
+    group: str
+    """Part of the data; empty: it has no parts."""
+    first: Pattern
+    """Of the two agents that `coordination.depth: adaptive` asks first."""
+    full: Pattern
+    """Of the whole team."""
+    asked: int
+    right_first: int
+    """How often the answer of those two was right; where they differ, that of the one that is asked first."""
+    right: int
+    """How often the answer of the whole team was right."""
+
+    def count_right(self, rank: Rank, *, adaptive: bool) -> int | None:
+        """Return how many of the answers that would be given are right; None when none would be, for want of rank."""
+        if adaptive and self.first.agrees and self.first.rank >= rank:
+            return self.right_first
+        return self.right if self.full.rank >= rank else None
+
+
+class Member(_Counts):
+    """One agent in a calibration."""
+
+    asked: int
+    right: int
+
+
+class Calibration(_Counts):
+    """How often a team was right, by how its agents agreed: counts only, no texts."""
+
+    fingerprint: str
+    """Of the team's agents, prompts and coordination: a team that would answer otherwise has another one."""
+    team: str
+    data: str
+    """Name of the file with the questions."""
+    at: AwareDatetime
+    outcomes: tuple[Outcomes, ...]
+    members: dict[str, Member]
+    """By agent id."""
+
+    def measure(self, first: Pattern | None, full: Pattern | None) -> MeasuredConfidence | None:
+        """Return how often answers with such agreement were right; None with fewer than `MIN_ASKED` questions.
+
+        The closest patterns of which there are so many count: those with the same agents and kind of answer, else the
+        same numbers of agents and kind, else the same numbers of agents.
+
+        first: of the two that were asked first; None: all were asked at once. full: None: the two were enough.
+        """
+        pattern = full or first
+        if pattern is None:
+            return None
+        rows = [
+            (one.first, one.asked, one.right_first) if full is None else (one.full, one.asked, one.right)
+            for one in self.outcomes
+            if full is None or first is None or one.first.agrees == first.agrees
+        ]
+        for is_close in _CLOSENESS:
+            close = [(asked, right) for seen, asked, right in rows if is_close(seen, pattern)]
+            asked, right = (sum(column) for column in zip(*close, strict=True)) if close else (0, 0)
+            if asked >= MIN_ASKED:
+                low, high = wilson_interval(right, asked)
+                group = "all" if is_close is _CLOSENESS[-1] else pattern.kind
+                return MeasuredConfidence(right=right, asked=asked, low=round(low, 4), high=round(high, 4), group=group)
+        return None
+
+    def find_threshold(self, max_error: float, *, adaptive: bool) -> Rank | None:
+        """Return the lowest rank of an answer that is sure enough; None when no rank is.
+
+        That is the lowest with (wrong + 1) / (answered + 1) <= max_error among the questions of the calibration that
+        would be answered. Split conformal prediction (Vovk et al. 2005; as a test of whether an answer is right: Jin
+        and Candes 2023): when a new question is exchangeable with these, the probability that it is answered, and
+        wrongly, is at most (wrong + 1) / (questions + 1). That is no more than max_error; the stricter rule here holds
+        the share of wrong answers among those that are given.
+
+        adaptive: the two first agents are enough where they agree and that is sure enough.
+        """
+        ranks = {pattern.rank for one in self.outcomes for pattern in (one.first, one.full)}
+        for rank in sorted(ranks):
+            counts = [(one.asked, one.count_right(rank, adaptive=adaptive)) for one in self.outcomes]
+            answered = sum(asked for asked, right in counts if right is not None)
+            wrong = sum(asked - right for asked, right in counts if right is not None)
+            if (wrong + 1) / (answered + 1) <= max_error:
+                return rank
+        return None
+
+    def weigh(self) -> dict[str, float]:
+        """Return the weight of each agent's voice: the logarithm of its odds of being right, and none below even odds.
+
+        The best rule for agents that err independently (Nitzan and Paroush 1982). One right and one wrong answer are
+        added, so that no agent weighs without bound.
+        """
+        return {
+            agent: max(0.0, math.log((member.right + 1) / (member.asked - member.right + 1)))
+            for agent, member in self.members.items()
+        }
+
+
+_CLOSENESS: tuple[Callable[[Pattern, Pattern], bool], ...] = (
+    lambda one, other: one == other,
+    lambda one, other: (one.shape, one.kind) == (other.shape, other.kind),
+    lambda one, other: one.shape == other.shape,
+)
+"""When patterns are close enough to count together, the strictest rule first."""
+
+
+def describe_measured(measured: MeasuredConfidence) -> str:
+    """Return `answers of this team with such agreement were right 71 % of the time (150 questions, 63-78)`."""
+    share, low, high = (f"{100 * part:.0f}" for part in (measured.right / measured.asked, measured.low, measured.high))
+    return (
+        f"answers of this team with such agreement were right {share} % of the time "
+        f"({measured.asked} questions, {low}-{high})"
+    )
+
+
+Z95 = 1.959963984540054
+"""The 97.5th percentile of the normal distribution: two-sided 95 %."""
+
+
+def wilson_interval(right: int, total: int) -> Interval:
+    """Return the 95 % score interval of a share (Wilson 1927): unlike the simple one it is sound near 0 and 1."""
+    if total == 0:
+        return (0.0, 1.0)
+    share, z2 = right / total, Z95**2
+    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
+    spread = Z95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
+    return (max(0.0, centre - spread), min(1.0, centre + spread))
+
+
+def compute_confidence(decision: ev.WinnerDecided, agents: int, rounds: int, supporters: int) -> float | None:
+    """Return how far the council stands behind the winner's answer, from 0 to 1; None when nobody compared answers.
+
+    (supporters / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that failed, did
+    not vote or was not asked counts as not convinced. For an agent alone, and for answers on which nobody voted, any
+    number would be made up.
+
+    agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
+    `Election.list_supporters`.
+    """
+    unconfirmed = decision.by in ("no_vote", "no_vote_held") or (decision.by == "answer_now" and not decision.votes)
+    if agents < 2 or unconfirmed:
+        return None
+    return round(min(supporters / agents, 1.0) * LATE_ROUND_FACTOR ** max(rounds - 2, 0), 4)
+
+
+NO_VOTE: Mapping[ev.NoVote, str] = {
+    "one_round": "no vote was held: coordination.max_rounds is 1",
+    "timeout": "the time was up before a vote",
+    "cost": "the cost limit was reached before a vote",
+    "tokens": "the token limit was reached before a vote",
+    "failed": "nobody could vote",
+    "no_choice": "no vote could have changed the winner",
+}
+
+
+def describe_agreement(
+    decision: ev.WinnerDecided, dissent: Dissent | None, agents: int, name: str, *, presented: bool
+) -> str:
+    """Return what is known of how far the agents agree, one sentence; "" for an agent alone.
+
+    agents: all of the turn. name: of the winner. presented: it wrote the final answer from all answers.
+    """
+    if agents < 2:
+        return ""
+    if dissent is None:
+        return f"the only answer of {agents} agents"
+    total, reason = len(dissent.agreed) + len(dissent.others), ""
+    if decision.no_vote is not None:
+        reason = f" ({NO_VOTE[decision.no_vote]})"
+    if len(dissent.agreed) == 1 and dissent.uncompared and not dissent.minority and not decision.votes:
+        origin = "the final answer is written from them" if presented else f"that of {name} is shown"
+        parts = [f"{total} answers, not compared{reason}", origin]
+    else:
+        parts = [f"{len(dissent.agreed)} of {total} agents gave or chose this answer{reason}"]
+        if dissent.uncompared:
+            parts.append(f"{_count(len(dissent.uncompared), 'answer')} not compared")
+    if len(decision.votes) > 1 and not dissent.minority:
+        parts.append("its author, who could not vote for it, voted for another")
+    if agents > total:
+        parts.append(f"{_count(agents - total, 'agent')} gave no answer")
+    return "; ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def describe_share(confidence: float | None, votes: Mapping[str, int], *, escalated: bool) -> str:
+    """Return `agreement 67%`, and whether that is low; "" where it is not known.
+
+    Of split votes only what is low: `agreement 100%` beside `2 of 3 votes` would be read as a contradiction, though an
+    agent that may not vote for its own answer stands behind it.
+    """
+    share = f"{confidence:.0%}" if confidence is not None and len(votes) < 2 else ""
+    low = "low: check the answer" if confidence is not None and escalated else ""
+    return f"agreement {', '.join(filter(None, (share, low)))}" if share or low else ""
