@@ -186,6 +186,34 @@ _CLOSENESS: tuple[Callable[[Pattern, Pattern], bool], ...] = (
 """When patterns are close enough to count together, the strictest rule first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How sure an answer has to be."""
+
+    calibration: Calibration | None = None
+    """Of the team as it is; None: there is none."""
+    max_error: float | None = None
+    escalate_below: float | None = None
+    """See `CoordinationConfig`, as `max_error`."""
+    adaptive: bool = False
+    """Two agents are asked first."""
+
+    def is_sure(self, pattern: Pattern, decision: ev.WinnerDecided | None, confidence: float | None) -> bool:
+        """Whether the answer may stand as it is. Without a bound every answer may.
+
+        decision: None: the first agents agree, and the others need not be asked. confidence: see `compute_confidence`.
+        """
+        if self.calibration is not None and self.max_error is not None:
+            rank = self.calibration.find_threshold(self.max_error, adaptive=self.adaptive)
+            return rank is not None and pattern.rank >= rank
+        bound = self.escalate_below
+        if bound is None and self.max_error is not None:
+            bound = 1 - self.max_error
+        if bound is None:
+            return True
+        return (decision is None or decision.by != "no_vote") and (confidence is None or confidence >= bound)
+
+
 def describe_measured(measured: MeasuredConfidence) -> str:
     """Return `answers of this team with such agreement were right 71 % of the time (150 questions, 63-78)`."""
     share, low, high = (f"{100 * part:.0f}" for part in (measured.right / measured.asked, measured.low, measured.high))
