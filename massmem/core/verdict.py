@@ -50,7 +50,7 @@ class Pattern:
 
     @property
     def rank(self) -> Rank:
-        known = len(self.behind) + self.against + self.uncompared
+        known = len(self.behind) + self.against + self.uncompared or 1
         return round(len(self.behind) / known, 6), len(self.behind), not self.cut
 
     @property
