@@ -34,7 +34,7 @@ def list_answers(evaluation: Evaluation) -> Iterator[str]:
                 "id": item.id,
                 "group": item.group,
                 "right": is_right,
-                "value": score(item, result.answer).value,
+                "value": score(item, result.claim).value,
                 "expected": list(item.expected),
                 **result.model_dump(mode="json", exclude={"kind", "team", "item"}),
             }
