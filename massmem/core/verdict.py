@@ -5,7 +5,7 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,8 +67,9 @@ class Pattern:
 def read_pattern(tally: Tally, winner: str) -> Pattern:
     """Return how the agents stand to this agent's answer, as far as the turn has come."""
     answer, dissent = tally.answers[winner], tally.find_dissent(winner)
-    short = answer.short
-    kind: Kind = "text" if not short.is_bare else "choice" if read_number(short.key) is None else "number"
+    # One bare result is enough: the others are about such a result, too, see `list_keys`.
+    results = [one.short.key for one in (answer, *tally.answers.values()) if one.short.is_bare]
+    kind: Kind = "text" if not results else "choice" if read_number(results[0]) is None else "number"
     behind = (winner,) if dissent is None else tuple(sorted(position.agent_id for position in dissent.agreed))
     against, uncompared = (0, 0) if dissent is None else (len(dissent.minority), len(dissent.uncompared))
     is_cut = answer.truncated or answer.work_cut is not None
