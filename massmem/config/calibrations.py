@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from massmem.config.home import explain_write_error, make_folder, replace_file
 from massmem.config.models import AgentSpec, ModelConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.errors import InputError
@@ -58,12 +57,17 @@ def _describe_model(model: ModelConfig) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude={*_WAYS_TO_A_MODEL, "fallback"})
 
 
+def find_calibrations(home: Path) -> Path:
+    """Return the folder of all calibrations, each a file named by its fingerprint; it may not exist yet."""
+    return home / "eval" / "calibrations"
+
+
 def load_calibration(home: Path, config: TeamConfig) -> Calibration | None:
     """Return the calibration of this team as it is configured; None: there is none.
 
     Raises InputError: its file cannot be read, or holds something else. A turn goes on without it, and says so.
     """
-    folder = _find_folder(home)
+    folder = find_calibrations(home)
     if not folder.is_dir():
         return None
     path = folder / f"{compute_fingerprint(config)}.json"
@@ -84,26 +88,3 @@ def read_calibration(path: Path) -> Calibration:
     if calibration.fingerprint != path.stem:
         raise InputError(f"{path} is the calibration of another team", hint)
     return calibration
-
-
-def list_calibrations(home: Path) -> list[Path]:
-    """Return the files of all calibrations, sorted by name."""
-    return sorted(_find_folder(home).glob("*.json"))
-
-
-def store_calibration(home: Path, calibration: Calibration) -> Path:
-    """Write the calibration in the place of an earlier one of the same team; return the file.
-
-    Raises MassmemError: it cannot be written.
-    """
-    path = _find_folder(home) / f"{calibration.fingerprint}.json"
-    make_folder(path.parent)
-    try:
-        replace_file(path, calibration.model_dump_json())
-    except OSError as e:
-        raise explain_write_error(path, e) from e
-    return path
-
-
-def _find_folder(home: Path) -> Path:
-    return home / "eval" / "calibrations"

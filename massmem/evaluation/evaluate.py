@@ -30,7 +30,7 @@ from massmem.core.evaluation import (
     TeamComparison,
 )
 from massmem.core.messages import Usage
-from massmem.core.verdict import wilson_interval
+from massmem.evaluation.calibration import build_share
 from massmem.evaluation.items import Item, score
 from massmem.evaluation.runner import Answers, Entrant, Judge, Progress, Result, Runner, open_team
 
@@ -325,10 +325,7 @@ def _name_member(result: Result, agent: str) -> str:
 
 
 def _share(flags: Sequence[bool]) -> Share:
-    count, total = sum(flags), len(flags)
-    return Share(
-        count=count, total=total, value=count / total if total else 0.0, interval=wilson_interval(count, total)
-    )
+    return build_share(sum(flags), len(flags))
 
 
 def _mean(numbers: Sequence[float]) -> float:
