@@ -63,11 +63,13 @@ def load_calibration(home: Path, config: TeamConfig) -> Calibration | None:
 
     Raises InputError: its file cannot be read, or holds something else. A turn goes on without it, and says so.
     """
-    folder = _find_folder(home)
-    if not folder.is_dir():
-        return None
-    path = folder / f"{compute_fingerprint(config)}.json"
+    path = find_calibration(home, config)
     return read_calibration(path) if path.exists() else None
+
+
+def find_calibration(home: Path, config: TeamConfig) -> Path:
+    """Return the file in which the calibration of this team is, if there is one."""
+    return _find_folder(home) / f"{compute_fingerprint(config)}.json"
 
 
 def read_calibration(path: Path) -> Calibration:

@@ -7,7 +7,7 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
@@ -15,6 +15,8 @@ from massmem.core import events as ev
 from massmem.core.citations import remove_marks
 from massmem.core.evaluation import Interval, MeasuredConfidence
 from massmem.core.messages import Citation
+from massmem.core.outcome import TurnOutcome
+from massmem.core.records import MessageRecord
 from massmem.core.short_answers import read_number
 from massmem.core.text import one_line
 from massmem.core.voting import Answer, Dissent, Tally
@@ -296,6 +298,22 @@ def write_unsure(
         for citation in citations
     )  # fmt: skip
     return "\n".join([head + own.answer, *end]), placed
+
+
+def dump_verdict(answer: MessageRecord | TurnOutcome | None) -> dict[str, Any]:
+    """Return verdict, measured confidence and candidates of an answer as JSON; all empty without one."""
+    measured = None if answer is None else answer.measured_confidence
+    return {
+        "verdict": None if answer is None else answer.verdict,
+        "measured_confidence": None if measured is None else measured.model_dump(),
+        "candidates": [] if answer is None else [one.model_dump(mode="json") for one in answer.candidates],
+    }
+
+
+def describe_standing(answer: MessageRecord | TurnOutcome) -> str:
+    """Return what is known of how far the agents agree, and of how often such answers were right; "" for nothing."""
+    measured = answer.measured_confidence
+    return "; ".join(filter(None, (answer.agreement, measured and describe_measured(measured))))
 
 
 def describe_measured(measured: MeasuredConfidence) -> str:
