@@ -17,7 +17,7 @@ from massmem.cli.options import require_positive
 from massmem.cli.setup import load_team, read_environment
 from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED
-from massmem.config.calibrations import compute_fingerprint, find_calibrations, load_calibration, read_calibration
+from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration
 from massmem.config.home import explain_write_error, massmem_home, replace_file
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
@@ -137,7 +137,7 @@ def _save_report(
 def _save_calibration(evaluation: Evaluation, home: Path, data: Path, entrant: Entrant) -> None:
     config, answers = entrant.config, next(one for one in evaluation.answers if one.name == entrant.name)
     calibration = build_calibration(config, answers, data.name)
-    path = find_calibrations(home) / f"{calibration.fingerprint}.json"
+    path = find_calibration(home, config)
     if len(config.agents) < 2:
         notify(f"{entrant.name} has one agent: no agreement, and so no calibration")
     elif _keep(path, calibration, f"{entrant.name} is not calibrated"):
@@ -159,9 +159,8 @@ def _show_calibrations(configs: Sequence[str], home: Path, output: _Output) -> N
     """Write what is known of these teams, without any: of all. Raises InputError: nothing is, or as `load_team`."""
     if output not in ("text", "json"):
         raise InputError(f"calibrations have no form {output}", "--output text, or json")
-    folder = find_calibrations(home)
-    keys = [compute_fingerprint(load_team(config, home, store=False)) for config in configs]
-    paths = [folder / f"{key}.json" for key in keys] or sorted(folder.glob("*.json"))
+    paths = [find_calibration(home, load_team(config, home, store=False)) for config in configs]
+    paths = paths or sorted(calibrations_folder(home).glob("*.json"))
     if not paths or not all(path.exists() for path in paths):
         teams = " ".join(f"--config {shlex.quote(config)}" for config in configs or ["team.yaml"])
         hint = f"write one: massmem eval DATA {teams} --calibrate"
@@ -211,8 +210,9 @@ def _find_calibration(home: Path, team: TeamConfig, name: str, data: str) -> Cal
     """Return the calibration by which the team answers, if it does by one; say when its figures would flatter."""
     if team.coordination.max_error is None and team.coordination.weights == "equal":
         return None
+    path = find_calibration(home, team)
     try:
-        calibration = load_calibration(home, team)
+        calibration = read_calibration(path) if path.exists() else None
     except InputError as e:
         notify(f"{name} answers without calibration: {e.message}; {e.hint}")
         return None

@@ -57,25 +57,21 @@ def _describe_model(model: ModelConfig) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude={*_WAYS_TO_A_MODEL, "fallback"})
 
 
-def find_calibrations(home: Path) -> Path:
+def calibrations_folder(home: Path) -> Path:
     """Return the folder of all calibrations, each a file named by its fingerprint; it may not exist yet."""
     return home / "eval" / "calibrations"
 
 
-def load_calibration(home: Path, config: TeamConfig) -> Calibration | None:
-    """Return the calibration of this team as it is configured; None: there is none.
-
-    Raises InputError: its file cannot be read, or holds something else. A turn goes on without it, and says so.
-    """
-    folder = find_calibrations(home)
-    if not folder.is_dir():
-        return None
-    path = folder / f"{compute_fingerprint(config)}.json"
-    return read_calibration(path) if path.exists() else None
+def find_calibration(home: Path, config: TeamConfig) -> Path:
+    """Return the file in which the calibration of this team is, if there is one."""
+    return calibrations_folder(home) / f"{compute_fingerprint(config)}.json"
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Return the calibration in a file. Raises InputError: it cannot be read, or holds something else."""
+    """Return the calibration in a file.
+
+    Raises InputError: it cannot be read, or holds something else. A turn goes on without it, and says so.
+    """
     hint = "write it anew: massmem eval DATA --calibrate; or delete the file"
     try:
         if path.stat().st_size > _MOST_BYTES:

@@ -110,6 +110,8 @@ class TurnStarted(SourceEvent):
     """Of agents for people, by id; some have none."""
     seed: int
     """Fixes every shuffle of the turn."""
+    weights: dict[str, float] = Field(default_factory=dict[str, float])
+    """What the voice of each agent counts for, by id, with `coordination.weights: measured`; empty: 1 each."""
     request: str = ""
     """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
     answer_schema: dict[str, JsonValue] | None = None
