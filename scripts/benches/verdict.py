@@ -9,9 +9,8 @@ from pathlib import Path
 from random import Random
 from statistics import mean
 
-from massmem.evaluation.calibration import Graded, Replayed, count_outcomes, replay_patterns
-
 from massmem.core.verdict import Calibration, Rank
+from massmem.evaluation.calibration import Graded, Replayed, count_outcomes, replay_patterns
 from massmem.evaluation.evaluate import difference_interval
 from scripts.benches.recorded import FOLDER, Question, Recording, make_council, read_recordings
 from scripts.benches.rows import Row, at_least, at_most, reported
