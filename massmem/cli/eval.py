@@ -34,11 +34,30 @@ app = typer.Typer()
 
 EXIT_BELOW = 1
 _Output = Literal["text", "json", "jsonl", "html"]
+_EqualBudget = Annotated[
+    bool,
+    typer.Option("--equal-budget", help="Also each agent alone, and the majority of as many answers as cost the same."),
+]
+_Calibrate = Annotated[
+    bool,
+    typer.Option("--calibrate", help="Ask all agents, and keep how often which agreement was right."),
+]
+_Results = Annotated[
+    Path | None,
+    typer.Option("--results", metavar="FILE", help="Where answers are kept; default: below ~/.massmem."),
+]
+_FailUnder = Annotated[
+    float | None,
+    typer.Option("--fail-under", min=0, max=1, metavar="SHARE", help="Exit with 1 when the first team is below it."),
+]
 
 
 @app.command("eval")
 def eval_command(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Questions with answers: .jsonl, .json, .csv or .tsv.")],
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="DATA", help="Questions with answers: .jsonl, .json, .csv or .tsv; or: calibration."),
+    ],
     configs: Annotated[
         list[str] | None, typer.Option("--config", "-c", metavar="FILE", help="A team; repeat it to compare several.")
     ] = None,
@@ -48,16 +67,8 @@ def eval_command(
     judge: Annotated[
         str | None, typer.Option("--judge", metavar="FILE", help="A configuration whose first agent judges answers.")
     ] = None,
-    equal_budget: Annotated[
-        bool,
-        typer.Option(
-            "--equal-budget", help="Also each agent alone, and the majority of as many answers as cost the same."
-        ),
-    ] = False,
-    calibrate: Annotated[
-        bool,
-        typer.Option("--calibrate", help="Ask all agents, and keep how often which agreement was right: see below."),
-    ] = False,
+    equal_budget: _EqualBudget = False,
+    calibrate: _Calibrate = False,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="N", help="The first N questions only.")
     ] = None,
@@ -69,25 +80,17 @@ def eval_command(
         float | None, typer.Option("--max-cost", metavar="DOLLARS", help="Stop when this run has cost so much.")
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, metavar="N", help="Questions at a time.")] = 4,
-    results: Annotated[
-        Path | None,
-        typer.Option("--results", metavar="FILE", help="Where answers are kept; default: below ~/.massmem."),
-    ] = None,
+    results: _Results = None,
     output: Annotated[_Output, typer.Option("--output", "-o", help="Form of the report on stdout.")] = "text",
-    fail_under: Annotated[
-        float | None,
-        typer.Option(
-            "--fail-under", min=0, max=1, metavar="SHARE", help="Exit with 1 when the first team is below it."
-        ),
-    ] = None,
+    fail_under: _FailUnder = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Measure how well teams answer questions whose answers are known.
 
     Every answer is kept: stop the command at any time, and the same command goes on without asking anything twice.
 
-    --calibrate is for teams of two agents or more: their turns say then how often answers with such agreement were
-    right. `massmem eval calibration` shows what is known.
+    With --calibrate, a team of two agents or more says from then on how often answers with such agreement were right.
+    `massmem eval calibration` shows what is known of this team, or of all.
     """
     if data == Path("calibration"):
         _show_calibrations(configs or [], massmem_home(), output)
