@@ -15,7 +15,7 @@ from massmem.core.voting import Tally
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The agreement on a question, and whose answer wins. Without any answer of those agents: no winner, nobody behind."""
+    """The agreement on a question, and whose answer wins; without any answer of those agents nobody is behind it."""
 
     first: Pattern
     """Of the two agents that `coordination.depth: adaptive` asks first."""

@@ -172,10 +172,7 @@ class Team:
         return self._calibration, self._explain_missing_calibration() if self._calibration is None else []
 
     def _explain_missing_calibration(self) -> list[str]:
-        settings, hint = (
-            self.config.coordination,
-            f"massmem eval DATA --config {self.config.path or 'TEAM'} --calibrate",
-        )
+        settings, path = self.config.coordination, self.config.path or "TEAM"
         effects: list[str] = []
         if settings.max_error is not None and len(self.agents) > 1:
             effects.append(f"coordination.max_error asks for an agreement of {1 - settings.max_error:.0%} at least")
@@ -183,7 +180,11 @@ class Team:
             effects.append("coordination.max_error has no effect")
         if settings.weights == "measured":
             effects.append("all voices count the same")
-        return [f"this team has no calibration, so {' and '.join(effects)}: {hint}"] if effects else []
+        return (
+            [f"this team has no calibration, so {' and '.join(effects)}: massmem eval DATA --config {path} --calibrate"]
+            if effects
+            else []
+        )
 
     @asynccontextmanager
     async def open_durable_memory(self) -> AsyncGenerator["IndexedMemory"]:
