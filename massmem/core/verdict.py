@@ -5,7 +5,7 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -244,7 +244,7 @@ def compute_confidence(decision: ev.WinnerDecided, agents: int, rounds: int, sup
     not vote or was not asked counts as not convinced. For an agent alone, and for answers on which nobody voted, any
     number would be made up.
 
-    agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
+    agents: all of the turn that were needed, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
     `Election.list_supporters`.
     """
     unconfirmed = decision.by in ("no_vote", "no_vote_held") or (decision.by == "answer_now" and not decision.votes)
@@ -264,14 +264,21 @@ NO_VOTE: Mapping[ev.NoVote, str] = {
 
 
 def describe_agreement(
-    decision: ev.WinnerDecided, dissent: Dissent | None, agents: int, name: str, *, presented: bool
+    decision: ev.WinnerDecided,
+    dissent: Dissent | None,
+    agents: int,
+    name: str,
+    *,
+    presented: bool,
+    not_needed: Sequence[str] = (),
 ) -> str:
     """Return what is known of how far the agents agree, one sentence; "" for an agent alone.
 
-    agents: all of the turn. name: of the winner. presented: it wrote the final answer from all answers.
+    agents: all of the turn that were needed. name: of the winner. presented: it wrote the final answer from all
+    answers. not_needed: names of the agents that were not, see `depth_decided`.
     """
     if agents < 2:
-        return ""
+        return f"{name} alone was asked: this asks for a text; {describe_not_needed(not_needed)}" if not_needed else ""
     if dissent is None:
         return f"the only answer of {agents} agents"
     total, reason = len(dissent.agreed) + len(dissent.others), ""
@@ -288,7 +295,19 @@ def describe_agreement(
         parts.append("its author, who could not vote for it, voted for another")
     if agents > total:
         parts.append(f"{_count(agents - total, 'agent')} gave no answer")
+    if not_needed:
+        parts.append(describe_not_needed(not_needed))
     return "; ".join(parts)
+
+
+def describe_not_needed(names: Sequence[str]) -> str:
+    """Return `blue was not needed`, `blue and pink were not needed`."""
+    return f"{join_names(names)} {'was' if len(names) == 1 else 'were'} not needed"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return `red`, `red and green` or `red, green and blue`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _count(number: int, noun: str) -> str:

@@ -81,6 +81,7 @@ class LogPosition:
 
 _SilentEvent = (
     ev.AgentStarted
+    | ev.DepthDecided
     | ev.AgentDelta
     | ev.AgentBusy
     | ev.WebSearched
@@ -222,6 +223,8 @@ def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
         | _name_agent(event.winner_name)
         | ({"agreement": event.agreement} if event.agreement else {})
     )
+    if event.same:
+        metadata["same"] = list(event.same)
     if event.report is not None:
         metadata["report"] = event.report.model_dump(mode="json")
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)

@@ -7,7 +7,7 @@ there, so that a turn that was cut off and one that was not take the same path.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,15 +23,16 @@ from massmem.core.errors import (
     ProviderUnavailable,
     TurnError,
 )
-from massmem.core.messages import AttachedFile, Usage
+from massmem.core.messages import AttachedFile, Usage, split_question
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.reporting import Authors, report_votes
-from massmem.core.verdict import NO_VOTE, compute_confidence, describe_agreement
+from massmem.core.verdict import NO_VOTE, Policy, compute_confidence, describe_agreement, read_pattern
 from massmem.core.voting import Tally
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
+from massmem.turn.depth import Comparison, asks_for_text, choose_first_agents, compare_answers, is_worth_comparing
 from massmem.turn.fallback import OUTAGES
 from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.stream import Outbox, run_until
@@ -73,6 +74,7 @@ async def run_turn(
     outbox: Outbox,
     budget: Budget | None = None,
     answer_now: asyncio.Event | None = None,
+    policy: Policy = Policy(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run a turn, or the rest of it, and emit its events in the order that massmem.core.events states.
 
@@ -80,9 +82,10 @@ async def run_turn(
 
     agents: by id, in configuration order. settings.timeout counts from this call. budget: ends the turn when its
     requests come to a limit. answer_now: once it is set, the turn ends with its answers so far, or with the first one.
+    policy: how sure the agents that are asked first have to be.
     """
     deadline = asyncio.get_running_loop().time() + settings.timeout
-    run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event())
+    run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event(), policy)
     run.tally.apply_all(turn.events)
     run.names = TurnOutcome.of(turn.events).names | {
         agent.id: agent.name for agent in agents.values() if agent.name != agent.id
@@ -107,6 +110,7 @@ class _TurnRun:
     budget: Budget
     answer_now: asyncio.Event
     """The user wants the answer now."""
+    policy: Policy = Policy()  # noqa: RUF009 - it is frozen
     tally: Tally = field(default_factory=Tally)
     failures: dict[str, MassmemError] = field(default_factory=dict[str, MassmemError])
     timed_out: bool = False
@@ -155,6 +159,8 @@ class _TurnRun:
         if tally.winner is not None:
             return
         unfinished = tally.round > 0
+        if unfinished:
+            await self._decide_depth()
         while not self._ends_now:
             actors = tally.remaining_actors() if unfinished else self._next_actors()
             if not actors and not unfinished:
@@ -168,7 +174,7 @@ class _TurnRun:
             if voided := tally.list_voided_voters():
                 self.outbox.emit(ev.BallotsVoided(round=number, agents=voided))
             if self.limit is not None:
-                if late := self._name_late_agents(actors):
+                if late := self._name_late_agents(tally.acting):
                     self._notify(f"{late} did not finish within {self.settings.timeout:g} seconds")
                 return
 
@@ -194,11 +200,85 @@ class _TurnRun:
         if is_over or tally.round >= self.settings.max_rounds:
             return ()
         final = self._is_final(tally.round + 1)
-        return tally.next_actors(
+        actors = tally.next_actors(
             final=final,
             early_stop=final and self.settings.early_stop,
             majority_wins=final and self.settings.majority_wins,
         )
+        # Who wants a report wants to know what each agent says.
+        is_adaptive = self.settings.depth == "adaptive" and self.settings.presentation != "report"
+        if tally.round > 0 or not is_adaptive:
+            return actors
+        return actors[:1] if self._asks_for_text else choose_first_agents([self.agents[a].config for a in actors])
+
+    @property
+    def _asks_for_text(self) -> bool:
+        return asks_for_text(split_question(self.turn.question, self.turn.attachments)[0])
+
+    async def _decide_depth(self) -> None:
+        """Decide whether the agents that were asked first are enough; else the others act in the same round."""
+        tally = self.tally
+        if not tally.awaits_depth:
+            return
+        asked, rest = tally.acting, tuple(agent for agent in tally.agents if agent not in tally.acting)
+        reason, comparison = await self._find_reason(asked, rest)
+        enough, ends = reason in ("asks_for_text", "same", "said_same"), self.limit is not None or self._ends_now
+        if ends and not enough:
+            self.unreported_usage += comparison.usage
+            return
+        self.outbox.emit(
+            ev.DepthDecided(
+                round=tally.round,
+                asked=asked,
+                next=() if enough else rest[:1] if self._asks_for_text else rest,
+                reason=reason,
+                difference="" if enough else comparison.difference,
+                usage=comparison.usage,
+            )
+        )
+
+    async def _find_reason(self, asked: Sequence[str], rest: Sequence[str]) -> tuple[ev.DepthReason, Comparison]:
+        """Return why the agents that were asked are enough, or not, and what comparing their answers showed."""
+        tally, none = self.tally, Comparison(same=False, difference="", usage=Usage())
+        given = [agent for agent in asked if agent in tally.answers]
+        if self._asks_for_text and given:
+            return "asks_for_text", none
+        if len(given) < 2:
+            return "failed", none
+        pattern = read_pattern(tally, given[0])
+        if pattern.against:
+            return "differ", none
+        agreeing = replace(pattern, behind=tuple(sorted(given)), uncompared=0)
+        if not self.policy.is_sure(agreeing, None, 1.0):  # then it need not be known whether they agree
+            return "not_sure", none
+        if tally.has_one_answer:
+            return "same", none
+        comparison = await self._compare(given[0], rest)
+        if comparison is None:
+            return "not_compared", none
+        return "said_same" if comparison.same else "differ", comparison
+
+    async def _compare(self, agent_id: str, others: Sequence[str]) -> Comparison | None:
+        """Let the agent compare the answers; None: that is not worth its price, or failed."""
+        tally, agent, found = self.tally, self.agents.get(agent_id), list[Comparison]()
+        if agent is None or any(answer.truncated for answer in tally.answers.values()):
+            return None
+        candidates = tally.build_candidates(agent_id, tally.answers, agent.order)
+        prices = [self.agents[other].price for other in others]
+        if not is_worth_comparing(self.turn.question, candidates, tally.usage, agent.price, prices):
+            return None
+
+        async def compare() -> None:
+            await self.outbox.wait_until_stored()
+            try:
+                found.append(await compare_answers(agent, self.turn.question, candidates))
+            except LimitReached as e:
+                log.info("%s: the answers are not compared: %s", agent_id, e)  # the end of the turn says why
+            except MassmemError as e:
+                self._notify(f"{agent.name} could not compare the answers: {e.message}")
+
+        await self._run_together([compare])
+        return found[0] if found else None
 
     def _is_final(self, number: int) -> bool:
         return 1 < number == self.settings.max_rounds
@@ -214,6 +294,7 @@ class _TurnRun:
                 return
             asked.update(wave)
             await self._run_together([self._prepare_step(self.agents[agent], number, final=final) for agent in wave])
+            await self._decide_depth()
 
     def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
@@ -430,7 +511,8 @@ class _TurnRun:
         if report is None and self.settings.presentation == "report" and dissent is not None:
             citations = {answer.agent_id: answer.citations for answer in tally.answers.values()}
             report = report_votes(dissent, winner.agent_id, citations)
-        confidence = compute_confidence(winner, len(tally.agents), tally.round, tally.count_supporters(winner.agent_id))
+        asked = tally.asked_agents
+        confidence = compute_confidence(winner, len(asked), tally.round, tally.count_supporters(winner.agent_id))
         return ev.TurnCompleted(
             winner=winner.agent_id,
             winner_name=self.names.get(winner.agent_id, ""),
@@ -443,12 +525,14 @@ class _TurnRun:
             agreement=describe_agreement(
                 winner,
                 dissent,
-                len(tally.agents),
+                len(asked),
                 self._name(winner.agent_id),
                 presented=presentation is not None and not tally.has_one_answer,
+                not_needed=[self._name(agent) for agent in winner.not_asked] if tally.is_enough else (),
             ),
             escalated=bound is not None and (winner.by == "no_vote" or (confidence is not None and confidence < bound)),
             truncated=answer.truncated if presentation is None else presentation.truncated,
+            same=tally.same,
             data=None if presentation is None else presentation.data,
             work_cut=answer.work_cut,
             citations=answer.citations if presentation is None else presentation.citations,
