@@ -15,7 +15,7 @@ from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.reporting import Section
 from massmem.core.text import dump_json, format_dollars, one_line
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
-from massmem.core.verdict import describe_share
+from massmem.core.verdict import describe_share, describe_standing, dump_verdict
 
 SCHEMA_VERSION = 1
 """Of the JSON."""
@@ -106,7 +106,7 @@ def describe_decision(turn: TurnTranscript) -> str:
     final, votes, usage = turn.final, turn.votes, turn.usage
     parts: list[str] = []
     if votes:
-        parts.append(f"{votes.get(turn.record.winner or '', 0)} of {sum(votes.values())} votes")
+        parts.append(f"{votes.get(turn.winner, 0)} of {sum(votes.values())} votes")
     parts.append(f"{turn.rounds} round{'' if turn.rounds == 1 else 's'}")
     if final is not None and (share := describe_share(final.confidence, votes, escalated=final.escalated)):
         parts.append(share)
@@ -161,8 +161,8 @@ class Format:
             yield from self._write_votes(turn)
 
     def _write_votes(self, turn: TurnTranscript) -> Iterator[str]:
-        if turn.final is not None and turn.final.agreement:
-            yield self.note.format(self._escape(turn.final.agreement))
+        if turn.final is not None and (standing := describe_standing(turn.final)):
+            yield self.note.format(self._escape(standing))
         yield from self._write_ballots(turn, [ballot for ballot in turn.ballots if ballot.stands])
         for position in () if turn.dissent is None else turn.dissent.others:
             if position.answer:
@@ -356,9 +356,10 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "names": turn.names,
         "asked": [{"agent": agent or None, "content": text} for agent, text in turn.dialogue],
         "plan": list(turn.plan),
-        "winner": record.winner,
+        "winner": turn.winner or None,
         "confidence": None if final is None else final.confidence,
         "escalated": final is not None and final.escalated,
+        **dump_verdict(None if final is None else final),
         "report": None if (report := turn.report) is None else report.model_dump(mode="json"),
         "votes": turn.votes,
         "agreement": None if final is None else final.agreement or None,

@@ -390,7 +390,9 @@ def ask(
     show: ShowMode = "answer",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors and limits.")] = False,
     hides_reasoning: HidesReasoning = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when an agent failed or nobody could vote.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 when an agent failed, nobody could vote or the answer is unsure.")
+    ] = False,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a turn.")] = None,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Cost limit of a turn.")] = None,
     max_tokens: MaxTokens = None,

@@ -111,6 +111,8 @@ class TurnStarted(SourceEvent):
     """Of agents for people, by id; some have none."""
     seed: int
     """Fixes every shuffle of the turn."""
+    weights: dict[str, float] = Field(default_factory=dict[str, float])
+    """What the voice of each agent counts for, by id, with `coordination.weights: measured`; empty: 1 each."""
     request: str = ""
     """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
     answer_schema: dict[str, JsonValue] | None = None
@@ -334,8 +336,9 @@ class WinnerDecided(EventBase):
     """How the winner was decided. early_stop: the ballots of `not_asked` could not change it. answer_now: the user did
     not wait for more answers and ballots. tie_support: of the answers with most votes, more agents gave this one;
     tie: of equal answers that are not cut off the team lists the agent of this one first. unanimous: all answers are
-    the same, by code or as `depth_decided` says, majority: those of more than half of the agents; no vote was needed. no_vote: agents were asked to vote,
-    and no vote stands; no_vote_held: nobody was asked. In both cases nobody has confirmed the answer.
+    the same, by code or as `depth_decided` says, majority: those of more than half of the agents; no vote was needed.
+    no_vote: agents were asked to vote, and no vote stands; no_vote_held: nobody was asked. In both cases nobody has
+    confirmed the answer.
     """
     not_asked: tuple[str, ...] = ()
     """Agents of the last round that were not asked for a ballot, or of the team that were not asked at all, since

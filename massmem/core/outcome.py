@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from massmem.core import events as ev
 from massmem.core.errors import LimitReached
+from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.messages import Citation, Usage
 from massmem.core.report import Report
 
@@ -147,6 +148,21 @@ class TurnOutcome:
     @property
     def escalated(self) -> bool:
         return isinstance(self.end, ev.TurnCompleted) and self.end.escalated
+
+    @property
+    def verdict(self) -> ev.Verdict | None:
+        """Whether the answer is sure enough; None when there is none."""
+        return self.end.verdict if isinstance(self.end, ev.TurnCompleted) else None
+
+    @property
+    def measured_confidence(self) -> MeasuredConfidence | None:
+        """How often such answers of the team were right; None where it is not known."""
+        return self.end.measured_confidence if isinstance(self.end, ev.TurnCompleted) else None
+
+    @property
+    def candidates(self) -> tuple[ev.VerdictCandidate, ...]:
+        """Of an unsure turn: what the agents answered, the winner's first."""
+        return self.end.candidates if isinstance(self.end, ev.TurnCompleted) else ()
 
     @property
     def is_truncated(self) -> bool:

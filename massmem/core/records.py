@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from massmem.core.errors import InputError
+from massmem.core.evaluation import MeasuredConfidence
+from massmem.core.events import Verdict, VerdictCandidate
 from massmem.core.messages import cut_title
 from massmem.core.redact import redact
 
@@ -159,6 +161,22 @@ class MessageRecord(_Record):
     def agreement(self) -> str:
         """Of a final answer: what is known of how far the agents agree, one sentence; "" where nothing is."""
         return str(self.metadata.get("agreement") or "")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of a final answer: whether it is sure enough."""
+        return "unsure" if self.escalated else "answered"
+
+    @property
+    def measured_confidence(self) -> MeasuredConfidence | None:
+        """Of a final answer: how often such answers of the team were right; None where it is not known."""
+        stored = self.metadata.get("measured_confidence")
+        return None if stored is None else MeasuredConfidence.model_validate(stored)
+
+    @property
+    def candidates(self) -> tuple[VerdictCandidate, ...]:
+        """Of a final answer that is unsure: what the agents answered, the winner's first."""
+        return tuple(VerdictCandidate.model_validate(stored) for stored in self.metadata.get("candidates", ()))
 
     @property
     def public_text(self) -> str:

@@ -65,6 +65,11 @@ class TurnTranscript:
         return next((m for m in self.messages if m.final and "waiting_for" not in m.metadata), None)
 
     @property
+    def winner(self) -> str:
+        """The agent whose answer came first, also in an unsure turn; "" when there is none."""
+        return self.record.winner or ("" if self.final is None else self.final.agent_id or "")
+
+    @property
     def citations(self) -> tuple[Citation, ...]:
         """Sources of that answer: `[n]` in it names the n-th."""
         return () if self.final is None else read_citations(self.final.metadata)
@@ -92,7 +97,7 @@ class TurnTranscript:
         ballots = {ballot.agent_id: (ballot.choice, ballot.reason) for ballot in self.ballots if ballot.stands}
         citations = {agent: read_citations(message.metadata) for agent, message in last.items()}
         same = () if self.final is None else self.final.metadata.get("same", ())
-        return find_dissent(self.record.winner, answers, ballots, citations, same) if self.record.winner else None
+        return find_dissent(self.winner, answers, ballots, citations, same) if self.winner else None
 
     @property
     def report(self) -> Report | None:
@@ -105,7 +110,7 @@ class TurnTranscript:
         if (report := self.report) is not None or self.dissent is None:
             return report
         citations = {message.agent_id or "": read_citations(message.metadata) for message in self.answers}
-        return report_votes(self.dissent, self.record.winner or "", citations)
+        return report_votes(self.dissent, self.winner, citations)
 
     def list_report(self, report: Report | None) -> Iterator[Section]:
         """Yield the parts of a report of this turn."""

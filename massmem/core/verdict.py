@@ -6,15 +6,20 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from massmem.core import events as ev
+from massmem.core.citations import remove_marks
 from massmem.core.evaluation import Interval, MeasuredConfidence
+from massmem.core.messages import Citation
+from massmem.core.outcome import TurnOutcome
+from massmem.core.records import MessageRecord
 from massmem.core.short_answers import read_number
-from massmem.core.voting import Dissent, Tally
+from massmem.core.text import one_line
+from massmem.core.voting import Answer, Dissent, Tally
 
 LATE_ROUND_FACTOR = 0.9
 """Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
@@ -50,7 +55,7 @@ class Pattern:
 
     @property
     def rank(self) -> Rank:
-        known = len(self.behind) + self.against + self.uncompared
+        known = len(self.behind) + self.against + self.uncompared or 1
         return round(len(self.behind) / known, 6), len(self.behind), not self.cut
 
     @property
@@ -213,6 +218,103 @@ class Policy:
             return True
         return (decision is None or decision.by != "no_vote") and (confidence is None or confidence >= bound)
 
+    def judge(self, tally: Tally, first: Pattern | None = None, depth: ev.DepthDecided | None = None) -> "Judgement":
+        """Return what the turn claims, once its winner is decided.
+
+        depth: whether the agents that were asked first are enough, where that was decided. first: their agreement then.
+        """
+        decision = tally.winner
+        assert decision is not None
+        is_enough = depth is not None and not depth.next
+        agents = len(tally.asked_agents)
+        supporters = tally.count_supporters(decision.agent_id)
+        confidence = compute_confidence(decision, agents, tally.round, supporters)
+        if depth is not None and depth.reason == "asks_for_text":
+            return Judgement(agents, confidence)  # it claims nothing that could be wrong
+        pattern = read_pattern(tally, decision.agent_id)
+        measured = None
+        if self.calibration is not None:
+            measured = self.calibration.measure(first, None if is_enough else pattern)
+        if self.is_sure(pattern, decision, confidence):
+            return Judgement(agents, confidence, measured)
+        return Judgement(agents, confidence, measured, _list_candidates(tally, decision.agent_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a turn claims of its answer."""
+
+    agents: int
+    """Those that could stand behind it; who was not needed is not one of them."""
+    confidence: float | None
+    """See `compute_confidence`."""
+    measured: MeasuredConfidence | None = None
+    candidates: tuple[ev.VerdictCandidate, ...] = ()
+    """Of an unsure turn, the winner's first."""
+
+    @property
+    def verdict(self) -> ev.Verdict:
+        return "unsure" if self.candidates else "answered"
+
+
+def _list_candidates(tally: Tally, winner: str) -> tuple[ev.VerdictCandidate, ...]:
+    return tuple(
+        ev.VerdictCandidate(answer=_state(answer, keeps_marks=answer.agent_id == winner), agents=agents)
+        for answer, agents in tally.list_candidates(winner)
+    )
+
+
+def _state(answer: Answer, *, keeps_marks: bool) -> str:
+    """Return the result that the answer states, else its text. keeps_marks: with the numbers of its sources."""
+    if answer.short.is_bare:
+        return answer.short.last_line
+    return answer.content if keeps_marks else remove_marks(answer.content, len(answer.citations))
+
+
+_SHORT, _EXCERPT = 80, 300
+"""Characters of an answer that stands in a list; and of one that is not the winner's."""
+
+
+def write_unsure(
+    candidates: tuple[ev.VerdictCandidate, ...], citations: tuple[Citation, ...], name: Callable[[str], str]
+) -> tuple[str, tuple[Citation, ...]]:
+    """Return the answer of an unsure turn: that it is not sure, and what the agents answered; and its sources.
+
+    citations: of the winner's answer. name: returns what people are shown for an agent.
+    """
+    listed = [
+        f"- {one_line(candidate.answer, _EXCERPT)} ({', '.join(map(name, candidate.agents))})"
+        for candidate in candidates
+    ]
+    own, others = candidates[0], listed[1:]
+    if all(len(candidate.answer) <= _SHORT for candidate in candidates):
+        unplaced = tuple(replace(citation, start=None, end=None) for citation in citations)
+        return "\n".join(["Not sure. The agents' answers:", "", *listed]), unplaced
+    head = f"Not sure. This is the answer of {', '.join(map(name, own.agents))}:\n\n"
+    end = ["", "Other answers:", "", *others] if others else []
+    placed = tuple(
+        citation if citation.start is None or citation.end is None
+        else replace(citation, start=citation.start + len(head), end=citation.end + len(head))
+        for citation in citations
+    )  # fmt: skip
+    return "\n".join([head + own.answer, *end]), placed
+
+
+def dump_verdict(answer: MessageRecord | TurnOutcome | None) -> dict[str, Any]:
+    """Return verdict, measured confidence and candidates of an answer as JSON; all empty without one."""
+    measured = None if answer is None else answer.measured_confidence
+    return {
+        "verdict": None if answer is None else answer.verdict,
+        "measured_confidence": None if measured is None else measured.model_dump(),
+        "candidates": [] if answer is None else [one.model_dump(mode="json") for one in answer.candidates],
+    }
+
+
+def describe_standing(answer: MessageRecord | TurnOutcome) -> str:
+    """Return what is known of how far the agents agree, and of how often such answers were right; "" for nothing."""
+    measured = answer.measured_confidence
+    return "; ".join(filter(None, (answer.agreement, measured and describe_measured(measured))))
+
 
 def describe_measured(measured: MeasuredConfidence) -> str:
     """Return `answers of this team with such agreement were right 71 % of the time (150 questions, 63-78)`."""
@@ -278,7 +380,8 @@ def describe_agreement(
     answers. not_needed: names of the agents that were not, see `depth_decided`.
     """
     if agents < 2:
-        return f"{name} alone was asked: this asks for a text; {describe_not_needed(not_needed)}" if not_needed else ""
+        asks_for_text = f"{name} alone was asked, for a text" if not_needed else ""
+        return "; ".join(filter(None, (asks_for_text, describe_not_needed(not_needed))))
     if dissent is None:
         return f"the only answer of {agents} agents"
     total, reason = len(dissent.agreed) + len(dissent.others), ""
@@ -295,14 +398,12 @@ def describe_agreement(
         parts.append("its author, who could not vote for it, voted for another")
     if agents > total:
         parts.append(f"{_count(agents - total, 'agent')} gave no answer")
-    if not_needed:
-        parts.append(describe_not_needed(not_needed))
-    return "; ".join(parts)
+    return "; ".join(filter(None, (*parts, describe_not_needed(not_needed))))
 
 
 def describe_not_needed(names: Sequence[str]) -> str:
-    """Return `blue was not needed`, `blue and pink were not needed`."""
-    return f"{join_names(names)} {'was' if len(names) == 1 else 'were'} not needed"
+    """Return `blue was not needed`, `blue and pink were not needed`; "" for nobody."""
+    return f"{join_names(names)} {'was' if len(names) == 1 else 'were'} not needed" if names else ""
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -315,11 +416,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def describe_share(confidence: float | None, votes: Mapping[str, int], *, escalated: bool) -> str:
-    """Return `agreement 67%`, and whether that is low; "" where it is not known.
+    """Return `agreement 67%`, and whether the answer is unsure; "" where neither is known.
 
-    Of split votes only what is low: `agreement 100%` beside `2 of 3 votes` would be read as a contradiction, though an
-    agent that may not vote for its own answer stands behind it.
+    Not of split votes: `agreement 100%` beside `2 of 3 votes` would be read as a contradiction, though an agent that
+    may not vote for its own answer stands behind it.
     """
-    share = f"{confidence:.0%}" if confidence is not None and len(votes) < 2 else ""
-    low = "low: check the answer" if confidence is not None and escalated else ""
-    return f"agreement {', '.join(filter(None, (share, low)))}" if share or low else ""
+    share = f"agreement {confidence:.0%}" if confidence is not None and len(votes) < 2 else ""
+    return ", ".join(filter(None, (share, "not sure" if escalated else "")))

@@ -62,18 +62,25 @@ class Election:
     """A vote on some answers. Answers that are the same are one candidate, and their ballots count together."""
 
     def __init__(
-        self, answers: Mapping[str, Answer], ballots: Mapping[str, str], *, own_votes: bool, same: Sequence[str] = ()
+        self,
+        answers: Mapping[str, Answer],
+        ballots: Mapping[str, str],
+        *,
+        own_votes: bool,
+        weights: Mapping[str, float] | None = None,
+        same: Sequence[str] = (),
     ) -> None:
         """answers: by agent, in the order of the team. ballots: voter to the author of its choice.
-        own_votes: an agent may choose its own answer. same: authors of texts that say the same, as an agent says; that
-        of the first stands for all.
+        own_votes: an agent may choose its own answer. weights: of the voices, by agent; None: each counts 1.
+        same: authors of texts that say the same, as one of them says; that of the first stands for all.
 
         A ballot for an author without an answer does not count.
         """
         self._answers = answers
+        self._weights = weights or {}
         self._keys = list_keys({agent: answer.short for agent, answer in answers.items()})
         same = [agent for agent in same if agent in answers]
-        self._keys |= {agent: self._keys[same[0]] for agent in same}
+        self._keys |= dict.fromkeys(same, self._keys[same[0]] if same else "")
         earliest: dict[str, Answer] = {}
         for answer in sorted(answers.values(), key=lambda answer: (answer.agent_id in same[1:], answer.number)):
             earliest.setdefault(self._keys[answer.agent_id], answer)
@@ -136,7 +143,8 @@ class Election:
         lists first. How fast an agent was says nothing for its answer, and would be another agent in the next run.
         """
         ranked = sorted(self.candidates, key=self._rank, reverse=True)
-        return [candidate for candidate in ranked if self._count_ballots(candidate) == self._count_ballots(ranked[0])]
+        most, *_ = self._rank(ranked[0])
+        return [candidate for candidate in ranked if self._rank(candidate)[0] == most]
 
     def choose_voters(self, voters: Sequence[str]) -> tuple[str, ...]:
         """Return which of the remaining voters to ask first; none when their ballots cannot change the winner.
@@ -148,17 +156,22 @@ class Election:
         rivals = [candidate for candidate in self.candidates if candidate is not leader]
         eligible = [voter for voter in voters if self.may_choose(voter, leader)]
         for count in range(len(eligible) + 1):
-            rank, others = self._rank(leader, count), [voter for voter in voters if voter not in eligible[:count]]
+            rank, others = self._rank(leader, eligible[:count]), [v for v in voters if v not in eligible[:count]]
             # A rival has at most the votes of all who may choose it.
-            most = [self._rank(rival, sum(self.may_choose(voter, rival) for voter in others)) for rival in rivals]
+            most = [self._rank(rival, [v for v in others if self.may_choose(v, rival)]) for rival in rivals]
             if max(most, default=rank) <= rank:
                 return tuple(eligible[: count + len(voters) // _VOTERS_PER_SPARE]) if count else ()
         return tuple(voters)
 
-    def _rank(self, candidate: Answer, more: int = 0) -> tuple[int, ...]:
-        """Return what decides between candidates, the highest wins. more: ballots that are added."""
-        ballots, place = self._count_ballots(candidate) + more, self._listed.index(self._key(candidate))
-        return ballots, self.count_authors(candidate), not candidate.truncated, -place
+    def _rank(self, candidate: Answer, more: Sequence[str] = ()) -> tuple[float, ...]:
+        """Return what decides between candidates, the highest wins. more: voters that are added."""
+        place = self._listed.index(self._key(candidate))
+        ballots = self._weigh([*self.list_voters(candidate), *more])
+        return ballots, self.weigh_authors(candidate), not candidate.truncated, -place
+
+    def _weigh(self, agents: Iterable[str]) -> float:
+        """Return what the voices of these agents come to; rounded: the order of a sum makes no winner."""
+        return round(sum(self._weights.get(agent, 0) if self._weights else 1 for agent in agents), 6)
 
     def list_citations(self, candidate: Answer) -> tuple[Citation, ...]:
         """Return its sources, and behind them those of the answers that are the same."""
@@ -169,15 +182,19 @@ class Election:
     def count_authors(self, candidate: Answer) -> int:
         return self._authors[self._key(candidate)]
 
+    def weigh_authors(self, candidate: Answer) -> float:
+        """Return what the voices of those that gave the answer come to."""
+        return self._weigh(agent for agent in self._keys if self.gave(agent, candidate))
+
     def _count_ballots(self, candidate: Answer) -> int:
         return self._ballots[self._key(candidate)]
 
     def _key(self, answer: Answer) -> str:
         return self._keys[answer.agent_id]
 
-    def has_majority(self, agents: int) -> bool:
-        """Whether more than half of so many agents gave the same answer."""
-        return max(self._authors.values(), default=0) * 2 > agents
+    def has_majority(self, agents: Iterable[str]) -> bool:
+        """Whether more than half of these agents, by their voices, gave the same answer."""
+        return max(map(self.weigh_authors, self.candidates), default=0) * 2 > self._weigh(agents)
 
     def list_supporters(self, candidate: Answer) -> set[str]:
         """Return the agents that stand behind the candidate.
@@ -198,6 +215,8 @@ class Tally:
     agents: tuple[str, ...] = ()
     """All agents of the turn, in the order of the configuration."""
     seed: int = 0
+    weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of the agents' voices, by agent; empty: each counts 1."""
     round: int = 0
     """The current round; 0 before the first."""
     answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
@@ -238,23 +257,14 @@ class Tally:
         self.answer_now |= isinstance(event, ev.AnswerNowRequested)
         match event:
             case ev.TurnStarted(agents=agents, seed=seed, usage=usage):
-                self.agents, self.seed = agents, seed
+                self.agents, self.seed, self.weights = agents, seed, event.weights
                 self.usage += usage
             case ev.TurnResumed(agents=agents):
                 self._resume(agents)
-            case ev.RoundStarted(round=number, agents=agents) if number > self.round:
-                self.round, self.acting = number, agents
-                self.is_partial = number == 1 and len(agents) < len(self.agents)
-                self.own_votes = len(self.live_agents()) <= OWN_VOTES
-                self.visible_answers = dict(self.answers)
-                self.acted, self.missed = set(), set()
-                self.first_wave = self._hold_election().choose_voters(agents) if event.early_stop else ()
-            case ev.DepthDecided(asked=asked, next=agents, reason=reason, usage=usage):
-                self.acting += tuple(agent for agent in agents if agent not in self.acting)
-                self.is_enough = not agents
-                self.is_partial = not self.is_enough and len(self.acting) < len(self.agents)
-                self.same = asked if reason == "said_same" else ()
-                self.usage += usage
+            case ev.RoundStarted() if event.round > self.round:
+                self._start_round(event)
+            case ev.DepthDecided():
+                self._set_depth(event)
             case ev.AnswerSubmitted():
                 self.answer_count = max(self.answer_count, event.number)
                 self.answers[event.agent_id] = Answer.of(event)
@@ -280,9 +290,26 @@ class Tally:
         for event in events:
             self.apply(event)
 
+    def _start_round(self, event: ev.RoundStarted) -> None:
+        self.round, self.acting = event.round, event.agents
+        self.is_partial = self.round == 1 and len(self.acting) < len(self.agents)
+        self.own_votes = len(self.live_agents()) <= OWN_VOTES
+        self.visible_answers = dict(self.answers)
+        self.acted, self.missed = set(), set()
+        self.first_wave = self._hold_election().choose_voters(self.acting) if event.early_stop else ()
+
+    def _set_depth(self, event: ev.DepthDecided) -> None:
+        self.acting += tuple(agent for agent in event.next if agent not in self.acting)
+        self.is_enough = not event.next
+        self.is_partial = not self.is_enough and len(self.acting) < len(self.agents)
+        self.same = event.asked if event.reason == "said_same" else ()
+        self.usage += event.usage
+
     def _resume(self, agents: tuple[str, ...]) -> None:
         # A failed agent gets another chance, unless the turn only waited; and the team may have changed since.
         self.agents = agents
+        if not set(agents) <= self.weights.keys():
+            self.weights = {}  # another team: of one of them no weight is known
         if not self.waiting.paused:
             self.out.clear()
             self.missed.clear()
@@ -346,7 +373,7 @@ class Tally:
         election = self._hold_election(own_votes=len(live) <= OWN_VOTES)
         if final:
             actors = tuple(a for a in actors if sum(election.may_choose(a, c) for c in election.candidates) > 1)
-        if majority_wins and not self.ballots and self.answers and election.has_majority(len(self.agents)):
+        if majority_wins and not self.ballots and self.answers and election.has_majority(self.agents):
             return ()
         return actors if not (early_stop and actors) or election.choose_voters(actors) else ()
 
@@ -354,7 +381,7 @@ class Tally:
         """Return the vote on all answers, those of agents that left the team last. own_votes None: as in this round."""
         answers = {agent: self.answers[agent] for agent in (*self.agents, *self.answers) if agent in self.answers}
         own_votes = self.own_votes if own_votes is None else own_votes
-        return Election(answers, self.ballots, own_votes=own_votes, same=self.same)
+        return Election(answers, self.ballots, own_votes=own_votes, weights=self.weights, same=self.same)
 
     def list_voided_voters(self) -> tuple[str, ...]:
         """Return the voters whose ballots a new answer of this round voids. The first round has no ballots."""
@@ -407,6 +434,17 @@ class Tally:
         """Return how many agents stand behind this agent's answer."""
         return len(self._hold_election().list_supporters(self.answers[agent_id]))
 
+    def list_candidates(self, winner: str) -> list[tuple[Answer, tuple[str, ...]]]:
+        """Return the answers that somebody stands behind, with those agents: the winner's, then the most supported."""
+        election, agents = self._hold_election(), dict.fromkeys((*self.agents, *self.answers, *self.ballots))
+        own, listed = self.answers[winner], list[tuple[Answer, tuple[str, ...]]]()
+        for candidate in election.candidates:
+            supporters = election.list_supporters(candidate)
+            is_own = election.gave(winner, candidate)
+            listed.append((own if is_own else candidate, tuple(agent for agent in agents if agent in supporters)))
+        listed.sort(key=lambda pair: (pair[0] is not own, -len(pair[1])))
+        return [pair for pair in listed if pair[1] or pair[0] is own]
+
     def _decision(self, election: Election) -> ev.Decision:
         leaders = election.list_leaders()
         if self.answer_now and not self.is_decided():
@@ -416,7 +454,7 @@ class Tally:
         if not election.votes:
             return self._explain_lack_of_votes(election)
         if len(leaders) > 1:
-            first, second, *_ = map(election.count_authors, leaders)
+            first, second, *_ = map(election.weigh_authors, leaders)
             return "tie_support" if first > second else "tie"
         has_voted = (agent in self.ballots for agent in self.acting if agent not in self.out)
         return "consensus" if all(has_voted) else "plurality"
@@ -425,7 +463,7 @@ class Tally:
         if len(election.candidates) == 1:
             return "unanimous"
         has_failed_to_vote = self.round > 1 and bool(self.missed)
-        if election.has_majority(len(self.agents)) and not has_failed_to_vote:
+        if election.has_majority(self.agents) and not has_failed_to_vote:
             return "majority"
         return "no_vote" if self.round > 1 else "no_vote_held"
 

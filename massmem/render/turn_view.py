@@ -12,6 +12,7 @@ from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.report import Report
 from massmem.core.reporting import report_votes
 from massmem.core.text import one_line
+from massmem.core.verdict import dump_verdict
 from massmem.core.voting import Dissent, find_dissent
 
 AgentEvent = (
@@ -286,7 +287,9 @@ def turn_to_dict(view: TurnView, *, makes_report: bool = False) -> dict[str, Any
     agents agree. `dissent` has who `agreed` with the answer, the `minority`, and whose answers are `uncompared`, with
     their own answers, votes and reasons; null for an agent alone, and when this run did not see the turn from its
     beginning. `confidence` is from 0 to 1, null for an agent alone and
-    when nobody voted (see massmem.core.voting); `escalated` tells whether it is below the configured bound. `usage` is
+    when nobody voted (see massmem.core.verdict). `verdict` is answered, or unsure when the answer is less sure than the
+    configuration wants: `escalated` is true then, and `candidates` has what the agents answered. `measured_confidence`
+    tells how often such answers of the team were right; null: it is not known. `usage` is
     the whole turn's, with the presentation, which no event of an agent reports.
     """
     outcome = view.outcome
@@ -322,6 +325,7 @@ def turn_to_dict(view: TurnView, *, makes_report: bool = False) -> dict[str, Any
         "dissent": None if (dissent := view.dissent) is None else dissent.to_json(),
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,
+        **dump_verdict(outcome),
         "rounds": view.round,
         "agents": [_agent_to_dict(agent, outcome.name(agent.id)) for agent in view.agents.values()],
         "usage": usage_to_dict(view.usage),

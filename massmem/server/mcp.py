@@ -17,7 +17,8 @@ from mcp_types import ListResourcesResult, Resource
 from pydantic import AfterValidator, BaseModel, Field
 
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
-from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted
+from massmem.core.evaluation import MeasuredConfidence
+from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted, Verdict, VerdictCandidate
 from massmem.core.outcome import TurnOutcome
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord
 from massmem.render.text import describe_event
@@ -93,6 +94,11 @@ class CouncilAnswer(BaseModel):
     agent: str | None = None
     confidence: float | None = None
     agreement: str = ""
+    verdict: Verdict = "answered"
+    """unsure: `answer` says so, and names what the agents answered, as `candidates` does."""
+    measured_confidence: MeasuredConfidence | None = None
+    """How often such answers of this team were right."""
+    candidates: list[VerdictCandidate] = Field(default_factory=list[VerdictCandidate])
 
 
 class FoundMemory(BaseModel):
@@ -307,6 +313,9 @@ def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
         agent=None if outcome.agent_id is None else outcome.name(outcome.agent_id),
         confidence=outcome.confidence,
         agreement=outcome.agreement,
+        verdict=outcome.verdict or "answered",
+        measured_confidence=outcome.measured_confidence,
+        candidates=list(outcome.candidates),
     )
 
 

@@ -96,6 +96,8 @@ class ChatCompletion(Body):
     model: Annotated[str, Field(examples=[_MODEL])]
     choices: list[ChatChoice]
     usage: ChatUsage
+    metadata: dict[str, str] = Field(default_factory=dict[str, str])
+    """Of a team's answer: `verdict`, answered or unsure; `measured_confidence`, JSON, where it is known."""
 
 
 class InputDetails(Body):
@@ -193,6 +195,8 @@ class Finish:
     usage: Usage
     citations: tuple[Citation, ...] = ()
     """Sources: `[n]` in the text names the n-th."""
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What OpenAI's fields have no place for."""
 
 
 Piece = Progress | Words | Finish
@@ -276,7 +280,7 @@ class _TurnReader:
         end, answer = self._outcome.end, get_text(self._outcome)
         assert isinstance(end, ev.TurnCompleted | ev.TurnWaiting | ev.TurnAbandoned)  # else there is no answer
         reason = "length" if self._outcome.is_truncated else "stop"
-        finish = Finish(reason, end.usage, self._outcome.citations)
+        finish = Finish(reason, end.usage, self._outcome.citations, self._build_metadata())
         sent = self._sent.rstrip()
         if answer.startswith(self._sent):
             rest = answer[len(self._sent) :]
@@ -285,6 +289,11 @@ class _TurnReader:
         else:  # the words that were sent are void: a request was sent again
             rest = f"\n\n{answer}"
         return [Words(rest), finish] if rest else [finish]
+
+    def _build_metadata(self) -> dict[str, str]:
+        verdict, measured = self._outcome.verdict, self._outcome.measured_confidence
+        metadata = {} if verdict is None else {"verdict": verdict}
+        return metadata | ({} if measured is None else {"measured_confidence": measured.model_dump_json()})
 
     def _send(self, text: str) -> list[Piece]:
         if not self._sent:
@@ -341,7 +350,14 @@ def make_completion(answer: Answer) -> ChatCompletion:
     message = ChatReply(content=answer.text, reasoning_content=progress, annotations=annotations)
     choice = ChatChoice(message=message, finish_reason=answer.finish.reason)
     usage = _chat_usage(answer.finish.usage)
-    return ChatCompletion(id=answer.id, created=answer.created, model=answer.model, choices=[choice], usage=usage)
+    return ChatCompletion(
+        id=answer.id,
+        created=answer.created,
+        model=answer.model,
+        choices=[choice],
+        usage=usage,
+        metadata=dict(answer.finish.metadata),
+    )
 
 
 async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> Stream:
@@ -349,7 +365,8 @@ async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> S
 
     def chunk(delta: Mapping[str, Any], reason: str | None = None) -> ServerSentEvent:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return _chat_chunk(answer, [choice], {"usage": None} if usage else {})
+        metadata = {"metadata": dict(answer.finish.metadata)} if answer.finish and answer.finish.metadata else {}
+        return _chat_chunk(answer, [choice], metadata | ({"usage": None} if usage else {}))
 
     try:
         yield chunk({"role": "assistant", "content": ""})
@@ -380,7 +397,8 @@ def make_response(answer: Answer) -> Response:
         created_at=answer.created,
         status=status,
         incomplete_details=IncompleteDetails() if cut else None,
-        metadata={"session_id": answer.session_id} if answer.session_id else {},
+        metadata=({"session_id": answer.session_id} if answer.session_id else {})
+        | dict({} if finish is None else finish.metadata),
         model=answer.model,
         output=[] if finish is None else [*_reasoning_items(answer), _message_item(answer)],
         previous_response_id=answer.previous,

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from massmem.core.events import WorkCut
+from massmem.core.evaluation import MeasuredConfidence
+from massmem.core.events import Verdict, VerdictCandidate, WorkCut
 from massmem.core.ids import SESSION_ID
 from massmem.core.report import Report
 
@@ -148,7 +149,13 @@ class Answer(Body):
     citations: list[Source] = Field(default_factory=list[Source])
     """Sources of the answer: `[n]` in it names the n-th."""
     escalated: bool = False
-    """True: the agents were too much at odds; a person should look at the answer."""
+    """True: the answer is unsure; a person should look at it."""
+    verdict: Verdict = "answered"
+    """unsure: the answer is less sure than the configuration wants; it says so, and names what the agents answered."""
+    measured_confidence: MeasuredConfidence | None = None
+    """How often such answers of the team were right; left out: it is not known."""
+    candidates: list[VerdictCandidate] = Field(default_factory=list[VerdictCandidate])
+    """Of an unsure answer: what the agents answered."""
     truncated: bool = False
     """True: the end of the answer is missing, because the model reached its limit of tokens."""
     work_cut: WorkCut | None = None
@@ -180,6 +187,9 @@ class HistoryMessage(Body):
     role: Literal["user", "assistant", "system"]
     content: Annotated[str, Field(examples=[_ANSWER])]
     confidence: Annotated[float | None, Field(examples=[0.67])] = None
+    verdict: Verdict | None = None
+    """Of an answer, as in the answer to a question."""
+    measured_confidence: MeasuredConfidence | None = None
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
     citations: list[Source] | None = None

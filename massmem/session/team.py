@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from massmem.config.calibrations import find_calibration, read_calibration
 from massmem.config.home import make_home
 from massmem.config.load import load_config, load_default, resolve_agents
 from massmem.config.models import NO_STORE, AgentConfig, BackendConfig, TeamConfig
@@ -16,6 +17,7 @@ from massmem.core.errors import InputError, MassmemError
 from massmem.core.events import TurnResumed, TurnStarted
 from massmem.core.records import EVERYBODY, SessionRecord
 from massmem.core.text import one_line
+from massmem.core.verdict import Calibration
 from massmem.memory import tokens
 from massmem.memory.tokens import Buffer
 from massmem.providers import Providers, check_key
@@ -82,6 +84,10 @@ class Team:
         self._pricing: asyncio.Task[bool] | None = None
         self._is_guest = False
         self._warned = False
+        self._calibration: Calibration | None = None
+        self._calibration_file = find_calibration(home, config)
+        self._calibrated_at: float | None = 0.0
+        """When the file was written that was read last; None: there was none."""
 
     @classmethod
     async def open(
@@ -146,6 +152,38 @@ class Team:
         info, first = self.store.info, not self._warned
         self._warned = True
         return [*([info.always] if info.always else []), *(info.once if first else ()), *self.tools.take_notices()]
+
+    def load_calibration(self) -> tuple[Calibration | None, list[str]]:
+        """Return how often the team was right, None when nobody knows, and what the user should know of that.
+
+        The file is read again when it is another one: a team may be open for weeks. What is missing is said once.
+        """
+        try:
+            written = self._calibration_file.stat().st_mtime
+        except OSError:
+            written = None
+        if written == self._calibrated_at:
+            return self._calibration, []
+        self._calibration, self._calibrated_at = None, written
+        try:
+            self._calibration = None if written is None else read_calibration(self._calibration_file)
+        except InputError as e:
+            return None, [f"{e.message}: {e.hint}"]
+        return self._calibration, self._explain_missing_calibration() if self._calibration is None else []
+
+    def _explain_missing_calibration(self) -> list[str]:
+        settings, hint = (
+            self.config.coordination,
+            f"massmem eval DATA --config {self.config.path or 'TEAM'} --calibrate",
+        )
+        effects: list[str] = []
+        if settings.max_error is not None and len(self.agents) > 1:
+            effects.append(f"coordination.max_error asks for an agreement of {1 - settings.max_error:.0%} at least")
+        elif settings.max_error is not None:
+            effects.append("coordination.max_error has no effect")
+        if settings.weights == "measured":
+            effects.append("all voices count the same")
+        return [f"this team has no calibration, so {' and '.join(effects)}: {hint}"] if effects else []
 
     @asynccontextmanager
     async def open_durable_memory(self) -> AsyncGenerator["IndexedMemory"]:

@@ -288,9 +288,10 @@ class TurnRunner:
         agents = await create_agents(self._team, self._agents, self._history, turn, providers, ask_context)
         for agent_id, agent in agents.items():
             agent.fallbacks = fallbacks[agent_id]
-        self._notices += self._team.take_warnings()
+        calibration, notices = await asyncio.to_thread(self._team.load_calibration)
+        self._notices += [*self._team.take_warnings(), *notices]
         await self._write_stage("received", turn, {})
-        return turn, agents
+        return replace(turn, calibration=calibration), agents
 
     def _build_resumption(self, turn: Turn) -> ev.TurnResumed:
         return ev.TurnResumed(

@@ -222,20 +222,20 @@ def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
         _list_citations(event.citations)
         | _name_agent(event.winner_name)
         | ({"agreement": event.agreement} if event.agreement else {})
+        | event.model_dump(mode="json", include={"report", "measured_confidence"}, exclude_none=True)
+        | event.model_dump(mode="json", include={"candidates", "same"}, exclude_defaults=True)
     )
-    if event.same:
-        metadata["same"] = list(event.same)
-    if event.report is not None:
-        metadata["report"] = event.report.model_dump(mode="json")
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
-    ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.time}
+    # An unsure turn is remembered as one that nobody won: all its answers are labelled as not chosen.
+    winner = "" if event.verdict == "unsure" else event.winner
+    ended = {"status": "completed", "winner": winner, "answer_seq": position.seq, "ended_at": position.time}
     return [
         *_reasoning(position, agent, event.reasoning),
         final,
         # An answer that is shown as it is was recorded when it was submitted.
         *(_episode(position, event.winner, event.answer) if event.presented else []),
-        _recording(position, "complete", event.winner),
+        _recording(position, "complete", winner),
         QueueExtraction(position.seq, position.time),
         UpdateTurn(ended),
         UpdateSession(last_message=_one_line(event.answer, LAST_MESSAGE_LENGTH), status="completed"),

@@ -27,7 +27,16 @@ from massmem.core.messages import AttachedFile, Usage, split_question
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.reporting import Authors, report_votes
-from massmem.core.verdict import NO_VOTE, Policy, compute_confidence, describe_agreement, read_pattern
+from massmem.core.verdict import (
+    NO_VOTE,
+    Calibration,
+    Judgement,
+    Pattern,
+    Policy,
+    describe_agreement,
+    read_pattern,
+    write_unsure,
+)
 from massmem.core.voting import Tally
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, Result
@@ -65,6 +74,8 @@ class Turn:
     attachments: Sequence[AttachedFile] = ()
     description: Description = field(default_factory=Description)
     """How it was described, at the end of `question`."""
+    calibration: Calibration | None = None
+    """Of the team as it is; None: there is none."""
 
 
 async def run_turn(
@@ -74,7 +85,6 @@ async def run_turn(
     outbox: Outbox,
     budget: Budget | None = None,
     answer_now: asyncio.Event | None = None,
-    policy: Policy = Policy(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run a turn, or the rest of it, and emit its events in the order that massmem.core.events states.
 
@@ -82,11 +92,13 @@ async def run_turn(
 
     agents: by id, in configuration order. settings.timeout counts from this call. budget: ends the turn when its
     requests come to a limit. answer_now: once it is set, the turn ends with its answers so far, or with the first one.
-    policy: how sure the agents that are asked first have to be.
     """
     deadline = asyncio.get_running_loop().time() + settings.timeout
+    is_adaptive = settings.depth == "adaptive"
+    policy = Policy(turn.calibration, settings.max_error, settings.escalate_below, adaptive=is_adaptive)
     run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event(), policy)
-    run.tally.apply_all(turn.events)
+    for event in turn.events:
+        run.count(event)
     run.names = TurnOutcome.of(turn.events).names | {
         agent.id: agent.name for agent in agents.values() if agent.name != agent.id
     }
@@ -110,7 +122,7 @@ class _TurnRun:
     budget: Budget
     answer_now: asyncio.Event
     """The user wants the answer now."""
-    policy: Policy = Policy()  # noqa: RUF009 - it is frozen
+    policy: Policy
     tally: Tally = field(default_factory=Tally)
     failures: dict[str, MassmemError] = field(default_factory=dict[str, MassmemError])
     timed_out: bool = False
@@ -120,14 +132,24 @@ class _TurnRun:
     """Of steps whose cost is in no event."""
     names: dict[str, str] = field(default_factory=dict[str, str])
     """Of the agents that have one, by id."""
+    depth: ev.DepthDecided | None = None
+    first: Pattern | None = None
+    """How the agents that were asked first stood to their answer when `depth` was decided."""
     presentation: Presentation | None = None
     """The final answer, once the winner has written it."""
     is_cut: asyncio.Event = field(default_factory=asyncio.Event)
     """The steps under way are to end: a limit is passed, or the user has the answer that is wanted now."""
 
     def apply(self, event: ev.Event) -> None:
-        self.tally.apply(event)
+        self.count(event)
         self._cut_if_over()
+
+    def count(self, event: ev.Event) -> None:
+        """Take in an event, of this run or from the log."""
+        self.tally.apply(event)
+        if isinstance(event, ev.DepthDecided):
+            self.depth = event
+            self.first = read_pattern(self.tally, self.tally.decide_winner().agent_id) if self.tally.answers else None
 
     @property
     def limit(self) -> ev.Limit | None:
@@ -144,6 +166,7 @@ class _TurnRun:
                 agents=ids,
                 names=self.names,
                 seed=turn.seed,
+                weights=self._find_weights(),
                 answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
                 attachments=tuple(turn.attachments),
                 description=turn.description.text,
@@ -152,6 +175,11 @@ class _TurnRun:
             self.outbox.emit(started)
         for event in turn.replies:
             self.outbox.emit(event)
+
+    def _find_weights(self) -> dict[str, float]:
+        calibration = self.policy.calibration if self.settings.weights == "measured" else None
+        weights = {} if calibration is None else calibration.weigh()
+        return weights if weights.keys() >= self.agents.keys() and any(weights.values()) else {}
 
     async def run_rounds(self) -> None:
         """Run rounds until the votes are decided, the rounds or a limit are used up, or the user is needed."""
@@ -194,6 +222,11 @@ class _TurnRun:
         """Whether the user wants the answer now and there is one."""
         return (self.tally.answer_now or self.answer_now.is_set()) and bool(self.tally.answers)
 
+    @property
+    def _asks_no_more(self) -> bool:
+        """Whether no further request is sent for an answer or a vote."""
+        return self.limit is not None or self._ends_now
+
     def _next_actors(self) -> tuple[str, ...]:
         tally = self.tally
         is_over = tally.round > 0 and (not tally.answers or tally.is_decided())
@@ -222,8 +255,8 @@ class _TurnRun:
             return
         asked, rest = tally.acting, tuple(agent for agent in tally.agents if agent not in tally.acting)
         reason, comparison = await self._find_reason(asked, rest)
-        enough, ends = reason in ("asks_for_text", "same", "said_same"), self.limit is not None or self._ends_now
-        if ends and not enough:
+        enough = reason in ("asks_for_text", "same", "said_same")
+        if not enough and self._asks_no_more:
             self.unreported_usage += comparison.usage
             return
         self.outbox.emit(
@@ -251,17 +284,15 @@ class _TurnRun:
         agreeing = replace(pattern, behind=tuple(sorted(given)), uncompared=0)
         if not self.policy.is_sure(agreeing, None, 1.0):  # then it need not be known whether they agree
             return "not_sure", none
-        if tally.has_one_answer:
-            return "same", none
-        comparison = await self._compare(given[0], rest)
+        comparison = none if tally.has_one_answer else await self._compare(given[0], rest)
         if comparison is None:
             return "not_compared", none
-        return "said_same" if comparison.same else "differ", comparison
+        return "same" if comparison is none else "said_same" if comparison.same else "differ", comparison
 
     async def _compare(self, agent_id: str, others: Sequence[str]) -> Comparison | None:
         """Let the agent compare the answers; None: that is not worth its price, or failed."""
         tally, agent, found = self.tally, self.agents.get(agent_id), list[Comparison]()
-        if agent is None or any(answer.truncated for answer in tally.answers.values()):
+        if agent is None or self._asks_no_more or any(answer.truncated for answer in tally.answers.values()):
             return None
         candidates = tally.build_candidates(agent_id, tally.answers, agent.order)
         prices = [self.agents[other].price for other in others]
@@ -290,7 +321,7 @@ class _TurnRun:
         self.outbox.emit(ev.RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop))
         asked: set[str] = set()  # a limit leaves agents without an event
         while wave := [agent for agent in tally.choose_actors() if agent not in asked]:
-            if self.limit is not None or self._ends_now:
+            if self._asks_no_more:
                 return
             asked.update(wave)
             await self._run_together([self._prepare_step(self.agents[agent], number, final=final) for agent in wave])
@@ -413,7 +444,8 @@ class _TurnRun:
         winner = self.tally.winner
         if winner is None:
             return
-        presenter = self.agents.get(winner.agent_id) if self._needs_presentation(winner) else None
+        judgement = self.policy.judge(self.tally, self.first, self.depth)
+        presenter = self.agents.get(winner.agent_id) if self._needs_presentation(winner, judgement) else None
         if presenter is not None and self._wants_report:
             await self._run_together([partial(self._present, presenter, report=True)])
             error = self.failures.get(presenter.id)
@@ -427,7 +459,7 @@ class _TurnRun:
             return
         if self.presentation is None and presenter is not None and not self._ends_now:
             self._notify(f"{self._name(presenter.id)} could not write the final answer; its answer is shown as it is")
-        completed = self._build_completion(winner, self.presentation)
+        completed = self._build_completion(winner, judgement, self.presentation)
         for flaw in self._list_flaws(winner, completed):
             self._notify(flaw)
         self.outbox.emit(completed)
@@ -442,12 +474,15 @@ class _TurnRun:
             hint = "raise its backend.max_tokens and ask again"
             yield f"the answer is cut off: {name} reached the limit of tokens for a reply; {hint}"
 
-    def _needs_presentation(self, winner: ev.WinnerDecided) -> bool:
-        """There are two answers to write from and the user waits, or there is a form; and no limit is reached."""
+    def _needs_presentation(self, winner: ev.WinnerDecided, judgement: Judgement) -> bool:
+        """There are two answers to write from and the user waits, or there is a form; and no limit is reached.
+
+        Nobody writes down an answer that is not sure.
+        """
         tally, kind, has_form = self.tally, self.settings.presentation, self.turn.answer_schema is not None
         if has_form or self.limit is not None:
             return self.limit is None
-        if kind == "as_is" or tally.has_one_answer or self._ends_now:
+        if kind == "as_is" or tally.has_one_answer or self._ends_now or judgement.verdict == "unsure":
             return False
         return kind in ("synthesize", "report") or not tally.answers[winner.agent_id].short.is_bare
 
@@ -503,39 +538,47 @@ class _TurnRun:
             usage=self.tally.usage + self.unreported_usage,
         )
 
-    def _build_completion(self, winner: ev.WinnerDecided, presentation: Presentation | None) -> ev.TurnCompleted:
-        tally, bound, answer = self.tally, self.settings.escalate_below, self.tally.answers[winner.agent_id]
+    def _build_completion(
+        self, winner: ev.WinnerDecided, judgement: Judgement, presentation: Presentation | None
+    ) -> ev.TurnCompleted:
+        tally, answer = self.tally, self.tally.answers[winner.agent_id]
         usage = tally.usage + self.unreported_usage
         dissent = tally.find_dissent(winner.agent_id)
         report = None if presentation is None else presentation.report
         if report is None and self.settings.presentation == "report" and dissent is not None:
             citations = {answer.agent_id: answer.citations for answer in tally.answers.values()}
             report = report_votes(dissent, winner.agent_id, citations)
-        asked = tally.asked_agents
-        confidence = compute_confidence(winner, len(asked), tally.round, tally.count_supporters(winner.agent_id))
+        text, sources = answer.content, answer.citations
+        if presentation is not None:
+            text, sources = presentation.text, presentation.citations
+        elif judgement.verdict == "unsure":
+            text, sources = write_unsure(judgement.candidates, answer.citations, self._name)
         return ev.TurnCompleted(
             winner=winner.agent_id,
             winner_name=self.names.get(winner.agent_id, ""),
-            answer=answer.content if presentation is None else presentation.text,
+            answer=text,
             reasoning="" if presentation is None else presentation.reasoning,
             presented=presentation is not None,
             usage=usage if presentation is None else usage + presentation.usage,
             limit=self.limit,
-            confidence=confidence,
+            confidence=judgement.confidence,
             agreement=describe_agreement(
                 winner,
                 dissent,
-                len(asked),
+                judgement.agents,
                 self._name(winner.agent_id),
                 presented=presentation is not None and not tally.has_one_answer,
                 not_needed=[self._name(agent) for agent in winner.not_asked] if tally.is_enough else (),
             ),
-            escalated=bound is not None and (winner.by == "no_vote" or (confidence is not None and confidence < bound)),
+            escalated=judgement.verdict == "unsure",
+            verdict=judgement.verdict,
+            measured_confidence=judgement.measured,
+            candidates=judgement.candidates,
             truncated=answer.truncated if presentation is None else presentation.truncated,
             same=tally.same,
             data=None if presentation is None else presentation.data,
             work_cut=answer.work_cut,
-            citations=answer.citations if presentation is None else presentation.citations,
+            citations=sources,
             fallback=answer.fallback if presentation is None else presentation.fallback,
             report=report,
         )

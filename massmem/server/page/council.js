@@ -108,7 +108,11 @@ export function Verdict({ turn }) {
 
 // What is known of how far the agents agree, as the service says it.
 export const Agreement = ({ text, isLow }) =>
-  (text || isLow) && html`<span class=${`agreement ${isLow ? "low" : ""}`}>${text}${isLow && html`<strong>${text && "; "}look at this answer yourself</strong>`}</span>`;
+  (text || isLow) && html`<span class=${`agreement ${isLow ? "low" : ""}`}>${isLow && html`<strong>Not sure: look at the answers yourself${text && "; "}</strong>`}${text}</span>`;
+
+// How often such answers of the team were right, in the words of massmem/core/verdict.py.
+export const Measured = ({ measured: m }) =>
+  m && html`<p class="dim">answers of this team with such agreement were right ${percent(m.right / m.asked)} of the time (${plural(m.asked, "question")}, ${Math.round(100 * m.low)}-${Math.round(100 * m.high)})</p>`;
 
 export const summarise = (turn) => {
   const agents = plural(turn.agents.length, "agent");

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from massmem.config.models import AgentConfig
 from massmem.core.citations import read_citations
 from massmem.core.errors import InputError
+from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.events import hide_private_fields
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.messages import clean_name, read_attached_files, split_question
@@ -176,6 +177,7 @@ class SessionMessage(Body):
     confidence: float | None
     escalated: bool
     agreement: str
+    measured_confidence: MeasuredConfidence | None
     citations: list[Source]
     """Of an answer; empty: it has none."""
     report: Report | None
@@ -189,6 +191,7 @@ class TurnEntry(Body):
     status: str
     """running, completed, failed, interrupted, waiting, abandoned or undone."""
     winner: str | None
+    """Empty: the turn is unsure."""
     started_at: datetime
     ended_at: datetime | None
 
@@ -551,6 +554,7 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         confidence=message.confidence,
         escalated=message.escalated,
         agreement=message.agreement,
+        measured_confidence=message.measured_confidence,
         citations=[Source(**asdict(citation)) for citation in read_citations(metadata)],
         report=None if (report := metadata.get("report")) is None else Report.model_validate(report),
         files=[FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash) for file in files],
