@@ -5,7 +5,7 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -225,8 +225,7 @@ class Policy:
         """
         decision = tally.winner
         assert decision is not None
-        is_enough = depth is not None and not depth.next
-        agents = len(depth.asked if depth is not None and is_enough else tally.agents)
+        agents = len(tally.asked_agents)
         supporters = tally.count_supporters(decision.agent_id)
         confidence = compute_confidence(decision, agents, tally.round, supporters)
         if depth is not None and depth.reason == "asks_for_text":
@@ -234,7 +233,7 @@ class Policy:
         pattern = read_pattern(tally, decision.agent_id)
         measured = None
         if self.calibration is not None:
-            measured = self.calibration.measure(first, None if is_enough else pattern)
+            measured = self.calibration.measure(first, None if tally.is_enough else pattern)
         if self.is_sure(pattern, decision, confidence):
             return Judgement(agents, confidence, measured)
         return Judgement(agents, confidence, measured, tuple(_list_candidates(tally, decision.agent_id)))
@@ -340,7 +339,7 @@ def compute_confidence(decision: ev.WinnerDecided, agents: int, rounds: int, sup
     not vote or was not asked counts as not convinced. For an agent alone, and for answers on which nobody voted, any
     number would be made up.
 
-    agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
+    agents: all of the turn that were needed, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
     `Election.list_supporters`.
     """
     unconfirmed = decision.by in ("no_vote", "no_vote_held") or (decision.by == "answer_now" and not decision.votes)
@@ -360,14 +359,22 @@ NO_VOTE: Mapping[ev.NoVote, str] = {
 
 
 def describe_agreement(
-    decision: ev.WinnerDecided, dissent: Dissent | None, agents: int, name: str, *, presented: bool
+    decision: ev.WinnerDecided,
+    dissent: Dissent | None,
+    agents: int,
+    name: str,
+    *,
+    presented: bool,
+    not_needed: Sequence[str] = (),
 ) -> str:
     """Return what is known of how far the agents agree, one sentence; "" for an agent alone.
 
-    agents: all of the turn. name: of the winner. presented: it wrote the final answer from all answers.
+    agents: all of the turn that were needed. name: of the winner. presented: it wrote the final answer from all
+    answers. not_needed: names of the agents that were not, see `depth_decided`.
     """
     if agents < 2:
-        return ""
+        asks_for_text = f"{name} alone was asked, for a text" if not_needed else ""
+        return "; ".join(filter(None, (asks_for_text, describe_not_needed(not_needed))))
     if dissent is None:
         return f"the only answer of {agents} agents"
     total, reason = len(dissent.agreed) + len(dissent.others), ""
@@ -384,7 +391,17 @@ def describe_agreement(
         parts.append("its author, who could not vote for it, voted for another")
     if agents > total:
         parts.append(f"{_count(agents - total, 'agent')} gave no answer")
-    return "; ".join(parts)
+    return "; ".join(filter(None, (*parts, describe_not_needed(not_needed))))
+
+
+def describe_not_needed(names: Sequence[str]) -> str:
+    """Return `blue was not needed`, `blue and pink were not needed`; "" for nobody."""
+    return f"{join_names(names)} {'was' if len(names) == 1 else 'were'} not needed" if names else ""
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return `red`, `red and green` or `red, green and blue`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _count(number: int, noun: str) -> str:

@@ -140,7 +140,7 @@ async def test_a_new_calibration_counts_from_the_next_turn_on(home: Path, tmp_pa
         for asked in (None, None, 150, 40):
             if asked is not None:
                 write_calibration(home, file, {SPLIT: (asked, 30)})
-            session = await Session.open(team, owner=COMMAND_LINE_USER)
+            session = await Session.find(team, owner=COMMAND_LINE_USER)
             events = [event async for event in session.ask("6 * 7?")]
             await session.close()
             end = events[-1]
@@ -160,6 +160,6 @@ def test_an_unsure_answer_is_remembered_as_not_chosen(home: Path, tmp_path: Path
     team = write_team(tmp_path, *scripts, memory=memory, coordination={"escalate_below": 0.9})
     assert call_massmem("--config", team, "When was the bridge opened?").returncode == 0
     call_massmem("memory", "search", "bridge opened", "--config", team)
-    found = json.loads(call_massmem("memory", "search", "bridge opened", "--json", "--config", team).stdout)
+    found = json.loads(call_massmem("memory", "list", "--json", "--config", team).stdout)
     assert found, "nothing was recorded"
     raise AssertionError(found)
