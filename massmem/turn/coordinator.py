@@ -173,6 +173,9 @@ class _TurnRun:
                 usage=turn.description.usage,
             )
             self.outbox.emit(started)
+            if started.weights:
+                voices = ", ".join(f"{self._name(agent)} {weight:.2g}" for agent, weight in started.weights.items())
+                self._notify(f"voices count by how often each agent was right: {voices}")
         for event in turn.replies:
             self.outbox.emit(event)
 

@@ -1,24 +1,27 @@
 """How often answers like this one were right, and "not sure": a calibrated team on every front end."""
 
-import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
+from massmem.config.calibrations import read_calibration
 from massmem.config.load import load_config
-from massmem.core.events import Notice, TurnCompleted, WinnerDecided
+from massmem.config.models import CoordinationConfig
+from massmem.core.events import Event, Notice, TurnCompleted, TurnResumed, TurnStarted, WinnerDecided
 from massmem.core.records import COMMAND_LINE_USER
+from massmem.core.verdict import Calibration
 from massmem.export import FORMATS
 from massmem.session.session import Session
 from massmem.session.team import Team
+from massmem.turn.coordinator import Turn
+from tests.integration.test_mcp_server import open_http
 from tests.support.calibrations import write_calibration
 from tests.support.cli import call_massmem, script, write_team
-from tests.support.service import Service, make_agent, make_config
+from tests.support.service import Service, StartService, make_agent, make_config
+from tests.support.turns import agents_of, collect_turn, only
 
 SPLIT = ("a", "b")
 COUNTS = {SPLIT: (150, 107), ("a", "b", "c"): (100, 99)}
@@ -101,7 +104,7 @@ def test_long_answers_are_shown_whole_and_in_excerpts_with_their_sources(home: P
     cited = {
         "text": "Air scatters blue light most [1].\n\n" + "It is so. " * 40,
         "searches": ["sky"],
-        "citations": [{"url": "https://a.example", "title": "A", "start": 4, "end": 32}],
+        "citations": [{"url": "https://a.example", "title": "A"}],
     }
     other = {"text": "It mirrors the sea [1]. " * 40, "citations": [{"url": "https://b.example", "title": "B"}]}
     scripts = [
@@ -116,7 +119,7 @@ def test_long_answers_are_shown_whole_and_in_excerpts_with_their_sources(home: P
     assert "Other answers:\n\n- It mirrors the sea. It mirrors" in text
     assert text.endswith("… (b)")
     assert source["url"] == "https://a.example"
-    assert text[source["start"] : source["end"]].startswith("scatters")
+    assert text[source["start"] : source["end"]] == "Air scatters blue light most"
     assert answer["usage"]["requests"] == 4  # nobody writes it down
 
 
@@ -159,7 +162,86 @@ def test_an_unsure_answer_is_remembered_as_not_chosen(home: Path, tmp_path: Path
     scripts = [script(text, **vote) for text, vote in zip(texts, votes, strict=True)]
     team = write_team(tmp_path, *scripts, memory=memory, coordination={"escalate_below": 0.9})
     assert call_massmem("--config", team, "When was the bridge opened?").returncode == 0
-    call_massmem("memory", "search", "bridge opened", "--config", team)
-    found = json.loads(call_massmem("memory", "list", "--json", "--config", team).stdout)
-    assert found, "nothing was recorded"
-    raise AssertionError(found)
+    for agent, own, other in (("a", "March", "May"), ("b", "May", "March")):
+        command = ("memory", "search", "When was the bridge opened?", "--agent", agent, "--config", team)
+        found = call_massmem(*command).stdout.decode()
+        assert "(not chosen) The bridge was opened in" in found
+        assert own in found
+        assert other not in found
+
+
+async def play(past: Sequence[Event] = (), calibration: Calibration | None = None, **settings: Any) -> list[Event]:
+    """Run a turn in which a and b say 40 and c says 42, or the rest of it."""
+    numbers = {"a": "40", "b": "40", "c": "42"}
+    scripts = {agent: {"answer": number, "vote": {"vote_for": number}} for agent, number in numbers.items()}
+    if past:
+        past = [*past, TurnResumed(session_id="session_x", turn=1, question="why?", agents=tuple(scripts))]
+    turn = Turn("session_x", 1, "why?", 7, past, calibration=calibration)
+    return await collect_turn(turn, await agents_of(scripts), CoordinationConfig(max_rounds=1, **settings))
+
+
+async def test_voices_weigh_what_the_log_says_also_after_a_kill(home: Path, tmp_path: Path) -> None:
+    team = write_split_team(tmp_path)
+    members = {"a": 40, "b": 60, "c": 90}
+    calibration = read_calibration(write_calibration(home, team, COUNTS, members))
+    equal = await play(calibration=calibration)
+    weighed = await play(calibration=calibration, weights="measured")
+    assert [only(events, WinnerDecided)[0].agent_id for events in (equal, weighed)] == ["a", "c"]
+    assert only(weighed, TurnStarted)[0].weights.keys() == members.keys()
+    assert only(weighed, WinnerDecided)[0].by == "majority"
+    for cut in range(1, len(weighed) - 1):
+        again = await play(weighed[:cut], weights="measured")  # its calibration is gone
+        (winner,) = only([*weighed[:cut], *again], WinnerDecided)
+        assert winner.agent_id == "c", f"cut after {cut} events"
+
+
+async def test_a_verdict_is_the_same_after_a_kill(home: Path, tmp_path: Path) -> None:
+    team = write_split_team(tmp_path)
+    calibration = read_calibration(write_calibration(home, team, COUNTS))
+    for depth in ("full", "adaptive"):
+        whole = await play(calibration=calibration, max_error=0.1, depth=depth)
+        end = whole[-1]
+        assert isinstance(end, TurnCompleted)
+        assert end.verdict == "unsure"
+        assert end.measured_confidence is not None
+        for cut in range(1, len(whole) - 1):
+            again = (await play(whole[:cut], calibration, max_error=0.1, depth=depth))[-1]
+            assert again.model_copy(update={"at": end.at, "usage": end.usage}) == end, (
+                f"{depth}, cut after {cut} events"
+            )
+
+
+@pytest.fixture
+def service(tmp_path: Path, start_service: StartService) -> Service:
+    agents = (make_agent("a", "42"), make_agent("b", "42"), make_agent("c", "40"))
+    service = start_service(make_config(*agents, coordination={"max_rounds": 1, "max_error": 0.1}))
+    write_calibration(service.home, service.config_file, COUNTS)  # a service notices it when a turn begins
+    return service
+
+
+def test_http_and_v1_say_what_is_known(service: Service) -> None:
+    ann = service.client("ann")
+    answer = ann.chat("6 * 7?", "one").json()
+    fields = ("response", "verdict", "escalated", "measured_confidence", "candidates")
+    assert [answer[field] for field in fields] == [UNSURE, "unsure", True, MEASURED, CANDIDATES]
+    _, message = ann.get("/api/v1/chat/history/one").json()["messages"]
+    assert [message[field] for field in ("content", *fields[1:2], fields[3])] == [UNSURE, "unsure", MEASURED]
+    asked = {"model": "massmem", "messages": [{"role": "user", "content": "6 * 7?"}]}
+    completion = ann.post("/v1/chat/completions", asked).json()
+    assert completion["metadata"]["verdict"] == "unsure"
+    assert json.loads(completion["metadata"]["measured_confidence"]) == MEASURED
+    streamed = ann.post("/v1/chat/completions", asked | {"stream": True}).text
+    assert [json.loads(line[6:])["metadata"] for line in streamed.splitlines() if '"metadata"' in line] == [
+        completion["metadata"]
+    ]
+    response = ann.post("/v1/responses", {"model": "massmem", "input": "6 * 7?"}).json()
+    assert response["metadata"].items() >= completion["metadata"].items()
+
+
+async def test_the_mcp_tool_says_what_is_known(service: Service) -> None:
+    async with open_http(service, "ann") as client:
+        result = await client.call_tool("ask_council", {"question": "6 * 7?"})
+    answer = result.structured_content
+    assert answer is not None
+    fields = ("answer", "verdict", "measured_confidence", "candidates")
+    assert [answer[field] for field in fields] == [UNSURE, "unsure", MEASURED, CANDIDATES]
