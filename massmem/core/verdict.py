@@ -339,8 +339,8 @@ def compute_confidence(decision: ev.WinnerDecided, agents: int, rounds: int, sup
     not vote or was not asked counts as not convinced. For an agent alone, and for answers on which nobody voted, any
     number would be made up.
 
-    agents: all of the turn that were needed, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
-    `Election.list_supporters`.
+    agents: all of the turn that were needed, failed ones too. rounds: how many the turn took. supporters: of the
+    winner's answer, see `Election.list_supporters`.
     """
     unconfirmed = decision.by in ("no_vote", "no_vote_held") or (decision.by == "answer_now" and not decision.votes)
     if agents < 2 or unconfirmed:

@@ -261,10 +261,8 @@ class Tally:
                 self.usage += usage
             case ev.TurnResumed(agents=agents):
                 self._resume(agents)
-            case ev.RoundStarted() if event.round > self.round:
+            case ev.RoundStarted():
                 self._start_round(event)
-            case ev.DepthDecided():
-                self._set_depth(event)
             case ev.AnswerSubmitted():
                 self.answer_count = max(self.answer_count, event.number)
                 self.answers[event.agent_id] = Answer.of(event)
@@ -280,10 +278,11 @@ class Tally:
                 self._add_failure(event)
             case ev.WinnerDecided():
                 self.winner = event
-            case ev.ParamRequested(usage=usage) | ev.UserReplied(usage=usage):
+            case ev.ParamRequested(usage=usage) | ev.UserReplied(usage=usage) | ev.DepthDecided(usage=usage):
                 self.usage += usage
             case _:
                 pass
+        self._apply_depth(event)
         self.waiting.apply(event)
 
     def apply_all(self, events: Iterable[ev.Event]) -> None:
@@ -291,6 +290,8 @@ class Tally:
             self.apply(event)
 
     def _start_round(self, event: ev.RoundStarted) -> None:
+        if event.round <= self.round:
+            return  # the rest of it, after a resumption
         self.round, self.acting = event.round, event.agents
         self.is_partial = self.round == 1 and len(self.acting) < len(self.agents)
         self.own_votes = len(self.live_agents()) <= OWN_VOTES
@@ -298,12 +299,13 @@ class Tally:
         self.acted, self.missed = set(), set()
         self.first_wave = self._hold_election().choose_voters(self.acting) if event.early_stop else ()
 
-    def _set_depth(self, event: ev.DepthDecided) -> None:
+    def _apply_depth(self, event: ev.Event) -> None:
+        if not isinstance(event, ev.DepthDecided):
+            return
         self.acting += tuple(agent for agent in event.next if agent not in self.acting)
         self.is_enough = not event.next
         self.is_partial = not self.is_enough and len(self.acting) < len(self.agents)
         self.same = event.asked if event.reason == "said_same" else ()
-        self.usage += event.usage
 
     def _resume(self, agents: tuple[str, ...]) -> None:
         # A failed agent gets another chance, unless the turn only waited; and the team may have changed since.
