@@ -383,6 +383,7 @@ _REST = """\
 
 coordination:
   max_rounds: {rounds}               # 1: first answers; last: votes only; rounds between improve answers, and cost more
+  depth: adaptive             # two answer first, the others where these differ; one writes a letter; full: always all
   presentation: {presentation:<10}    # auto: the winner rewrites its answer unless it is a number; as_is: its own
   timeout: {timeout}                # seconds for a whole turn
 

@@ -194,6 +194,8 @@ class RunOptions:
     """[TYPE/]MODEL of a single agent."""
     solo: str | None = None
     """Id of the only agent of the team that is asked; "": the first; None: all."""
+    full: bool = False
+    """All agents are asked, whatever `coordination.depth` says."""
     system: str | None = None
     """Instructions for all agents."""
     session_config: str | None = None
@@ -322,6 +324,7 @@ Solo = Annotated[
     str | None,
     typer.Option(metavar="[ID]", help="Ask one agent of the team alone: the first, or the one with this id."),
 ]
+Full = Annotated[bool, typer.Option("--full", help="Ask all agents, also where two or one would be enough.")]
 System = Annotated[
     str | None, typer.Option("--system", "-s", metavar="TEXT", help="Instructions for all agents, before their own.")
 ]
@@ -379,6 +382,7 @@ def ask(
     config: TeamFile = None,
     model: Model = None,
     solo: Solo = None,
+    full: Full = False,
     system: System = None,
     session_id: SessionId = None,
     choose_session: ChooseSession = False,
@@ -414,8 +418,9 @@ def ask(
     options = RunOptions(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
         folders=tuple(folders or ()), include=tuple(include or ()), no_agents_file=no_agents_file,
-        config=config, model=model, solo=solo, system=system, session_id=session_id, owner=owner,
-        choose_session=choose_session, newest=newest, show=show, limits=_check_limits(timeout, max_cost, max_tokens),
+        config=config, model=model, solo=solo, full=full, system=system, session_id=session_id,
+        owner=owner, choose_session=choose_session, newest=newest, show=show,
+        limits=_check_limits(timeout, max_cost, max_tokens),
         output=output or ("json" if as_json and not list_sessions else None), no_store=no_store,
         list_sessions=list_sessions, is_single=is_single, as_json=as_json, debug=debug, quiet=quiet,
         hides_reasoning=hides_reasoning, strict=strict, wait=wait,
@@ -451,6 +456,8 @@ def _refuse_contradictions(options: RunOptions) -> RunOptions:
         raise InputError(f"{' and '.join(sessions[:2])} exclude each other", "leave one of them out")
     if options.owner is not None and not sessions:
         raise InputError("--owner says whose session to continue", "say which: --session-id ID, or --continue")
+    if options.full and options.solo is not None:
+        raise InputError("--full and --solo exclude each other", "leave one of them out")
     if options.include and not options.folders:
         raise InputError("--include says what of a folder is read", "name the folder: --dir DIR")
     others = ["--debug", *sessions] if options.debug else sessions

@@ -156,8 +156,9 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
         config = config.model_copy(update={"files": config.files.model_copy(update={"describe": True})})
     config = add_folders(config, options)
     if options.show == "report" and config.coordination.presentation != "as_is":
-        coordination = config.coordination.model_copy(update={"presentation": "report"})
-        config = config.model_copy(update={"coordination": coordination})
+        config = config.change_coordination(presentation="report")
+    if options.full:
+        config = config.change_coordination(depth="full")
     config = replace_agents(config, options.model, options.system)
     return config if options.solo is None else config.select_agent(options.solo)
 

@@ -135,9 +135,8 @@ def format_stats(stats: dict[str, Any]) -> str:
 
 def _list_cells(listed: ListedSession) -> tuple[str, ...]:
     session = listed.session
-    confidence = ""
-    if listed.confidence is not None:
-        confidence = format_percent(listed.confidence) + ("!" if listed.escalated else "")
+    confidence = "" if listed.confidence is None else format_percent(listed.confidence)
+    confidence += "!" if listed.escalated else ""
     title = one_line(session.display_title or session.description)
     return session.session_id, session.status, str(listed.turns), format_time(session.updated_at), confidence, title
 

@@ -176,7 +176,7 @@ def load_team(
     for warning in loaded.warnings if warn else ():
         notify(warning)
     if limits:
-        team = team.model_copy(update={"coordination": team.coordination.model_copy(update=dict(limits))})
+        team = team.change_coordination(**limits)
     return team if store else team.model_copy(update={"store": StoreConfig(url=NO_STORE), "session_id": None})
 
 

@@ -6,7 +6,8 @@ Order within one turn:
 2. Each round has `round_started`, then for each acting agent `agent_started`, any number of `agent_busy`,
    `web_searched`, `agent_delta` and `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`,
    `param_requested` or `agent_failed`. In a round with `early_stop` agents are asked in two waves at most, those in
-   `winner_decided.not_asked` not at all.
+   `winner_decided.not_asked` not at all. With `coordination.depth: adaptive` the first round may begin with some of the
+   agents; `depth_decided` follows their results, and then the rest of the round, unless they are enough.
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
    a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.
 3. `winner_decided` comes once, unless no agent answered.
@@ -145,7 +146,8 @@ class RoundStarted(EventBase):
     type: Literal["round_started"] = "round_started"
     round: int
     agents: tuple[str, ...]
-    """Those that act in this round; with `early_stop` as far as they are needed, see `winner_decided`."""
+    """Those that act in this round; with `early_stop` as far as they are needed, see `winner_decided`. In the first
+    round, with `coordination.depth: adaptive`, those that are asked first, see `depth_decided`."""
     final: bool = False
     """Only votes are taken."""
     early_stop: bool = False
@@ -163,9 +165,10 @@ class DepthDecided(EventBase):
     """Agents that are asked now, in the same round; empty: those that were asked are enough."""
     reason: DepthReason
     """asks_for_text: the question asks for a text, not for a claim; same: their answers are the same by the rules of
-    code; said_same: the first of them says so; differ: they are not the same, or the first of them says so;
-    not_compared: code cannot compare them, and asking would cost more than it may save; failed: one gave no answer;
-    not_sure: they agree, and that is less sure than `coordination.max_error` wants."""
+    code; said_same: the first of them says so; differ: they are not the same, or the first of them says so or says
+    nothing that can be read; not_compared: code cannot compare them, and asking would cost more than it may save, or
+    failed; failed: one gave no answer; not_sure: they agree, or may agree, and that is less sure than
+    `coordination.max_error` wants."""
     difference: str = ""
     """With differ: what differs, as the agent that compared them says; empty: code compared them."""
     usage: Usage = Usage()
@@ -333,11 +336,13 @@ class WinnerDecided(EventBase):
     """How the winner was decided. early_stop: the ballots of `not_asked` could not change it. answer_now: the user did
     not wait for more answers and ballots. tie_support: of the answers with most votes, more agents gave this one;
     tie: of equal answers that are not cut off the team lists the agent of this one first. unanimous: all answers are
-    the same, majority: those of more than half of the agents; no vote was needed. no_vote: agents were asked to vote,
-    and no vote stands; no_vote_held: nobody was asked. In both cases nobody has confirmed the answer.
+    the same, by code or as `depth_decided` says, majority: those of more than half of the agents; no vote was needed.
+    no_vote: agents were asked to vote, and no vote stands; no_vote_held: nobody was asked. In both cases nobody has
+    confirmed the answer.
     """
     not_asked: tuple[str, ...] = ()
-    """Agents of the last round that were not asked for a ballot."""
+    """Agents of the last round that were not asked for a ballot, or of the team that were not asked at all, since
+    `depth_decided` says that they are not needed."""
     no_vote: NoVote | None = None
     """Why there are no votes, with `by` no_vote or no_vote_held. one_round: coordination.max_rounds is 1; timeout, cost
     and tokens: that limit was reached before; failed: everybody who was asked failed to vote; no_choice: no vote could
@@ -374,6 +379,8 @@ class TurnCompleted(SourceEvent):
     """With the verdict unsure: what the agents answered, the winner's first."""
     truncated: bool = False
     """The end of `answer` is missing, see `answer_submitted`."""
+    same: tuple[str, ...] = ()
+    """Agents whose texts say the same, as one of them says, see `depth_decided`; empty: code alone compared answers."""
     data: JsonValue = None
     """The answer as a JSON value, when the question came with a schema."""
     work_cut: WorkCut | None = None

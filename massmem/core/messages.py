@@ -205,7 +205,7 @@ def remove_description(question: str, description: str) -> str:
 
 
 Role = Literal["system", "user", "assistant", "tool"]
-Purpose = Literal["answer", "vote", "present", "report", "summary", "extract", "describe"]
+Purpose = Literal["answer", "vote", "present", "report", "summary", "extract", "describe", "compare"]
 ToolChoice = Literal["required", "auto", "none"]
 
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")

@@ -96,7 +96,8 @@ class TurnTranscript:
         answers = {m.agent_id or "": m.content for m in self.answers if m is last[m.agent_id or ""]}
         ballots = {ballot.agent_id: (ballot.choice, ballot.reason) for ballot in self.ballots if ballot.stands}
         citations = {agent: read_citations(message.metadata) for agent, message in last.items()}
-        return find_dissent(self.winner, answers, ballots, citations) if self.winner else None
+        same = () if self.final is None else self.final.metadata.get("same", ())
+        return find_dissent(self.winner, answers, ballots, citations, same) if self.winner else None
 
     @property
     def report(self) -> Report | None:

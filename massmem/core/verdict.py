@@ -5,7 +5,7 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from massmem.core.outcome import TurnOutcome
 from massmem.core.records import MessageRecord
 from massmem.core.short_answers import read_number
 from massmem.core.text import one_line
-from massmem.core.voting import Answer, Dissent, Tally
+from massmem.core.voting import Dissent, Tally
 
 LATE_ROUND_FACTOR = 0.9
 """Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
@@ -230,8 +230,7 @@ class Policy:
         """
         decision = tally.winner
         assert decision is not None
-        is_enough = depth is not None and not depth.next
-        agents = len(depth.asked if depth is not None and is_enough else tally.agents)
+        agents = len(tally.asked_agents)
         supporters = tally.count_supporters(decision.agent_id)
         confidence = compute_confidence(decision, agents, tally.round, supporters)
         if depth is not None and depth.reason == "asks_for_text":
@@ -239,10 +238,10 @@ class Policy:
         pattern = read_pattern(tally, decision.agent_id)
         measured = None
         if self.calibration is not None:
-            measured = self.calibration.measure(first, None if is_enough else pattern)
+            measured = self.calibration.measure(first, None if tally.is_enough else pattern)
         if self.is_sure(pattern, decision, confidence):
             return Judgement(agents, confidence, measured)
-        return Judgement(agents, confidence, measured, _list_candidates(tally, decision.agent_id))
+        return Judgement(agents, confidence, measured, tuple(_list_candidates(tally, decision.agent_id)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,18 +261,12 @@ class Judgement:
         return "unsure" if self.candidates else "answered"
 
 
-def _list_candidates(tally: Tally, winner: str) -> tuple[ev.VerdictCandidate, ...]:
-    return tuple(
-        ev.VerdictCandidate(answer=_state(answer, keeps_marks=answer.agent_id == winner), agents=agents)
-        for answer, agents in tally.list_candidates(winner)
-    )
-
-
-def _state(answer: Answer, *, keeps_marks: bool) -> str:
-    """Return the result that the answer states, else its text. keeps_marks: with the numbers of its sources."""
-    if answer.short.is_bare:
-        return answer.short.last_line
-    return answer.content if keeps_marks else remove_marks(answer.content, len(answer.citations))
+def _list_candidates(tally: Tally, winner: str) -> Iterator[ev.VerdictCandidate]:
+    """Yield results, or texts; of those only the winner's has the numbers of its sources."""
+    for answer, agents in tally.list_candidates(winner):
+        marks = 0 if answer.agent_id == winner else len(answer.citations)
+        text = answer.short.last_line if answer.short.is_bare else remove_marks(answer.content, marks)
+        yield ev.VerdictCandidate(answer=text, agents=agents)
 
 
 _SHORT, _EXCERPT = 80, 300
@@ -287,22 +280,22 @@ def write_unsure(
 
     citations: of the winner's answer. name: returns what people are shown for an agent.
     """
-    listed = [
-        f"- {one_line(candidate.answer, _EXCERPT)} ({', '.join(map(name, candidate.agents))})"
-        for candidate in candidates
-    ]
-    own, others = candidates[0], listed[1:]
+    names = [", ".join(map(name, candidate.agents)) for candidate in candidates]
+    listed = [f"- {one_line(one.answer, _EXCERPT)} ({by})" for one, by in zip(candidates, names, strict=True)]
     if all(len(candidate.answer) <= _SHORT for candidate in candidates):
-        unplaced = tuple(replace(citation, start=None, end=None) for citation in citations)
-        return "\n".join(["Not sure. The agents' answers:", "", *listed]), unplaced
-    head = f"Not sure. This is the answer of {', '.join(map(name, own.agents))}:\n\n"
-    end = ["", "Other answers:", "", *others] if others else []
-    placed = tuple(
-        citation if citation.start is None or citation.end is None
-        else replace(citation, start=citation.start + len(head), end=citation.end + len(head))
-        for citation in citations
-    )  # fmt: skip
-    return "\n".join([head + own.answer, *end]), placed
+        head, parts = "", ["Not sure. The agents' answers:", "", *listed]
+    else:
+        head = f"Not sure. This is the answer of {names[0]}:\n\n"
+        others = ["", "Other answers:", "", *listed[1:]] if listed[1:] else []
+        parts = [head + candidates[0].answer, *others]
+    return "\n".join(parts), tuple(_move(citation, len(head)) for citation in citations)
+
+
+def _move(citation: Citation, by: int) -> Citation:
+    """Return the citation of a text that begins `by` characters later; 0: nowhere."""
+    if not by or citation.start is None or citation.end is None:
+        return replace(citation, start=None, end=None)
+    return replace(citation, start=citation.start + by, end=citation.end + by)
 
 
 def dump_verdict(answer: MessageRecord | TurnOutcome | None) -> dict[str, Any]:
@@ -351,8 +344,8 @@ def compute_confidence(decision: ev.WinnerDecided, agents: int, rounds: int, sup
     not vote or was not asked counts as not convinced. For an agent alone, and for answers on which nobody voted, any
     number would be made up.
 
-    agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
-    `Election.list_supporters`.
+    agents: all of the turn that were needed, failed ones too. rounds: how many the turn took. supporters: of the
+    winner's answer, see `Election.list_supporters`.
     """
     unconfirmed = decision.by in ("no_vote", "no_vote_held") or (decision.by == "answer_now" and not decision.votes)
     if agents < 2 or unconfirmed:
@@ -371,14 +364,22 @@ NO_VOTE: Mapping[ev.NoVote, str] = {
 
 
 def describe_agreement(
-    decision: ev.WinnerDecided, dissent: Dissent | None, agents: int, name: str, *, presented: bool
+    decision: ev.WinnerDecided,
+    dissent: Dissent | None,
+    agents: int,
+    name: str,
+    *,
+    presented: bool,
+    not_needed: Sequence[str] = (),
 ) -> str:
     """Return what is known of how far the agents agree, one sentence; "" for an agent alone.
 
-    agents: all of the turn. name: of the winner. presented: it wrote the final answer from all answers.
+    agents: all of the turn that were needed. name: of the winner. presented: it wrote the final answer from all
+    answers. not_needed: names of the agents that were not, see `depth_decided`.
     """
     if agents < 2:
-        return ""
+        asks_for_text = f"{name} alone was asked, for a text" if not_needed else ""
+        return "; ".join(filter(None, (asks_for_text, describe_not_needed(not_needed))))
     if dissent is None:
         return f"the only answer of {agents} agents"
     total, reason = len(dissent.agreed) + len(dissent.others), ""
@@ -395,7 +396,17 @@ def describe_agreement(
         parts.append("its author, who could not vote for it, voted for another")
     if agents > total:
         parts.append(f"{_count(agents - total, 'agent')} gave no answer")
-    return "; ".join(parts)
+    return "; ".join(filter(None, (*parts, describe_not_needed(not_needed))))
+
+
+def describe_not_needed(names: Sequence[str]) -> str:
+    """Return `blue was not needed`, `blue and pink were not needed`; "" for nobody."""
+    return f"{join_names(names)} {'was' if len(names) == 1 else 'were'} not needed" if names else ""
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return `red`, `red and green` or `red, green and blue`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _count(number: int, noun: str) -> str:

@@ -68,17 +68,21 @@ class Election:
         *,
         own_votes: bool,
         weights: Mapping[str, float] | None = None,
+        same: Sequence[str] = (),
     ) -> None:
         """answers: by agent, in the order of the team. ballots: voter to the author of its choice.
         own_votes: an agent may choose its own answer. weights: of the voices, by agent; None: each counts 1.
+        same: authors of texts that say the same, as one of them says; that of the first stands for all.
 
         A ballot for an author without an answer does not count.
         """
         self._answers = answers
         self._weights = weights or {}
         self._keys = list_keys({agent: answer.short for agent, answer in answers.items()})
+        same = [agent for agent in same if agent in answers]
+        self._keys |= dict.fromkeys(same, self._keys[same[0]] if same else "")
         earliest: dict[str, Answer] = {}
-        for answer in sorted(answers.values(), key=lambda answer: answer.number):
+        for answer in sorted(answers.values(), key=lambda answer: (answer.agent_id in same[1:], answer.number)):
             earliest.setdefault(self._keys[answer.agent_id], answer)
         self.candidates = list(earliest.values())
         """The earliest of those that are the same, in the order in which they were given."""
@@ -230,6 +234,12 @@ class Tally:
     """In this round agents may vote for their own answers."""
     first_wave: tuple[str, ...] = ()
     """Whom to ask first in a round with `early_stop`, and the others only while they can change the winner."""
+    is_partial: bool = False
+    """Only some agents were asked in the first round: it is to be decided whether they are enough."""
+    is_enough: bool = False
+    """They are: no other agent is asked in this turn."""
+    same: tuple[str, ...] = ()
+    """Authors of texts that say the same, as one of them says."""
     acted: set[str] = field(default_factory=set[str])
     missed: set[str] = field(default_factory=set[str])
     """Agents that failed to act in this round."""
@@ -251,12 +261,8 @@ class Tally:
                 self.usage += usage
             case ev.TurnResumed(agents=agents):
                 self._resume(agents)
-            case ev.RoundStarted(round=number, agents=agents) if number > self.round:
-                self.round, self.acting = number, agents
-                self.own_votes = len(self.live_agents()) <= OWN_VOTES
-                self.visible_answers = dict(self.answers)
-                self.acted, self.missed = set(), set()
-                self.first_wave = self._hold_election().choose_voters(agents) if event.early_stop else ()
+            case ev.RoundStarted():
+                self._start_round(event)
             case ev.AnswerSubmitted():
                 self.answer_count = max(self.answer_count, event.number)
                 self.answers[event.agent_id] = Answer.of(event)
@@ -272,15 +278,34 @@ class Tally:
                 self._add_failure(event)
             case ev.WinnerDecided():
                 self.winner = event
-            case ev.ParamRequested(usage=usage) | ev.UserReplied(usage=usage):
+            case ev.ParamRequested(usage=usage) | ev.UserReplied(usage=usage) | ev.DepthDecided(usage=usage):
                 self.usage += usage
             case _:
                 pass
+        self._apply_depth(event)
         self.waiting.apply(event)
 
     def apply_all(self, events: Iterable[ev.Event]) -> None:
         for event in events:
             self.apply(event)
+
+    def _start_round(self, event: ev.RoundStarted) -> None:
+        if event.round <= self.round:
+            return  # the rest of it, after a resumption
+        self.round, self.acting = event.round, event.agents
+        self.is_partial = self.round == 1 and len(self.acting) < len(self.agents)
+        self.own_votes = len(self.live_agents()) <= OWN_VOTES
+        self.visible_answers = dict(self.answers)
+        self.acted, self.missed = set(), set()
+        self.first_wave = self._hold_election().choose_voters(self.acting) if event.early_stop else ()
+
+    def _apply_depth(self, event: ev.Event) -> None:
+        if not isinstance(event, ev.DepthDecided):
+            return
+        self.acting += tuple(agent for agent in event.next if agent not in self.acting)
+        self.is_enough = not event.next
+        self.is_partial = not self.is_enough and len(self.acting) < len(self.agents)
+        self.same = event.asked if event.reason == "said_same" else ()
 
     def _resume(self, agents: tuple[str, ...]) -> None:
         # A failed agent gets another chance, unless the turn only waited; and the team may have changed since.
@@ -292,6 +317,7 @@ class Tally:
             self.missed.clear()
         staying = tuple(agent for agent in self.acting if agent in agents)
         self.acting = staying or (agents if self.acting else ())  # another team acts in the place of the first one
+        self.is_partial = self.is_partial and len(self.acting) < len(agents)
         self.ballots = {voter: choice for voter, choice in self.ballots.items() if voter in agents}
 
     def _add_action(self, agent: str) -> None:
@@ -313,6 +339,16 @@ class Tally:
         """Return the agents that can and still have to act in the current round."""
         remaining = self._without_action()
         return remaining if self.choose_actors() else ()
+
+    @property
+    def awaits_depth(self) -> bool:
+        """Whether it is time to decide if the agents that were asked first are enough."""
+        return self.is_partial and not self._without_action() and self.waiting.next_request is None
+
+    @property
+    def asked_agents(self) -> tuple[str, ...]:
+        """All agents of the turn, or those whose answers are enough."""
+        return tuple(self.answers) if self.is_enough else self.agents
 
     def choose_actors(self) -> tuple[str, ...]:
         """Return whom to ask next: all; with `early_stop` as many as may decide it, after them nobody or all others."""
@@ -347,7 +383,7 @@ class Tally:
         """Return the vote on all answers, those of agents that left the team last. own_votes None: as in this round."""
         answers = {agent: self.answers[agent] for agent in (*self.agents, *self.answers) if agent in self.answers}
         own_votes = self.own_votes if own_votes is None else own_votes
-        return Election(answers, self.ballots, own_votes=own_votes, weights=self.weights)
+        return Election(answers, self.ballots, own_votes=own_votes, weights=self.weights, same=self.same)
 
     def list_voided_voters(self) -> tuple[str, ...]:
         """Return the voters whose ballots a new answer of this round voids. The first round has no ballots."""
@@ -357,7 +393,7 @@ class Tally:
         """Return whether no further round is needed: every live agent's ballot stands, or there is no choice."""
         live = self.live_agents()
         has_no_choice = self.has_one_answer and (len(self.answers) > 1 or len(live) <= 1)
-        return has_no_choice or all(agent in self.ballots for agent in live)
+        return self.is_enough or has_no_choice or all(agent in self.ballots for agent in live)
 
     @property
     def has_one_answer(self) -> bool:
@@ -370,6 +406,8 @@ class Tally:
         """
         election = self._hold_election()
         not_asked = self._without_action() if not self.remaining_actors() else ()
+        if self.is_enough:
+            not_asked = tuple(agent for agent in self.agents if agent not in self.acting)
         by = "early_stop" if not_asked and election.votes else self._decision(election)
         no_vote: ev.NoVote | None = None
         if by in ("no_vote", "no_vote_held"):
@@ -386,7 +424,8 @@ class Tally:
         """Return who agrees with this agent's answer; None when nobody else answered or voted."""
         answers = {a.agent_id: a.content for a in sorted(self.answers.values(), key=lambda answer: answer.number)}
         ballots = {voter: (choice, self.reasons.get(voter, "")) for voter, choice in self.ballots.items()}
-        return find_dissent(winner, answers, ballots, {a.agent_id: a.citations for a in self.answers.values()})
+        citations = {a.agent_id: a.citations for a in self.answers.values()}
+        return find_dissent(winner, answers, ballots, citations, self.same)
 
     def list_authors(self, agent_id: str) -> list[str]:
         """Return the agents that gave this agent's answer, or the same."""
@@ -600,11 +639,12 @@ def find_dissent(
     answers: Mapping[str, str],
     ballots: Mapping[str, tuple[str, str]],
     citations: Mapping[str, tuple[Citation, ...]] | None = None,
+    same: Sequence[str] = (),
 ) -> Dissent | None:
     """Return who agrees with the winner's answer and who does not; None when nobody else answered or voted.
 
     answers: the last one of each agent, in the order in which they came. ballots: choice and reason of each voter, as
-    far as they stand. citations: sources of the answers that have any.
+    far as they stand. citations: sources of the answers that have any. same: as in `Election`.
     """
     agents = list(dict.fromkeys([*answers, *ballots]))
     if winner not in answers or len(agents) < 2:
@@ -614,7 +654,7 @@ def find_dissent(
         for number, (agent, text) in enumerate(answers.items(), 1)
     }
     choices = {voter: choice for voter, (choice, _) in ballots.items()}
-    election = Election(numbered, choices, own_votes=len(agents) <= OWN_VOTES)
+    election = Election(numbered, choices, own_votes=len(agents) <= OWN_VOTES, same=same)
     agreed = election.list_supporters(numbered[winner])
     groups: dict[str, list[Position]] = {"agreed": [], "minority": [], "uncompared": []}
     for agent in agents:

@@ -164,8 +164,10 @@ class ScriptConfig(BaseModel):
     """Extracted facts; by default none."""
     describe: tuple[ScriptedReply, ...] = ()
     """Descriptions of pictures; by default what is seen."""
+    compare: tuple[ScriptedReply, ...] = ()
+    """What two answers have in common, as JSON; by default they differ."""
 
-    @field_validator("answer", "vote", "present", "report", "summary", "extract", "describe", mode="before")
+    @field_validator("answer", "vote", "present", "report", "summary", "extract", "describe", "compare", mode="before")
     @classmethod
     def _to_replies(cls, value: object, info: Any) -> object:
         string_field = "vote" if info.field_name == "vote" else "text"
@@ -401,6 +403,7 @@ _DEFAULT_REPLIES: Mapping[Purpose, Callable[[ChatRequest], ScriptedReply]] = {
     "summary": lambda request: ScriptedReply(text=f"Summary of {len(request.messages)} messages."),
     "extract": lambda _: ScriptedReply(text="[]"),
     "describe": lambda _: ScriptedReply(text="I see: {seen}."),
+    "compare": lambda _: ScriptedReply(raw='{"difference": "their words", "same": false}'),
 }
 
 

@@ -213,7 +213,7 @@ STRUCTURE = frozenset(
     """
     type at schema_version session_id turn agents agent_id names winner winner_name agent_name choice request seed
     round step channel call_id batch name param by why source activity role limit entries votes not_asked usage
-    action kind made_from fallback
+    action kind made_from fallback asked next same
     """.split()  # noqa: SIM905 - a list literal of this length reads badly
 )
 """Fields of events that name things or come from a fixed list: they are left as they are."""
@@ -397,7 +397,8 @@ class LogRedactor:
         return self.short_sentences[turn].redact_value(value) if turn in self.short_sentences else value
 
     def _redact_event(self, event: Mapping[str, Any], turn: int) -> dict[str, Any]:
-        new = {name: value if name in STRUCTURE else self._redact(value, turn) for name, value in event.items()}
+        fixed = STRUCTURE | {"reason"} if event["type"] == "depth_decided" else STRUCTURE
+        new = {name: value if name in fixed else self._redact(value, turn) for name, value in event.items()}
         for file, old in zip(new.get("attachments", ()), event.get("attachments", ()), strict=True):
             file |= old | {"name": file["name"]}  # their bytes are looked at elsewhere
         return new

@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from threading import Event as ThreadEvent
 from threading import Lock, Thread
@@ -29,13 +29,17 @@ from massmem.render.text import (
     is_near_limit,
     pluralize,
 )
-from massmem.render.turn_view import AgentView, TurnView
+from massmem.render.turn_view import AgentView, Phase, TurnView
 
 _FRAMES_PER_SECOND = 8
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_PRIORITY = {"working": 0, "retrying": 1, "failed": 2, "waiting": 3, "voted": 4, "answered": 5, "asking": 6}
+_PRIORITY: Mapping[Phase, int] = {
+    "working": 0, "retrying": 1, "failed": 2, "waiting": 3, "voted": 4, "answered": 5, "asking": 6, "not asked": 7,
+}  # fmt: skip
 """Which agents are shown when there is no room for all: the lowest number first."""
-_MARKS = {"retrying": "↻", "failed": "✗", "waiting": "·", "voted": "✓", "answered": "✓", "asking": "?"}
+_MARKS: Mapping[Phase, str] = {
+    "retrying": "↻", "failed": "✗", "waiting": "·", "voted": "✓", "answered": "✓", "asking": "?", "not asked": "·",
+}  # fmt: skip
 _STYLES = {
     "working": "cyan",
     "retrying": "yellow",
@@ -44,6 +48,7 @@ _STYLES = {
     "voted": "green",
     "answered": "green",
     "asking": "yellow",
+    "not asked": "dim",
 }
 _WORK = {"answer": "answering", "vote": "voting", "present": "writing", None: "working"}
 _NAME_WIDTH = 20
@@ -79,7 +84,7 @@ class LiveRenderer(Renderer):
             self._draw()  # shows the step even when it is shorter than the redraw interval
         if isinstance(event, ev.TurnCompleted) and self._view.outcome.winner is not None:
             self._print_above(self._view.outcome.winner, "green")
-        if isinstance(event, ev.AgentFailed | ev.ContextCompressed | ev.Notice | ev.TurnCompleted):
+        if isinstance(event, ev.DepthDecided | ev.AgentFailed | ev.ContextCompressed | ev.Notice | ev.TurnCompleted):
             self._print_above(event, "red" if isinstance(event, ev.AgentFailed) else "dim")
         if isinstance(event, ev.AgentRetrying) and event.fallback:
             self._print_above(event, "yellow")

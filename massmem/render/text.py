@@ -12,7 +12,7 @@ from massmem.core.calls import describe_call, shorten_tool_name
 from massmem.core.messages import Usage
 from massmem.core.redact import redact_line
 from massmem.core.text import escape_json, format_dollars, make_printable, one_line
-from massmem.core.verdict import NO_VOTE, describe_share
+from massmem.core.verdict import NO_VOTE, describe_not_needed, describe_share, join_names
 from massmem.render import Renderer
 from massmem.render.turn_view import AgentEvent, AgentView, TurnView
 
@@ -112,6 +112,27 @@ def describe_winner(event: ev.WinnerDecided, view: TurnView) -> str:
     return f"{view.name(event.agent_id)} wins: {votes}{decision}{rest}"
 
 
+_DEPTHS: Mapping[ev.DepthReason, str] = {
+    "asks_for_text": "{asked} alone is asked, for a text",
+    "same": "{asked} gave the same answer",
+    "said_same": "{asked} say the same, as {first} finds",
+    "differ": "{asked} differ",
+    "not_compared": "the answers of {asked} are not compared",
+    "failed": "an answer of {asked} is missing",
+    "not_sure": "{asked} are not enough to be sure",
+}
+
+
+def describe_depth(event: ev.DepthDecided, view: TurnView) -> str:
+    """Return `red and green gave the same answer; blue was not needed`, or `red and green differ: blue is asked`."""
+    asked, others = ([view.name(agent) for agent in agents] for agents in (event.asked, event.next or view.not_needed))
+    text = _DEPTHS[event.reason].format(asked=join_names(asked), first=asked[0])
+    if not event.next:
+        return "; ".join(filter(None, (text, describe_not_needed(others))))
+    difference = f" ({one_line(event.difference, _EXCERPT)})" if event.difference else ""
+    return f"{text}{difference}: {join_names(others)} {'is' if len(others) == 1 else 'are'} asked"
+
+
 def describe_failure(event: ev.AgentFailed, view: TurnView) -> str:
     """Return `writer failed: 429 too many requests`, with what to do about it when that is known."""
     same = (other for other in view.agent_failures if other.agent_id != event.agent_id)
@@ -143,7 +164,8 @@ def summarize_turn(view: TurnView, now: datetime) -> str:
     """Return one line: rounds, agents, time, tokens, dollars, and how far the agents agree."""
     parts = [pluralize(view.round, "round")] if view.round else []
     failures = len(view.agent_failures)
-    parts.append(pluralize(len(view.agents), "agent") + (f" ({failures} failed)" if failures else ""))
+    asked = f"{len(view.agents) - len(view.not_needed)} of " if view.not_needed else ""
+    parts.append(asked + pluralize(len(view.agents), "agent") + (f" ({failures} failed)" if failures else ""))
     parts.append(format_duration(view.seconds(now)))
     usage = view.usage
     about = "" if usage.reported else "~"
@@ -276,6 +298,8 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
             line = f"{event.session_id} turn {event.turn} resumes: {redact_line(event.question, _EXCERPT)}"
         case ev.RoundStarted():
             line = f"{view.round_title}: {', '.join(map(view.name, event.agents))}"
+        case ev.DepthDecided():
+            line = describe_depth(event, view)
         case ev.BallotsVoided():
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
         case ev.AnswerNowRequested():
@@ -350,7 +374,7 @@ log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata", "query", "citations", "report",
+    "metadata", "query", "citations", "report", "difference",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 

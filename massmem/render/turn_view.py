@@ -26,7 +26,7 @@ AgentEvent = (
     | ev.ParamRequested
     | ev.AgentFailed
 )
-Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed"]
+Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed", "not asked"]
 
 CHARACTERS_PER_TOKEN = 4
 _TAIL = 1_200
@@ -156,6 +156,8 @@ class TurnView:
     final_round: bool = False
     """Only votes are taken."""
     agents: dict[str, AgentView] = field(default_factory=dict[str, AgentView])
+    depth: ev.DepthDecided | None = None
+    """Whether the agents that were asked first are enough; None: that is not decided, or all were asked at once."""
     ballots: dict[str, ev.BallotCast] = field(default_factory=dict[str, ev.BallotCast])
     """Those that stand, by voter."""
     notices: list[str] = field(default_factory=list[str])
@@ -167,17 +169,20 @@ class TurnView:
             case ev.TurnStarted() | ev.TurnResumed():
                 self.started_at, self.resumed = event.at, isinstance(event, ev.TurnResumed)
                 self.round, self.final_round = 0, False
-                self.ballots = {}
+                self.ballots, self.depth = {}, None
                 self.agents = {agent_id: AgentView(agent_id) for agent_id in event.agents}
             case ev.RoundStarted():
                 self.round, self.final_round = event.round, event.final
                 self._set_waiting(event.agents)
+            case ev.DepthDecided():
+                self.depth = event
+                self._agent(event.asked[0]).usage += event.usage
             case ev.BallotsVoided():
                 self.ballots = {voter: b for voter, b in self.ballots.items() if voter not in event.agents}
                 self._set_waiting(event.agents)
             case ev.WinnerDecided(not_asked=not_asked):
-                for agent_id in not_asked:
-                    self._agent(agent_id).phase = "answered"
+                for agent in map(self._agent, not_asked):
+                    agent.phase = "answered" if agent.answers else "not asked"
             case ev.Notice():
                 self.notices.append(event.message)
             case ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnWaiting() | ev.TurnAbandoned():
@@ -236,6 +241,13 @@ class TurnView:
         end = self.outcome.end
         return max(((end.at if end else now) - self.started_at).total_seconds(), 0.0)
 
+    @property
+    def not_needed(self) -> list[str]:
+        """Agents that were not asked, since the others were enough."""
+        if self.depth is None or self.depth.next:
+            return []
+        return [agent_id for agent_id in self.agents if agent_id not in self.depth.asked]
+
     def _set_waiting(self, agent_ids: tuple[str, ...]) -> None:
         for agent_id in agent_ids:
             self._agent(agent_id).phase = "waiting"
@@ -283,7 +295,8 @@ def turn_to_dict(view: TurnView, *, makes_report: bool = False) -> dict[str, Any
     whether the end of the answer is missing, `work_cut` what ended an agent's work with tools before it did itself.
     `fallback` names the model that wrote the answer, or voted, in place of the agent's own, which had failed; null: its
     own. `report` is that of the council, where it was asked for. `votes` are the standing ballots per agent id; the
-    ballots of `not_asked` could not change the winner. `agreement` says in one sentence what is known of how far the
+    ballots of `not_asked` could not change the winner, or those agents were not needed: `depth` tells why the agents
+    that were asked first are enough, or not. `agreement` says in one sentence what is known of how far the
     agents agree. `dissent` has who `agreed` with the answer, the `minority`, and whose answers are `uncompared`, with
     their own answers, votes and reasons; null for an agent alone, and when this run did not see the turn from its
     beginning. `confidence` is from 0 to 1, null for an agent alone and
@@ -321,6 +334,7 @@ def turn_to_dict(view: TurnView, *, makes_report: bool = False) -> dict[str, Any
         "decided_by": outcome.winner.by if outcome.winner else None,
         "votes": view.votes,
         "not_asked": list(outcome.winner.not_asked) if outcome.winner else [],
+        "depth": None if view.depth is None else view.depth.reason,
         "agreement": outcome.agreement or None,
         "dissent": None if (dissent := view.dissent) is None else dissent.to_json(),
         "confidence": outcome.confidence,

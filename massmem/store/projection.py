@@ -81,6 +81,7 @@ class LogPosition:
 
 _SilentEvent = (
     ev.AgentStarted
+    | ev.DepthDecided
     | ev.AgentDelta
     | ev.AgentBusy
     | ev.WebSearched
@@ -222,7 +223,7 @@ def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
         | _name_agent(event.winner_name)
         | ({"agreement": event.agreement} if event.agreement else {})
         | event.model_dump(mode="json", include={"report", "measured_confidence"}, exclude_none=True)
-        | event.model_dump(mode="json", include={"candidates"}, exclude_defaults=True)
+        | event.model_dump(mode="json", include={"candidates", "same"}, exclude_defaults=True)
     )
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)

@@ -16,6 +16,7 @@ from massmem.core.errors import NotAnActionError, ProviderError, ToolsRefused
 from massmem.core.messages import (
     Candidate,
     ChatMessage,
+    ChatRequest,
     Citation,
     Purpose,
     Reply,
@@ -27,7 +28,8 @@ from massmem.core.messages import (
 from massmem.core.report import Report
 from massmem.core.reporting import Authors, ReportError, build_report_schema, read_report
 from massmem.core.voting import FIRST_RESTART
-from massmem.providers.base import ChatProvider
+from massmem.providers.base import ChatProvider, ask
+from massmem.providers.pricing import Price
 from massmem.tools.actions import (
     ACTIONS,
     ASK_USER,
@@ -127,6 +129,7 @@ class Agent:
         """prompt: what the agent is sent in every step. ask_context None: the user is not asked for anything."""
         self.id = config.id
         self.name = config.display_name
+        self.config = config
         backend = config.backend
         self.order = f"{backend.model}:{config.system_message}" if backend.type == "local" else ""
         """Agents with the same one read answers in the same order: a model on this machine reads the beginning of their
@@ -168,6 +171,15 @@ class Agent:
         """
         step = await self._start("answer", question, round_, cost, outbox)
         return await self._act(step, self._ask_for_answer, self._read_answer)
+
+    @property
+    def price(self) -> Price:
+        return self._provider.price
+
+    async def compare(self, messages: Sequence[ChatMessage], schema: Mapping[str, Any]) -> Reply:
+        """Send one request beside the steps, without the conversation. Raises as `ChatProvider.stream`."""
+        request = ChatRequest(tuple(messages), "compare", self.id, schema=schema, temperature=0.0)
+        return await ask(self._provider, request)
 
     async def vote(
         self,

@@ -7,7 +7,7 @@ there, so that a turn that was cut off and one that was not take the same path.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from massmem.core.errors import (
     ProviderUnavailable,
     TurnError,
 )
-from massmem.core.messages import AttachedFile, Usage
+from massmem.core.messages import AttachedFile, Usage, split_question
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.reporting import Authors, report_votes
@@ -41,6 +41,7 @@ from massmem.core.voting import Tally
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
+from massmem.turn.depth import Comparison, asks_for_text, choose_first_agents, compare_answers, is_worth_comparing
 from massmem.turn.fallback import OUTAGES
 from massmem.turn.request import EndOfWork, StepCost
 from massmem.turn.stream import Outbox, run_until
@@ -172,6 +173,9 @@ class _TurnRun:
                 usage=turn.description.usage,
             )
             self.outbox.emit(started)
+            if started.weights:
+                voices = ", ".join(f"{self._name(agent)} {weight:.2g}" for agent, weight in started.weights.items())
+                self._notify(f"voices count by how often each agent was right: {voices}")
         for event in turn.replies:
             self.outbox.emit(event)
 
@@ -186,6 +190,8 @@ class _TurnRun:
         if tally.winner is not None:
             return
         unfinished = tally.round > 0
+        if unfinished:
+            await self._decide_depth()
         while not self._ends_now:
             actors = tally.remaining_actors() if unfinished else self._next_actors()
             if not actors and not unfinished:
@@ -199,7 +205,7 @@ class _TurnRun:
             if voided := tally.list_voided_voters():
                 self.outbox.emit(ev.BallotsVoided(round=number, agents=voided))
             if self.limit is not None:
-                if late := self._name_late_agents(actors):
+                if late := self._name_late_agents(tally.acting):
                     self._notify(f"{late} did not finish within {self.settings.timeout:g} seconds")
                 return
 
@@ -219,17 +225,94 @@ class _TurnRun:
         """Whether the user wants the answer now and there is one."""
         return (self.tally.answer_now or self.answer_now.is_set()) and bool(self.tally.answers)
 
+    @property
+    def _asks_no_more(self) -> bool:
+        """Whether no further request is sent for an answer or a vote."""
+        return self.limit is not None or self._ends_now
+
     def _next_actors(self) -> tuple[str, ...]:
         tally = self.tally
         is_over = tally.round > 0 and (not tally.answers or tally.is_decided())
         if is_over or tally.round >= self.settings.max_rounds:
             return ()
         final = self._is_final(tally.round + 1)
-        return tally.next_actors(
+        actors = tally.next_actors(
             final=final,
             early_stop=final and self.settings.early_stop,
             majority_wins=final and self.settings.majority_wins,
         )
+        # Who wants a report wants to know what each agent says.
+        is_adaptive = self.settings.depth == "adaptive" and self.settings.presentation != "report"
+        if tally.round > 0 or not is_adaptive:
+            return actors
+        return actors[:1] if self._asks_for_text else choose_first_agents([self.agents[a].config for a in actors])
+
+    @property
+    def _asks_for_text(self) -> bool:
+        return asks_for_text(split_question(self.turn.question, self.turn.attachments)[0])
+
+    async def _decide_depth(self) -> None:
+        """Decide whether the agents that were asked first are enough; else the others act in the same round."""
+        tally = self.tally
+        if not tally.awaits_depth:
+            return
+        asked, rest = tally.acting, tuple(agent for agent in tally.agents if agent not in tally.acting)
+        reason, comparison = await self._find_reason(asked, rest)
+        enough = reason in ("asks_for_text", "same", "said_same")
+        if not enough and self._asks_no_more:
+            self.unreported_usage += comparison.usage
+            return
+        self.outbox.emit(
+            ev.DepthDecided(
+                round=tally.round,
+                asked=asked,
+                next=() if enough else rest[:1] if self._asks_for_text else rest,
+                reason=reason,
+                difference="" if enough else comparison.difference,
+                usage=comparison.usage,
+            )
+        )
+
+    async def _find_reason(self, asked: Sequence[str], rest: Sequence[str]) -> tuple[ev.DepthReason, Comparison]:
+        """Return why the agents that were asked are enough, or not, and what comparing their answers showed."""
+        tally, none = self.tally, Comparison(same=False, difference="", usage=Usage())
+        given = [agent for agent in asked if agent in tally.answers]
+        if self._asks_for_text and given:
+            return "asks_for_text", none
+        if len(given) < 2:
+            return "failed", none
+        pattern = read_pattern(tally, given[0])
+        if pattern.against:
+            return "differ", none
+        agreeing = replace(pattern, behind=tuple(sorted(given)), uncompared=0)
+        if not self.policy.is_sure(agreeing, None, 1.0):  # then it need not be known whether they agree
+            return "not_sure", none
+        comparison = none if tally.has_one_answer else await self._compare(given[0], rest)
+        if comparison is None:
+            return "not_compared", none
+        return "same" if comparison is none else "said_same" if comparison.same else "differ", comparison
+
+    async def _compare(self, agent_id: str, others: Sequence[str]) -> Comparison | None:
+        """Let the agent compare the answers; None: that is not worth its price, or failed."""
+        tally, agent, found = self.tally, self.agents.get(agent_id), list[Comparison]()
+        if agent is None or self._asks_no_more or any(answer.truncated for answer in tally.answers.values()):
+            return None
+        candidates = tally.build_candidates(agent_id, tally.answers, agent.order)
+        prices = [self.agents[other].price for other in others]
+        if not is_worth_comparing(self.turn.question, candidates, tally.usage, agent.price, prices):
+            return None
+
+        async def compare() -> None:
+            await self.outbox.wait_until_stored()
+            try:
+                found.append(await compare_answers(agent, self.turn.question, candidates))
+            except LimitReached as e:
+                log.info("%s: the answers are not compared: %s", agent_id, e)  # the end of the turn says why
+            except MassmemError as e:
+                self._notify(f"{agent.name} could not compare the answers: {e.message}")
+
+        await self._run_together([compare])
+        return found[0] if found else None
 
     def _is_final(self, number: int) -> bool:
         return 1 < number == self.settings.max_rounds
@@ -241,10 +324,11 @@ class _TurnRun:
         self.outbox.emit(ev.RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop))
         asked: set[str] = set()  # a limit leaves agents without an event
         while wave := [agent for agent in tally.choose_actors() if agent not in asked]:
-            if self.limit is not None or self._ends_now:
+            if self._asks_no_more:
                 return
             asked.update(wave)
             await self._run_together([self._prepare_step(self.agents[agent], number, final=final) for agent in wave])
+            await self._decide_depth()
 
     def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
@@ -487,12 +571,14 @@ class _TurnRun:
                 judgement.agents,
                 self._name(winner.agent_id),
                 presented=presentation is not None and not tally.has_one_answer,
+                not_needed=[self._name(agent) for agent in winner.not_asked] if tally.is_enough else (),
             ),
             escalated=judgement.verdict == "unsure",
             verdict=judgement.verdict,
             measured_confidence=judgement.measured,
             candidates=judgement.candidates,
             truncated=answer.truncated if presentation is None else presentation.truncated,
+            same=tally.same,
             data=None if presentation is None else presentation.data,
             work_cut=answer.work_cut,
             citations=sources,

@@ -1,8 +1,17 @@
 """As much council as a question needs: whom to ask first, and whether the others are needed."""
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from massmem.config.models import AgentConfig
+from massmem.core.messages import Candidate, Usage, clean_text
+from massmem.core.prompts import build_compare_request
+from massmem.core.text import one_line
+from massmem.memory.tokens import estimate_tokens
+from massmem.providers.pricing import Price
+from massmem.tools.actions import build_object_schema, find_object
+from massmem.turn.agent import Agent
 
 
 def choose_first_agents(agents: Sequence[AgentConfig]) -> tuple[str, ...]:
@@ -25,3 +34,131 @@ _DIFFERENCES: tuple[Callable[[AgentConfig], object], ...] = (
     lambda agent: agent.system_message,
     lambda agent: agent.backend.temperature,
 )
+
+# Whether a question asks for a text: one draft too many costs tokens, a claim that nobody checked may be wrong. So what
+# is not known for certain to ask for a text asks for a claim.
+
+_SMALL_TALK = re.compile(
+    r"(?:hi|hello|hey|good (?:morning|afternoon|evening|night|day)|thanks|thank you|many thanks|cheers|bye|goodbye|"
+    r"see you(?: soon| later| tomorrow)?|have a nice (?:day|evening|weekend)|how are you|"
+    r"hallo|guten (?:morgen|tag|abend)|gute nacht|danke|vielen dank|tschüss?|auf wiedersehen|bis bald|"
+    r"bonjour|bonsoir|salut|merci|au revoir|hola|buen(?:os|as) (?:días|tardes|noches)|(?:muchas )?gracias|adiós|"
+    r"ciao|buon ?giorno|buona ?sera|grazie|arrivederci|olá|bom dia|boa (?:tarde|noite)|obrigad[oa]|tchau|"
+    r"hoi|goede(?:morgen|middag|navond)|dank (?:je|u)|bedankt|doei|hej|tack|god (?:morgon|morgen)|takk?|hei|moi|kiitos|"
+    r"cześć|dzień dobry|dziękuję|ahoj|dobrý den|děkuji|szia|köszönöm|bună|mulțumesc|merhaba|teşekkürler|gràcies|halo|"
+    r"terima kasih|привет|здравствуйте|спасибо|γεια|ευχαριστώ|مرحبا|شكرا|سلام|नमस्ते|धन्यवाद)"
+    r"(?: (?:there|all|everyone|again|so much|very much|a lot|schön|sehr|beaucoup|mille|wel|så mycket|for your help))*"
+)
+_POLITE = r"(?:(?:please|bitte|por favor|per favore)[, ]+)?(?:(?:can|could|would|will) you (?:please )?)?"
+_WRITE = (
+    r"(?:write|draft|compose|schreibe?|verfasse|écris|écrivez|rédige[sz]?|escr[ií]be|redacta|scrivi|escrev[ae]|schrijf)"
+    r"(?:[ -]?(?:me|us|mir|uns|bitte|moi|nous|mi))*"
+    r" (?:an?|my|our|some|eine[nm]?|ein|une?|una?|uma?|een)(?: [\w',-]+){0,3}?"
+)
+_KIND = (
+    r" (?:letters?|e-?mails?|mails?|poems?|haikus?|limericks?|story|stories|messages?|notes?|invitations?|toast|speech|"
+    r"songs?|lyrics|cards?|apology|tweets?|slogans?|reply|replies|brief|gedicht|geschichte|nachricht|einladung|rede|"
+    r"lied|lettre|poème|histoire|carta|correo|poema|cuento|mensaje|lettera|poesia|storia|messaggio|mensagem|verhaal)"
+)
+_TRANSLATE = (
+    r"(?:translate|übersetze?|traduis|traduisez|traduce|traduci|traduza|traduz|vertaal)(?: [\w'\" -]+?)??"
+    r" (?:in|into|to|ins|en|al|naar(?: het)?|para o)"
+)
+_LANGUAGE = (
+    r" (?:english|german|french|spanish|italian|portuguese|dutch|swedish|danish|norwegian|finnish|polish|czech|"
+    r"hungarian|romanian|turkish|catalan|indonesian|russian|greek|arabic|hindi|persian|chinese|japanese|korean|"
+    r"(?:englisch|deutsch|französisch|spanisch|italienisch)e?|anglais|allemand|français|espagnol|inglés|alemán|francés|"
+    r"español|inglese|tedesco|francese|italiano|inglês|alemão|engels|duits|frans)"
+)
+_REPHRASE = (
+    r"(?:rephrase|reword|paraphrase|proofread|shorten)(?: (?:this|these|it|my|our|the following)(?: [\w'-]+){0,4}?)?"
+)
+_END = r"(?=\s*(?:$|[.!,:\"]))"
+_FOR = r"(?= (?:to|for|about|asking|thanking|inviting|an|für|über|à|pour|sur|a|para|sobre|per|su|aan|voor|over)\b)"
+_TASK = re.compile(f"{_POLITE}(?:{_WRITE}{_KIND}(?:{_END}|{_FOR})|{_TRANSLATE}{_LANGUAGE}{_END}|{_REPHRASE}{_END})")
+_CLAIM = re.compile(
+    r"[?=%]|\d\s*[-+*/^×÷]\s*\d|\b(?:tell|say|give|name|state|mention|include|with the|whether|explain|calculate|"
+    r"compute|count|how|verify|check|true|false|correct|proof|prove|solve|why|which|what|who|when|where|estimate|"
+    r"compare|decide|number|sum|fraction|equation|value|result|find|list|year|capital|code|program|"
+    r"ob|wie|wieviele?|wer|wann|wo|warum|welche[rs]?|erkläre?|prüfe?|berechne|stimmt|wahr|sage?|nenne?|"
+    r"combien|pourquoi|quel(?:le)?s?|explique|calcule|vrai|dis|nomme|cuánt[oa]s?|cuál|qué|quién|explica|calcula|verdad|"
+    r"dime|quant[oaie]|quale|perché|spiega|vero|dimmi|quantos|qual|hoeveel|waarom|welke|bereken|waar|noem)\b"
+)
+_LONGEST = 4_000
+"""Characters of a text that is looked at."""
+_QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»")
+
+
+def asks_for_text(question: str) -> bool:
+    """Return whether a question asks for a text rather than a claim: one agent is enough, and there is no vote.
+
+    It is nothing but a greeting, thanks or a farewell. Or it begins by asking for a letter, a mail, a poem and the
+    like, for a translation into a language, or to rephrase, shorten or proofread a text; and outside of quotes it has
+    no question mark, no calculation and no word that asks for a claim, such as `tell`, `whether` or `how`. A long
+    text asks for a claim.
+
+    question: as it was asked, without the texts of files.
+    """
+    if len(question) > _LONGEST:
+        return False
+    text = " ".join(question.casefold().replace("’", "'").split())
+    pieces = [piece for part in re.split(r"[.,!?:;]", text) if (piece := part.strip(" ¡¿)("))]
+    if pieces and all(map(_SMALL_TALK.fullmatch, pieces)):
+        return True
+    plain = _QUOTED.sub('""', text)
+    if plain.startswith(("can you ", "could you ", "would you ", "will you ")):
+        plain = plain.removesuffix("?")
+    return _TASK.match(plain) is not None and _CLAIM.search(plain) is None
+
+
+# Whether two texts say the same
+
+_SCHEMA = build_object_schema(difference={"type": "string"}, same={"type": "boolean"})
+_REPLY_TOKENS = 60
+"""Of a comparison, without what the model thinks."""
+_OUTPUT_WEIGHT = 4
+"""Where a price is not known: providers charge four to eight times as much for a token of a reply as for one of a
+prompt, and a model on this machine takes ten times as long for it."""
+_LONGEST_DIFFERENCE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What an agent says of two answers. A reply that cannot be read never says that they are the same."""
+
+    same: bool
+    difference: str
+    usage: Usage
+
+
+async def compare_answers(agent: Agent, question: str, candidates: Sequence[Candidate]) -> Comparison:
+    """Ask the agent whether answers say the same, in one request. Raises as `ChatProvider.stream`."""
+    reply = await agent.compare(build_compare_request(question, candidates), _SCHEMA)
+    data = find_object(reply.text) or {}
+    same, difference = data.get("same"), data.get("difference")
+    if not isinstance(same, bool) or reply.is_truncated:
+        return Comparison(same=False, difference="the comparison could not be read", usage=reply.usage)
+    text = one_line(clean_text(difference), _LONGEST_DIFFERENCE) if isinstance(difference, str) else ""
+    return Comparison(same, text, reply.usage)
+
+
+def is_worth_comparing(
+    question: str, candidates: Sequence[Candidate], spent: Usage, comparer: Price, others: Sequence[Price]
+) -> bool:
+    """Return whether to compare two answers probably costs less than to ask the other agents.
+
+    Each of these is taken to cost what one of the two did, without the votes that may follow. Dollars count where all
+    prices are known, else tokens, see `_OUTPUT_WEIGHT`.
+
+    spent: for both answers.
+    """
+    messages = build_compare_request(question, candidates)
+    prompt = sum(estimate_tokens(message.content) for message in messages)
+    comparison = Usage(prompt, _REPLY_TOKENS + spent.reasoning // 2)
+    answer = Usage(spent.prompt // 2, spent.completion // 2)
+    costs = [comparer.cost(comparison), *(price.cost(answer) for price in others)]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) == len(costs) and any(known):
+        return known[0] < sum(known[1:])
+    weigh = [usage.prompt + _OUTPUT_WEIGHT * usage.completion for usage in (comparison, answer)]
+    return weigh[0] < len(others) * weigh[1]

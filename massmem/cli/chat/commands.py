@@ -38,7 +38,7 @@ from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
 from massmem.config.home import expand_home
-from massmem.config.models import BackendType
+from massmem.config.models import BackendType, TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
 from massmem.core.records import SessionFilter, TurnRecord
@@ -159,11 +159,18 @@ async def _change_model(state: ChatState, rest: str) -> None:
 async def _ask_alone(state: ChatState, rest: str) -> None:
     first, _, text = rest.partition(" ")
     is_named = any(agent.id == first for agent in state.team.agents)
-    text = (text if is_named else rest).strip()
-    if not text:
-        raise InputError("the question is missing", "write it like this: /solo Why is the sky blue?")
-    state.next_question = await asyncio.to_thread(attach_mentioned_files, text, state.team.config.files)
-    state.next_agent = first if is_named else state.team.agents[0].id
+    await _ask_others(state, "solo", text if is_named else rest, state.team.config.select_agent(first * is_named))
+
+
+async def _ask_in_full(state: ChatState, rest: str) -> None:
+    await _ask_others(state, "full", rest, state.team.config.change_coordination(depth="full"))
+
+
+async def _ask_others(state: ChatState, command: str, text: str, team: TeamConfig) -> None:
+    if not text.strip():
+        raise InputError("the question is missing", f"write it like this: /{command} Why is the sky blue?")
+    state.next_question = await asyncio.to_thread(attach_mentioned_files, text.strip(), team.files)
+    state.next_team = team
 
 
 async def _complete_agent(state: ChatState, words: Sequence[str]) -> Sequence[str]:
@@ -487,6 +494,7 @@ COMMANDS: dict[str, Command] = {
             _complete_model,
         ),
         Command("solo", "Ask one agent alone, by default the first.", _ask_alone, "[AGENT] QUESTION", _complete_agent),
+        Command("full", "Ask all agents, also where two or one would be enough.", _ask_in_full, "QUESTION"),
         Command("continue", "Finish the turn that was stopped or failed.", _finish_turn),
         Command("now", "The same, at once: with the answers so far, or the first one.", _answer_now),
         Command("show", "Show every answer and vote of the last turn, or of turn N.", _show_turn, "[N]"),

@@ -151,9 +151,9 @@ class _Conversation:
                 await self._run_turn(await asyncio.to_thread(attach_mentioned_files, line.strip(), files))
             if self.state.next_question is not None:
                 question, self.state.next_question = self.state.next_question, None
-                agent_id, self.state.next_agent = self.state.next_agent, None
+                team, self.state.next_team = self.state.next_team, None
                 write_err(f"> {one_line(question.text, 200)}")
-                async with nullcontext() if agent_id is None else self.state.ask_alone(agent_id):
+                async with nullcontext() if team is None else self.state.use_team(team):
                     await self._run_turn(question)
             if self.state.finish_next:
                 self.state.finish_next = False

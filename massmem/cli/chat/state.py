@@ -35,8 +35,8 @@ class ChatState:
         """With the answers that it has."""
         self.next_question: Question | None = None
         """A command has written it; it is asked now."""
-        self.next_agent: str | None = None
-        """Id of the only agent that is asked it; None: all."""
+        self.next_team: TeamConfig | None = None
+        """Who is asked it; None: the team as it is."""
         self.debug_log: Path | None = None
         self._config = invocation.config
         self._base_team = team
@@ -83,10 +83,10 @@ class ChatState:
         await self._switch_team(self._config.model_copy(update={"agents": tuple(agents)}), self.session.id)
 
     @asynccontextmanager
-    async def ask_alone(self, agent_id: str) -> AsyncGenerator[None, None]:
-        """Reduce the team to this agent within the block. Raises as `Team.start`."""
+    async def use_team(self, changed: TeamConfig) -> AsyncGenerator[None, None]:
+        """Use another team within the block. Raises as `Team.start`."""
         config = self._config
-        await self._switch_team(config.select_agent(agent_id), self.session.id)
+        await self._switch_team(changed, self.session.id)
         try:
             yield
         finally:

@@ -3,7 +3,7 @@ import { html, useState } from "./html.js";
 import { dollars, percent, plural, seconds, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
 import { AgentName, Icon } from "./parts.js";
-import { colourOf, describeDecision, describeWorkCut, hasEnded, nameOf, ranking } from "./turn.js";
+import { colourOf, describeDecision, describeDepth, describeWorkCut, hasEnded, nameOf, ranking } from "./turn.js";
 
 const STATES = { waiting: "waits for its model", thinking: "thinks", writing: "writes", stopped: "was stopped" };
 const LONG = 20_000; // characters of an answer that are shown at once
@@ -24,6 +24,7 @@ function Round({ turn, round, models }) {
     <section class="round" aria-label=${`Round ${round.number}`}>
       <h2>Round ${round.number}<span>${what}</span></h2>
       <div class="steps">${round.agents.map((id) => html`<${Step} key=${id} turn=${turn} id=${id} step=${round.steps[id]} model=${models[id]} />`)}</div>
+      ${round.depth && html`<p class="dim">${describeDepth(turn, round.depth)}</p>`}
     </section>`;
 }
 
@@ -112,7 +113,7 @@ export const Agreement = ({ text, isLow }) =>
 
 // How often such answers of the team were right, in the words of massmem/core/verdict.py.
 export const Measured = ({ measured: m }) =>
-  m && html`<p class="dim">answers of this team with such agreement were right ${percent(m.right / m.asked)} of the time (${plural(m.asked, "question")}, ${Math.round(100 * m.low)}-${Math.round(100 * m.high)})</p>`;
+  m && html`<p class="dim">Answers of this team with such agreement were right ${percent(m.right / m.asked)} of the time (${plural(m.asked, "question")}, ${Math.round(100 * m.low)}-${Math.round(100 * m.high)})</p>`;
 
 export const summarise = (turn) => {
   const agents = plural(turn.agents.length, "agent");

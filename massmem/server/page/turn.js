@@ -100,6 +100,12 @@ const CHANGES = {
     if (round) Object.assign(round, { agents: event.agents, final: event.final });
     else turn.rounds.push({ number: event.round, agents: event.agents, final: event.final, steps: {}, isVoid: false });
   },
+  depth_decided(turn, event) {
+    const round = currentRound(turn, event.round);
+    if (!round) return;
+    round.agents = [...new Set([...round.agents, ...event.asked, ...event.next])];
+    round.depth = event;
+  },
   agent_started(turn, event) {
     if (event.step === "present") {
       turn.presentation = newStep(event.agent_id, "present");
@@ -220,6 +226,25 @@ const WORK_CUTS = {
   tokens: "The token limit was reached",
 };
 export const describeWorkCut = (reason) => `${WORK_CUTS[reason]}. The answer is from what was done until then.`;
+
+const DEPTHS = {
+  asks_for_text: (asked) => `${asked} alone was asked, for a text`,
+  same: (asked) => `${asked} gave the same answer`,
+  said_same: (asked, first) => `${asked} say the same, as ${first} finds`,
+  differ: (asked) => `${asked} differ`,
+  not_compared: (asked) => `The answers of ${asked} are not compared`,
+  failed: (asked) => `An answer of ${asked} is missing`,
+  not_sure: (asked) => `${asked} are not enough to be sure`,
+};
+
+// Why the agents that were asked first were enough, or who was asked then.
+export function describeDepth(turn, { reason, asked, next, difference }) {
+  const others = next.length ? next : turn.agents.filter((agent) => !asked.includes(agent));
+  const list = (agents) => new Intl.ListFormat("en-GB").format(agents.map((agent) => nameOf(turn, agent)));
+  const why = DEPTHS[reason] ? DEPTHS[reason](list(asked), nameOf(turn, asked[0])) : reason;
+  if (next.length) return `${why}${difference && ` (${difference})`}: ${list(others)} asked as well`;
+  return others.length ? `${why}; ${list(others)} not needed` : why;
+}
 
 // Returns [agent, votes] of the standing ballots, most first.
 export const ranking = (turn) => Object.entries(turn.votes).sort((a, b) => b[1] - a[1]);
