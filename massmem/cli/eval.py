@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from pydantic import BaseModel
 
 from massmem.cli.options import require_positive
 from massmem.cli.setup import load_team, read_environment
 from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED
-from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration
+from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration, store_calibration
 from massmem.config.home import explain_write_error, massmem_home, replace_file
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, MassmemError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
 from massmem.core.verdict import Calibration
@@ -134,28 +133,24 @@ def _save_report(
     digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
     path = home / "eval" / "reports" / f"{data.stem}-{digest}.json"
     report = SavedReport(data=data.name, at=now(), seed=seed, **dict(evaluation.report))
-    _keep(path, report, "the page will not show this report")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, report.model_dump_json())
+    except OSError as e:  # the answers are kept
+        notify(f"the page will not show this report: {explain_write_error(path, e)}")
 
 
 def _save_calibration(evaluation: Evaluation, home: Path, data: Path, entrant: Entrant) -> None:
     config, answers = entrant.config, next(one for one in evaluation.answers if one.name == entrant.name)
-    calibration = build_calibration(config, answers, data.name)
-    path = find_calibration(home, config)
     if len(config.agents) < 2:
         notify(f"{entrant.name} has one agent: no agreement, and so no calibration")
-    elif _keep(path, calibration, f"{entrant.name} is not calibrated"):
-        notify(f"{entrant.name} is calibrated: {'; '.join((str(path), *list_gaps(config, answers)))}")
-
-
-def _keep(path: Path, content: BaseModel, loss: str) -> bool:
-    """Write the file and return whether that was possible; say what is lost otherwise: the answers are kept."""
+        return
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, content.model_dump_json())
-    except OSError as e:
-        notify(f"{loss}: {explain_write_error(path, e)}")
-        return False
-    return True
+        path = store_calibration(home, build_calibration(config, answers, data.name))
+    except MassmemError as e:  # the answers are kept
+        notify(f"{entrant.name} is not calibrated: {e.message}")
+        return
+    notify(f"{entrant.name} is calibrated: {'; '.join((str(path), *list_gaps(config, answers)))}")
 
 
 def _show_calibrations(configs: Sequence[str], home: Path, output: _Output) -> None:
