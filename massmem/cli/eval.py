@@ -175,7 +175,9 @@ def _read_all(paths: Sequence[Path]) -> Iterator[Calibration]:
     for path in paths:
         try:
             yield read_calibration(path)
-        except InputError as e:  # the others are shown
+        except InputError as e:
+            if len(paths) == 1:
+                raise
             notify(f"{e.message}; {e.hint}")
 
 
