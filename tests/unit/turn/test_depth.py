@@ -113,8 +113,8 @@ async def test_others_are_asked_only_where_the_first_are_not_enough(case: str):
 
 @pytest.mark.parametrize("case", CASES)
 async def test_turn_cut_off_after_any_event_goes_on_the_same_way(case: str):
-    scripts, settings, reason, _ = CASES[case]
-    settings = settings | {"max_rounds": 2, "depth": "adaptive"}
+    scripts, own, reason, _ = CASES[case]
+    settings: dict[str, Any] = {**own, "max_rounds": 2, "depth": "adaptive"}
     whole = leave_out_deltas(await play(scripts, **settings))
     (winner,) = only(whole, WinnerDecided)
     for cut in range(1, len(whole)):
