@@ -162,7 +162,8 @@ class Calibration(_Counts):
 
         adaptive: the two first agents are enough where they agree and that is sure enough.
         """
-        ranks = {pattern.rank for one in self.outcomes for pattern in (one.first, one.full)}
+        ranks = {one.full.rank for one in self.outcomes}
+        ranks |= {one.first.rank for one in self.outcomes if adaptive and one.first.agrees}
         for rank in sorted(ranks):
             counts = [(one.asked, one.count_right(rank, adaptive=adaptive)) for one in self.outcomes]
             answered = sum(asked for asked, right in counts if right is not None)

@@ -231,13 +231,13 @@ def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
     for item, is_right in zip(answers.items, answers.right, strict=True):
         groups.setdefault(item.group, []).append(is_right)
     is_council = any(len(result.members) > 1 for result in results)
-    given = [right for result, right in zip(results, answers.right, strict=True) if result.verdict == "answered"]
+    answered = [right for result, right in zip(results, answers.right, strict=True) if result.verdict == "answered"]
     costs = [result.usage.cost for result in results if not result.error]
     return EvaluatedTeam(
         name=answers.name,
         accuracy=_share(answers.right),
-        selective=None if len(given) == len(results) else _share(given),
-        coverage=None if len(given) == len(results) else build_share(len(given), len(results)),
+        selective=None if len(answered) == len(results) else _share(answered),
+        coverage=None if len(answered) == len(results) else build_share(len(answered), len(results)),
         groups={name: _share(right) for name, right in sorted(groups.items()) if len(groups) > 1},
         failed=sum(1 for result in results if result.error),
         fallbacks=dict(Counter(_name_member(result, agent) for result in results for agent in result.fallbacks)),

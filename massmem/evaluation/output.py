@@ -192,7 +192,9 @@ def _list_patterns(calibration: Calibration) -> Iterator[Row]:
             for group, agents in {("", ""), (one.group, ""), ("", ", ".join(pattern.behind))}:
                 asked[is_first, shape, group, agents] += one.asked
                 right[is_first, shape, group, agents] += count
-    for key in sorted(asked, key=lambda key: (not key[0], [-part for part in key[1].rank], str(key))):
+    for key in sorted(
+        asked, key=lambda key: (not key[0], [-x for x in key[1].rank], str(key[1]), bool(key[3]), key[2:])
+    ):
         is_first, shape, group, agents = key
         is_whole = not (group or agents)
         if is_whole or (asked[key] < asked[is_first, shape, "", ""] and (group or asked[key] >= MIN_ASKED)):

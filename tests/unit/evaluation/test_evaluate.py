@@ -167,7 +167,7 @@ def test_figures_of_a_council():
     assert [(point.answered, point.wrong) for point in council.risk] == [(1, 0), (4, 1)]
 
 
-def test_what_each_agent_is_worth_and_what_weights_would_give():
+def test_worth_of_each_agent_and_of_weights():
     council = report_entrant(COUNCIL).council
     assert council is not None and council.weighed is not None
     # The vote on these answers chooses a right one of 3 questions.
