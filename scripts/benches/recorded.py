@@ -91,7 +91,7 @@ def pack(data: Path, answers: Path, about: str) -> Iterator[str]:
     for row in rows:
         members: dict[str, str] = row["members"]
         right = [agent for agent, text in members.items() if score(items[row["id"]], text).right]
-        line = {"id": row["id"], "group": row["group"], "results": {a: _shorten(t) for a, t in members.items()}}
+        line = {"id": row["id"], "group": row.get("group", ""), "results": {a: _shorten(t) for a, t in members.items()}}
         line |= {"right": right, "ballots": row["ballots"], "cut": sorted(row.get("cut", ()))}
         yield json.dumps({key: value for key, value in line.items() if value or key in ("group", "right")})
 

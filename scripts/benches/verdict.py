@@ -3,7 +3,8 @@
 No model is asked. DIR: recordings of your own, see `scripts.benches.recorded`; left out: those that ship.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ from massmem.core.verdict import Calibration, Rank
 from massmem.evaluation.calibration import Graded, Replayed, count_outcomes, replay_patterns
 from massmem.evaluation.evaluate import difference_interval
 from scripts.benches.recorded import FOLDER, Question, Recording, make_council, read_recordings
-from scripts.benches.rows import Row, at_least, at_most, reported
+from scripts.benches.rows import Row, at_least, at_most
 
 PROMISES = (0.05, 0.1, 0.2)
 HALVES = 1_000
@@ -22,7 +23,7 @@ _LOST = 0.005
 """Accuracy that adaptive depth may cost."""
 
 
-def run(data: Path = FOLDER) -> list[Row]:
+def run(data: Path = FOLDER, halves: int = HALVES) -> list[Row]:
     """Return rows for each recording in the folder and for two councils that do not exist.
 
     Raises:
@@ -30,18 +31,28 @@ def run(data: Path = FOLDER) -> list[Row]:
     """
     independent = make_council("independent", shared_errors=0.0, accuracy=0.8)
     shared = make_council("shared", shared_errors=0.25, accuracy=0.9)
-    return [row for one in (*read_recordings(data), independent, shared) for row in _report(one)]
+    return [row for one in (*read_recordings(data), independent, shared) for row in _report(one, halves)]
 
 
-def _report(recording: Recording) -> list[Row]:
+def _report(recording: Recording, halves: int) -> list[Row]:
     replayed = [_replay(recording, question) for question in recording.questions]
     graded = [_grade(question, one) for question, one in zip(recording.questions, replayed, strict=True)]
     requests = [len(question.results) + len(question.ballots) for question in recording.questions]
+    tries = {(depth, promised): _Tries() for depth in ("full", "adaptive") for promised in PROMISES}
+    for known, asked in _draw_halves(len(graded), halves):
+        calibration = _calibrate([graded[i] for i in known])
+        for (depth, promised), one in tries.items():
+            rank = calibration.find_threshold(promised, adaptive=depth == "adaptive")
+            one.add([graded[i] for i in asked], [requests[i] for i in asked], rank, adaptive=depth == "adaptive")
     rows = _compare_depths(recording, graded, requests)
-    for promised in PROMISES:
-        for adaptive in (False, True):
-            rows.append(_keep_promise(recording.name, graded, requests, promised, adaptive=adaptive))
-    return rows
+    return rows + [one.report(recording.name, depth, promised) for (depth, promised), one in tries.items()]
+
+
+def _draw_halves(size: int, halves: int) -> Iterator[tuple[list[int], list[int]]]:
+    draw, order = Random(0), list(range(size))
+    for _ in range(halves):
+        draw.shuffle(order)
+        yield order[: size // 2], order[size // 2 :]
 
 
 def _replay(recording: Recording, question: Question) -> Replayed:
@@ -70,32 +81,32 @@ def _compare_depths(recording: Recording, graded: Sequence[Graded], requests: Se
     ]
 
 
-def _keep_promise(
-    name: str, graded: Sequence[Graded], requests: Sequence[int], promised: float, *, adaptive: bool
-) -> Row:
-    """Return the share of wrong answers among those that are given, over halves that no calibration has seen."""
-    draw, order = Random(0), list(range(len(graded)))
-    errors: list[float] = []
-    answered: list[float] = []
-    saved: list[float] = []
-    for _ in range(HALVES):
-        draw.shuffle(order)
-        known, asked = order[: len(order) // 2], order[len(order) // 2 :]
-        rank = _calibrate([graded[i] for i in known]).find_threshold(promised, adaptive=adaptive)
-        given = [right for i in asked if (right := _decide(graded[i], rank, adaptive=adaptive)) is not None]
-        answered.append(len(given) / len(asked))
-        if given:
-            errors.append(1 - mean(given))
-        needed = sum(2 if adaptive and _stops(graded[i], rank) else requests[i] for i in asked)
-        saved.append(1 - needed / sum(requests[i] for i in asked))
-    depth = "adaptive" if adaptive else "full"
-    figures = {"set": name, "depth": depth, "promised": promised, "error": mean(errors) if errors else 0.0}
-    figures |= {"answered": mean(answered), "saved": mean(saved), "halves_that_answer": len(errors)}
-    note = f"answered {mean(answered):.3f}, in {len(errors)} of {HALVES} halves any; requests saved {mean(saved):.3f}"
-    what = f"{name}, {depth}: error among answered questions"
-    if not errors:
-        return reported(what, 0.0, note=f"promised {promised:g}: nothing is sure enough").with_figures(figures)
-    return at_most(what, mean(errors), "", promised, note).with_figures(figures)
+@dataclass
+class _Tries:
+    """What came of a promise in halves that no calibration has seen, as shares."""
+
+    wrong: list[float] = field(default_factory=list[float])
+    """Of the answers that were given; 0 where none was."""
+    answered: list[float] = field(default_factory=list[float])
+    saved: list[float] = field(default_factory=list[float])
+
+    def add(self, asked: Sequence[Graded], requests: Sequence[int], rank: Rank | None, *, adaptive: bool) -> None:
+        given = [right for one in asked if (right := _decide(one, rank, adaptive=adaptive)) is not None]
+        self.wrong.append(1 - mean(given) if given else 0.0)
+        self.answered.append(len(given) / len(asked))
+        needed = (2 if adaptive and _stops(one, rank) else all_ for one, all_ in zip(asked, requests, strict=True))
+        self.saved.append(1 - sum(needed) / sum(requests))
+
+    def report(self, name: str, depth: str, promised: float) -> Row:
+        error, answered, saved = mean(self.wrong), mean(self.answered), mean(self.saved)
+        where_any = [wrong for wrong, share in zip(self.wrong, self.answered, strict=True) if share]
+        figures: dict[str, float | str] = {"set": name, "depth": depth, "promised": promised, "error": error}
+        figures |= {"answered": answered, "saved": saved, "error_where_any": mean(where_any) if where_any else 0.0}
+        note = f"answered {answered:.3f}; requests saved {saved:.3f}"
+        if len(where_any) < len(self.wrong):
+            note += f"; {len(where_any)} of {len(self.wrong)} halves answer any"
+            note += f", and of those {mean(where_any):.3f} are wrong" if where_any else ""
+        return at_most(f"{name}, {depth}: wrong among answered", error, "", promised, note).with_figures(figures)
 
 
 def _calibrate(graded: Sequence[Graded]) -> Calibration:
