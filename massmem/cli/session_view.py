@@ -104,7 +104,7 @@ def format_insights(insights: dict[str, Any]) -> str:
     about = "" if tokens["reported"] else "about "
     cached = f" ({format_cached(tokens['cached'], insights['saved'])})" if tokens["cached"] else ""
     states = ", ".join(f"{number} {status}" for status, number in insights["turns_by_status"].items())
-    escalated = f", {insights['escalated']} escalated" if insights["escalated"] else ""
+    escalated = f", {insights['escalated']} not sure" if insights["escalated"] else ""
     is_one = "session_id" in insights
     text = _format_rows(
         ("session", f"{insights['session_id']}  {one_line(insights['title'])}" if is_one else ""),

@@ -230,26 +230,23 @@ class Policy:
         """
         decision = tally.winner
         assert decision is not None
-        agents = len(tally.asked_agents)
         supporters = tally.count_supporters(decision.agent_id)
-        confidence = compute_confidence(decision, agents, tally.round, supporters)
+        confidence = compute_confidence(decision, len(tally.asked_agents), tally.round, supporters)
         if depth is not None and depth.reason == "asks_for_text":
-            return Judgement(agents, confidence)  # it claims nothing that could be wrong
+            return Judgement(confidence)  # it claims nothing that could be wrong
         pattern = read_pattern(tally, decision.agent_id)
         measured = None
         if self.calibration is not None:
             measured = self.calibration.measure(first, None if tally.is_enough else pattern)
         if self.is_sure(pattern, decision, confidence):
-            return Judgement(agents, confidence, measured)
-        return Judgement(agents, confidence, measured, tuple(_list_candidates(tally, decision.agent_id)))
+            return Judgement(confidence, measured)
+        return Judgement(confidence, measured, tuple(_list_candidates(tally, decision.agent_id)))
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a turn claims of its answer."""
 
-    agents: int
-    """Those that could stand behind it; who was not needed is not one of them."""
     confidence: float | None
     """See `compute_confidence`."""
     measured: MeasuredConfidence | None = None

@@ -221,7 +221,8 @@ class TurnView:
         last = sorted((agent.answers[-1] for agent in self.agents.values() if agent.answers), key=lambda a: a.number)
         ballots = {voter: (ballot.choice, ballot.reason) for voter, ballot in self.ballots.items()}
         answers, citations = {a.agent_id: a.content for a in last}, {a.agent_id: a.citations for a in last}
-        return find_dissent(self.outcome.winner.agent_id, answers, ballots, citations)
+        same = self.outcome.end.same if isinstance(self.outcome.end, ev.TurnCompleted) else ()
+        return find_dissent(self.outcome.winner.agent_id, answers, ballots, citations, same)
 
     def make_report(self) -> Report | None:
         """Return the report of the turn, made from the votes where no agent wrote one; None for an agent alone."""

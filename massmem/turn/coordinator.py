@@ -568,7 +568,7 @@ class _TurnRun:
             agreement=describe_agreement(
                 winner,
                 dissent,
-                judgement.agents,
+                len(tally.asked_agents),
                 self._name(winner.agent_id),
                 presented=presentation is not None and not tally.has_one_answer,
                 not_needed=[self._name(agent) for agent in winner.not_asked] if tally.is_enough else (),

@@ -57,8 +57,8 @@ def one_kill(
     home = folder / f"home{lines}_{time.monotonic_ns()}"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    config = folder / "team.yaml"
-    config.write_text(f"{council.config(AGENTS)}coordination: {{max_rounds: {rounds}}}\n")
+    config, depth = folder / "team.yaml", "adaptive" if rounds == 3 else "full"
+    config.write_text(f"{council.config(AGENTS)}coordination: {{max_rounds: {rounds}, depth: {depth}}}\n")
     shown = kill_in_mid_turn(config, lines, *options)
     before = read_log(home)
     whole_lines = [line for line in shown if line.endswith(b"\n")]

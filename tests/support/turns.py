@@ -13,6 +13,7 @@ from massmem.core.events import (
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
+    DepthDecided,
     Event,
     Notice,
     ParamRequested,
@@ -66,16 +67,18 @@ async def play(scripts: Scripts, past: Sequence[Event] = (), *, tools: bool = Tr
 
 
 async def run(agents: Mapping[str, Agent], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
-    """Run one turn of these agents; return its events, deltas included."""
+    """Run one turn of these agents; return its events, deltas included. settings: also the `question`."""
     if past:  # as the session resumes it
         resumed = TurnResumed(session_id="session_x", turn=1, question="why?", agents=tuple(agents))
         return [resumed, *await run_rest(agents, [*past, resumed], **settings)]
     return await run_rest(agents, **settings)
 
 
-async def run_rest(agents: Mapping[str, Agent], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
+async def run_rest(
+    agents: Mapping[str, Agent], past: Sequence[Event] = (), question: str = "why?", **settings: Any
+) -> list[Event]:
     """Run what is left of a turn after these events; return its events, deltas included."""
-    turn = Turn("session_x", 1, "why?", SEED, past)
+    turn = Turn("session_x", 1, question, SEED, past)
     return await collect_turn(turn, agents, CoordinationConfig(**settings))
 
 
@@ -118,6 +121,7 @@ def check_order(events: Sequence[Event]) -> None:
     assert len(only(steps, TurnCompleted) + only(steps, TurnFailed) + only(steps, TurnWaiting)) == 1
     busy: set[str] = set()
     expected: set[str] = set()
+    not_needed = False
     for event in steps:
         match event:
             case RoundStarted(agents=agents):
@@ -139,8 +143,11 @@ def check_order(events: Sequence[Event]) -> None:
                 expected.discard(agent)
             case BallotsVoided():
                 assert not busy and not expected
+            case DepthDecided(next=agents):
+                assert not busy and not expected
+                expected, not_needed = set(agents), not agents
             case WinnerDecided(not_asked=not_asked):
-                assert not busy and expected == set(not_asked)
+                assert not busy and (expected == set(not_asked) or (not_needed and not expected))
                 expected.clear()
             case _:
                 pass

@@ -242,8 +242,8 @@ export function describeDepth(turn, { reason, asked, next, difference }) {
   const others = next.length ? next : turn.agents.filter((agent) => !asked.includes(agent));
   const list = (agents) => new Intl.ListFormat("en-GB").format(agents.map((agent) => nameOf(turn, agent)));
   const why = DEPTHS[reason] ? DEPTHS[reason](list(asked), nameOf(turn, asked[0])) : reason;
-  if (next.length) return `${why}${difference && ` (${difference})`}: ${list(others)} asked as well`;
-  return others.length ? `${why}; ${list(others)} not needed` : why;
+  if (next.length) return `${why}${difference && ` (${difference})`}: ${list(others)} ${others.length > 1 ? "are" : "is"} asked`;
+  return others.length ? `${why}; ${list(others)} ${others.length > 1 ? "were" : "was"} not needed` : why;
 }
 
 // Returns [agent, votes] of the standing ballots, most first.
