@@ -450,6 +450,310 @@ def supporters(vote: Election, agent_id: str) -> int:
     return len(vote.list_supporters(next(c for c in vote.candidates if c.agent_id == agent_id)))
 
 
+def test_same_answers_are_one_candidate_whose_ballots_count_together():
+    tally = tally_of(
+        make_start("a", "b", "c", "d"),
+        RoundStarted(round=1, agents=("a", "b", "c", "d")),
+        make_answer("a", 1, content="Rome"),
+        make_answer("b", 2, content="Paris"),
+        make_answer("c", 3, content="Paris."),
+        make_answer("d", 4, content="Oslo"),
+    )
+    assert not tally.is_decided()
+    assert {candidate.content for candidate in tally.build_candidates("a", tally.answers)} == {
+        "Rome", "Paris", "Oslo",
+    }  # fmt: skip
+    tally.apply_all(
+        [
+            RoundStarted(round=2, agents=("a", "b", "c", "d")),
+            make_ballot("a", "a"),
+            make_ballot("b", "b"),
+            make_ballot("d", "d"),
+        ]
+    )
+    tally.apply(make_ballot("c", "c"))  # as a log of an earlier version has it
+    winner = tally.decide_winner()
+    assert (winner.agent_id, winner.votes, winner.by) == ("b", {"a": 1, "b": 2, "d": 1}, "consensus")
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"), [("no_votes_earliest", "no_vote"), ("earliest", "no_vote_held"), ("tie_earliest", "tie")]
+)
+def test_decision_of_an_earlier_version_is_read(stored: str, read: str):
+    decision = EVENT.validate_python({"type": "winner_decided", "agent_id": "b", "votes": {}, "by": stored})
+    assert isinstance(decision, WinnerDecided)
+    assert decision.by == read
+
+
+def test_decision_that_is_no_text_is_refused_as_any_other_damage():
+    with pytest.raises(ValidationError):
+        EVENT.validate_python({"type": "winner_decided", "agent_id": "b", "votes": {}, "by": ["tie"]})
+
+
+def test_a_new_answer_voids_every_ballot_and_makes_all_act_again():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        make_ballot("a", "b"),
+        make_answer("c", 4, 2, "better"),
+        make_ballot("b", "b"),
+    )
+    assert set(tally.list_voided_voters()) == {"a", "b"}
+    assert tally.visible_answers["c"].content == "by c", "agents of the round saw the answers from before it"
+    tally.apply(BallotsVoided(round=2, agents=tally.list_voided_voters()))
+    assert tally.list_voided_voters() == ()
+    assert tally.next_actors() == ("a", "b", "c")
+    assert not tally.is_decided()
+    assert tally.answers["c"] == Answer("c", 4, "better")
+
+
+def test_who_missed_a_round_acts_again_while_the_others_ballots_stand():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        make_ballot("a", "b"),
+        make_ballot("b", "b"),
+        make_failure("c", 2, out=False),
+    )
+    assert tally.next_actors() == ("c",)
+    assert not tally.is_decided()
+
+
+def test_an_agent_that_is_out_is_not_waited_for_but_its_answer_can_win():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        make_failure("c", 2, out=True),
+        make_ballot("a", "c"),
+        make_ballot("b", "c"),
+    )
+    assert tally.is_decided()
+    assert tally.decide_winner().agent_id == "c"
+
+
+def test_one_agent_alone_needs_no_vote():
+    tally = tally_of(make_start("a"), RoundStarted(round=1, agents=("a",)), make_answer("a", 1))
+    assert tally.is_decided()
+    assert tally.decide_winner().by == "only_answer"
+
+
+def test_a_resumed_round_asks_only_who_has_not_acted_and_gives_failed_agents_another_chance():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        make_ballot("a", "b"),
+        make_failure("c", 2, out=True),
+        TurnResumed(session_id="s", turn=1, question="q", agents=("a", "b", "c")),
+    )
+    assert tally.remaining_actors() == ("b", "c")
+    assert tally.live_agents() == ("a", "b", "c")
+
+
+def test_a_changed_team_keeps_answers_and_drops_ballots_of_who_left():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        make_ballot("a", "c"),
+        TurnResumed(session_id="s", turn=1, question="q", agents=("b", "d")),
+    )
+    assert tally.ballots == {}
+    assert tally.remaining_actors() == ("b",)
+    assert set(tally.next_actors()) == {"b", "d"}
+    assert set(tally.answers) == {"a", "b", "c"}
+
+
+def answers_of(agents: Sequence[str]) -> dict[str, Answer]:
+    return {agent: Answer(agent, i, f"text of {agent}") for i, agent in enumerate(agents, 1)}
+
+
+@given(st.integers(0, 2**32), st.integers(2, 40))
+def test_candidates_are_all_answers_in_an_order_fixed_per_agent_and_turn(seed: int, count: int):
+    agents = tuple(f"agent{i}" for i in range(count))
+    tally, answers = Tally(agents=agents, seed=seed), answers_of(agents)
+    first = tally.build_candidates("agent0", answers)
+    assert {c.agent_id for c in first} == set(agents)
+    assert len({c.label for c in first}) == count
+    assert tally.build_candidates("agent0", dict(reversed(answers.items()))) == first
+
+
+def test_no_answer_stands_first_for_everyone():
+    agents = tuple(f"agent{i}" for i in range(8))
+    tally, answers = Tally(agents=agents, seed=1), answers_of(agents)
+    assert len({tally.build_candidates(a, answers)[0].agent_id for a in agents}) > 2
+
+
+def test_agents_with_one_order_are_shown_the_same_and_only_their_own_answer_differs():
+    agents = tuple(f"agent{i}" for i in range(8))
+    tally, answers = tally_of(make_start(*agents), RoundStarted(round=2, agents=agents)), answers_of(agents)
+    shown = {agent: tally.build_candidates(agent, answers, "the same model") for agent in agents}
+    assert len({tuple((c.label, c.content) for c in candidates) for candidates in shown.values()}) == 1
+    for agent, candidates in shown.items():
+        assert [c.agent_id for c in candidates if not c.votable] == [agent]
+
+
+ACTIONS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["answer", "vote", "miss", "out"])), max_size=24)
+
+
+@given(ACTIONS)
+def test_folding_a_log_in_two_parts_gives_the_same_tally(actions: list[tuple[str, str]]):
+    events: list[Event] = [make_start("a", "b", "c", "d"), RoundStarted(round=1, agents=("a", "b", "c", "d"))]
+    for number, (agent, action) in enumerate(actions, 1):
+        round_ = 1 + number // 4
+        if number % 4 == 0:
+            events.append(RoundStarted(round=round_, agents=("a", "b", "c", "d")))
+        match action:
+            case "answer":
+                events.append(make_answer(agent, number, round_))
+            case "vote":
+                events.append(make_ballot(agent, "a", round_))
+            case _:
+                events.append(make_failure(agent, round_, out=action == "out"))
+    whole = tally_of(*events)
+    parts = tally_of(*events[: len(events) // 2])
+    parts.apply_all(events[len(events) // 2 :])
+    assert parts == whole
+    assert not set(whole.next_actors()) & set(whole.ballots), "nobody with a standing ballot acts again"
+    if whole.answers:
+        assert whole.decide_winner().agent_id in whole.answers
+
+
+def test_who_has_acted_who_asked_and_what_remains():
+    events = [
+        begin("ann", "bob", "eve"),
+        event(0, "round_started", round=1, agents=("ann", "bob", "eve")),
+        param_request(1, "ann", "zip"),
+        answer(1, "bob", "B"),
+    ]
+    plan = read_plan(events)
+    assert (plan.acted, plan.asked, plan.params, plan.remaining) == (("bob",), {"ann": "zip"}, ("zip",), ("eve",))
+    assert plan.waiting_for is None, "eve can still act"
+    plan = read_plan([*events, answer(2, "eve", "E", number=2), waiting(2, "zip", "ann")])
+    assert (plan.waiting_for, plan.asks) == ("zip", 1)
+    assert plan.describe() == ["waiting for zip", "ann needs zip", "round 1, done: bob, eve"]
+
+
+def test_the_second_time_is_named():
+    events = [*waiting_turn()[:7], event(6, "user_replied", param="order_id", text="hm")]
+    assert read_plan(events).describe()[:2] == ["waiting for order_id (asked 2 times)", "then for zip"]
+
+
+def test_a_turn_that_was_cut_off_shows_what_is_to_do():
+    assert read_plan(waiting_turn()[:2]).describe() == ["round 1, to do: ann, bob"]
+
+
+def test_a_finished_turn_has_nothing_left():
+    plan = read_plan(whole_turn())
+    assert (plan.describe(), plan.remaining, plan.winner) == ([], (), "ann")
+
+
+def test_its_data_are_json_without_values():
+    for count in range(1, len(waiting_turn())):
+        assert SECRET not in json.dumps(read_plan(waiting_turn()[:count]).to_json())
+
+
+@dataclass
+class Electorate:
+    """A made-up turn: what each agent answers, and what it would choose if it were asked."""
+
+    random: random.Random
+    agents: tuple[str, ...]
+    answers: list[Event]
+    leaning: float
+    """Chance that an agent chooses the best answer; else it chooses any."""
+    ballots: dict[str, Event] = field(default_factory=dict[str, Event])
+    asked: int = 0
+    waves: int = 0
+    """Requests of the last vote that followed one another since a kill."""
+
+    @classmethod
+    def draw(cls, chance: random.Random, *, leaning: bool) -> "Electorate":
+        agents = tuple(f"agent{i}" for i in range(chance.randint(3, 9)))
+        right, others = (chance.uniform(0.3, 0.9), 4) if leaning else (0, len(agents))
+        events: list[Event] = []
+        for number, agent in enumerate(chance.sample(agents, len(agents)), 1):
+            content = "right" if chance.random() < right else f"wrong {chance.randrange(others)}"
+            fails = chance.random() < 0.05
+            events.append(
+                make_failure(agent, 1, out=number % 2 == 0) if fails else make_answer(agent, number, 1, content)
+            )
+        return cls(chance, agents, events, chance.uniform(0.4, 0.95) if leaning else 0)
+
+    def begin(self) -> Tally:
+        return tally_of(make_start(*self.agents), RoundStarted(round=1, agents=self.agents), *self.answers)
+
+    def ask(self, agent: str, tally: Tally) -> Event:
+        """Return what the agent does, the same each time."""
+        self.asked += 1
+        if agent not in self.ballots:
+            candidates = [c for c in tally.build_candidates(agent, tally.visible_answers) if c.votable]
+            best = [c for c in candidates if c.content == "right" and self.random.random() < self.leaning]
+            chosen = self.random.choice(best or candidates)
+            fails = self.random.random() < 0.05
+            ballot = (
+                make_failure(agent, 2, out=self.random.random() < 0.5) if fails else make_ballot(agent, chosen.agent_id)
+            )
+            self.ballots[agent] = ballot
+        return self.ballots[agent]
+
+    def hold_vote(self, *, early_stop: bool) -> WinnerDecided:
+        """Return the winner of a last round, which a kill may cut off at any point."""
+        tally = self.begin()
+        actors = tally.next_actors(final=True, early_stop=early_stop)
+        tally.apply(RoundStarted(round=2, agents=actors, final=True, early_stop=early_stop))
+        self.asked = self.waves = 0
+        while wave := tally.choose_actors():
+            self.waves += 1
+            assert self.waves <= 1 + early_stop
+            for agent in self.random.sample(wave, len(wave)):
+                tally.apply(self.ask(agent, tally))
+            if early_stop and self.random.random() < 0.1:
+                self.waves = 0
+                tally.apply(TurnResumed(session_id="s", turn=1, question="q", agents=self.agents))
+        return tally.decide_winner()
+
+
+@pytest.mark.parametrize(("leaning", "share"), [(True, 0.24), (False, 0.03)], ids=["leaning", "random"])
+@pytest.mark.parametrize("most", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_ballots_that_are_not_asked_for_never_change_the_winner_and_cost_one_wait_more_at_most(
+    leaning: bool, share: float, most: int
+):
+    chance = random.Random(16)
+    turns = asked = everybody = changed = waits = 0
+    while turns < most:
+        electorate = Electorate.draw(chance, leaning=leaning)
+        tally = electorate.begin()
+        if tally.is_decided() or not tally.answers:
+            continue
+        turns += 1
+        whole = electorate.hold_vote(early_stop=False)
+        early = electorate.hold_vote(early_stop=True)
+        changed += early.agent_id != whole.agent_id
+        waits += electorate.waves > 1
+        everybody += len(tally.live_agents())
+        asked += electorate.asked
+        assert (early.by == "early_stop") <= bool(early.not_asked)
+    saved = 1 - asked / everybody
+    print(f"{turns:,} turns, {changed} changed winners, {saved:.1%} of the ballots not asked for, {waits:,} waits")
+    assert changed == 0
+    assert saved >= share
+
+
+def answers(**contents: str) -> dict[str, Answer]:
+    return {agent: Answer(agent, number, content) for number, (agent, content) in enumerate(contents.items(), 1)}
+
+
+def election(ballots: dict[str, str], *, own_votes: bool = False, **contents: str) -> Election:
+    return Election(answers(**contents), ballots, own_votes=own_votes)
+
+
+def choices(vote: Election, voter: str) -> list[str]:
+    return [candidate.agent_id for candidate in vote.candidates if vote.may_choose(voter, candidate)]
+
+
+def supporters(vote: Election, agent_id: str) -> int:
+    return len(vote.list_supporters(next(c for c in vote.candidates if c.agent_id == agent_id)))
+
+
 def test_weights_of_one_change_nothing_and_no_missing_ballot_can_change_a_weighed_winner():
     chance = random.Random(5)
     for _ in range(400):
