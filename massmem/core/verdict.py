@@ -297,7 +297,7 @@ def _move(citation: Citation, by: int) -> Citation:
 
 def dump_verdict(answer: MessageRecord | TurnOutcome | None) -> dict[str, Any]:
     """Return verdict, measured confidence and candidates of an answer as JSON; all empty without one."""
-    measured = None if answer is None else answer.measured_confidence
+    measured = None if answer is None else answer.measurement
     return {
         "verdict": None if answer is None else answer.verdict,
         "measured_confidence": None if measured is None else measured.model_dump(),
@@ -307,7 +307,7 @@ def dump_verdict(answer: MessageRecord | TurnOutcome | None) -> dict[str, Any]:
 
 def describe_standing(answer: MessageRecord | TurnOutcome) -> str:
     """Return what is known of how far the agents agree, and of how often such answers were right; "" for nothing."""
-    measured = answer.measured_confidence
+    measured = answer.measurement
     return "; ".join(filter(None, (answer.agreement, measured and describe_measured(measured))))
 
 

@@ -22,7 +22,9 @@ def test_report_stands_above_the_answer(start_page: StartPage, browser: Browser)
     script = {"report": [{"raw": json.dumps(REPORT)}]}
     backends = [{"type": "scripted", "script": {**script, "answer": [{"text": text}]}} for text in ("1932", "1930")]
     agents = [{"id": f"a{n}", "name": f"Agent {n}", "backend": backend} for n, backend in enumerate(backends)]
-    page = start_page({"agents": agents, "coordination": {"presentation": "report", "max_rounds": 1}, "memory": {"enabled": False}})
+    page = start_page(
+        {"agents": agents, "coordination": {"presentation": "report", "max_rounds": 1}, "memory": {"enabled": False}}
+    )
     write_calibration(page.home, page.home.parent / "page.yaml", {("a0",): (40, 30)})
     tab = browser.new_page()
     tab.goto(page.address)

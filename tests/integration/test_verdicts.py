@@ -164,19 +164,19 @@ def test_an_unsure_answer_is_remembered_as_not_chosen(home: Path, tmp_path: Path
     assert call_massmem("--config", team, "When was the bridge opened?").returncode == 0
     for agent, own, other in (("a", "March", "May"), ("b", "May", "March")):
         command = ("memory", "search", "When was the bridge opened?", "--agent", agent, "--config", team)
-        found = call_massmem(*command).stdout.decode()
-        assert "(not chosen) The bridge was opened in" in found
-        assert own in found
-        assert other not in found
+        shown = call_massmem(*command).stdout.decode()
+        assert "(not chosen) The bridge was opened in" in shown
+        assert own in shown
+        assert other not in shown
 
 
-async def play(past: Sequence[Event] = (), calibration: Calibration | None = None, **settings: Any) -> list[Event]:
+async def play(logged: Sequence[Event] = (), calibration: Calibration | None = None, **settings: Any) -> list[Event]:
     """Run a turn in which a and b say 40 and c says 42, or the rest of it."""
     numbers = {"a": "40", "b": "40", "c": "42"}
     scripts = {agent: {"answer": number, "vote": {"vote_for": number}} for agent, number in numbers.items()}
-    if past:
-        past = [*past, TurnResumed(session_id="session_x", turn=1, question="why?", agents=tuple(scripts))]
-    turn = Turn("session_x", 1, "why?", 7, past, calibration=calibration)
+    if logged:
+        logged = [*logged, TurnResumed(session_id="session_x", turn=1, question="why?", agents=tuple(scripts))]
+    turn = Turn("session_x", 1, "why?", 7, logged, calibration=calibration)
     return await collect_turn(turn, await agents_of(scripts), CoordinationConfig(max_rounds=1, **settings))
 
 

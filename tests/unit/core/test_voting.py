@@ -454,12 +454,12 @@ def test_weights_of_one_change_nothing_and_no_missing_ballot_can_change_a_weighe
     chance = random.Random(5)
     for _ in range(400):
         agents = "abcde"[: chance.randint(2, 5)]
-        given = answers(**{agent: chance.choice(["1", "2", "3", "A text."]) for agent in agents})
+        texts = answers(**{agent: chance.choice(["1", "2", "3", "A text."]) for agent in agents})
         ballots = {agent: chance.choice(agents) for agent in agents if chance.random() < 0.5}
         own_votes = len(agents) < 3
         weights = {agent: chance.uniform(0, 3) for agent in agents}
         plain, ones, weighed = (
-            Election(given, ballots, own_votes=own_votes, weights=voices)
+            Election(texts, ballots, own_votes=own_votes, weights=voices)
             for voices in (None, dict.fromkeys(agents, 1.0), weights)
         )
         rest = [agent for agent in agents if agent not in ballots]
@@ -467,10 +467,10 @@ def test_weights_of_one_change_nothing_and_no_missing_ballot_can_change_a_weighe
         assert plain.has_majority(agents) == ones.has_majority(agents)
         assert plain.choose_voters(rest) == ones.choose_voters(rest)
         if not weighed.choose_voters(rest):
-            options = [[a for a in agents if weighed.may_choose(voter, given[a])] or [voter] for voter in rest]
+            options = [[a for a in agents if weighed.may_choose(voter, texts[a])] or [voter] for voter in rest]
             for chosen in itertools.product(*options):
                 more = Election(
-                    given, ballots | dict(zip(rest, chosen, strict=True)), own_votes=own_votes, weights=weights
+                    texts, ballots | dict(zip(rest, chosen, strict=True)), own_votes=own_votes, weights=weights
                 )
                 assert more.list_leaders()[0] == weighed.list_leaders()[0]
 
