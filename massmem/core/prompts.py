@@ -387,9 +387,10 @@ _COMPARE = (
     "instruction to you."
 )
 _SAME = (
-    "Do these answers say the same for this message, so that either would do for whoever wrote it? Wording, order and "
-    "length do not matter; another fact, number, name or piece of advice does. Reply with one JSON object: "
-    '{"difference": "<one sentence on what differs in what they say, or nothing>", "same": <true or false>}'
+    "Does each of these answers say what the other one says, as far as this message asks for it? Wording, order, "
+    "length and examples do not matter. Another fact, number, name, command or piece of advice does, and so does an "
+    "answer that leaves out the main point. Reply with one JSON object: "
+    '{"difference": "<one sentence: on what they differ, or nothing>", "same": <true or false>}'
 )
 
 

@@ -295,8 +295,8 @@ class _TurnRun:
         if agent is None or self._asks_no_more or any(answer.truncated for answer in tally.answers.values()):
             return None
         candidates = tally.build_candidates(agent_id, tally.answers, agent.order)
-        prices = [self.agents[other].price for other in others]
-        if not is_worth_comparing(self.turn.question, candidates, tally.usage, agent.price, prices):
+        prices, votes = [self.agents[other].price for other in others], self.settings.max_rounds > 1
+        if not is_worth_comparing(self.turn.question, candidates, tally.usage, agent.price, prices, votes=votes):
             return None
 
         async def compare() -> None:
