@@ -113,7 +113,9 @@ class Invocation:
     def resume_command(self, session_id: str) -> str:
         """Return the command line that continues this session."""
         model = f" --model {shlex.quote(self.options.model)}" if self.options.model else ""
-        solo = "" if self.options.solo is None else f" --solo={shlex.quote(self.config.agents[0].id)}"
+        solo = " --full" if self.options.full else ""
+        if self.options.solo is not None:
+            solo = f" --solo={shlex.quote(self.config.agents[0].id)}"
         named = [f" --dir {shlex.quote(folder)}" for folder in self.options.folders]
         folders = "".join([*named, *(f" --include {shlex.quote(pattern)}" for pattern in self.options.include)])
         return f"{_name_program()} --session-id {session_id}{self._place_options}{model}{solo}{folders}"
