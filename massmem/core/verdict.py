@@ -226,7 +226,7 @@ class Policy:
         decision = tally.winner
         assert decision is not None
         is_enough = depth is not None and not depth.next
-        agents = len(tally.asked_agents)
+        agents = len(tally.council)
         supporters = tally.count_supporters(decision.agent_id)
         confidence = compute_confidence(decision, agents, tally.round, supporters)
         if depth is not None and depth.reason == "asks_for_text":

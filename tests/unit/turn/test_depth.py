@@ -118,8 +118,8 @@ async def test_turn_cut_off_after_any_event_goes_on_the_same_way(case: str):
     whole = leave_out_deltas(await play(scripts, **settings))
     (winner,) = only(whole, WinnerDecided)
     for cut in range(1, len(whole)):
-        past = whole[:cut]
-        events = leave_out_deltas([*past, *await play(scripts, past, **settings)])
+        logged = whole[:cut]
+        events = leave_out_deltas([*logged, *await play(scripts, logged, **settings)])
         (again,) = only(events, WinnerDecided)
         assert (again.agent_id, again.votes, again.not_asked) == (winner.agent_id, winner.votes, winner.not_asked), cut
         steps = [(type(e), e.agent_id, e.round) for e in events if isinstance(e, AnswerSubmitted | BallotCast)]
