@@ -4,24 +4,30 @@ import asyncio
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from pydantic import BaseModel
 
 from massmem.cli.options import require_positive
 from massmem.cli.setup import load_team, read_environment
 from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED
+from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration
 from massmem.config.home import explain_write_error, massmem_home, replace_file
+from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
+from massmem.core.verdict import Calibration
+from massmem.evaluation.calibration import build_calibration, list_gaps, list_promises, prepare_for_calibration
 from massmem.evaluation.evaluate import Evaluation, Evaluator
 from massmem.evaluation.items import Item, ScorerName, load_items
-from massmem.evaluation.output import format_html, format_text, list_answers
+from massmem.evaluation.output import format_calibration, format_html, format_text, list_answers
 from massmem.evaluation.runner import Entrant, Runner, Spending, open_results
 
 app = typer.Typer()
@@ -47,6 +53,10 @@ def eval_command(
         typer.Option(
             "--equal-budget", help="Also each agent alone, and the majority of as many answers as cost the same."
         ),
+    ] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Ask all agents, and keep how often which agreement was right: see below."),
     ] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="N", help="The first N questions only.")
@@ -75,11 +85,19 @@ def eval_command(
     """Measure how well teams answer questions whose answers are known.
 
     Every answer is kept: stop the command at any time, and the same command goes on without asking anything twice.
+
+    --calibrate is for teams of two agents or more: their turns say then how often answers with such agreement were
+    right. `massmem eval calibration` shows what is known.
     """
+    if data == Path("calibration"):
+        _show_calibrations(configs or [], massmem_home(), output)
+        return
     require_positive("--max-cost", max_cost, "an amount of dollars")
     read_environment()
     home, items = massmem_home(), _select(load_items(data, scorer), limit, sample, seed)
-    entrants = _load_entrants(configs or [None], home)
+    entrants = _load_entrants(configs or [None], home, data.name)
+    if calibrate:
+        entrants = [prepare_for_calibration(entrant) for entrant in entrants]
     referee = None if judge is None else Entrant("judge", load_team(judge, home, store=False).select_agent())
     with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
@@ -87,6 +105,8 @@ def eval_command(
         evaluation = _run(evaluator, entrants, items, equal_budget=equal_budget)
     _write(evaluation, output, str(data))
     _save_report(evaluation, home, data, entrants, items, seed)
+    for entrant in entrants if calibrate else ():
+        _save_calibration(evaluation, home, data, entrant)
     first = evaluation.report.teams[0]
     if fail_under is not None and first.accuracy.value < fail_under:
         notify(f"{first.name} is at {first.accuracy.value:.3f}, below --fail-under {fail_under:g}")
@@ -111,11 +131,54 @@ def _save_report(
     digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
     path = home / "eval" / "reports" / f"{data.stem}-{digest}.json"
     report = SavedReport(data=data.name, at=now(), seed=seed, **dict(evaluation.report))
+    _keep(path, report, "the page will not show this report")
+
+
+def _save_calibration(evaluation: Evaluation, home: Path, data: Path, entrant: Entrant) -> None:
+    config, answers = entrant.config, next(one for one in evaluation.answers if one.name == entrant.name)
+    calibration = build_calibration(config, answers, data.name)
+    path = find_calibration(home, config)
+    if len(config.agents) < 2:
+        notify(f"{entrant.name} has one agent: no agreement, and so no calibration")
+    elif _keep(path, calibration, f"{entrant.name} is not calibrated"):
+        notify(f"{entrant.name} is calibrated: {'; '.join((str(path), *list_gaps(config, answers)))}")
+
+
+def _keep(path: Path, content: BaseModel, loss: str) -> bool:
+    """Write the file and return whether that was possible; say what is lost otherwise: the answers are kept."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, report.model_dump_json())
-    except OSError as e:  # the answers are kept
-        notify(f"the page will not show this report: {explain_write_error(path, e)}")
+        replace_file(path, content.model_dump_json())
+    except OSError as e:
+        notify(f"{loss}: {explain_write_error(path, e)}")
+        return False
+    return True
+
+
+def _show_calibrations(configs: Sequence[str], home: Path, output: _Output) -> None:
+    """Write what is known of these teams, without any: of all. Raises InputError: nothing is, or as `load_team`."""
+    if output not in ("text", "json"):
+        raise InputError(f"calibrations have no form {output}", "--output text, or json")
+    paths = [find_calibration(home, load_team(config, home, store=False)) for config in configs]
+    paths = paths or sorted(calibrations_folder(home).glob("*.json"))
+    if not paths or not all(path.exists() for path in paths):
+        teams = " ".join(f"--config {shlex.quote(config)}" for config in configs or ["team.yaml"])
+        hint = f"write one: massmem eval DATA {teams} --calibrate"
+        raise InputError("there is no calibration of this team, as it is configured", hint)
+    known = [(calibration, list_promises(calibration)) for calibration in _read_all(paths)]
+    if output == "text":
+        write_out("\n\n".join(format_calibration(*one) for one in known) + "\n")
+    else:
+        shown = [(one.model_dump(mode="json"), [p.model_dump() for p in promises]) for one, promises in known]
+        write_json([calibration | {"promises": promises} for calibration, promises in shown], indent=1)
+
+
+def _read_all(paths: Sequence[Path]) -> Iterator[Calibration]:
+    for path in paths:
+        try:
+            yield read_calibration(path)
+        except InputError as e:  # the others are shown
+            notify(f"{e.message}; {e.hint}")
 
 
 def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
@@ -131,15 +194,31 @@ def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
             write_out(format_html(evaluation.report, title))
 
 
-def _load_entrants(configs: Sequence[str | None], home: Path) -> list[Entrant]:
+def _load_entrants(configs: Sequence[str | None], home: Path, data: str) -> list[Entrant]:
     """Return the teams; None is the default one. Teams whose files have the same name are told apart by number."""
     entrants: list[Entrant] = []
     for config in configs:
         name = "team" if config is None else Path(config).stem
         names = [entrant.name for entrant in entrants]
         unique = name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})"
-        entrants.append(Entrant(unique, load_team(config, home, store=False)))
+        team = load_team(config, home, store=False)
+        entrants.append(Entrant(unique, team, _find_calibration(home, team, unique, data)))
     return entrants
+
+
+def _find_calibration(home: Path, team: TeamConfig, name: str, data: str) -> Calibration | None:
+    """Return the calibration by which the team answers, if it does by one; say when its figures would flatter."""
+    if team.coordination.max_error is None and team.coordination.weights == "equal":
+        return None
+    path = find_calibration(home, team)
+    try:
+        calibration = read_calibration(path) if path.exists() else None
+    except InputError as e:
+        notify(f"{name} answers without calibration: {e.message}; {e.hint}")
+        return None
+    if calibration is not None and calibration.data == data:
+        notify(f"{name} is calibrated with {data}: on questions that its calibration has seen it looks too sure")
+    return calibration
 
 
 def _select(items: list[Item], limit: int | None, sample: int | None, seed: int) -> list[Item]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from massmem.config.home import explain_write_error, make_folder, replace_file
 from massmem.config.models import AgentSpec, ModelConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.errors import InputError
@@ -58,22 +57,21 @@ def _describe_model(model: ModelConfig) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude={*_WAYS_TO_A_MODEL, "fallback"})
 
 
-def load_calibration(home: Path, config: TeamConfig) -> Calibration | None:
-    """Return the calibration of this team as it is configured; None: there is none.
-
-    Raises InputError: its file cannot be read, or holds something else. A turn goes on without it, and says so.
-    """
-    path = find_calibration(home, config)
-    return read_calibration(path) if path.exists() else None
+def calibrations_folder(home: Path) -> Path:
+    """Return the folder of all calibrations, each a file named by its fingerprint; it may not exist yet."""
+    return home / "eval" / "calibrations"
 
 
 def find_calibration(home: Path, config: TeamConfig) -> Path:
     """Return the file in which the calibration of this team is, if there is one."""
-    return _find_folder(home) / f"{compute_fingerprint(config)}.json"
+    return calibrations_folder(home) / f"{compute_fingerprint(config)}.json"
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Return the calibration in a file. Raises InputError: it cannot be read, or holds something else."""
+    """Return the calibration in a file.
+
+    Raises InputError: it cannot be read, or holds something else. A turn goes on without it, and says so.
+    """
     hint = "write it anew: massmem eval DATA --calibrate; or delete the file"
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -86,26 +84,3 @@ def read_calibration(path: Path) -> Calibration:
     if calibration.fingerprint != path.stem:
         raise InputError(f"{path} is the calibration of another team", hint)
     return calibration
-
-
-def list_calibrations(home: Path) -> list[Path]:
-    """Return the files of all calibrations, sorted by name."""
-    return sorted(_find_folder(home).glob("*.json"))
-
-
-def store_calibration(home: Path, calibration: Calibration) -> Path:
-    """Write the calibration in the place of an earlier one of the same team; return the file.
-
-    Raises MassmemError: it cannot be written.
-    """
-    path = _find_folder(home) / f"{calibration.fingerprint}.json"
-    make_folder(path.parent)
-    try:
-        replace_file(path, calibration.model_dump_json())
-    except OSError as e:
-        raise explain_write_error(path, e) from e
-    return path
-
-
-def _find_folder(home: Path) -> Path:
-    return home / "eval" / "calibrations"

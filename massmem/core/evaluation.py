@@ -32,7 +32,7 @@ class MeasuredConfidence(_Part):
     high: float
     """In low to high lies the true share of right answers, with 95 % (Wilson)."""
     group: str
-    """Answers that are counted: `number`, `choice` or `text`, as far as there are enough of the kind, else `all`."""
+    """Kind of the answers that are counted: `number`, `choice` (a letter, yes or no) or `text`."""
 
 
 class PerQuestion(_Part):

@@ -64,16 +64,17 @@ class Pattern:
         return len(self.behind) > 1 and not self.against and not self.uncompared
 
     @property
-    def shape(self) -> tuple[int, int, int, bool, bool]:
-        """Without the names of the agents and the kind of the answer."""
-        return len(self.behind), self.against, self.uncompared, self.voted, self.cut
+    def shape(self) -> tuple[int, int, int, bool, bool, Kind]:
+        """Without the names of the agents."""
+        return len(self.behind), self.against, self.uncompared, self.voted, self.cut, self.kind
 
 
 def read_pattern(tally: Tally, winner: str) -> Pattern:
     """Return how the agents stand to this agent's answer, as far as the turn has come."""
     answer, dissent = tally.answers[winner], tally.find_dissent(winner)
-    short = answer.short
-    kind: Kind = "text" if not short.is_bare else "choice" if read_number(short.key) is None else "number"
+    # One bare result is enough: the others are about such a result, too, see `list_keys`.
+    results = [one.short.key for one in (answer, *tally.answers.values()) if one.short.is_bare]
+    kind: Kind = "text" if not results else "choice" if read_number(results[0]) is None else "number"
     behind = (winner,) if dissent is None else tuple(sorted(position.agent_id for position in dissent.agreed))
     against, uncompared = (0, 0) if dissent is None else (len(dissent.minority), len(dissent.uncompared))
     is_cut = answer.truncated or answer.work_cut is not None
@@ -129,8 +130,8 @@ class Calibration(_Counts):
     def measure(self, first: Pattern | None, full: Pattern | None) -> MeasuredConfidence | None:
         """Return how often answers with such agreement were right; None with fewer than `MIN_ASKED` questions.
 
-        The closest patterns of which there are so many count: those with the same agents and kind of answer, else the
-        same numbers of agents and kind, else the same numbers of agents.
+        Patterns with the same agents count, else those with the same numbers of agents; always of the same kind of
+        answer, because a team that is good at numbers need not be good at texts.
 
         first: of the two that were asked first; None: all were asked at once. full: None: the two were enough.
         """
@@ -142,13 +143,12 @@ class Calibration(_Counts):
             for one in self.outcomes
             if full is None or first is None or one.first.agrees == first.agrees
         ]
-        for is_close in _CLOSENESS:
+        for is_close in (_is_same, _has_same_shape):
             close = [(asked, right) for seen, asked, right in rows if is_close(seen, pattern)]
             asked, right = (sum(column) for column in zip(*close, strict=True)) if close else (0, 0)
             if asked >= MIN_ASKED:
-                low, high = wilson_interval(right, asked)
-                group = "all" if is_close is _CLOSENESS[-1] else pattern.kind
-                return MeasuredConfidence(right=right, asked=asked, low=round(low, 4), high=round(high, 4), group=group)
+                low, high = (round(bound, 4) for bound in wilson_interval(right, asked))
+                return MeasuredConfidence(right=right, asked=asked, low=low, high=high, group=pattern.kind)
         return None
 
     def find_threshold(self, max_error: float, *, adaptive: bool) -> Rank | None:
@@ -171,6 +171,10 @@ class Calibration(_Counts):
                 return rank
         return None
 
+    def knows(self, kind: Kind) -> bool:
+        """Whether enough of its questions were answered so: to a question of another kind they say nothing."""
+        return sum(one.asked for one in self.outcomes if one.full.kind == kind) >= MIN_ASKED
+
     def weigh(self) -> dict[str, float]:
         """Return the weight of each agent's voice: the logarithm of its odds of being right, and none below even odds.
 
@@ -183,12 +187,12 @@ class Calibration(_Counts):
         }
 
 
-_CLOSENESS: tuple[Callable[[Pattern, Pattern], bool], ...] = (
-    lambda one, other: one == other,
-    lambda one, other: (one.shape, one.kind) == (other.shape, other.kind),
-    lambda one, other: one.shape == other.shape,
-)
-"""When patterns are close enough to count together, the strictest rule first."""
+def _is_same(one: Pattern, other: Pattern) -> bool:
+    return one == other
+
+
+def _has_same_shape(one: Pattern, other: Pattern) -> bool:
+    return one.shape == other.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ class Policy:
         """
         if self.calibration is not None and self.max_error is not None:
             rank = self.calibration.find_threshold(self.max_error, adaptive=self.adaptive)
-            return rank is not None and pattern.rank >= rank
+            return rank is not None and pattern.rank >= rank and self.calibration.knows(pattern.kind)
         bound = self.escalate_below
         if bound is None and self.max_error is not None:
             bound = 1 - self.max_error

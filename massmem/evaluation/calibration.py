@@ -3,19 +3,36 @@
 A record is replayed without any request: first the two agents that `coordination.depth: adaptive` asks, then all.
 """
 
+import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
+from pydantic import BaseModel
+
+from massmem.config.calibrations import compute_fingerprint
+from massmem.config.load import resolve_agents
+from massmem.config.models import TeamConfig
 from massmem.core import events as ev
+from massmem.core.evaluation import Share
 from massmem.core.messages import Usage
-from massmem.core.verdict import Outcomes, Pattern, read_pattern
+from massmem.core.short_answers import read_short_answer
+from massmem.core.verdict import MIN_ASKED, Calibration, Member, Outcomes, Pattern, Rank, read_pattern, wilson_interval
 from massmem.core.voting import Tally
+from massmem.evaluation.items import Item, score
+from massmem.evaluation.runner import Answers, Entrant, Result
+from massmem.turn.depth import choose_first_agents
+
+PROMISES = (0.05, 0.1, 0.2)
+"""Values of `coordination.max_error` that a table shows."""
+
+Depth = Literal["full", "adaptive"]
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The agreement on a question, and whose answer wins. Without any answer of those agents: no winner, nobody behind."""
+    """The agreement on a question, and whose answer wins; without an answer nobody stands behind it, and none wins."""
 
     first: Pattern
     """Of the two agents that `coordination.depth: adaptive` asks first."""
@@ -106,3 +123,98 @@ def count_outcomes(questions: Iterable[Graded]) -> tuple[Outcomes, ...]:
         )
         for key in sorted(asked, key=str)
     )
+
+
+def prepare_for_calibration(entrant: Entrant) -> Entrant:
+    """Return the team as its calibration needs it: all agents are asked, and no answer is held back."""
+    changes = {"depth": "full", "max_error": None, "escalate_below": None, "weights": "equal"}
+    coordination = entrant.config.coordination.model_copy(update=changes)
+    return Entrant(entrant.name, entrant.config.model_copy(update={"coordination": coordination}))
+
+
+def replay_result(agents: Sequence[str], first: Sequence[str], result: Result) -> Replayed:
+    """Return what a record says, see `replay_patterns`. The first agents count with what they said at first."""
+    full = replay_patterns(agents, first, result.members, result.ballots, result.cut, result.work_cut)
+    if not result.replaced:
+        return full
+    early = replay_patterns(agents, first, result.members | result.replaced, {}, result.cut, result.work_cut)
+    return replace(full, first=early.first, first_winner=early.first_winner)
+
+
+def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibration:
+    """Return what the record of a team says, which was asked as `prepare_for_calibration` has it.
+
+    data: name of the file with the questions. Agents count where they answered a question that no model judges.
+    """
+    agents, first = [agent.id for agent in config.agents], choose_first_agents(resolve_agents(config, os.environ))
+    asked, right = Counter[str](), Counter[str]()
+    graded: list[Graded] = []
+    for item, result, is_right in zip(answers.items, answers.results, answers.right, strict=True):
+        replayed = replay_result(agents, first, result)
+        graded.append(Graded(item.group, replayed, _is_right_first(item, result, replayed, is_right), is_right))
+        if item.scorer != "judge":
+            asked.update(result.members.keys())
+            right.update(agent for agent, text in result.members.items() if score(item, text).right)
+    return Calibration(
+        fingerprint=compute_fingerprint(config),
+        team=answers.name,
+        data=data,
+        at=ev.now(),
+        outcomes=count_outcomes(one for one, result in zip(graded, answers.results, strict=True) if not result.error),
+        members={agent: Member(asked=asked[agent], right=right[agent]) for agent in agents if asked[agent]},
+    )
+
+
+def _is_right_first(item: Item, result: Result, replayed: Replayed, is_right: bool) -> bool:
+    """Return whether the first agents' answer is right. The judge saw the team's answer alone: another one is wrong."""
+    own = {**result.members, **result.replaced}.get(replayed.first_winner, "")
+    if item.scorer != "judge":
+        return score(item, own).right
+    final = result.members.get(replayed.full_winner, "")
+    return is_right and read_short_answer(own).key == read_short_answer(final).key
+
+
+def list_gaps(config: TeamConfig, answers: Answers) -> Iterator[str]:
+    """Yield what the reader of a calibration should know of its questions."""
+    results, size = answers.results, len(config.agents)
+    answered = [result for result in results if not result.error]
+    if len(answered) < MIN_ASKED:
+        yield f"a turn says nothing of its answers: that takes {MIN_ASKED} questions"
+    if unanswered := len(results) - len(answered):
+        yield f"{unanswered} without an answer are left out"
+    if partial := sum(len(result.members) < size for result in answered):
+        yield f"{partial} with answers of fewer than {size} agents count as they are"
+    if judged := sum(item.scorer == "judge" for item in answers.items):
+        yield f"of {judged} a model judged the team's answer alone: another one of the first two agents counts as wrong"
+
+
+def build_share(count: int, total: int) -> Share:
+    interval = wilson_interval(count, total)
+    return Share(count=count, total=total, value=count / total if total else 0.0, interval=interval)
+
+
+class Promise(BaseModel):
+    """What a `max_error` comes to on the questions of the calibration."""
+
+    max_error: float
+    depth: Depth
+    rank: Rank | None
+    """The lowest of an answer that is given, see `massmem.core.verdict`; null: none is sure enough."""
+    answered: Share
+    wrong: Share
+    """Of those that are answered."""
+
+
+def list_promises(calibration: Calibration) -> list[Promise]:
+    return [_promise(calibration, bound, depth) for bound in PROMISES for depth in get_args(Depth)]
+
+
+def _promise(calibration: Calibration, max_error: float, depth: Depth) -> Promise:
+    rank, answered, right = calibration.find_threshold(max_error, adaptive=depth == "adaptive"), 0, 0
+    for one in calibration.outcomes:
+        count = None if rank is None else one.count_right(rank, adaptive=depth == "adaptive")
+        answered += 0 if count is None else one.asked
+        right += count or 0
+    share = build_share(answered, sum(one.asked for one in calibration.outcomes))
+    wrong = build_share(answered - right, answered)
+    return Promise(max_error=max_error, depth=depth, rank=rank, answered=share, wrong=wrong)

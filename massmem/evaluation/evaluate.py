@@ -30,22 +30,12 @@ from massmem.core.evaluation import (
     TeamComparison,
 )
 from massmem.core.messages import Usage
-from massmem.core.verdict import wilson_interval
+from massmem.evaluation.calibration import build_share
 from massmem.evaluation.items import Item, score
-from massmem.evaluation.runner import Entrant, Judge, Progress, Result, Runner, open_team
+from massmem.evaluation.runner import Answers, Entrant, Judge, Progress, Result, Runner, open_team
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 """Returns what shows the progress of the task with this name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Of a team, one per question."""
-
-    name: str
-    items: Sequence[Item]
-    results: Sequence[Result]
-    right: Sequence[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +130,8 @@ class Evaluator:
                 return False
             if item.scorer == "judge" and judge is not None:
                 async with slots:
-                    return await judge.grade(item, result.answer)
-            return score(item, result.answer).right
+                    return await judge.grade(item, result.claim)
+            return score(item, result.claim).right
 
         slots = asyncio.Semaphore(self.runner.concurrency)
         right = await asyncio.gather(*(grade(item, result) for item, result in zip(items, results, strict=True)))
@@ -335,10 +325,7 @@ def _name_member(result: Result, agent: str) -> str:
 
 
 def _share(flags: Sequence[bool]) -> Share:
-    count, total = sum(flags), len(flags)
-    return Share(
-        count=count, total=total, value=count / total if total else 0.0, interval=wilson_interval(count, total)
-    )
+    return build_share(sum(flags), len(flags))
 
 
 def _mean(numbers: Sequence[float]) -> float:

@@ -20,7 +20,7 @@ from typing import Any, Literal, cast, get_args
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.patterns import PatternError, compile_pattern
-from massmem.core.short_answers import normalise, read_choice, read_number
+from massmem.core.short_answers import normalise, read_choice, read_number, read_short_answer
 from massmem.core.voting import build_label
 from massmem.tools.answer_schema import FormError, check_schema, read_value
 
@@ -288,4 +288,4 @@ def _reduce(item: Item, text: str) -> str:
         case "choice":
             return text if text in item.expected else read_choice(text, item.choices)
         case _:
-            return normalise(text)
+            return read_short_answer(text).key

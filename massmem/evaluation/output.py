@@ -1,11 +1,15 @@
 """An evaluation for people, as plain text or one HTML file with its plots, and its answers for programs, as JSON."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from math import log10
 
 from massmem.core.evaluation import Bin, Council, EvaluatedTeam, EvaluationReport, Share, TeamComparison
 from massmem.core.text import dump_json
+from massmem.core.verdict import MIN_ASKED, Calibration, Pattern, Rank
+from massmem.evaluation.calibration import Promise, build_share
 from massmem.evaluation.evaluate import Evaluation
 from massmem.evaluation.items import score
 
@@ -34,7 +38,7 @@ def list_answers(evaluation: Evaluation) -> Iterator[str]:
                 "id": item.id,
                 "group": item.group,
                 "right": is_right,
-                "value": score(item, result.answer).value,
+                "value": score(item, result.claim).value,
                 "expected": list(item.expected),
                 **result.model_dump(mode="json", exclude={"kind", "team", "item"}),
             }
@@ -143,6 +147,58 @@ def _align(rows: Iterable[Row]) -> list[str]:
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
         for row in zip(*columns, strict=True)
     ]
+
+
+def format_calibration(calibration: Calibration, promises: Iterable[Promise]) -> str:
+    """Return how often which agreement was right, then what promises come to, as two tables."""
+    asked = sum(one.asked for one in calibration.outcomes)
+    head = f"{calibration.team}: {asked} questions of {calibration.data}, {calibration.at:%Y-%m-%d}"
+    rows: list[Row] = [("how the agents agree", "right", "share (95 %)"), *_list_patterns(calibration)]
+    for agent, member in calibration.members.items():
+        rows.append(_list_share(f"{agent} alone", build_share(member.right, member.asked)))
+    bounds: list[Row] = [("at most wrong", "depth", "answered", "wrong", "answers that are given")]
+    for one in promises:
+        figures = (_format_share(one.answered), _format_count(one.wrong), _describe_rank(one.rank))
+        bounds.append((f"max_error {one.max_error:g}", one.depth, *figures))
+    return "\n\n".join((head, "\n".join(_align(rows)), "\n".join(_align(bounds))))
+
+
+def _list_patterns(calibration: Calibration) -> Iterator[Row]:
+    """Yield how often answers were right: by numbers of agents, below that by part of the data and by who agrees.
+
+    Agents are named where there are enough questions to say something of them.
+    """
+    asked, right = Counter[tuple[bool, Pattern, str, str]](), Counter[object]()
+    for one in calibration.outcomes:
+        seen = [(False, one.full, one.right)] + [(True, one.first, one.right_first)] * one.first.agrees
+        for is_first, pattern, count in seen:
+            shape = replace(pattern, behind=("",) * len(pattern.behind), voted=False)
+            for group, agents in {("", ""), (one.group, ""), ("", ", ".join(pattern.behind))}:
+                asked[is_first, shape, group, agents] += one.asked
+                right[is_first, shape, group, agents] += count
+    for key in sorted(asked, key=lambda key: (not key[0], [-part for part in key[1].rank], str(key))):
+        is_first, shape, group, agents = key
+        is_whole = not (group or agents)
+        if is_whole or (asked[key] < asked[is_first, shape, "", ""] and (group or asked[key] >= MIN_ASKED)):
+            name = _name_pattern(shape, is_first=is_first) if is_whole else f"  {group or agents}"
+            yield _list_share(name, build_share(right[key], asked[key]))
+
+
+def _list_share(name: str, share: Share) -> Row:
+    return name, _format_count(share), _format_share(share)
+
+
+def _name_pattern(shape: Pattern, *, is_first: bool) -> str:
+    numbers = {"behind": len(shape.behind), "against": shape.against, "not compared": shape.uncompared}
+    parts = [f"{number} {word}" for word, number in numbers.items() if number] + ["cut off"] * shape.cut
+    return f"{'the first two: ' if is_first else ''}{', '.join(parts)} ({shape.kind})"
+
+
+def _describe_rank(rank: Rank | None) -> str:
+    if rank is None:
+        return "none is sure enough"
+    share, behind, is_whole = rank
+    return f"{100 * share:.0f} % behind, {behind} at least{', not cut off' if is_whole else ''}"
 
 
 # The page

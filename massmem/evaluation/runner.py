@@ -11,6 +11,7 @@ import os
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,10 +26,12 @@ from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.citations import remove_marks
 from massmem.core.errors import InputError, LimitReached, TurnError
-from massmem.core.events import Decision, Event, TurnCompleted, TurnFailed, TurnWaiting
+from massmem.core.events import AnswerSubmitted, BallotCast, Decision, Event, TurnCompleted, TurnFailed, TurnWaiting
+from massmem.core.events import Verdict as TurnVerdict
 from massmem.core.messages import Usage
 from massmem.core.records import COMMAND_LINE_USER
-from massmem.core.voting import Tally
+from massmem.core.verdict import Calibration
+from massmem.core.voting import Answer, Tally
 from massmem.evaluation.items import Item
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -51,13 +54,23 @@ class Result(BaseModel):
     winner: str = ""
     by: Decision | None = None
     confidence: float | None = None
+    verdict: TurnVerdict = "answered"
+    """unsure: `answer` says so, and names what the agents answered."""
     members: dict[str, str] = {}
-    """The answer of each agent, as the others were last shown it."""
+    """The answer of each agent, as the others were last shown it, in the order in which they came."""
+    replaced: dict[str, str] = {}
+    """The first answer of each agent that gave another one in a later round."""
+    cut: tuple[str, ...] = ()
+    """Agents whose answer lacks its end."""
+    work_cut: tuple[str, ...] = ()
+    """Agents whose work for their answer was cut short by a limit."""
     fallbacks: dict[str, str] = {}
     """Models that answered in place of an agent's own, by agent."""
     ballots: dict[str, str] = {}
     """Standing ballots: voter to the agent that it voted for."""
     usage: Usage = Usage()
+    spent: dict[str, int] = {}
+    """Tokens of each agent's answers and ballots; the rest is for the final answer, and for what failed."""
     seconds: float = 0.0
     error: str = ""
     """Why there is no answer; the question is asked again by the next run."""
@@ -65,6 +78,21 @@ class Result(BaseModel):
     @property
     def tokens(self) -> int:
         return self.usage.prompt + self.usage.completion
+
+    @property
+    def claim(self) -> str:
+        """What is graded: the answer, and where the team is unsure the one that it would have given."""
+        return self.members.get(self.winner, "") if self.verdict == "unsure" else self.answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Of a team, one per question."""
+
+    name: str
+    items: Sequence[Item]
+    results: Sequence[Result]
+    right: Sequence[bool]
 
 
 class Verdict(BaseModel):
@@ -175,11 +203,15 @@ MAX_SAMPLES = 64
 class Entrant:
     name: str
     config: TeamConfig
+    calibration: Calibration | None = None
+    """By which the team says that it is unsure, or weighs its agents; None: by none."""
 
     @property
     def key(self) -> str:
         """Equal for teams that would be asked in the same way."""
         fields = self.config.model_dump(mode="json", include={"agents", "coordination", "params"})
+        if self.calibration is not None:
+            fields["calibration"] = self.calibration.model_dump(mode="json", include={"outcomes", "members"})
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def select_agent(self, agent_id: str) -> "Entrant":
@@ -297,15 +329,18 @@ class Runner:
         session = await Session.find(team, owner=COMMAND_LINE_USER)
         session.seed = random.Random(f"{self.seed}:{sample}:{item.key}").getrandbits(32)
         tally, end = Tally(), None
+        actions: list[AnswerSubmitted | BallotCast] = []
         try:
             async with aclosing(session.ask(item.question, answer_schema=item.schema)) as events:
                 async for event in events:
                     tally.apply(event)
                     end = event
+                    if isinstance(event, AnswerSubmitted | BallotCast):
+                        actions.append(event)
         finally:
             await session.close()
         where = {"team": entrant.key, "item": item.key, "seed": self.seed, "sample": sample}
-        result = Result(**where, **_read_turn(tally, end), seconds=round(time.monotonic() - started, 3))
+        result = Result(**where, **_read_turn(tally, actions, end), seconds=round(time.monotonic() - started, 3))
         self.spending.usage += result.usage
         if not result.error:
             self.results.add(result)
@@ -335,24 +370,37 @@ def _isolate(config: TeamConfig, max_cost: float | None) -> TeamConfig:
     return config.model_copy(update=changes)
 
 
-def _read_turn(tally: Tally, end: Event | None) -> dict[str, Any]:
+def _read_turn(tally: Tally, actions: Sequence[AnswerSubmitted | BallotCast], end: Event | None) -> dict[str, Any]:
+    answers = tally.answers.values()
+    first = {action.agent_id: action for action in reversed(actions) if isinstance(action, AnswerSubmitted)}
+    spent = Counter[str]()
+    for action in actions:
+        spent[action.agent_id] += action.usage.prompt + action.usage.completion
     fields: dict[str, Any] = {
         "winner": tally.winner.agent_id if tally.winner else "",
         "by": tally.winner.by if tally.winner else None,
-        "members": {a.agent_id: remove_marks(a.content, len(a.citations)) for a in tally.answers.values()},
-        "fallbacks": {agent_id: answer.fallback for agent_id, answer in tally.answers.items() if answer.fallback},
+        "members": {a.agent_id: _plain(a) for a in answers},
+        "replaced": {a.agent_id: _plain(first[a.agent_id]) for a in answers if first[a.agent_id].number != a.number},
+        "cut": tuple(answer.agent_id for answer in answers if answer.truncated),
+        "work_cut": tuple(answer.agent_id for answer in answers if answer.work_cut is not None),
+        "fallbacks": {answer.agent_id: answer.fallback for answer in answers if answer.fallback},
         "ballots": dict(tally.ballots),
+        "spent": dict(spent),
     }
     match end:
         case TurnCompleted(answer=answer, confidence=confidence, usage=usage):
             answer = remove_marks(answer, len(end.citations))  # the number of a source is no result
-            return fields | {"answer": answer, "confidence": confidence, "usage": usage}
+            return fields | {"answer": answer, "verdict": end.verdict, "confidence": confidence, "usage": usage}
         case TurnFailed(message=message, usage=usage):
             return fields | {"error": message, "usage": usage}
         case TurnWaiting(param=param, usage=usage):
             return fields | {"error": f"the team asks for {param}", "usage": usage}
         case _:
             return fields | {"error": "the turn has no end", "usage": tally.usage}
+
+
+def _plain(answer: Answer | AnswerSubmitted) -> str:
+    return remove_marks(answer.content, len(answer.citations))
 
 
 _WORD = re.compile(r"\b(RIGHT|WRONG)\b")

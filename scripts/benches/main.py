@@ -25,6 +25,7 @@ BENCHES: dict[str, str] = {
     "silence": "whether recall is silent when nothing stored matters, over stores of five sizes: needs DIR",
     "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
     "massgen": "how many configurations of MassGen in DIR run here, and what is missing for the others",
+    "verdict": "whether promised errors hold, and what adaptive depth saves, on recorded answers: no model is asked",
     "store": "a store of 1,000,000 messages, histories in each store",
 }
 """Name and summary; each is a module beside this one with a function `run`, which takes options and returns rows."""
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "data", nargs="?", metavar="DIR", type=Path,
         help="memory, silence: conversations with questions, as *.json; peers: virtual environments; "
-        "massgen: configurations",
+        "massgen: configurations; verdict: recorded answers",
     )  # fmt: skip
     parser.add_argument("--scale", metavar="N", type=int, help="memory: cost of so many memories, such as 1000000")
     parser.add_argument("--sessions", metavar="N", type=int, help="store: of 100 messages each [default: 10000]")

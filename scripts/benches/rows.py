@@ -3,12 +3,12 @@
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from statistics import mean, median, quantiles
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,6 +24,11 @@ class Row:
     relation: Literal["<=", "==", ">="] = "<="
     ok: bool | None = None
     note: str = ""
+    figures: Mapping[str, float | str] = field(default_factory=dict[str, float | str])
+    """What programs want to know of it, by name."""
+
+    def with_figures(self, figures: Mapping[str, float | str]) -> Self:
+        return replace(self, figures=figures)
 
 
 def at_most(what: str, value: float, unit: str, bound: float, note: str = "") -> Row:

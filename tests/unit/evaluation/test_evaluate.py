@@ -9,7 +9,6 @@ from massmem.core.messages import Usage
 from massmem.core.verdict import wilson_interval
 from massmem.evaluation.evaluate import (
     RULES,
-    Answers,
     calibration_bins,
     calibration_error,
     choose_most_common,
@@ -19,7 +18,7 @@ from massmem.evaluation.evaluate import (
     report_entrant,
 )
 from massmem.evaluation.items import Item, score
-from massmem.evaluation.runner import Result
+from massmem.evaluation.runner import Answers, Result
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,8 @@ FORM = {"type": "object", "properties": {"port": {"type": "integer"}}, "required
         (item("choice", "B", choices=("dog", "red")), "neither", False, ""),
         (item("exact", "New York", "NYC"), "nyc.", True, "nyc"),
         (item("exact", "New York"), "in New York", False, "in new york"),
+        (item("exact", "True"), "Not False is True.\n\nAnswer: True", True, "true"),
+        (item("exact", "True"), "Not False is True.\n\nAnswer: it is not True", False, "it is not true"),
         (item("contains", "New York"), "It is in new york, I think", True, "new york"),
         (item("contains", "art"), "a party", False, "a party"),
         (item("regex", r"^4\d$"), "42", True, "42"),

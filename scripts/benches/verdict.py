@@ -1,0 +1,125 @@
+"""Whether a promise about errors holds: recorded answers are replayed, a random half for calibration, the other asked.
+
+No model is asked. DIR: recordings of your own, see `scripts.benches.recorded`; left out: those that ship.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from statistics import mean
+
+from massmem.core.verdict import Calibration, Rank
+from massmem.evaluation.calibration import Graded, Replayed, count_outcomes, replay_patterns
+from massmem.evaluation.evaluate import difference_interval
+from scripts.benches.recorded import FOLDER, Question, Recording, make_council, read_recordings
+from scripts.benches.rows import Row, at_least, at_most
+
+PROMISES = (0.05, 0.1, 0.2)
+HALVES = 1_000
+_SAVED = 0.3
+_LOST = 0.005
+"""Accuracy that adaptive depth may cost."""
+
+
+def run(data: Path = FOLDER, halves: int = HALVES) -> list[Row]:
+    """Return rows for each recording in the folder and for two councils that do not exist.
+
+    Raises:
+        BenchError: there are no recordings.
+    """
+    independent = make_council("independent", shared_errors=0.0, accuracy=0.8)
+    shared = make_council("shared", shared_errors=0.25, accuracy=0.9)
+    return [row for one in (*read_recordings(data), independent, shared) for row in _report(one, halves)]
+
+
+def _report(recording: Recording, halves: int) -> list[Row]:
+    replayed = [_replay(recording, question) for question in recording.questions]
+    graded = [_grade(question, one) for question, one in zip(recording.questions, replayed, strict=True)]
+    requests = [len(question.results) + len(question.ballots) for question in recording.questions]
+    tries = {(depth, promised): _Tries() for depth in ("full", "adaptive") for promised in PROMISES}
+    for known, asked in _draw_halves(len(graded), halves):
+        calibration = _calibrate([graded[i] for i in known])
+        for (depth, promised), one in tries.items():
+            rank = calibration.find_threshold(promised, adaptive=depth == "adaptive")
+            one.add([graded[i] for i in asked], [requests[i] for i in asked], rank, adaptive=depth == "adaptive")
+    rows = _compare_depths(recording, graded, requests)
+    return rows + [one.report(recording.name, depth, promised) for (depth, promised), one in tries.items()]
+
+
+def _draw_halves(size: int, halves: int) -> Iterator[tuple[list[int], list[int]]]:
+    draw, order = Random(0), list(range(size))
+    for _ in range(halves):
+        draw.shuffle(order)
+        yield order[: size // 2], order[size // 2 :]
+
+
+def _replay(recording: Recording, question: Question) -> Replayed:
+    return replay_patterns(recording.agents, recording.first, question.results, question.ballots, question.cut)
+
+
+def _grade(question: Question, replayed: Replayed) -> Graded:
+    right_first, right = replayed.first_winner in question.right, replayed.full_winner in question.right
+    return Graded(question.group, replayed, right_first, right)
+
+
+def _compare_depths(recording: Recording, graded: Sequence[Graded], requests: Sequence[int]) -> list[Row]:
+    """Return what asking two agents first saves, and costs in accuracy."""
+    name, agents = recording.name, len(recording.agents)
+    full = [one.right for one in graded]
+    adaptive = [one.right_first if one.replayed.first.agrees else one.right for one in graded]
+    needed = [2 if one.replayed.first.agrees else all_ for one, all_ in zip(graded, requests, strict=True)]
+    saved, lost = 1 - sum(needed) / sum(requests), mean(full) - mean(adaptive)
+    low, high = (100 * bound for bound in difference_interval(full, adaptive))
+    figures = {"set": name, "questions": len(graded), "agents": agents, "saved": saved}
+    figures |= {"full": mean(full), "adaptive": mean(adaptive)}
+    note = f"{agents} agents; {len(graded)} questions; right in full {mean(full):.3f}, adaptive {mean(adaptive):.3f}"
+    return [
+        at_least(f"{name}: requests saved by adaptive depth", saved, "", _SAVED, note).with_figures(figures),
+        at_most(f"{name}: accuracy that it costs", lost, "", _LOST, f"95 %: {low:+.1f} to {high:+.1f} points"),
+    ]
+
+
+@dataclass
+class _Tries:
+    """What came of a promise in halves that no calibration has seen, as shares."""
+
+    wrong: list[float] = field(default_factory=list[float])
+    """Of the answers that were given; 0 where none was."""
+    answered: list[float] = field(default_factory=list[float])
+    saved: list[float] = field(default_factory=list[float])
+
+    def add(self, asked: Sequence[Graded], requests: Sequence[int], rank: Rank | None, *, adaptive: bool) -> None:
+        given = [right for one in asked if (right := _decide(one, rank, adaptive=adaptive)) is not None]
+        self.wrong.append(1 - mean(given) if given else 0.0)
+        self.answered.append(len(given) / len(asked))
+        needed = (2 if adaptive and _stops(one, rank) else all_ for one, all_ in zip(asked, requests, strict=True))
+        self.saved.append(1 - sum(needed) / sum(requests))
+
+    def report(self, name: str, depth: str, promised: float) -> Row:
+        error, answered, saved = mean(self.wrong), mean(self.answered), mean(self.saved)
+        where_any = [wrong for wrong, share in zip(self.wrong, self.answered, strict=True) if share]
+        figures: dict[str, float | str] = {"set": name, "depth": depth, "promised": promised, "error": error}
+        figures |= {"answered": answered, "saved": saved, "error_where_any": mean(where_any) if where_any else 0.0}
+        note = f"answered {answered:.3f}; requests saved {saved:.3f}"
+        if len(where_any) < len(self.wrong):
+            note += f"; {len(where_any)} of {len(self.wrong)} halves answer any"
+            note += f", and of those {mean(where_any):.3f} are wrong" if where_any else ""
+        return at_most(f"{name}, {depth}: wrong among answered", error, "", promised, note).with_figures(figures)
+
+
+def _calibrate(graded: Sequence[Graded]) -> Calibration:
+    outcomes = count_outcomes(graded)
+    return Calibration(fingerprint="", team="", data="", at=datetime.now(UTC), outcomes=outcomes, members={})
+
+
+def _stops(one: Graded, rank: Rank | None) -> bool:
+    return rank is not None and one.replayed.first.agrees and one.replayed.first.rank >= rank
+
+
+def _decide(one: Graded, rank: Rank | None, *, adaptive: bool) -> bool | None:
+    """Return whether the answer is right that the team would give; None: it would give none."""
+    if adaptive and _stops(one, rank):
+        return one.right_first
+    return one.right if rank is not None and one.replayed.full.rank >= rank else None
