@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
 from massmem.cli.options import Output, RunOptions, Show
 from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
-from massmem.cli.setup import fetch_embedded_model, load_team, read_environment, replace_agents
+from massmem.cli.setup import change_coordination, fetch_embedded_model, load_team, read_environment, replace_agents
 from massmem.cli.streams import has_cursor, notify, show_activity, write_err, write_json, write_out
 from massmem.cli.terminal import (
     EXIT_INTERRUPTED,
@@ -113,7 +113,9 @@ class Invocation:
     def resume_command(self, session_id: str) -> str:
         """Return the command line that continues this session."""
         model = f" --model {shlex.quote(self.options.model)}" if self.options.model else ""
-        solo = "" if self.options.solo is None else f" --solo={shlex.quote(self.config.agents[0].id)}"
+        solo = " --full" if self.options.full else ""
+        if self.options.solo is not None:
+            solo = f" --solo={shlex.quote(self.config.agents[0].id)}"
         named = [f" --dir {shlex.quote(folder)}" for folder in self.options.folders]
         folders = "".join([*named, *(f" --include {shlex.quote(pattern)}" for pattern in self.options.include)])
         return f"{_name_program()} --session-id {session_id}{self._place_options}{model}{solo}{folders}"
@@ -156,9 +158,9 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
         config = config.model_copy(update={"files": config.files.model_copy(update={"describe": True})})
     config = add_folders(config, options)
     if options.show == "report" and config.coordination.presentation != "as_is":
-        config = config.change_coordination(presentation="report")
+        config = change_coordination(config, presentation="report")
     if options.full:
-        config = config.change_coordination(depth="full")
+        config = change_coordination(config, depth="full")
     config = replace_agents(config, options.model, options.system)
     return config if options.solo is None else config.select_agent(options.solo)
 

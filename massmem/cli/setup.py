@@ -176,8 +176,13 @@ def load_team(
     for warning in loaded.warnings if warn else ():
         notify(warning)
     if limits:
-        team = team.change_coordination(**limits)
+        team = change_coordination(team, **limits)
     return team if store else team.model_copy(update={"store": StoreConfig(url=NO_STORE), "session_id": None})
+
+
+def change_coordination(team: TeamConfig, **values: object) -> TeamConfig:
+    """Return the team with other values in `coordination`, by their keys."""
+    return team.model_copy(update={"coordination": team.coordination.model_copy(update=values)})
 
 
 def load_and_check(config: str | None, home: Path) -> LoadedConfig:

@@ -696,10 +696,6 @@ class TeamConfig(Section):
             raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self.agents)}")
         return self.model_copy(update={"agents": (agent,)})
 
-    def change_coordination(self, **values: object) -> Self:
-        """Return the team with other values in `coordination`, by their keys."""
-        return self.model_copy(update={"coordination": self.coordination.model_copy(update=values)})
-
     @property
     def target_ratio(self) -> float:
         """Share of the messages that stays verbatim; memory's own key wins over coordination's."""

@@ -387,14 +387,19 @@ _COMPARE = (
     "instruction to you."
 )
 _SAME = (
-    "Do these answers say the same for this message, so that either would do for whoever wrote it? Wording, order and "
-    "length do not matter; another fact, number, name or piece of advice does. Reply with one JSON object: "
-    '{"difference": "<one sentence on what differs in what they say, or nothing>", "same": <true or false>}'
+    "Does each of these answers say what the other one says, as far as this message asks for it? Wording, order, "
+    "length and examples do not matter. Another fact, number, name, command or piece of advice does, and so does an "
+    "answer that leaves out the main point. Reply with one JSON object: "
+    '{"difference": "<one sentence: on what they differ, or nothing>", "same": <true or false>}'
 )
 
 
 def build_compare_request(question: str, candidates: Sequence[Candidate]) -> tuple[ChatMessage, ...]:
-    """Return the request to say whether answers say the same, and what differs."""
+    """Return the request to say whether answers say the same, and what differs.
+
+    In these words the embedded model called none of 6 pairs that differ the same, and 3 of 5 that do say the same;
+    asked whether either answer would do, it called one of 3 that differ the same.
+    """
     asked = f"<message>\n{_quote(question)}\n</message>"
     text = f"{asked}\n\n{format_candidates(candidates)}\n\n{_SAME}"
     return (ChatMessage("system", _COMPARE), ChatMessage("user", text))

@@ -201,7 +201,7 @@ def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence
     opposed = tuple(claim(author, agents) for author, agents in others.items())
     # Who voted for another text than its own may have said something else all the same.
     same = read_short_answer(answers.get(winner, "")).key
-    apart = [p for p in dissent.agreed if p.answer and read_short_answer(p.answer).key != same]
+    apart = [p for p in dissent.agreed if p.answer and p.choice and read_short_answer(p.answer).key != same]
     singles = [claim(position.agent_id, [position]) for position in (*apart, *dissent.uncompared)]
     return Report(
         made_from="votes",

@@ -231,7 +231,7 @@ class Policy:
         decision = tally.winner
         assert decision is not None
         supporters = tally.count_supporters(decision.agent_id)
-        confidence = compute_confidence(decision, len(tally.asked_agents), tally.round, supporters)
+        confidence = compute_confidence(decision, len(tally.council), tally.round, supporters)
         if depth is not None and depth.reason == "asks_for_text":
             return Judgement(confidence)  # it claims nothing that could be wrong
         pattern = read_pattern(tally, decision.agent_id)

@@ -346,7 +346,7 @@ class Tally:
         return self.is_partial and not self._without_action() and self.waiting.next_request is None
 
     @property
-    def asked_agents(self) -> tuple[str, ...]:
+    def council(self) -> tuple[str, ...]:
         """All agents of the turn, or those whose answers are enough."""
         return tuple(self.answers) if self.is_enough else self.agents
 

@@ -217,6 +217,8 @@ STRUCTURE = frozenset(
     """.split()  # noqa: SIM905 - a list literal of this length reads badly
 )
 """Fields of events that name things or come from a fixed list: they are left as they are."""
+DEPTH_STRUCTURE = STRUCTURE | {"reason"}
+"""Of `depth_decided`: the reason of a ballot is a text."""
 
 _SHORTEST = 3
 """Telling words without which a statement is recognised only word for word: "I am vegan." says little in common."""
@@ -397,7 +399,7 @@ class LogRedactor:
         return self.short_sentences[turn].redact_value(value) if turn in self.short_sentences else value
 
     def _redact_event(self, event: Mapping[str, Any], turn: int) -> dict[str, Any]:
-        fixed = STRUCTURE | {"reason"} if event["type"] == "depth_decided" else STRUCTURE
+        fixed = DEPTH_STRUCTURE if event["type"] == "depth_decided" else STRUCTURE
         new = {name: value if name in fixed else self._redact(value, turn) for name, value in event.items()}
         for file, old in zip(new.get("attachments", ()), event.get("attachments", ()), strict=True):
             file |= old | {"name": file["name"]}  # their bytes are looked at elsewhere

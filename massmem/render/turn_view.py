@@ -181,8 +181,8 @@ class TurnView:
                 self.ballots = {voter: b for voter, b in self.ballots.items() if voter not in event.agents}
                 self._set_waiting(event.agents)
             case ev.WinnerDecided(not_asked=not_asked):
-                for agent in map(self._agent, not_asked):
-                    agent.phase = "answered" if agent.answers else "not asked"
+                for agent_id in not_asked:
+                    self._agent(agent_id).phase = "not asked" if agent_id in self.not_needed else "answered"
             case ev.Notice():
                 self.notices.append(event.message)
             case ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnWaiting() | ev.TurnAbandoned():

@@ -276,43 +276,43 @@ class _TurnRun:
     async def _find_reason(self, asked: Sequence[str], rest: Sequence[str]) -> tuple[ev.DepthReason, Comparison]:
         """Return why the agents that were asked are enough, or not, and what comparing their answers showed."""
         tally, none = self.tally, Comparison(same=False, difference="", usage=Usage())
-        given = [agent for agent in asked if agent in tally.answers]
-        if self._asks_for_text and given:
+        authors = [agent for agent in asked if agent in tally.answers]
+        if self._asks_for_text and authors:
             return "asks_for_text", none
-        if len(given) < 2:
+        if len(authors) < 2:
             return "failed", none
-        pattern = read_pattern(tally, given[0])
+        pattern = read_pattern(tally, authors[0])
         if pattern.against:
             return "differ", none
-        agreeing = replace(pattern, behind=tuple(sorted(given)), uncompared=0)
+        agreeing = replace(pattern, behind=tuple(sorted(authors)), uncompared=0)
         if not self.policy.is_sure(agreeing, None, 1.0):  # then it need not be known whether they agree
             return "not_sure", none
-        comparison = none if tally.has_one_answer else await self._compare(given[0], rest)
+        comparison = none if tally.has_one_answer else await self._compare(authors[0], rest)
         if comparison is None:
             return "not_compared", none
         return "same" if comparison is none else "said_same" if comparison.same else "differ", comparison
 
     async def _compare(self, agent_id: str, others: Sequence[str]) -> Comparison | None:
         """Let the agent compare the answers; None: that is not worth its price, or failed."""
-        tally, agent, found = self.tally, self.agents.get(agent_id), list[Comparison]()
+        tally, agent, comparisons = self.tally, self.agents.get(agent_id), list[Comparison]()
         if agent is None or self._asks_no_more or any(answer.truncated for answer in tally.answers.values()):
             return None
         candidates = tally.build_candidates(agent_id, tally.answers, agent.order)
-        prices = [self.agents[other].price for other in others]
-        if not is_worth_comparing(self.turn.question, candidates, tally.usage, agent.price, prices):
+        prices, votes = [self.agents[other].price for other in others], self.settings.max_rounds > 1
+        if not is_worth_comparing(self.turn.question, candidates, tally.usage, agent.price, prices, votes=votes):
             return None
 
         async def compare() -> None:
             await self.outbox.wait_until_stored()
             try:
-                found.append(await compare_answers(agent, self.turn.question, candidates))
+                comparisons.append(await compare_answers(agent, self.turn.question, candidates))
             except LimitReached as e:
                 log.info("%s: the answers are not compared: %s", agent_id, e)  # the end of the turn says why
             except MassmemError as e:
                 self._notify(f"{agent.name} could not compare the answers: {e.message}")
 
         await self._run_together([compare])
-        return found[0] if found else None
+        return comparisons[0] if comparisons else None
 
     def _is_final(self, number: int) -> bool:
         return 1 < number == self.settings.max_rounds
@@ -568,7 +568,7 @@ class _TurnRun:
             agreement=describe_agreement(
                 winner,
                 dissent,
-                len(tally.asked_agents),
+                len(tally.council),
                 self._name(winner.agent_id),
                 presented=presentation is not None and not tally.has_one_answer,
                 not_needed=[self._name(agent) for agent in winner.not_asked] if tally.is_enough else (),

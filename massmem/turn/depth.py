@@ -118,7 +118,9 @@ _REPLY_TOKENS = 60
 """Of a comparison, without what the model thinks."""
 _OUTPUT_WEIGHT = 4
 """Where a price is not known: providers charge four to eight times as much for a token of a reply as for one of a
-prompt, and a model on this machine takes ten times as long for it."""
+prompt, and a model on a processor reads about four times as fast as it writes."""
+_WORTH = 0.5
+"""Share of what comparing may save that it may cost: one that finds a difference saves nothing."""
 _LONGEST_DIFFERENCE = 300
 
 
@@ -143,22 +145,31 @@ async def compare_answers(agent: Agent, question: str, candidates: Sequence[Cand
 
 
 def is_worth_comparing(
-    question: str, candidates: Sequence[Candidate], spent: Usage, comparer: Price, others: Sequence[Price]
+    question: str,
+    candidates: Sequence[Candidate],
+    spent: Usage,
+    comparer: Price,
+    others: Sequence[Price],
+    *,
+    votes: bool,
 ) -> bool:
-    """Return whether to compare two answers probably costs less than to ask the other agents.
+    """Return whether comparing two answers costs less than half of what asking the other agents would.
 
-    Each of these is taken to cost what one of the two did, without the votes that may follow. Dollars count where all
-    prices are known, else tokens, see `_OUTPUT_WEIGHT`.
+    Each of these is taken to answer as the two did, and, with votes, to read all answers for a ballot. Dollars count
+    where all prices are known, else tokens, see `_OUTPUT_WEIGHT`.
 
     spent: for both answers.
     """
-    messages = build_compare_request(question, candidates)
-    prompt = sum(estimate_tokens(message.content) for message in messages)
+    prompt = sum(estimate_tokens(message.content) for message in build_compare_request(question, candidates))
     comparison = Usage(prompt, _REPLY_TOKENS + spent.reasoning // 2)
     answer = Usage(spent.prompt // 2, spent.completion // 2)
-    costs = [comparer.cost(comparison), *(price.cost(answer) for price in others)]
-    known = [cost for cost in costs if cost is not None]
+    work = answer
+    if votes:
+        read = answer.prompt + (len(others) + 2) * answer.completion
+        work += Usage(read, _REPLY_TOKENS + spent.reasoning // 2)
+    costs = [comparer.cost(comparison), *(price.cost(work) for price in others)]
+    known = [float(cost) for cost in costs if cost is not None]
     if len(known) == len(costs) and any(known):
-        return known[0] < sum(known[1:])
-    weigh = [usage.prompt + _OUTPUT_WEIGHT * usage.completion for usage in (comparison, answer)]
-    return weigh[0] < len(others) * weigh[1]
+        return known[0] < _WORTH * sum(known[1:])
+    cost, saved = (usage.prompt + _OUTPUT_WEIGHT * usage.completion for usage in (comparison, work))
+    return cost < _WORTH * len(others) * saved

@@ -167,6 +167,21 @@ def test_one_agent_of_the_team_is_asked_alone(arguments: list[str], answer: str,
     assert f"--solo={id_}".encode() in ran.stderr, "the next question goes to it as well"
 
 
+def test_others_are_asked_when_two_differ_or_all_are_wanted(tmp_path: Path):
+    team = write_team(tmp_path, script("42"), script("42"), script("7"), coordination={"depth": "adaptive"})
+    ran = call_massmem("--config", team, "--output", "plain", "6 * 7?")
+    assert (ran.returncode, ran.stdout.decode()) == (0, "42\n")
+    assert b"a and b gave the same answer; c was not needed" in ran.stderr and b"2 of 3 agents" in ran.stderr
+    ran = call_massmem("--config", team, "--json", "Thank you!")
+    result = json.loads(ran.stdout)
+    assert (result["depth"], result["not_asked"], result["errors"]) == ("asks_for_text", ["b", "c"], [])
+    assert result["usage"]["requests"] == 1
+    ran = call_massmem("--config", team, "--full", "Thank you!")
+    assert b"3 agents" in ran.stderr and b"--full" in ran.stderr
+    ran = call_massmem("--config", team, "--full", "--solo=a", "Why?")
+    assert (ran.returncode, b"--full and --solo exclude each other" in ran.stderr) == (2, True)
+
+
 def test_agent_that_the_team_does_not_have_cannot_be_asked_alone(tmp_path: Path):
     team = write_team(tmp_path, script("A lion."), script("A tiger."))
     ran = call_massmem("--config", team, "--solo=z", "Why?")

@@ -22,12 +22,15 @@ def test_ctrl_n_during_a_turn_answers_now(tmp_path: Path):
 
 @pytest.mark.slow
 def test_one_agent_is_asked_alone_and_then_the_team_again(tmp_path: Path):
-    team = write_team(tmp_path, script("the first one"), script("the second one"))
+    scripts = script("the first one"), script("the second one")
+    team = write_team(tmp_path, *scripts, coordination={"depth": "adaptive"})
     child = talk("--config", team)
     say(child, "/solo", "the question is missing", READY)
     say(child, "/solo Why?", "1 agent ", "the first one", READY)
     say(child, "/solo b Why not?", "1 agent ", "the second one", READY)
-    say(child, "Why?", "turn 3", "2 agents", "the first one", READY)
+    say(child, "Thanks!", "turn 3", "1 of 2 agents", "the first one", READY)
+    say(child, "/full Thanks!", "turn 4", " 2 agents", "the first one", READY)
+    say(child, "Why?", "turn 5", "2 agents", "the first one", READY)
     leave(child)
 
 

@@ -34,7 +34,7 @@ from massmem.cli.memory_view import (
 from massmem.cli.options import MAX_TURN
 from massmem.cli.question import Question, attach_mentioned_files
 from massmem.cli.sessions import export_named_session, fork_named_session, list_sessions, rename_named_session
-from massmem.cli.setup import replace_model
+from massmem.cli.setup import change_coordination, replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
 from massmem.config.home import expand_home
@@ -163,7 +163,7 @@ async def _ask_alone(state: ChatState, rest: str) -> None:
 
 
 async def _ask_in_full(state: ChatState, rest: str) -> None:
-    await _ask_others(state, "full", rest, state.team.config.change_coordination(depth="full"))
+    await _ask_others(state, "full", rest, change_coordination(state.team.config, depth="full"))
 
 
 async def _ask_others(state: ChatState, command: str, text: str, team: TeamConfig) -> None:

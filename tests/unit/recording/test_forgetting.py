@@ -22,6 +22,7 @@ from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessag
 from massmem.memory.opening import set_index_aside
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import (
+    DEPTH_STRUCTURE,
     MARK,
     STRUCTURE,
     LogRedactor,
@@ -409,14 +410,15 @@ def put(value: Any) -> Any:
 )
 def test_every_text_of_an_event_is_redacted_and_what_it_names_is_not(sample: Event):
     plain = json.loads(sample.model_dump_json())
-    full = {name: value if name in STRUCTURE else put(value) for name, value in plain.items()}
+    structure = DEPTH_STRUCTURE if sample.type == "depth_decided" else STRUCTURE
+    full = {name: value if name in structure else put(value) for name, value in plain.items()}
     log = [LogEntry(seq=1, turn=1, payload=json.dumps(full))]
     changed = redact(log)
     assert bool(changed) == (full != plain)
     for entry in changed:
         assert "Xenia" not in entry.payload
         new = json.loads(EVENT.validate_json(entry.payload).model_dump_json())
-        assert {name: new[name] for name in STRUCTURE & new.keys()} == {n: plain[n] for n in STRUCTURE & plain.keys()}
+        assert {name: new[name] for name in structure & new.keys()} == {n: plain[n] for n in structure & plain.keys()}
 
 
 def test_fields_that_name_things_are_kept_even_when_they_are_the_statement():

@@ -118,8 +118,8 @@ async def test_turn_cut_off_after_any_event_goes_on_the_same_way(case: str):
     whole = leave_out_deltas(await play(scripts, **settings))
     (winner,) = only(whole, WinnerDecided)
     for cut in range(1, len(whole)):
-        past = whole[:cut]
-        events = leave_out_deltas([*past, *await play(scripts, past, **settings)])
+        logged = whole[:cut]
+        events = leave_out_deltas([*logged, *await play(scripts, logged, **settings)])
         (again,) = only(events, WinnerDecided)
         assert (again.agent_id, again.votes, again.not_asked) == (winner.agent_id, winner.votes, winner.not_asked), cut
         steps = [(type(e), e.agent_id, e.round) for e in events if isinstance(e, AnswerSubmitted | BallotCast)]
@@ -240,13 +240,19 @@ def test_a_comparison_costs_less_than_what_it_saves():
     short, long = ([Candidate(label, label, text) for label in "AB"] for text in ("Of the air.", LONG))
     free, cheap = Price(free=True), Price(PriceConfig(input=0.1, output=0.4))
     dear = Price(PriceConfig(input=5, output=20))
-    used = Usage(400, 800)
-    assert is_worth_comparing("q", long, used, free, [free])
-    assert not is_worth_comparing("q", short, Usage(40, 10), free, [free])
-    assert is_worth_comparing("q", short, Usage(40, 10), cheap, [dear]), "dollars count"
-    assert not is_worth_comparing("q", long, used, dear, [cheap])
-    assert is_worth_comparing("q", long, used, Price(), [dear]), "a price that is not known"
-    assert not is_worth_comparing("q", long, Usage(400, 800, reasoning=4_000), free, [free]), "it thinks as long again"
+    used, little = Usage(400, 800), Usage(40, 10)
+
+    def is_worth(candidates: list[Candidate], spent: Usage, price: Price, *others: Price, votes: bool = True) -> bool:
+        return is_worth_comparing("q", candidates, spent, price, others, votes=votes)
+
+    assert is_worth(long, used, free, free)
+    assert not is_worth(long, used, free, free, votes=False), "it costs more than half of one answer"
+    assert is_worth(long, used, free, free, free, votes=False)
+    assert not is_worth(short, little, free, free)
+    assert is_worth(short, little, cheap, dear), "dollars count"
+    assert not is_worth(long, used, dear, cheap)
+    assert is_worth(long, used, Price(), dear), "a price that is not known"
+    assert not is_worth(long, Usage(400, 800, reasoning=9_000), Price(), free), "it thinks as long again"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +284,8 @@ async def test_both_stand_behind_an_answer_that_one_says_is_the_same():
     for event in await play(texts(), depth="adaptive"):
         view.feed(event)
     assert view.dissent is not None and [p.agent_id for p in view.dissent.agreed] == ["red", "green"]
+    report = view.make_report()
+    assert report is not None and report.single == () and report.agreed[0].agents == ("red", "green")
     assert view.dissent.others == () and view.agents["blue"].phase == "not asked" and view.agent_failures == []
 
 
