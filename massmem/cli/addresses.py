@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from massmem import __version__
-from massmem.config.models import is_near
+from massmem.config.addresses import is_near
 from massmem.core.errors import InputError
 from massmem.core.messages import PDF
 from massmem.core.text import one_line

@@ -97,10 +97,8 @@ def eval_command(
     require_positive("--max-cost", max_cost, "an amount of dollars")
     read_environment()
     home, items = massmem_home(), _select(load_items(data, scorer), limit, sample, seed)
-    entrants = [
-        prepare_for_calibration(one) if calibrate else _add_calibration(one, home, data.name)
-        for one in _load_entrants(configs or [None], home)
-    ]
+    prepare = prepare_for_calibration if calibrate else partial(_add_calibration, home=home, data=data.name)
+    entrants = list(map(prepare, _load_entrants(configs or [None], home)))
     referee = None if judge is None else Entrant("judge", load_team(judge, home, store=False).select_agent())
     with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))

@@ -19,8 +19,9 @@ import typer
 from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import load_setup, load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
+from massmem.config.addresses import clean_store_url
 from massmem.config.home import expand_home, massmem_home
-from massmem.config.models import StoreConfig, clean_store_url
+from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
 from massmem.render.text import pluralize
 from massmem.session.imports import ImportResult, import_conversation

@@ -10,21 +10,10 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import ValidationError
 
+from massmem.config.addresses import clean_store_url, complete_address, find_key_problem, is_address
 from massmem.config.home import ALLOW_MISSING_VARIABLE, expand_home
 from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
-from massmem.config.models import (
-    NO_STORE,
-    AgentConfig,
-    BackendType,
-    FolderConfig,
-    MemoryConfig,
-    Section,
-    TeamConfig,
-    clean_store_url,
-    complete_address,
-    find_key_problem,
-    is_address,
-)
+from massmem.config.models import NO_STORE, AgentConfig, BackendType, FolderConfig, MemoryConfig, Section, TeamConfig
 from massmem.config.web_search import find_problems
 from massmem.config.yaml import (
     MAX_SHOWN,

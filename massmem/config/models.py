@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -14,7 +12,7 @@ from massmem.config.web_search import WebSearch
 from massmem.core.errors import InputError
 from massmem.core.params import ParamSpec, ParamType
 from massmem.core.patterns import PatternError, compile_pattern
-from massmem.core.text import one_line, trim_value
+from massmem.core.text import one_line
 
 BackendType = Literal[
     "openai", "anthropic", "local", "scripted",
@@ -460,76 +458,6 @@ class FilesConfig(Section):
     describe: bool = False
     """An agent that sees pictures describes them for those that do not; false: a question with pictures is refused when
     an agent does not see them."""
-
-
-_DRIVER = re.compile(r"(?i)(?:postgres(?:ql)?|sqlite)(?:\+\w+)?(?=:)")
-
-
-def clean_store_url(url: str) -> str:
-    """Return the URL of a store as massmem writes it: without what is around it and without a driver.
-
-    `postgres://` and `postgresql+asyncpg://` are `postgresql://`, `sqlite+aiosqlite://` is `sqlite://`.
-    """
-    kind = _DRIVER.match(url := trim_value(url))
-    if kind is None:
-        return url
-    return ("sqlite" if kind[0].lower().startswith("sqlite") else "postgresql") + url[kind.end() :]
-
-
-def complete_address(address: str) -> str:
-    """Return the address of a server; with http:// where it is of this network and people leave that out."""
-    address = trim_value(address)
-    if "://" in address or not is_address(f"http://{address}"):
-        return address
-    return f"http://{address}" if is_near(f"http://{address}") else address
-
-
-def is_near(url: str) -> bool:
-    """Whether an address is of this machine or network, as far as it says so itself."""
-    try:
-        return is_loopback(url) or ip_address(urlsplit(url).hostname or "").is_private
-    except ValueError:
-        return False
-
-
-def is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and " " not in url
-    except ValueError:
-        return False
-
-
-def is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        ip = ip_address(host)
-    except ValueError:
-        return f".{host.rstrip('.')}".endswith(".localhost")
-    ip = (ip.ipv4_mapped if isinstance(ip, IPv6Address) else None) or ip
-    return ip.is_loopback or ip.is_unspecified
-
-
-_PLACEHOLDER = re.compile(
-    r"<.*>|\[.*\]|\{.*\}|(?:[a-z\d]{1,6}[-_])*[a-z\d]{0,6}?(?:x{3,}|\*{3,}|\.{3,})(?:[-_]x+)*"
-    r"|(?:[a-z\d]{1,12}[-_])*(?:your|insert|enter|paste|put|replace|add|change)[-_ ]?(?:[a-z\d]+[-_ ])*"
-    r"(?:key|token|secret|me|this|here|it)(?:[-_ ]?here)?|(?:[a-z\d]+_)*api[-_]?key|todo|placeholder",
-    re.IGNORECASE,
-)
-"""Words of guides and examples in place of a key; not those that servers without keys ask for, such as EMPTY."""
-
-
-def find_key_problem(key: str, *, required: bool = True) -> str:
-    """Return why this is no key, "" when it may be one. required: a server that wants no key takes any word."""
-    if re.match(r"\$|%\w+%$", key):
-        return "is the name of a variable, not its value"
-    if re.match(r"bearer\s", key, re.IGNORECASE):
-        return "begins with 'Bearer', which is no part of it"
-    if required and _PLACEHOLDER.fullmatch(key):
-        return "is a placeholder from an example"
-    if not all("!" <= char <= "~" and char not in "\"'`" for char in key):
-        return "has characters that no key has (spaces, line breaks, quotes, letters beyond ASCII)"
-    return ""
 
 
 class StoreConfig(Section):

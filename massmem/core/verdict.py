@@ -122,7 +122,7 @@ class Calibration(_Counts):
     team: str
     data: str
     """Name of the file with the questions."""
-    at: AwareDatetime
+    created_at: AwareDatetime
     outcomes: tuple[Outcomes, ...]
     members: dict[str, Member]
     """By agent id."""

@@ -186,7 +186,7 @@ def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibr
         fingerprint=compute_fingerprint(config),
         team=answers.name,
         data=data,
-        at=ev.now(),
+        created_at=ev.now(),
         outcomes=count_outcomes(one for one, result in zip(graded, answers.results, strict=True) if not result.error),
         members={agent: Member(asked=asked[agent], right=right[agent]) for agent in agents if asked[agent]},
     )

@@ -168,7 +168,7 @@ def _align(rows: Iterable[Row]) -> list[str]:
 def format_calibration(calibration: Calibration, promises: Iterable[Promise]) -> str:
     """Return how often which agreement was right, then what promises come to, as two tables."""
     asked = sum(one.asked for one in calibration.outcomes)
-    head = f"{calibration.team}: {asked} questions of {calibration.data}, {calibration.at:%Y-%m-%d}"
+    head = f"{calibration.team}: {asked} questions of {calibration.data}, {calibration.created_at:%Y-%m-%d}"
     rows: list[Row] = [("how the agents agree", "right", "share (95 %)"), *_list_patterns(calibration)]
     for agent, member in calibration.members.items():
         rows.append(_list_share(f"{agent} alone", build_share(member.right, member.asked)))

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from massmem.config.models import find_key_problem, is_loopback
+from massmem.config.addresses import find_key_problem, is_loopback
 from massmem.core.errors import MemoryUnavailable
 from massmem.core.redact import redact, redact_line
 from massmem.memory.index import (

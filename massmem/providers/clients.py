@@ -24,8 +24,8 @@ from urllib.request import getproxies
 import anyio
 import httpx2
 
+from massmem.config.addresses import is_loopback
 from massmem.config.home import RECORD_VARIABLE, open_private
-from massmem.config.models import is_loopback
 from massmem.core.errors import (
     InputError,
     MalformedResponse,

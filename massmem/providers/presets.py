@@ -6,14 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
-from massmem.config.models import (
-    BackendConfig,
-    BackendType,
-    complete_address,
-    find_key_problem,
-    is_address,
-    is_loopback,
-)
+from massmem.config.addresses import complete_address, find_key_problem, is_address, is_loopback
+from massmem.config.models import BackendConfig, BackendType
 from massmem.core.errors import ConfigError, MissingKeyError
 from massmem.core.messages import ToolChoice
 from massmem.core.text import trim_value

@@ -17,8 +17,9 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from massmem.config.addresses import is_loopback
 from massmem.config.home import massmem_home, replace_file
-from massmem.config.models import BackendConfig, BackendType, PriceConfig, is_loopback
+from massmem.config.models import BackendConfig, BackendType, PriceConfig
 from massmem.core.errors import ConfigError, HomeError, MalformedResponse, ProviderConnectionError
 from massmem.core.events import now
 from massmem.core.messages import Usage

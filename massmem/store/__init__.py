@@ -8,7 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from massmem.config.models import StoreConfig, clean_store_url
+from massmem.config.addresses import clean_store_url
+from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreUnavailable
 from massmem.providers.retry import LocalPauses, Pauses, SharedPauses
 from massmem.store.ports import Retention, SessionStore, StoreInfo

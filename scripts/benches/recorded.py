@@ -106,5 +106,5 @@ def _shorten(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for made in pack(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]):
-        print(made)
+    for text in pack(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]):
+        print(text)

@@ -86,14 +86,14 @@ class _Tries:
     """What came of a promise in halves that no calibration has seen, as shares."""
 
     wrong: list[float] = field(default_factory=list[float])
-    """Of the answers that were given; 0 where none was."""
+    """Of the answers that the team gave; 0 where none was."""
     answered: list[float] = field(default_factory=list[float])
     saved: list[float] = field(default_factory=list[float])
 
     def add(self, asked: Sequence[Graded], requests: Sequence[int], rank: Rank | None, *, adaptive: bool) -> None:
-        given = [right for one in asked if (right := _decide(one, rank, adaptive=adaptive)) is not None]
-        self.wrong.append(1 - mean(given) if given else 0.0)
-        self.answered.append(len(given) / len(asked))
+        answers = [right for one in asked if (right := _decide(one, rank, adaptive=adaptive)) is not None]
+        self.wrong.append(1 - mean(answers) if answers else 0.0)
+        self.answered.append(len(answers) / len(asked))
         needed = (2 if adaptive and _stops(one, rank) else all_ for one, all_ in zip(asked, requests, strict=True))
         self.saved.append(1 - sum(needed) / sum(requests))
 
@@ -111,7 +111,7 @@ class _Tries:
 
 def _calibrate(graded: Sequence[Graded]) -> Calibration:
     outcomes = count_outcomes(graded)
-    return Calibration(fingerprint="", team="", data="", at=datetime.now(UTC), outcomes=outcomes, members={})
+    return Calibration(fingerprint="", team="", data="", created_at=datetime.now(UTC), outcomes=outcomes, members={})
 
 
 def _stops(one: Graded, rank: Rank | None) -> bool:

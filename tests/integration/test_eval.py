@@ -48,12 +48,12 @@ def test_calibration_counts_what_the_team_did_and_belongs_to_it_alone(tmp_path: 
     values = [(n, n) if n < 45 else (n, -n) if n < 55 else (-1, -1) for n in range(60)]
     data = write_questions(tmp_path, *({"question": f"What is {n} + 0?", "answer": n} for n in range(60)))
     scripts = (
-        [{"text": f"Answer: {value}", "needs": f"is {n} +"} for n, value in enumerate(said)]
-        for said in zip(*values, strict=True)
+        [{"text": f"Answer: {value}", "needs": f"is {n} +"} for n, value in enumerate(answers)]
+        for answers in zip(*values, strict=True)
     )
     agents = [
-        {"id": f"agent_{n}", "backend": {"type": "scripted", "script": {"answer": said, "vote": {"vote_for": ": -"}}}}
-        for n, said in enumerate(scripts)
+        {"id": f"agent_{n}", "backend": {"type": "scripted", "script": {"answer": answer, "vote": {"vote_for": ": -"}}}}
+        for n, answer in enumerate(scripts)
     ]
     team, arguments = tmp_path / "team.yaml", ["--calibrate", "--concurrency", "1"]
 

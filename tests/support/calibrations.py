@@ -34,7 +34,7 @@ def write_calibration(
         fingerprint=compute_fingerprint(config),
         team="team",
         data="data.jsonl",
-        at=now(),
+        created_at=now(),
         outcomes=outcomes,
         members={agent: Member(asked=100, right=right) for agent, right in (members or {}).items()},
     )

@@ -77,7 +77,7 @@ def test_other_prompts_make_another_team(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def make_calibration(fingerprint: str) -> Calibration:
-    return Calibration(fingerprint=fingerprint, team="t", data="d", at=now(), outcomes=(), members={})
+    return Calibration(fingerprint=fingerprint, team="t", data="d", created_at=now(), outcomes=(), members={})
 
 
 def test_calibration_is_private_and_replaces_the_one_before(tmp_path: Path):

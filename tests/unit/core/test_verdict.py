@@ -102,7 +102,7 @@ def test_a_share_never_stands_beside_split_votes():
 
 
 def calibrate(questions: Sequence[Outcomes]) -> Calibration:
-    return Calibration(fingerprint="", team="t", data="d", at=now(), outcomes=tuple(questions), members={})
+    return Calibration(fingerprint="", team="t", data="d", created_at=now(), outcomes=tuple(questions), members={})
 
 
 def agree(behind: int, against: int) -> Pattern:

@@ -173,7 +173,7 @@ def calibrate(right_first: int, kind: Kind) -> Calibration:
     """Return the calibration of a team whose first two are right so often of 100 times, and all three always."""
     two, three = (Pattern(NAMES[:n], 0, 0, voted=False, cut=False, kind=kind) for n in (2, 3))
     counts = Outcomes(group="", first=two, full=three, asked=100, right_first=right_first, right=100)
-    return Calibration(fingerprint="f", team="t", data="d", at=now(), outcomes=(counts,), members={})
+    return Calibration(fingerprint="f", team="t", data="d", created_at=now(), outcomes=(counts,), members={})
 
 
 @pytest.mark.parametrize("scripts", [texts(), results("42", "42", "42")], ids=["texts", "results"])
