@@ -1,9 +1,11 @@
 """Whether a promise about errors holds: recorded answers are replayed, a random half for calibration, the other asked.
 
 No model is asked. DIR: recordings of your own, see `scripts.benches.recorded`; left out: those that ship.
+`python -m scripts.benches.verdict > docs/verdict.svg` draws how many answers are wrong among the surest ones.
 """
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,9 +31,13 @@ def run(data: Path = FOLDER, halves: int = HALVES) -> list[Row]:
     Raises:
         BenchError: there are no recordings.
     """
+    return [row for one in (*read_recordings(data), *make_councils()) for row in _report(one, halves)]
+
+
+def make_councils() -> tuple[Recording, Recording]:
+    """Return one whose agents err on their own, and one whose agents err together on a quarter of the questions."""
     independent = make_council("independent", shared_errors=0.0, accuracy=0.8)
-    shared = make_council("shared", shared_errors=0.25, accuracy=0.9)
-    return [row for one in (*read_recordings(data), independent, shared) for row in _report(one, halves)]
+    return independent, make_council("shared", shared_errors=0.25, accuracy=0.9)
 
 
 def _report(recording: Recording, halves: int) -> list[Row]:
@@ -123,3 +129,37 @@ def _decide(one: Graded, rank: Rank | None, *, adaptive: bool) -> bool | None:
     if adaptive and _stops(one, rank):
         return one.right_first
     return one.right if rank is not None and one.replayed.full.rank >= rank else None
+
+
+# The plot of the documentation
+
+
+def plot(recordings: Iterable[Recording]) -> str:
+    """Return an SVG: for each recording, the share of wrong answers among the surest ones, from a few to all."""
+    colours = ("#2563eb", "#c2410c", "#15803d", "#7c3aed", "#52606d")
+    parts: list[str] = []
+    for number, (recording, colour) in enumerate(zip(recordings, colours, strict=False)):
+        points = [f"{60 + 520 * share:.1f},{280 - 250 * wrong:.1f}" for share, wrong in _trace_risk(recording)]
+        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(points)}" />')
+        parts += (f'<circle fill="{colour}" r="3" cx="{x}" cy="{y}" />' for x, y in (p.split(",") for p in points))
+        parts.append(f'<text fill="{colour}" x="600" y="{40 + 20 * number}">{recording.name}</text>')
+    for tick in range(5):
+        parts.append(f'<text fill="#52606d" x="52" y="{284 - 62.5 * tick}" text-anchor="end">{25 * tick} %</text>')
+        parts.append(f'<text fill="#52606d" x="{60 + 130 * tick}" y="300" text-anchor="middle">{25 * tick} %</text>')
+    axes = '<path fill="none" stroke="#9aa5b1" d="M60 30V280H580" />'
+    labels = '<text fill="#52606d" x="320" y="320" text-anchor="middle">share of the questions that is answered</text>'
+    labels += '<text fill="#52606d" x="60" y="18">wrong among these</text>'
+    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 330" font-family="sans-serif" font-size="13">'
+    return f"{head}\n{axes}\n{labels}\n" + "\n".join(parts) + "\n</svg>\n"
+
+
+def _trace_risk(recording: Recording) -> list[tuple[float, float]]:
+    """Return the share that is answered, and that of wrong answers among them, for each rank from the highest."""
+    graded = [_grade(question, _replay(recording, question)) for question in recording.questions]
+    ranks = sorted({one.replayed.full.rank for one in graded}, reverse=True)
+    sure = [[one.right for one in graded if one.replayed.full.rank >= rank] for rank in ranks]
+    return [(len(right) / len(graded), 1 - mean(right)) for right in sure]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(plot([*read_recordings(), *make_councils()]))
