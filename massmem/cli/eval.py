@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from pydantic import BaseModel
 
 from massmem.cli.options import require_positive
 from massmem.cli.setup import load_team, read_environment
 from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED
-from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration
+from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration, store_calibration
 from massmem.config.home import explain_write_error, massmem_home, replace_file
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, MassmemError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
 from massmem.core.verdict import Calibration
@@ -34,11 +33,30 @@ app = typer.Typer()
 
 EXIT_BELOW = 1
 _Output = Literal["text", "json", "jsonl", "html"]
+_EqualBudget = Annotated[
+    bool,
+    typer.Option("--equal-budget", help="Also each agent alone, and the majority of as many answers as cost the same."),
+]
+_Calibrate = Annotated[
+    bool,
+    typer.Option("--calibrate", help="Ask all agents, and keep how often which agreement was right."),
+]
+_Results = Annotated[
+    Path | None,
+    typer.Option("--results", metavar="FILE", help="Where answers are kept; default: below ~/.massmem."),
+]
+_FailUnder = Annotated[
+    float | None,
+    typer.Option("--fail-under", min=0, max=1, metavar="SHARE", help="Exit with 1 when the first team is below it."),
+]
 
 
 @app.command("eval")
 def eval_command(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Questions with answers: .jsonl, .json, .csv or .tsv.")],
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="DATA", help="Questions with answers: .jsonl, .json, .csv or .tsv; or: calibration."),
+    ],
     configs: Annotated[
         list[str] | None, typer.Option("--config", "-c", metavar="FILE", help="A team; repeat it to compare several.")
     ] = None,
@@ -48,16 +66,8 @@ def eval_command(
     judge: Annotated[
         str | None, typer.Option("--judge", metavar="FILE", help="A configuration whose first agent judges answers.")
     ] = None,
-    equal_budget: Annotated[
-        bool,
-        typer.Option(
-            "--equal-budget", help="Also each agent alone, and the majority of as many answers as cost the same."
-        ),
-    ] = False,
-    calibrate: Annotated[
-        bool,
-        typer.Option("--calibrate", help="Ask all agents, and keep how often which agreement was right: see below."),
-    ] = False,
+    equal_budget: _EqualBudget = False,
+    calibrate: _Calibrate = False,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="N", help="The first N questions only.")
     ] = None,
@@ -69,25 +79,17 @@ def eval_command(
         float | None, typer.Option("--max-cost", metavar="DOLLARS", help="Stop when this run has cost so much.")
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, metavar="N", help="Questions at a time.")] = 4,
-    results: Annotated[
-        Path | None,
-        typer.Option("--results", metavar="FILE", help="Where answers are kept; default: below ~/.massmem."),
-    ] = None,
+    results: _Results = None,
     output: Annotated[_Output, typer.Option("--output", "-o", help="Form of the report on stdout.")] = "text",
-    fail_under: Annotated[
-        float | None,
-        typer.Option(
-            "--fail-under", min=0, max=1, metavar="SHARE", help="Exit with 1 when the first team is below it."
-        ),
-    ] = None,
+    fail_under: _FailUnder = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Measure how well teams answer questions whose answers are known.
 
     Every answer is kept: stop the command at any time, and the same command goes on without asking anything twice.
 
-    --calibrate is for teams of two agents or more: their turns say then how often answers with such agreement were
-    right. `massmem eval calibration` shows what is known.
+    With --calibrate, a team of two agents or more says from then on how often answers with such agreement were right.
+    `massmem eval calibration` shows what is known of this team, or of all.
     """
     if data == Path("calibration"):
         _show_calibrations(configs or [], massmem_home(), output)
@@ -131,28 +133,24 @@ def _save_report(
     digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
     path = home / "eval" / "reports" / f"{data.stem}-{digest}.json"
     report = SavedReport(data=data.name, at=now(), seed=seed, **dict(evaluation.report))
-    _keep(path, report, "the page will not show this report")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, report.model_dump_json())
+    except OSError as e:  # the answers are kept
+        notify(f"the page will not show this report: {explain_write_error(path, e)}")
 
 
 def _save_calibration(evaluation: Evaluation, home: Path, data: Path, entrant: Entrant) -> None:
     config, answers = entrant.config, next(one for one in evaluation.answers if one.name == entrant.name)
-    calibration = build_calibration(config, answers, data.name)
-    path = find_calibration(home, config)
     if len(config.agents) < 2:
         notify(f"{entrant.name} has one agent: no agreement, and so no calibration")
-    elif _keep(path, calibration, f"{entrant.name} is not calibrated"):
-        notify(f"{entrant.name} is calibrated: {'; '.join((str(path), *list_gaps(config, answers)))}")
-
-
-def _keep(path: Path, content: BaseModel, loss: str) -> bool:
-    """Write the file and return whether that was possible; say what is lost otherwise: the answers are kept."""
+        return
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, content.model_dump_json())
-    except OSError as e:
-        notify(f"{loss}: {explain_write_error(path, e)}")
-        return False
-    return True
+        path = store_calibration(home, build_calibration(config, answers, data.name))
+    except MassmemError as e:  # the answers are kept
+        notify(f"{entrant.name} is not calibrated: {e.message}")
+        return
+    notify(f"{entrant.name} is calibrated: {'; '.join((str(path), *list_gaps(config, answers)))}")
 
 
 def _show_calibrations(configs: Sequence[str], home: Path, output: _Output) -> None:
@@ -177,7 +175,9 @@ def _read_all(paths: Sequence[Path]) -> Iterator[Calibration]:
     for path in paths:
         try:
             yield read_calibration(path)
-        except InputError as e:  # the others are shown
+        except InputError as e:
+            if len(paths) == 1:
+                raise
             notify(f"{e.message}; {e.hint}")
 
 

@@ -104,7 +104,7 @@ def format_insights(insights: dict[str, Any]) -> str:
     about = "" if tokens["reported"] else "about "
     cached = f" ({format_cached(tokens['cached'], insights['saved'])})" if tokens["cached"] else ""
     states = ", ".join(f"{number} {status}" for status, number in insights["turns_by_status"].items())
-    escalated = f", {insights['escalated']} escalated" if insights["escalated"] else ""
+    escalated = f", {insights['escalated']} not sure" if insights["escalated"] else ""
     is_one = "session_id" in insights
     text = _format_rows(
         ("session", f"{insights['session_id']}  {one_line(insights['title'])}" if is_one else ""),
@@ -135,9 +135,8 @@ def format_stats(stats: dict[str, Any]) -> str:
 
 def _list_cells(listed: ListedSession) -> tuple[str, ...]:
     session = listed.session
-    confidence = ""
-    if listed.confidence is not None:
-        confidence = format_percent(listed.confidence) + ("!" if listed.escalated else "")
+    confidence = "" if listed.confidence is None else format_percent(listed.confidence)
+    confidence += "!" if listed.escalated else ""
     title = one_line(session.display_title or session.description)
     return session.session_id, session.status, str(listed.turns), format_time(session.updated_at), confidence, title
 

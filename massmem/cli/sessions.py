@@ -81,7 +81,7 @@ async def list_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the sessions, the last used first. AGREE: how far the agents agree on the last answer; !: escalated.
+    """List the sessions, the last used first. AGREE: how far the agents agree on the last answer; !: not sure.
 
     A narrow terminal has no room for TURNS and AGREE.
     """

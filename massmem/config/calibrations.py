@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from massmem.config.home import explain_write_error, make_folder, replace_file
 from massmem.config.models import AgentSpec, ModelConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.errors import InputError
@@ -84,3 +85,17 @@ def read_calibration(path: Path) -> Calibration:
     if calibration.fingerprint != path.stem:
         raise InputError(f"{path} is the calibration of another team", hint)
     return calibration
+
+
+def store_calibration(home: Path, calibration: Calibration) -> Path:
+    """Write the calibration in the place of an earlier one of the same team, and return its file.
+
+    Raises MassmemError: it cannot be written.
+    """
+    path = calibrations_folder(home) / f"{calibration.fingerprint}.json"
+    make_folder(path.parent)
+    try:
+        replace_file(path, calibration.model_dump_json())
+    except OSError as e:
+        raise explain_write_error(path, e) from e
+    return path

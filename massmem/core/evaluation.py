@@ -54,16 +54,39 @@ class Presentation(_Part):
     """The winner's answer was right, the final one wrong."""
 
 
-class Bin(_Part):
-    """Answers of similar confidence."""
+class RiskPoint(_Part):
+    """The questions whose answers have at least so much agreement."""
 
-    low: float
-    high: float
-    count: int
-    confidence: float
-    """Mean."""
-    accuracy: float
-    """Share that is right."""
+    answered: int
+    wrong: int
+    coverage: float
+    """Share of all questions."""
+    error: float
+    """Share that is wrong."""
+
+
+class Variant(_Part):
+    """What the same answers and ballots would have come to."""
+
+    right: Share
+    difference: float
+    """Of the accuracy from that of the winners' answers, as the team voted."""
+    interval: Interval
+    """In which the true difference lies, with 95 % (paired bootstrap)."""
+
+
+class Leaving(Variant):
+    """The team without one of its agents: what the others answered and voted counts."""
+
+    tokens: float
+    """That its answers and ballots took of a question, a mean."""
+
+
+class WeighedVote(Variant):
+    """The vote by past accuracy, the weights for a question computed from all others."""
+
+    weights: dict[str, float]
+    """Of the agents' voices, from all questions."""
 
 
 class Council(_Part):
@@ -80,10 +103,12 @@ class Council(_Part):
     rules: dict[str, Share]
     """Right answers of each rule on the same answers and ballots."""
     presentation: Presentation
-    calibration_error: float | None
-    """Expected calibration error; null: no answer has a confidence."""
-    bins: list[Bin]
-    """By confidence."""
+    risk: list[RiskPoint] = []
+    """From the surest answers to all: how much is answered, and how much of it is wrong."""
+    without: dict[str, Leaving] = {}
+    """By agent; empty: of fewer than three agents, or not all were asked."""
+    weighed: WeighedVote | None = None
+    """null: as for `without`."""
 
 
 class EvaluatedTeam(_Part):
@@ -91,7 +116,11 @@ class EvaluatedTeam(_Part):
 
     name: str
     accuracy: Share
-    """Right answers."""
+    """Right answers; of a question that the team was unsure of the answer that it would have given counts."""
+    selective: Share | None = None
+    """Right answers among those that were given; null: the team was never unsure."""
+    coverage: Share | None = None
+    """Questions that were answered; null: as for `selective`."""
     groups: dict[str, Share]
     """Right answers by part of the data; empty: it has no parts."""
     failed: int

@@ -155,7 +155,7 @@ class TurnOutcome:
         return self.end.verdict if isinstance(self.end, ev.TurnCompleted) else None
 
     @property
-    def measured_confidence(self) -> MeasuredConfidence | None:
+    def measurement(self) -> MeasuredConfidence | None:
         """How often such answers of the team were right; None where it is not known."""
         return self.end.measured_confidence if isinstance(self.end, ev.TurnCompleted) else None
 

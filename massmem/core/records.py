@@ -168,7 +168,7 @@ class MessageRecord(_Record):
         return "unsure" if self.escalated else "answered"
 
     @property
-    def measured_confidence(self) -> MeasuredConfidence | None:
+    def measurement(self) -> MeasuredConfidence | None:
         """Of a final answer: how often such answers of the team were right; None where it is not known."""
         stored = self.metadata.get("measured_confidence")
         return None if stored is None else MeasuredConfidence.model_validate(stored)

@@ -5,7 +5,7 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from massmem.core.outcome import TurnOutcome
 from massmem.core.records import MessageRecord
 from massmem.core.short_answers import read_number
 from massmem.core.text import one_line
-from massmem.core.voting import Answer, Dissent, Tally
+from massmem.core.voting import Dissent, Tally
 
 LATE_ROUND_FACTOR = 0.9
 """Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
@@ -162,7 +162,8 @@ class Calibration(_Counts):
 
         adaptive: the two first agents are enough where they agree and that is sure enough.
         """
-        ranks = {pattern.rank for one in self.outcomes for pattern in (one.first, one.full)}
+        ranks = {one.full.rank for one in self.outcomes}
+        ranks |= {one.first.rank for one in self.outcomes if adaptive and one.first.agrees}
         for rank in sorted(ranks):
             counts = [(one.asked, one.count_right(rank, adaptive=adaptive)) for one in self.outcomes]
             answered = sum(asked for asked, right in counts if right is not None)
@@ -229,27 +230,23 @@ class Policy:
         """
         decision = tally.winner
         assert decision is not None
-        is_enough = depth is not None and not depth.next
-        agents = len(tally.council)
         supporters = tally.count_supporters(decision.agent_id)
-        confidence = compute_confidence(decision, agents, tally.round, supporters)
+        confidence = compute_confidence(decision, len(tally.council), tally.round, supporters)
         if depth is not None and depth.reason == "asks_for_text":
-            return Judgement(agents, confidence)  # it claims nothing that could be wrong
+            return Judgement(confidence)  # it claims nothing that could be wrong
         pattern = read_pattern(tally, decision.agent_id)
         measured = None
         if self.calibration is not None:
-            measured = self.calibration.measure(first, None if is_enough else pattern)
+            measured = self.calibration.measure(first, None if tally.is_enough else pattern)
         if self.is_sure(pattern, decision, confidence):
-            return Judgement(agents, confidence, measured)
-        return Judgement(agents, confidence, measured, _list_candidates(tally, decision.agent_id))
+            return Judgement(confidence, measured)
+        return Judgement(confidence, measured, tuple(_list_candidates(tally, decision.agent_id)))
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a turn claims of its answer."""
 
-    agents: int
-    """Those that could stand behind it; who was not needed is not one of them."""
     confidence: float | None
     """See `compute_confidence`."""
     measured: MeasuredConfidence | None = None
@@ -261,18 +258,12 @@ class Judgement:
         return "unsure" if self.candidates else "answered"
 
 
-def _list_candidates(tally: Tally, winner: str) -> tuple[ev.VerdictCandidate, ...]:
-    return tuple(
-        ev.VerdictCandidate(answer=_state(answer, keeps_marks=answer.agent_id == winner), agents=agents)
-        for answer, agents in tally.list_candidates(winner)
-    )
-
-
-def _state(answer: Answer, *, keeps_marks: bool) -> str:
-    """Return the result that the answer states, else its text. keeps_marks: with the numbers of its sources."""
-    if answer.short.is_bare:
-        return answer.short.last_line
-    return answer.content if keeps_marks else remove_marks(answer.content, len(answer.citations))
+def _list_candidates(tally: Tally, winner: str) -> Iterator[ev.VerdictCandidate]:
+    """Yield results, or texts; of those only the winner's has the numbers of its sources."""
+    for answer, agents in tally.list_candidates(winner):
+        marks = 0 if answer.agent_id == winner else len(answer.citations)
+        text = answer.short.last_line if answer.short.is_bare else remove_marks(answer.content, marks)
+        yield ev.VerdictCandidate(answer=text, agents=agents)
 
 
 _SHORT, _EXCERPT = 80, 300
@@ -286,27 +277,27 @@ def write_unsure(
 
     citations: of the winner's answer. name: returns what people are shown for an agent.
     """
-    listed = [
-        f"- {one_line(candidate.answer, _EXCERPT)} ({', '.join(map(name, candidate.agents))})"
-        for candidate in candidates
-    ]
-    own, others = candidates[0], listed[1:]
+    names = [", ".join(map(name, candidate.agents)) for candidate in candidates]
+    listed = [f"- {one_line(one.answer, _EXCERPT)} ({by})" for one, by in zip(candidates, names, strict=True)]
     if all(len(candidate.answer) <= _SHORT for candidate in candidates):
-        unplaced = tuple(replace(citation, start=None, end=None) for citation in citations)
-        return "\n".join(["Not sure. The agents' answers:", "", *listed]), unplaced
-    head = f"Not sure. This is the answer of {', '.join(map(name, own.agents))}:\n\n"
-    end = ["", "Other answers:", "", *others] if others else []
-    placed = tuple(
-        citation if citation.start is None or citation.end is None
-        else replace(citation, start=citation.start + len(head), end=citation.end + len(head))
-        for citation in citations
-    )  # fmt: skip
-    return "\n".join([head + own.answer, *end]), placed
+        head, parts = "", ["Not sure. The agents' answers:", "", *listed]
+    else:
+        head = f"Not sure. This is the answer of {names[0]}:\n\n"
+        others = ["", "Other answers:", "", *listed[1:]] if listed[1:] else []
+        parts = [head + candidates[0].answer, *others]
+    return "\n".join(parts), tuple(_move(citation, len(head)) for citation in citations)
+
+
+def _move(citation: Citation, by: int) -> Citation:
+    """Return the citation of a text that begins `by` characters later; 0: nowhere."""
+    if not by or citation.start is None or citation.end is None:
+        return replace(citation, start=None, end=None)
+    return replace(citation, start=citation.start + by, end=citation.end + by)
 
 
 def dump_verdict(answer: MessageRecord | TurnOutcome | None) -> dict[str, Any]:
     """Return verdict, measured confidence and candidates of an answer as JSON; all empty without one."""
-    measured = None if answer is None else answer.measured_confidence
+    measured = None if answer is None else answer.measurement
     return {
         "verdict": None if answer is None else answer.verdict,
         "measured_confidence": None if measured is None else measured.model_dump(),
@@ -316,7 +307,7 @@ def dump_verdict(answer: MessageRecord | TurnOutcome | None) -> dict[str, Any]:
 
 def describe_standing(answer: MessageRecord | TurnOutcome) -> str:
     """Return what is known of how far the agents agree, and of how often such answers were right; "" for nothing."""
-    measured = answer.measured_confidence
+    measured = answer.measurement
     return "; ".join(filter(None, (answer.agreement, measured and describe_measured(measured))))
 
 

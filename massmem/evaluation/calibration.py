@@ -46,7 +46,7 @@ _NOTHING = Pattern((), 0, 0, voted=False, cut=True, kind="text")
 
 
 def replay_patterns(
-    agents: Sequence[str],
+    agents: Sequence[str] | Mapping[str, float],
     first: Sequence[str],
     answers: Mapping[str, str],
     ballots: Mapping[str, str],
@@ -55,12 +55,13 @@ def replay_patterns(
 ) -> Replayed:
     """Return how the first agents, and then all, stand to the answer that wins.
 
-    agents: all of the team, in its order; one without answer and ballot has failed. first: those that are asked first.
+    agents: all of the team, in its order, or with what their voices weigh; one without answer and ballot has failed.
+    first: those that are asked first.
     answers: by agent, in the order in which they came. ballots: voter to the agent that it voted for. cut: agents whose
     answer lacks its end. work_cut: agents whose work for the answer was cut short.
     """
-    tally = Tally()
-    tally.apply(ev.TurnStarted(session_id="", turn=1, question="", agents=tuple(agents), seed=0))
+    tally, weights = Tally(), dict(agents) if isinstance(agents, Mapping) else {}
+    tally.apply(ev.TurnStarted(session_id="", turn=1, question="", agents=tuple(agents), seed=0, weights=weights))
     tally.apply(ev.RoundStarted(round=1, agents=tuple(first)))
     numbers = {agent: number for number, agent in enumerate(answers, start=1)}
     submitted = {
@@ -139,6 +140,18 @@ def replay_result(agents: Sequence[str], first: Sequence[str], result: Result) -
         return full
     early = replay_patterns(agents, first, result.members | result.replaced, {}, result.cut, result.work_cut)
     return replace(full, first=early.first, first_winner=early.first_winner)
+
+
+def choose_winner(agents: Sequence[str] | Mapping[str, float], result: Result) -> str:
+    """Return whose answer would have won if these agents of the team alone had answered and voted.
+
+    A ballot for the answer of another agent counts for one of these that gave the same. agents: see `replay_patterns`.
+    """
+    answers = {agent: text for agent, text in result.members.items() if agent in agents}
+    keys = {agent: read_short_answer(text).key for agent, text in result.members.items()}
+    same = {agent: next((a for a in answers if keys[a] == key), agent) for agent, key in keys.items()}
+    ballots = {voter: same.get(choice, choice) for voter, choice in result.ballots.items() if voter in agents}
+    return replay_patterns(agents, (), answers, ballots, result.cut, result.work_cut).full_winner
 
 
 def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibration:

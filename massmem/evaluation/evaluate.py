@@ -8,29 +8,32 @@ import asyncio
 import math
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import combinations
-from operator import add
+from itertools import combinations, groupby, repeat
+from operator import add, itemgetter
 from statistics import fmean
 from typing import Any
 
 from massmem.core.errors import InputError
 from massmem.core.evaluation import (
-    Bin,
     Council,
     EvaluatedTeam,
     EvaluationReport,
     Interval,
+    Leaving,
     PerQuestion,
     Presentation,
+    RiskPoint,
     Share,
     TeamComparison,
+    WeighedVote,
 )
 from massmem.core.messages import Usage
-from massmem.evaluation.calibration import build_share
+from massmem.core.verdict import Calibration, Member, Rank
+from massmem.evaluation.calibration import build_share, choose_winner, replay_result
 from massmem.evaluation.items import Item, score
 from massmem.evaluation.runner import Answers, Entrant, Judge, Progress, Result, Runner, open_team
 
@@ -107,7 +110,8 @@ class Evaluator:
     async def _run(self, entrant: Entrant, items: Sequence[Item], judge: Judge | None) -> Answers:
         with self.show_progress(entrant.name) as progress:
             results = await self.runner.run(entrant, items, progress)
-        return await self._grade(entrant.name, items, results, judge)
+        answers = await self._grade(entrant.name, items, results, judge)
+        return replace(answers, agents=tuple(agent.id for agent in entrant.config.agents))
 
     async def _run_majority(
         self, entrant: Entrant, items: Sequence[Item], team: Answers, judge: Judge | None
@@ -149,7 +153,6 @@ def _build_majority(item: Item, samples: Sequence[Result]) -> Result:
 
 
 _RESAMPLES = 10_000
-_BINS = 10
 
 
 def mcnemar_p(only_first: int, only_second: int) -> float:
@@ -177,30 +180,20 @@ def difference_interval(first: Sequence[bool], second: Sequence[bool]) -> Interv
     return (means[int(0.025 * _RESAMPLES)], means[int(0.975 * _RESAMPLES) - 1])
 
 
-def calibration_bins(confidences: Sequence[float], right: Sequence[bool]) -> list[Bin]:
-    """Return the answers in bins of equal width by confidence, empty ones left out."""
-    grouped: dict[int, list[tuple[float, bool]]] = {}
-    for confidence, is_right in zip(confidences, right, strict=True):
-        grouped.setdefault(min(int(confidence * _BINS), _BINS - 1), []).append((confidence, is_right))
-    return [
-        Bin(
-            low=index / _BINS,
-            high=(index + 1) / _BINS,
-            count=len(pairs),
-            confidence=sum(confidence for confidence, _ in pairs) / len(pairs),
-            accuracy=sum(is_right for _, is_right in pairs) / len(pairs),
-        )
-        for index, pairs in sorted(grouped.items())
-    ]
+def trace_risk(ranked: Iterable[tuple[Rank, bool]]) -> list[RiskPoint]:
+    """Return the risk-coverage curve, a point for each rank, the highest first.
 
-
-def calibration_error(bins: Sequence[Bin]) -> float | None:
-    """Return the expected calibration error: the mean gap between confidence and accuracy, weighted by the bins' sizes.
-
-    None without answers.
+    ranked: of each answer how much speaks for it, and whether it is right.
     """
-    total = sum(part.count for part in bins)
-    return sum(part.count * abs(part.confidence - part.accuracy) for part in bins) / total if total else None
+    answers = sorted(ranked, reverse=True)
+    points: list[RiskPoint] = []
+    answered = wrong = 0
+    for _, same in groupby(answers, key=itemgetter(0)):
+        right = [is_right for _, is_right in same]
+        answered, wrong = answered + len(right), wrong + right.count(False)
+        coverage = answered / len(answers)
+        points.append(RiskPoint(answered=answered, wrong=wrong, coverage=coverage, error=wrong / answered))
+    return points
 
 
 Values = Mapping[str, str]
@@ -238,10 +231,13 @@ def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
     for item, is_right in zip(answers.items, answers.right, strict=True):
         groups.setdefault(item.group, []).append(is_right)
     is_council = any(len(result.members) > 1 for result in results)
+    answered = [right for result, right in zip(results, answers.right, strict=True) if result.verdict == "answered"]
     costs = [result.usage.cost for result in results if not result.error]
     return EvaluatedTeam(
         name=answers.name,
         accuracy=_share(answers.right),
+        selective=None if len(answered) == len(results) else _share(answered),
+        coverage=None if len(answered) == len(results) else build_share(len(answered), len(results)),
         groups={name: _share(right) for name, right in sorted(groups.items()) if len(groups) > 1},
         failed=sum(1 for result in results if result.error),
         fallbacks=dict(Counter(_name_member(result, agent) for result in results for agent in result.fallbacks)),
@@ -278,7 +274,7 @@ def compare(first: Answers, second: Answers) -> TeamComparison:
 
 
 def _report_council(answers: Answers) -> Council:
-    agents = list(dict.fromkeys(agent for result in answers.results for agent in result.members))
+    agents = list(answers.agents or dict.fromkeys(agent for result in answers.results for agent in result.members))
     member_grades: dict[str, list[bool]] = {}
     agreement: list[float] = []
     oracle: list[bool] = []
@@ -302,12 +298,6 @@ def _report_council(answers: Answers) -> Council:
             chosen.append(winner)
         mended += is_final_right and not winner
         spoiled += winner and not is_final_right
-    rated = [
-        (result.confidence, is_right)
-        for result, is_right in zip(answers.results, answers.right, strict=True)
-        if result.confidence is not None
-    ]
-    bins = calibration_bins([confidence for confidence, _ in rated], [is_right for _, is_right in rated])
     return Council(
         members={agent: _share(grades) for agent, grades in member_grades.items()},
         agreement=_mean(agreement),
@@ -315,9 +305,44 @@ def _report_council(answers: Answers) -> Council:
         chosen=_share(chosen),
         rules={name: _share(right) for name, right in rules.items()},
         presentation=Presentation(mended=mended, spoiled=spoiled),
-        bins=bins,
-        calibration_error=calibration_error(bins),
+        risk=trace_risk(
+            (replay_result(agents, agents[:2], result).full.rank, is_right)
+            for result, is_right in zip(answers.results, answers.right, strict=True)
+            if not result.error
+        ),
+        **_vary(answers, agents),
     )
+
+
+def _vary(answers: Answers, agents: Sequence[str]) -> dict[str, Any]:
+    """Return what the questions that all agents answered would have come to without each agent, and by weights."""
+    records = [(i, r) for i, r in zip(answers.items, answers.results, strict=True) if set(agents) <= r.members.keys()]
+    if len(agents) < 3 or not records:
+        return {}
+    grades = [{agent: score(item, text).right for agent, text in result.members.items()} for item, result in records]
+    results = [result for _, result in records]
+
+    def vote(voters: Iterable[Sequence[str] | Mapping[str, float]]) -> list[bool]:
+        winners = map(choose_winner, voters, results)
+        return [right[winner] for right, winner in zip(grades, winners, strict=True)]
+
+    def compare(right: list[bool]) -> dict[str, Any]:
+        difference = (sum(right) - sum(base)) / len(base)
+        return {"right": _share(right), "difference": difference, "interval": difference_interval(right, base)}
+
+    def weigh(members: dict[str, Member]) -> dict[str, float]:
+        weights = Calibration.model_construct(members=members).weigh()
+        return weights if any(weights.values()) else dict.fromkeys(agents, 1.0)  # as a turn does
+
+    base, totals = vote(repeat(agents)), {agent: sum(right[agent] for right in grades) for agent in agents}
+    left = {agent: compare(vote(repeat([a for a in agents if a != agent]))) for agent in agents}
+    others = ({a: Member(asked=len(base) - 1, right=totals[a] - right[a]) for a in agents} for right in grades)
+    weights = weigh({agent: Member(asked=len(base), right=totals[agent]) for agent in agents})
+    spent = {agent: _mean([result.spent.get(agent, 0) for result in results]) for agent in agents}
+    return {
+        "without": {agent: Leaving(**fields, tokens=spent[agent]) for agent, fields in left.items()},
+        "weighed": WeighedVote(**compare(vote(map(weigh, others))), weights=weights),
+    }
 
 
 def _name_member(result: Result, agent: str) -> str:

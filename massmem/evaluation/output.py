@@ -6,7 +6,7 @@ from dataclasses import replace
 from html import escape
 from math import log10
 
-from massmem.core.evaluation import Bin, Council, EvaluatedTeam, EvaluationReport, Share, TeamComparison
+from massmem.core.evaluation import Council, EvaluatedTeam, EvaluationReport, RiskPoint, Share, TeamComparison, Variant
 from massmem.core.text import dump_json
 from massmem.core.verdict import MIN_ASKED, Calibration, Pattern, Rank
 from massmem.evaluation.calibration import Promise, build_share
@@ -18,7 +18,7 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem
 table { border-collapse: collapse; width: 100% } td, th { padding: .3rem .6rem; text-align: right }
 td:first-child { text-align: left; white-space: pre-wrap } tr + tr { border-top: 1px solid #d9dee4 }
 svg { max-width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: #52606d }
-.axis { stroke: #9aa5b1 } .mark { stroke: #2563eb; fill: #2563eb } .ideal { stroke: #9aa5b1; stroke-dasharray: 4 4 }
+.axis { stroke: #9aa5b1 } .mark { stroke: #2563eb; fill: #2563eb } .curve { stroke: #2563eb; fill: none }
 @media (prefers-color-scheme: dark) {
   body { background: #14181d; color: #e4e7eb } tr + tr { border-color: #323f4b } svg text { fill: #9aa5b1 }
 }
@@ -66,8 +66,8 @@ def format_html(report: EvaluationReport, title: str) -> str:
     for team in report.teams:
         if team.council is not None:
             parts += [f"<h2>{escape(_name_council(team))}</h2>", _build_table(_list_council(team.council))]
-            if team.council.bins:
-                parts += ["<h3>Confidence against accuracy</h3>", _plot_calibration(team.council.bins)]
+            if team.council.risk:
+                parts += ["<h3>Errors against answered questions</h3>", _plot_risk(team.council.risk)]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     return f"<!doctype html><html lang=en>{head}<style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
 
@@ -93,6 +93,11 @@ def _list_notes(report: EvaluationReport) -> Iterator[str]:
             yield (
                 f"{team.name} did not answer {team.failed} of {team.accuracy.total} questions: they count as wrong, "
                 "and the same command asks them again."
+            )
+        if team.coverage is not None and team.selective is not None:
+            yield (
+                f"{team.name} was sure of {_format_share(team.coverage)} of the questions, and right on "
+                f"{_format_share(team.selective)} of these; its accuracy counts what it would have answered."
             )
         for name, number in team.fallbacks.items():
             yield f"{team.name}: {name} stood in on {number} of {team.accuracy.total} questions."
@@ -126,8 +131,19 @@ def _list_council(council: Council) -> Iterator[Row]:
     yield "  writing the final answer mended, spoiled", f"{changed.mended}, {changed.spoiled}"
     for rule, share in council.rules.items():
         yield f"  by another rule: {rule}", _format_share(share)
-    if council.calibration_error is not None:
-        yield "  confidence is off, on average", f"{100 * council.calibration_error:.0f} points"
+    for agent, one in council.without.items():
+        yield f"  without {agent}, which took {one.tokens:,.0f} tokens", _describe_variant(one)
+    if (vote := council.weighed) is not None:
+        weights = ", ".join(f"{weight:.2f}" for weight in vote.weights.values())
+        yield f"  with voices by past accuracy ({weights})", _describe_variant(vote)
+    for point in council.risk:
+        yield f"  wrong of the surest {100 * point.coverage:.0f} % of the answers", f"{point.wrong}/{point.answered}"
+
+
+def _describe_variant(variant: Variant) -> str:
+    low, high = variant.interval
+    gain = f"{100 * variant.difference:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
+    return f"{100 * variant.right.value:.0f} %, {gain}"
 
 
 def _format_count(share: Share) -> str:
@@ -176,7 +192,9 @@ def _list_patterns(calibration: Calibration) -> Iterator[Row]:
             for group, agents in {("", ""), (one.group, ""), ("", ", ".join(pattern.behind))}:
                 asked[is_first, shape, group, agents] += one.asked
                 right[is_first, shape, group, agents] += count
-    for key in sorted(asked, key=lambda key: (not key[0], [-part for part in key[1].rank], str(key))):
+    for key in sorted(
+        asked, key=lambda key: (not key[0], [-x for x in key[1].rank], str(key[1]), bool(key[3]), key[2:])
+    ):
         is_first, shape, group, agents = key
         is_whole = not (group or agents)
         if is_whole or (asked[key] < asked[is_first, shape, "", ""] and (group or asked[key] >= MIN_ASKED)):
@@ -224,24 +242,26 @@ def _plot_accuracy(teams: Sequence[EvaluatedTeam]) -> str:
     return _frame("".join(marks), "tokens of a question, logarithmic")
 
 
-def _plot_calibration(bins: Sequence[Bin]) -> str:
-    ideal = f'<line class=ideal x1="{_x(0)}" y1="{_y(0)}" x2="{_x(1)}" y2="{_y(1)}" />'
-    total = sum(part.count for part in bins)
+def _plot_risk(points: Sequence[RiskPoint]) -> str:
+    """Return the risk-coverage curve: the share of wrong answers among the surest ones, from a few to all."""
+    line = " ".join(f"{_x(point.coverage):.1f},{_y(point.error):.1f}" for point in points)
     marks = "".join(
-        f'<circle class=mark cx="{_x(part.confidence):.1f}" cy="{_y(part.accuracy):.1f}" '
-        f'r="{3 + 12 * part.count / total:.1f}"><title>{part.count} answers</title></circle>'
-        for part in bins
+        f'<circle class=mark cx="{_x(point.coverage):.1f}" cy="{_y(point.error):.1f}" r="4">'
+        f"<title>{point.wrong} of {point.answered} are wrong</title></circle>"
+        for point in points
     )
-    return _frame(ideal + marks, "confidence")
+    return _frame(
+        f'<polyline class=curve points="{line}" />{marks}', "share of the answers, the surest first", "errors"
+    )
 
 
-def _frame(marks: str, x_label: str) -> str:
+def _frame(marks: str, x_label: str, y_label: str = "accuracy") -> str:
     ticks = "".join(
         f'<text x="{_MARGIN - 8}" y="{_y(tick / 4) + 4:.1f}" text-anchor="end">{25 * tick} %</text>'
         for tick in range(5)
     )
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="accuracy against {x_label}">'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{y_label} against {x_label}">'
         f'<line class=axis x1="{_x(0)}" y1="{_y(0)}" x2="{_x(1)}" y2="{_y(0)}" />'
         f'<line class=axis x1="{_x(0)}" y1="{_y(0)}" x2="{_x(0)}" y2="{_y(1)}" />{ticks}{marks}'
         f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 12}" text-anchor="middle">{x_label}</text></svg>'

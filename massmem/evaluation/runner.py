@@ -93,6 +93,8 @@ class Answers:
     items: Sequence[Item]
     results: Sequence[Result]
     right: Sequence[bool]
+    agents: tuple[str, ...] = ()
+    """Of the team, in its order."""
 
 
 class Verdict(BaseModel):

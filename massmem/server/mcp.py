@@ -314,7 +314,7 @@ def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
         confidence=outcome.confidence,
         agreement=outcome.agreement,
         verdict=outcome.verdict or "answered",
-        measured_confidence=outcome.measured_confidence,
+        measured_confidence=outcome.measurement,
         candidates=list(outcome.candidates),
     )
 

@@ -291,7 +291,7 @@ class _TurnReader:
         return [Words(rest), finish] if rest else [finish]
 
     def _build_metadata(self) -> dict[str, str]:
-        verdict, measured = self._outcome.verdict, self._outcome.measured_confidence
+        verdict, measured = self._outcome.verdict, self._outcome.measurement
         metadata = {} if verdict is None else {"verdict": verdict}
         return metadata | ({} if measured is None else {"measured_confidence": measured.model_dump_json()})
 

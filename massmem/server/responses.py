@@ -124,7 +124,7 @@ def _describe_end(session_id: str, outcome: TurnOutcome) -> dict[str, Any]:
         "citations": [Source(**asdict(citation)) for citation in outcome.citations],
         "escalated": outcome.escalated,
         "verdict": outcome.verdict or "answered",
-        "measured_confidence": outcome.measured_confidence,
+        "measured_confidence": outcome.measurement,
         "candidates": list(outcome.candidates),
         "truncated": outcome.is_truncated,
         "work_cut": outcome.work_cut,

@@ -172,18 +172,11 @@ class Team:
         return self._calibration, self._explain_missing_calibration() if self._calibration is None else []
 
     def _explain_missing_calibration(self) -> list[str]:
-        settings, hint = (
-            self.config.coordination,
-            f"massmem eval DATA --config {self.config.path or 'TEAM'} --calibrate",
-        )
-        effects: list[str] = []
-        if settings.max_error is not None and len(self.agents) > 1:
-            effects.append(f"coordination.max_error asks for an agreement of {1 - settings.max_error:.0%} at least")
-        elif settings.max_error is not None:
-            effects.append("coordination.max_error has no effect")
-        if settings.weights == "measured":
-            effects.append("all voices count the same")
-        return [f"this team has no calibration, so {' and '.join(effects)}: {hint}"] if effects else []
+        settings, path = self.config.coordination, self.config.path or "TEAM"
+        uses = {"max_error": settings.max_error is not None, "weights": settings.weights == "measured"}
+        keys = " and ".join(f"coordination.{key}" for key, is_set in uses.items() if is_set)
+        rest = f"agreement alone counts, and every voice the same; massmem eval DATA --config {path} --calibrate"
+        return [f"{keys}: this team has no calibration. Until then {rest}"] if keys else []
 
     @asynccontextmanager
     async def open_durable_memory(self) -> AsyncGenerator["IndexedMemory"]:

@@ -173,6 +173,9 @@ class _TurnRun:
                 usage=turn.description.usage,
             )
             self.outbox.emit(started)
+            if started.weights:
+                voices = ", ".join(f"{self._name(agent)} {weight:.2g}" for agent, weight in started.weights.items())
+                self._notify(f"voices count by how often each agent was right: {voices}")
         for event in turn.replies:
             self.outbox.emit(event)
 
@@ -565,7 +568,7 @@ class _TurnRun:
             agreement=describe_agreement(
                 winner,
                 dissent,
-                judgement.agents,
+                len(tally.council),
                 self._name(winner.agent_id),
                 presented=presentation is not None and not tally.has_one_answer,
                 not_needed=[self._name(agent) for agent in winner.not_asked] if tally.is_enough else (),

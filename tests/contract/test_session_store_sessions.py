@@ -1,11 +1,12 @@
 """What every SessionStore promises about sessions as a whole: finding, naming, counting and deleting them."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from massmem.core.errors import InputError, StoreError, UnknownSessionError
-from massmem.core.events import MessageAdded, ToolReturned
+from massmem.core.events import MessageAdded, ToolReturned, VerdictCandidate
 from massmem.core.messages import AttachedFile
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.memory.persistent import Selection
@@ -96,11 +97,16 @@ async def test_bytes_grow_with_texts_and_files_and_go_with_the_session(three: Se
 async def test_confidence_of_the_last_answer(three: SessionStore) -> None:
     criteria = SessionFilter(title="Trip to Lisbon", owner=EVERYBODY)
     assert [(e.confidence, e.escalated) for e in await three.find_sessions(criteria)] == [(None, False)]
-    sure = done(40).model_copy(update={"confidence": 0.25, "escalated": True})
-    await three.append(TRIP, 2, [sure])
+    candidate = VerdictCandidate(answer="42", agents=("ann",))
+    unsure: dict[str, Any] = {"escalated": True, "verdict": "unsure", "candidates": (candidate,)}
+    before = await three.get_winner_names([TRIP])
+    await three.append(TRIP, 2, [done(40).model_copy(update={"confidence": 0.25, **unsure})])
     assert [(e.confidence, e.escalated) for e in await three.find_sessions(criteria)] == [(0.25, True)]
     final = (await everything(three, TRIP))[-1]
     assert (final.final, final.confidence, final.escalated) == (True, 0.25, True)
+    assert (final.verdict, final.candidates) == ("unsure", (candidate,))
+    (to_record,) = await three.get_messages_to_record([final.id])
+    assert (to_record.winner, await three.get_winner_names([TRIP])) == ("", before), "for memory nobody won"
     assert final.metadata["turn_usage"]["prompt"] == 1
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.support.calibrations import write_calibration
 from tests.support.page import StartPage
 
 pytestmark = pytest.mark.slow
@@ -21,7 +22,10 @@ def test_report_stands_above_the_answer(start_page: StartPage, browser: Browser)
     script = {"report": [{"raw": json.dumps(REPORT)}]}
     backends = [{"type": "scripted", "script": {**script, "answer": [{"text": text}]}} for text in ("1932", "1930")]
     agents = [{"id": f"a{n}", "name": f"Agent {n}", "backend": backend} for n, backend in enumerate(backends)]
-    page = start_page({"agents": agents, "coordination": {"presentation": "report"}, "memory": {"enabled": False}})
+    page = start_page(
+        {"agents": agents, "coordination": {"presentation": "report", "max_rounds": 1}, "memory": {"enabled": False}}
+    )
+    write_calibration(page.home, page.home.parent / "page.yaml", {("a0",): (40, 30)})
     tab = browser.new_page()
     tab.goto(page.address)
     tab.get_by_label("Your question").fill("When?")
@@ -30,5 +34,6 @@ def test_report_stands_above_the_answer(start_page: StartPage, browser: Browser)
     for _ in range(2):
         expect(report).to_contain_text("It is a <b>bridge</b>. Agent 0, Agent 1", timeout=60_000)
         expect(report).to_contain_text("Who paid")
+        expect(tab.get_by_text("were right 75 % of the time (40 questions, 60-86)")).to_be_visible()
         tab.reload()
     tab.close()

@@ -48,7 +48,7 @@ def run_loop(folder: Path, home: Path, times: int) -> None:
     total, runs, states = Counter[str](), list[set[str]](), set[int]()
     with council_server() as council:
         config.write_text(council.config(AGENTS) + "coordination: {presentation: as_is}\n")
-        arguments = [str(data), "--config", str(config), "--scorer", "contains", "--output", "json"]
+        arguments = [str(data), "--config", str(config), "--scorer", "contains", "--output", "json", "--calibrate"]
         arguments += ["--concurrency", str(AT_ONCE)]
         for number in range(times):
             council.requests.clear()
@@ -65,6 +65,8 @@ def run_loop(folder: Path, home: Path, times: int) -> None:
         after = read_results(home)
         total["lost"] += sum(after.get(key) != line for key, line in stored.items())
         total["ghost"] += len(after) - count
+        (calibration,) = (home / ".massmem" / "eval" / "calibrations").iterdir()
+        total["ghost"] += sum(one["asked"] for one in json.loads(calibration.read_bytes())["outcomes"]) - count
         (team,) = json.loads(ran.stdout)["teams"]
         total["lie"] += (team["accuracy"]["count"], team["accuracy"]["total"]) != (count, count)
     # A kill costs the questions that were under way: an evaluation has no sessions that go on.

@@ -43,6 +43,58 @@ def count_results(home: Path) -> int:
     return sum(len(path.read_bytes().splitlines()) for path in files)
 
 
+def test_calibration_counts_what_the_team_did_and_belongs_to_it_alone(tmp_path: Path, home: Path):
+    # Of 60 questions both agents are right on 45, on 10 one alone, on 5 both say the same wrong number.
+    values = [(n, n) if n < 45 else (n, -n) if n < 55 else (-1, -1) for n in range(60)]
+    data = write_questions(tmp_path, *({"question": f"What is {n} + 0?", "answer": n} for n in range(60)))
+    scripts = (
+        [{"text": f"Answer: {value}", "needs": f"is {n} +"} for n, value in enumerate(said)]
+        for said in zip(*values, strict=True)
+    )
+    agents = [
+        {"id": f"agent_{n}", "backend": {"type": "scripted", "script": {"answer": said, "vote": {"vote_for": ": -"}}}}
+        for n, said in enumerate(scripts)
+    ]
+    team, arguments = tmp_path / "team.yaml", ["--calibrate", "--concurrency", "1"]
+
+    def configure(**changes: Any) -> str:
+        coordination = {"presentation": "as_is", "max_rounds": 2, "depth": "adaptive", "max_error": 0.1} | changes
+        team.write_text(json.dumps({"agents": agents, "coordination": coordination}))
+        return str(team)
+
+    report = evaluate(data, "--config", configure(), *arguments)
+    assert (report["teams"][0]["accuracy"]["count"], report["teams"][0]["coverage"]) == (45, None)
+    (file,) = (home / ".massmem" / "eval" / "calibrations").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    counted = json.loads(file.read_bytes())
+    rows = {(*one["full"]["behind"], one["full"]["voted"]): (one["asked"], one["right"]) for one in counted["outcomes"]}
+    assert rows == {("agent_0", "agent_1", False): (50, 45), ("agent_0", "agent_1", True): (10, 0)}
+    assert [one["right"] for one in counted["members"].values()] == [55, 45]
+    evaluate(data, "--config", str(team), *arguments)
+    assert json.loads(file.read_bytes()) | {"at": 0} == counted | {"at": 0}
+    assert count_results(home) == 60
+
+    shown = call_massmem("eval", "calibration", "--config", configure(max_error=0.3, timeout=9))
+    assert b"2 behind (number)" in shown.stdout and b"45/60" in shown.stdout
+    listed = json.loads(call_massmem("eval", "calibration", "--output", "json").stdout)
+    assert [(one["fingerprint"], len(one["promises"])) for one in listed] == [(file.stem, 6)]
+    other = call_massmem("eval", "calibration", "--config", configure(max_rounds=3))
+    assert (other.returncode, other.stdout) == (2, b"")
+    assert b"--calibrate" in other.stderr
+    # What answers such as these are worth decides which are given, on other questions too.
+    again = write_questions(tmp_path, *({"question": f"Now: what is {n} + 0?", "answer": n} for n in range(60)))
+    held_back = evaluate(again, "--config", configure(), "--concurrency", "1")["teams"][0]
+    assert (held_back["accuracy"]["count"], held_back["coverage"]["count"], held_back["selective"]["count"]) == (
+        45,
+        0,
+        0,
+    )
+    file.write_bytes(b"{}")
+    broken = call_massmem("eval", "calibration")
+    assert (broken.returncode, broken.stdout) == (2, b"")
+    assert b"is no calibration" in broken.stderr
+
+
 def test_two_teams_are_compared_on_the_same_questions(tmp_path: Path, home: Path):
     data = write_questions(tmp_path)
     council = write_team(tmp_path, "council", "It is 3.", "It is 4.", votes="It is 4")

@@ -22,9 +22,9 @@ from massmem.core.events import (
     TurnFailed,
 )
 from massmem.core.messages import make_attachment
-from massmem.evaluation.evaluate import Answers, report_entrant
+from massmem.evaluation.evaluate import report_entrant
 from massmem.evaluation.items import Item
-from massmem.evaluation.runner import Result
+from massmem.evaluation.runner import Answers, Result
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView, turn_to_dict
 from massmem.session.session import Session

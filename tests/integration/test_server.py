@@ -77,6 +77,7 @@ def test_answer_and_every_view_of_its_conversation(service: Service) -> None:
     assert answer == {
         "session_id": "user-1", "response": "It is blue.", "status": "completed", "waiting_for_param": None,
         "turn": 1, "agent": "ann", "agent_id": "ann", "confidence": 1.0, "escalated": False,
+        "verdict": "answered", "measured_confidence": None, "candidates": [],
         "truncated": False, "work_cut": None, "fallback": None, "report": None, "warning": None, "citations": [],
     }  # fmt: skip
     query = ann.post("/api/multi-agent/query", {"query": "And at night?", "session_id": "user-1"}).json()

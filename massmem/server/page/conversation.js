@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./html.js";
 import { download, postJson, request } from "./api.js";
 import { Composer } from "./composer.js";
-import { Agreement, Council, LongText, Sources, summarise, Verdict } from "./council.js";
+import { Agreement, Council, LongText, Measured, Sources, summarise, Verdict } from "./council.js";
 import { bytes, exactly, plural, when } from "./format.js";
 import { LiveConversation } from "./live.js";
 import { announceChange, AgentName, Confirm, Dialog, Empty, FileList, fitHeight, Icon, Menu, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
@@ -334,6 +334,7 @@ function Message({ talk, message, colour, names = {}, onEdit, wasEditing }) {
       ${message.report && html`<${Report} report=${message.report} name=${(id) => names[id] ?? id} />`}
       <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />
       <${Sources} citations=${message.citations} />
+      <${Measured} measured=${message.measured_confidence} />
       <${Trouble} problem=${problem} />
     </article>`;
 }

@@ -113,7 +113,7 @@ export const Agreement = ({ text, isLow }) =>
 
 // How often such answers of the team were right, in the words of massmem/core/verdict.py.
 export const Measured = ({ measured: m }) =>
-  m && html`<p class="dim">answers of this team with such agreement were right ${percent(m.right / m.asked)} of the time (${plural(m.asked, "question")}, ${Math.round(100 * m.low)}-${Math.round(100 * m.high)})</p>`;
+  m && html`<p class="dim">Answers of this team with such agreement were right ${percent(m.right / m.asked)} of the time (${plural(m.asked, "question")}, ${Math.round(100 * m.low)}-${Math.round(100 * m.high)})</p>`;
 
 export const summarise = (turn) => {
   const agents = plural(turn.agents.length, "agent");

@@ -554,7 +554,7 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         confidence=message.confidence,
         escalated=message.escalated,
         agreement=message.agreement,
-        measured_confidence=message.measured_confidence,
+        measured_confidence=message.measurement,
         citations=[Source(**asdict(citation)) for citation in read_citations(metadata)],
         report=None if (report := metadata.get("report")) is None else Report.model_validate(report),
         files=[FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash) for file in files],

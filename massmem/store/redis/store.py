@@ -222,6 +222,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
             (s.session.session_id, turn): s.names.get(winner, winner)
             for s in sessions
             for turn, winner in s.winners.items()
+            if winner
         }
 
     async def save_files(self, session_id: str, files: Mapping[str, bytes]) -> None:

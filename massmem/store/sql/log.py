@@ -522,7 +522,7 @@ class SqlSessionLog:
         query = (
             sa.select(_t.session_id, _t.turn, _t.winner, _m.metadata)
             .select_from(sa.join(turns, chat_messages, is_answer))
-            .where(_t.status == "completed", _t.session_id.in_(session_ids))
+            .where(_t.status == "completed", _t.winner != "", _t.session_id.in_(session_ids))
         )
         rows = await self._database.fetch(query) if session_ids else []
         return {(row["session_id"], row["turn"]): row["metadata"].get("agent_type", row["winner"]) for row in rows}

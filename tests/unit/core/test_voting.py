@@ -1,8 +1,8 @@
+import itertools
 import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,6 @@ from massmem.core.events import (
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
-    Decision,
     Event,
     Limit,
     RoundStarted,
@@ -24,7 +23,7 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.messages import Usage
-from massmem.core.verdict import LATE_ROUND_FACTOR, compute_confidence, describe_agreement, describe_share
+from massmem.core.verdict import compute_confidence
 from massmem.core.voting import (
     Answer,
     Dissent,
@@ -314,41 +313,6 @@ def test_folding_a_log_in_two_parts_gives_the_same_tally(actions: list[tuple[str
         assert whole.decide_winner().agent_id in whole.answers
 
 
-@pytest.mark.parametrize(
-    ("supporters", "agents", "rounds", "sure"),
-    [
-        (3, 3, 2, 1.0),
-        (2, 3, 2, 0.6667),
-        (3, 3, 3, LATE_ROUND_FACTOR),
-        (3, 3, 4, round(LATE_ROUND_FACTOR**2, 4)),
-        (1, 4, 2, 0.25),
-        (1, 1, 1, None),
-    ],
-)
-def test_confidence(supporters: int, agents: int, rounds: int, sure: float | None):
-    assert compute_confidence(make_decision({"a": 1}), agents, rounds, supporters) == sure
-
-
-@pytest.mark.parametrize("by", ["no_vote", "no_vote_held"])
-def test_answers_on_which_nobody_voted_have_no_confidence(by: Decision):
-    assert compute_confidence(WinnerDecided(agent_id="a", votes={}, by=by), 3, 2, 1) is None
-
-
-@given(st.integers(2, 40), st.data())
-def test_confidence_is_a_share_that_grows_with_supporters_and_shrinks_with_rounds(agents: int, data: st.DataObject):
-    supporters, rounds = data.draw(st.integers(1, agents)), data.draw(st.integers(1, 20))
-
-    def confidence(supporters: int, rounds: int) -> float:
-        sure = compute_confidence(make_decision({"a": 1}), agents, rounds, supporters)
-        assert sure is not None
-        return sure
-
-    sure = confidence(supporters, rounds)
-    assert 0 <= sure <= 1
-    assert sure <= confidence(min(supporters + 1, agents), rounds)
-    assert sure >= confidence(supporters, rounds + 1)
-
-
 def test_who_has_acted_who_asked_and_what_remains():
     events = [
         begin("ann", "bob", "eve"),
@@ -486,6 +450,31 @@ def supporters(vote: Election, agent_id: str) -> int:
     return len(vote.list_supporters(next(c for c in vote.candidates if c.agent_id == agent_id)))
 
 
+def test_weights_of_one_change_nothing_and_no_missing_ballot_can_change_a_weighed_winner():
+    chance = random.Random(5)
+    for _ in range(400):
+        agents = "abcde"[: chance.randint(2, 5)]
+        texts = answers(**{agent: chance.choice(["1", "2", "3", "A text."]) for agent in agents})
+        ballots = {agent: chance.choice(agents) for agent in agents if chance.random() < 0.5}
+        own_votes = len(agents) < 3
+        weights = {agent: chance.uniform(0, 3) for agent in agents}
+        plain, ones, weighed = (
+            Election(texts, ballots, own_votes=own_votes, weights=voices)
+            for voices in (None, dict.fromkeys(agents, 1.0), weights)
+        )
+        rest = [agent for agent in agents if agent not in ballots]
+        assert plain.list_leaders() == ones.list_leaders()
+        assert plain.has_majority(agents) == ones.has_majority(agents)
+        assert plain.choose_voters(rest) == ones.choose_voters(rest)
+        if not weighed.choose_voters(rest):
+            options = [[a for a in agents if weighed.may_choose(voter, texts[a])] or [voter] for voter in rest]
+            for chosen in itertools.product(*options):
+                more = Election(
+                    texts, ballots | dict(zip(rest, chosen, strict=True)), own_votes=own_votes, weights=weights
+                )
+                assert more.list_leaders()[0] == weighed.list_leaders()[0]
+
+
 def test_same_answers_are_one_candidate_the_earliest():
     same = dict(reversed(answers(a="Rome", b="Paris", c="paris.").items()))
     assert [answer.agent_id for answer in Election(same, {}, own_votes=False).candidates] == ["a", "b"]
@@ -598,45 +587,6 @@ def test_of_a_large_minority_the_line_names_two():
     dissent = find_dissent("ann", answers, {})
     assert dissent is not None
     assert dissent.summarize("1 of 5", str) == "1 of 5; bob answered: 2; eve answered: 3; 2 more do not"
-
-
-AGREEMENT = [
-    ({"by": "no_vote_held", "no_vote": "one_round"}, {}, False, "3 answers, not compared (no vote was held: "
-     "coordination.max_rounds is 1); that of Ann is shown"),
-    ({"by": "no_vote_held", "no_vote": "timeout"}, {}, True, "3 answers, not compared (the time was up before a vote); "
-     "the final answer is written from them"),
-    ({"by": "answer_now"}, {"eve": "Paris, since 987"}, False, "2 of 3 agents gave or chose this answer; 1 answer not "
-     "compared"),
-    ({"by": "consensus", "votes": {"ann": 2, "eve": 1}}, {"votes": "ann:eve bob:ann eve:ann"}, False, "3 of 3 agents "
-     "gave or chose this answer; its author, who could not vote for it, voted for another"),
-    ({"by": "plurality", "votes": {"ann": 1, "eve": 1}}, {"votes": "bob:ann eve:eve"}, False, "2 of 3 agents gave or "
-     "chose this answer"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("decision", "more", "presented", "sentence"), AGREEMENT)
-def test_agreement_is_what_is_known(decision: dict[str, Any], more: dict[str, str], presented: bool, sentence: str):
-    answers = dict(more)
-    ballots = dict(vote.split(":") for vote in answers.pop("votes", "").split())
-    winner = WinnerDecided.model_validate({"agent_id": "ann", "votes": {}} | decision)
-    assert describe_agreement(winner, dissent_of(ballots, **answers), 3, "Ann", presented=presented) == sentence
-
-
-def test_agents_without_an_answer_do_not_agree():
-    winner = WinnerDecided(agent_id="ann", votes={}, by="unanimous")
-    assert describe_agreement(winner, None, 1, "ann", presented=False) == ""
-    assert describe_agreement(winner, None, 3, "ann", presented=False) == "the only answer of 3 agents"
-    same = find_dissent("ann", {"ann": "Paris", "bob": "paris"}, {})
-    assert describe_agreement(winner, same, 3, "ann", presented=False) == (
-        "2 of 2 agents gave or chose this answer; 1 agent gave no answer"
-    )
-
-
-def test_a_share_never_stands_beside_split_votes():
-    assert describe_share(1.0, {"a": 3}, escalated=False) == "agreement 100%"
-    assert describe_share(1.0, {"a": 2, "b": 1}, escalated=False) == ""
-    assert describe_share(0.5, {"a": 2, "b": 1}, escalated=True) == "agreement low: check the answer"
-    assert describe_share(None, {}, escalated=True) == ""
 
 
 def test_json_has_every_agent_once():

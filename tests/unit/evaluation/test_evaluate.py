@@ -1,21 +1,23 @@
 """Reports, from answers whose figures can be counted by hand; intervals and tests, against published values."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from massmem.core.evaluation import PerQuestion, Presentation
 from massmem.core.messages import Usage
 from massmem.core.verdict import wilson_interval
+from massmem.evaluation.calibration import choose_winner
 from massmem.evaluation.evaluate import (
     RULES,
-    calibration_bins,
-    calibration_error,
     choose_most_common,
     compare,
     difference_interval,
     mcnemar_p,
     report_entrant,
+    trace_risk,
 )
 from massmem.evaluation.items import Item, score
 from massmem.evaluation.runner import Answers, Result
@@ -57,16 +59,14 @@ def test_difference_interval_of_equal_answers_is_empty():
     assert difference_interval([True, False], [True, False]) == difference_interval([False], [False])
 
 
-def test_calibration_error_is_the_weighted_gap():
-    bins = calibration_bins([0.95, 0.95, 0.5, 0.5], [True, False, True, False])
-    assert [(part.count, part.accuracy) for part in bins] == [(2, 0.5), (2, 0.5)]
-    assert calibration_error(bins) == pytest.approx(0.5 * 0.45)
-    assert calibration_error([]) is None
-
-
-def test_full_confidence_has_a_bin():
-    (part,) = calibration_bins([1.0], [True])
-    assert (part.low, part.high) == (0.9, 1.0)
+def test_risk_grows_from_the_surest_answers_to_all():
+    sure, unsure = (1.0, 3, True), (0.5, 1, True)
+    points = trace_risk([(unsure, False), (sure, True), (unsure, True), (sure, True)])
+    assert [(point.answered, point.wrong, point.coverage, point.error) for point in points] == [
+        (2, 0, 0.5, 0.0),
+        (4, 1, 1.0, 0.25),
+    ]
+    assert trace_risk([]) == []
 
 
 VALUES = {"a": "7", "b": "1", "c": "7", "d": "2"}
@@ -164,7 +164,41 @@ def test_figures_of_a_council():
     assert council.rules["the answer that most gave"].count == 3
     assert council.presentation == Presentation(mended=1, spoiled=1)
     assert council.agreement == pytest.approx((1 + 1 / 3 + 1 / 3 + 1 / 3) / 4)
-    assert council.calibration_error == pytest.approx(0.25)
+    assert [(point.answered, point.wrong) for point in council.risk] == [(1, 0), (4, 1)]
+
+
+def test_worth_of_each_agent_and_of_weights():
+    council = report_entrant(COUNCIL).council
+    assert council is not None and council.weighed is not None
+    # The vote on these answers chooses a right one of 3 questions.
+    assert {agent: one.right.count for agent, one in council.without.items()} == {"a": 3, "b": 2, "c": 2}
+    assert {agent: one.difference for agent, one in council.without.items()} == {"a": 0.0, "b": -0.25, "c": -0.25}
+    assert council.without["b"].interval[0] < 0 <= council.without["b"].interval[1]
+    assert council.weighed.weights == pytest.approx({"a": 0, "b": math.log(2), "c": math.log(2)})
+    # To the last question b, which was right on all others, outweighs the two that were right.
+    assert (council.weighed.right.count, council.weighed.difference) == (2, -0.25)
+
+
+def test_a_ballot_for_an_agent_that_leaves_counts_for_who_says_the_same():
+    result = answer(ITEMS[0], "a", "0", a="0", b="9", c="0", d="9").model_copy(update={"ballots": {"d": "a"}})
+    assert choose_winner(["b", "c", "d"], result) == "c"
+    assert choose_winner(["b", "d"], result) == "b"
+    assert choose_winner({"a": 0.1, "b": 2.0, "c": 0.1, "d": 0.5}, result) == "a"  # a ballot goes before authors
+    heavy = result.model_copy(update={"ballots": {"d": "a", "c": "b"}})
+    assert choose_winner({"a": 1.0, "b": 1.0, "c": 0.1, "d": 2.0}, heavy) == "a"
+    assert choose_winner({"a": 1.0, "b": 1.0, "c": 2.0, "d": 0.1}, heavy) == "b"
+
+
+def test_a_team_that_was_unsure_is_measured_by_what_it_answered_too():
+    held_back = COUNCIL.results[3].model_copy(update={"verdict": "unsure"})
+    team = replace(COUNCIL, results=[*COUNCIL.results[:3], held_back])
+    report = report_entrant(team)
+    assert report.selective is not None and report.coverage is not None
+    assert (report.accuracy.count, report.accuracy.total) == (3, 4)
+    assert (report.selective.count, report.selective.total) == (3, 3)
+    assert (report.coverage.count, report.coverage.total) == (3, 4)
+    assert report_entrant(COUNCIL).selective is None
+    assert held_back.claim == held_back.members["c"]
 
 
 def test_one_agent_is_no_council():

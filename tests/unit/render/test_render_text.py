@@ -106,9 +106,7 @@ def test_summary_counts_failures_and_names_an_unknown_price():
     )
 
 
-@pytest.mark.parametrize(
-    ("escalated", "text"), [(False, "agreement 67%"), (True, "agreement 67%, low: check the answer")]
-)
+@pytest.mark.parametrize(("escalated", "text"), [(False, "agreement 67%"), (True, "agreement 67%, not sure")])
 def test_summary_ends_with_the_confidence(escalated: bool, text: str):
     view = completed_view()
     view.feed(whole_turn()[-1].model_copy(update={"confidence": 2 / 3, "escalated": escalated}))

@@ -23,7 +23,7 @@ from massmem.core.events import (
 from massmem.core.messages import Candidate, Usage
 from massmem.core.params import ParamSpec
 from massmem.core.prompts import build_compare_request
-from massmem.core.verdict import Calibration, Outcomes, Pattern
+from massmem.core.verdict import Calibration, Kind, Outcomes, Pattern
 from massmem.core.voting import Tally
 from massmem.providers.pricing import Price
 from massmem.render.text import describe_event
@@ -169,17 +169,18 @@ async def test_a_text_is_written_by_the_next_agent_when_the_first_fails():
     assert (winner.agent_id, winner.not_asked, find_end(events).confidence) == ("green", ("blue",), None)
 
 
-def calibrate(right_first: int) -> Calibration:
+def calibrate(right_first: int, kind: Kind) -> Calibration:
     """Return the calibration of a team whose first two are right so often of 100 times, and all three always."""
-    two, three = (Pattern(NAMES[:n], 0, 0, voted=False, cut=False, kind="text") for n in (2, 3))
+    two, three = (Pattern(NAMES[:n], 0, 0, voted=False, cut=False, kind=kind) for n in (2, 3))
     counts = Outcomes(group="", first=two, full=three, asked=100, right_first=right_first, right=100)
     return Calibration(fingerprint="f", team="t", data="d", at=now(), outcomes=(counts,), members={})
 
 
 @pytest.mark.parametrize("scripts", [texts(), results("42", "42", "42")], ids=["texts", "results"])
 async def test_agreement_that_is_not_sure_enough_is_not_compared_and_all_are_asked(scripts: Scripts):
+    kind: Kind = "text" if scripts["red"].get("compare") else "number"
     for right, reason in ((50, "not_sure"), (100, "said_same" if scripts["red"].get("compare") else "same")):
-        turn = Turn("session_x", 1, "why?", SEED, calibration=calibrate(right))
+        turn = Turn("session_x", 1, "why?", SEED, calibration=calibrate(right, kind))
         coordination = CoordinationConfig(depth="adaptive", max_error=0.05)
         (depth,) = only(await collect_turn(turn, await agents_of(scripts), coordination), DepthDecided)
         assert (depth.reason, depth.next) == (reason, ("blue",) if reason == "not_sure" else ())

@@ -1,0 +1,109 @@
+"""Which team a calibration is of, and files that are none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.config.calibrations import (
+    compute_fingerprint,
+    find_calibration,
+    read_calibration,
+    store_calibration,
+)
+from massmem.config.models import TeamConfig
+from massmem.core import prompts
+from massmem.core.errors import InputError, MassmemError
+from massmem.core.events import now
+from massmem.core.verdict import Calibration
+
+AGENT = {"id": "a", "system_message": "Be brief.", "backend": {"type": "openai", "model": "gpt", "api_key": "sk-1"}}
+
+
+def make_team(agent: dict[str, Any] | None = None, backend: dict[str, Any] | None = None, **team: Any) -> TeamConfig:
+    first = AGENT | (agent or {}) | {"backend": AGENT["backend"] | (backend or {})}  # type: ignore[operator]
+    return TeamConfig.model_validate({"agents": [first, AGENT | {"id": "b"}], **team})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_team({"system_message": "Be exact."}),
+        make_team({"id": "c"}),
+        make_team({"mcp_servers": [{"name": "files", "command": "files"}]}),
+        make_team({"folders": ["."]}),
+        make_team(files={"folders": ["."]}),
+        make_team(backend={"model": "other"}),
+        make_team(backend={"base_url": "http://localhost:1"}),
+        make_team(backend={"temperature": 0.5}),
+        make_team(backend={"fallback": [{"type": "openai", "model": "other"}]}),
+        make_team(coordination={"max_rounds": 2}),
+        make_team(coordination={"presentation": "as_is"}),
+        make_team(params={"zip": {"description": "Zip code."}}),
+    ],
+)
+def test_team_that_may_answer_otherwise_has_another_fingerprint(other: TeamConfig):
+    assert compute_fingerprint(other) != compute_fingerprint(make_team())
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        make_team({"name": "Ann"}),
+        make_team(
+            backend={
+                "api_key": "sk-2",
+                "timeout": 5,
+                "deadline": 50,
+                "max_retries": 1,
+                "price": {"input": 1, "output": 2},
+            }
+        ),
+        make_team(coordination={"depth": "adaptive", "max_error": 0.1, "escalate_below": 0.5, "weights": "measured"}),
+        make_team(coordination={"timeout": 9, "max_cost": 1, "max_tokens": 9, "max_concurrency": 1}),
+        make_team(memory={"enabled": False}, store={"url": "memory:"}),
+    ],
+)
+def test_bounds_limits_and_keys_make_no_other_team(same: TeamConfig):
+    assert compute_fingerprint(same) == compute_fingerprint(make_team())
+
+
+def test_other_prompts_make_another_team(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    before = compute_fingerprint(make_team())
+    changed = tmp_path / "prompts.py"
+    changed.write_text(Path(prompts.__file__).read_text() + "\n# another sentence\n")
+    monkeypatch.setattr(prompts, "__file__", str(changed))
+    assert compute_fingerprint(make_team()) != before
+
+
+def make_calibration(fingerprint: str) -> Calibration:
+    return Calibration(fingerprint=fingerprint, team="t", data="d", at=now(), outcomes=(), members={})
+
+
+def test_calibration_is_private_and_replaces_the_one_before(tmp_path: Path):
+    team = make_team()
+    stored = make_calibration(compute_fingerprint(team))
+    path = find_calibration(tmp_path, team)
+    assert not path.exists()
+    assert store_calibration(tmp_path, stored.model_copy(update={"team": "old"})) == path
+    assert store_calibration(tmp_path, stored) == path
+    assert read_calibration(path) == stored
+    assert (path.stat().st_mode & 0o777, [*path.parent.iterdir()]) == (0o600, [path])
+
+
+def test_file_that_is_no_calibration_of_the_team_is_refused_and_stays(tmp_path: Path):
+    path = store_calibration(tmp_path, make_calibration("0123"))
+    other = path.with_name("4567.json")
+    other.write_bytes(path.read_bytes())
+    with pytest.raises(InputError, match=r"4567.json is the calibration of another team"):
+        read_calibration(other)
+    for damage in (path.read_bytes()[:-9], b"", b"[]", b"\xff", path.read_bytes().replace(b'"at"', b'"when"')):
+        path.write_bytes(damage)
+        with pytest.raises(InputError, match=r"0123.json is no calibration") as refused:
+            read_calibration(path)
+        assert "--calibrate" in refused.value.hint
+        assert path.read_bytes() == damage
+    with pytest.raises(InputError, match="cannot be read"):
+        read_calibration(path.parent)
+    with pytest.raises(MassmemError):
+        store_calibration(path, make_calibration("0123"))  # a file stands where the folder should be
