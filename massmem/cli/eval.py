@@ -6,6 +6,7 @@ import json
 import random
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,7 +19,6 @@ from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED
 from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration, store_calibration
 from massmem.config.home import explain_write_error, massmem_home, replace_file
-from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
@@ -97,9 +97,10 @@ def eval_command(
     require_positive("--max-cost", max_cost, "an amount of dollars")
     read_environment()
     home, items = massmem_home(), _select(load_items(data, scorer), limit, sample, seed)
-    entrants = _load_entrants(configs or [None], home, data.name)
-    if calibrate:
-        entrants = [prepare_for_calibration(entrant) for entrant in entrants]
+    entrants = [
+        prepare_for_calibration(one) if calibrate else _add_calibration(one, home, data.name)
+        for one in _load_entrants(configs or [None], home)
+    ]
     referee = None if judge is None else Entrant("judge", load_team(judge, home, store=False).select_agent())
     with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
@@ -194,31 +195,33 @@ def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
             write_out(format_html(evaluation.report, title))
 
 
-def _load_entrants(configs: Sequence[str | None], home: Path, data: str) -> list[Entrant]:
+def _load_entrants(configs: Sequence[str | None], home: Path) -> list[Entrant]:
     """Return the teams; None is the default one. Teams whose files have the same name are told apart by number."""
     entrants: list[Entrant] = []
     for config in configs:
         name = "team" if config is None else Path(config).stem
         names = [entrant.name for entrant in entrants]
         unique = name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})"
-        team = load_team(config, home, store=False)
-        entrants.append(Entrant(unique, team, _find_calibration(home, team, unique, data)))
+        entrants.append(Entrant(unique, load_team(config, home, store=False)))
     return entrants
 
 
-def _find_calibration(home: Path, team: TeamConfig, name: str, data: str) -> Calibration | None:
-    """Return the calibration by which the team answers, if it does by one; say when its figures would flatter."""
-    if team.coordination.max_error is None and team.coordination.weights == "equal":
-        return None
-    path = find_calibration(home, team)
+def _add_calibration(entrant: Entrant, home: Path, data: str) -> Entrant:
+    """Return the team with the calibration by which it answers, if it does by one; say when there is none."""
+    coordination, name, path = entrant.config.coordination, entrant.name, find_calibration(home, entrant.config)
+    if coordination.max_error is None and coordination.weights == "equal":
+        return entrant
+    if not path.exists():
+        notify(f"{name} has no calibration as it is configured, and answers without: --calibrate writes one")
+        return entrant
     try:
-        calibration = read_calibration(path) if path.exists() else None
+        calibration = read_calibration(path)
     except InputError as e:
         notify(f"{name} answers without calibration: {e.message}; {e.hint}")
-        return None
-    if calibration is not None and calibration.data == data:
+        return entrant
+    if calibration.data == data:
         notify(f"{name} is calibrated with {data}: on questions that its calibration has seen it looks too sure")
-    return calibration
+    return replace(entrant, calibration=calibration)
 
 
 def _select(items: list[Item], limit: int | None, sample: int | None, seed: int) -> list[Item]:

@@ -60,6 +60,19 @@ def replay_patterns(
     answers: by agent, in the order in which they came. ballots: voter to the agent that it voted for. cut: agents whose
     answer lacks its end. work_cut: agents whose work for the answer was cut short.
     """
+    states = [_read_state(tally) for tally in _replay(agents, first, answers, ballots, cut, work_cut)]
+    return Replayed(*states[0], *states[1])
+
+
+def _replay(
+    agents: Sequence[str] | Mapping[str, float],
+    first: Sequence[str],
+    answers: Mapping[str, str],
+    ballots: Mapping[str, str],
+    cut: Collection[str],
+    work_cut: Collection[str],
+) -> Iterator[Tally]:
+    """Yield the turn with the answers of the first agents, then with all answers and ballots."""
     tally, weights = Tally(), dict(agents) if isinstance(agents, Mapping) else {}
     tally.apply(ev.TurnStarted(session_id="", turn=1, question="", agents=tuple(agents), seed=0, weights=weights))
     tally.apply(ev.RoundStarted(round=1, agents=tuple(first)))
@@ -77,7 +90,7 @@ def replay_patterns(
         for agent, text in answers.items()
     }
     tally.apply_all(submitted[agent] for agent in first if agent in submitted)
-    first_pattern, first_winner = _read_state(tally)
+    yield tally
     tally.apply_all(answer for agent, answer in submitted.items() if agent not in first)
     tally.out.update(agent for agent in agents if agent not in answers and agent not in ballots)
     tally.apply(ev.RoundStarted(round=2, agents=tuple(ballots)))
@@ -85,7 +98,7 @@ def replay_patterns(
         ev.BallotCast(agent_id=voter, round=2, choice=choice, reason="", usage=Usage())
         for voter, choice in ballots.items()
     )
-    return Replayed(first_pattern, first_winner, *_read_state(tally))
+    yield tally
 
 
 def _read_state(tally: Tally) -> tuple[Pattern, str]:
@@ -151,7 +164,8 @@ def choose_winner(agents: Sequence[str] | Mapping[str, float], result: Result) -
     keys = {agent: read_short_answer(text).key for agent, text in result.members.items()}
     same = {agent: next((a for a in answers if keys[a] == key), agent) for agent, key in keys.items()}
     ballots = {voter: same.get(choice, choice) for voter, choice in result.ballots.items() if voter in agents}
-    return replay_patterns(agents, (), answers, ballots, result.cut, result.work_cut).full_winner
+    *_, tally = _replay(agents, (), answers, ballots, result.cut, result.work_cut)
+    return tally.decide_winner().agent_id
 
 
 def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibration:

@@ -111,7 +111,8 @@ class Evaluator:
         with self.show_progress(entrant.name) as progress:
             results = await self.runner.run(entrant, items, progress)
         answers = await self._grade(entrant.name, items, results, judge)
-        return replace(answers, agents=tuple(agent.id for agent in entrant.config.agents))
+        is_full = entrant.config.coordination.depth == "full"
+        return replace(answers, agents=tuple(agent.id for agent in entrant.config.agents), is_full=is_full)
 
     async def _run_majority(
         self, entrant: Entrant, items: Sequence[Item], team: Answers, judge: Judge | None
@@ -152,9 +153,6 @@ def _build_majority(item: Item, samples: Sequence[Result]) -> Result:
     return chosen.model_copy(update={"usage": usage, "seconds": seconds, "members": {}, "confidence": None})
 
 
-_RESAMPLES = 10_000
-
-
 def mcnemar_p(only_first: int, only_second: int) -> float:
     """Return the exact two-sided p of McNemar's test: how likely so uneven a split is when both are equally good.
 
@@ -167,7 +165,7 @@ def mcnemar_p(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * tail)
 
 
-def difference_interval(first: Sequence[bool], second: Sequence[bool]) -> Interval:
+def difference_interval(first: Sequence[bool], second: Sequence[bool], resamples: int = 10_000) -> Interval:
     """Return the 95 % interval of the difference of two accuracies on the same questions (paired bootstrap).
 
     first, second: whether each question was answered rightly, in the same order. The difference is first - second.
@@ -176,8 +174,8 @@ def difference_interval(first: Sequence[bool], second: Sequence[bool]) -> Interv
     if not differences:
         return (-1.0, 1.0)
     draw, size = random.Random(0), len(differences)
-    means = sorted(sum(draw.choices(differences, k=size)) / size for _ in range(_RESAMPLES))
-    return (means[int(0.025 * _RESAMPLES)], means[int(0.975 * _RESAMPLES) - 1])
+    means = sorted(sum(draw.choices(differences, k=size)) / size for _ in range(resamples))
+    return (means[int(0.025 * resamples)], means[int(0.975 * resamples) - 1])
 
 
 def trace_risk(ranked: Iterable[tuple[Rank, bool]]) -> list[RiskPoint]:
@@ -317,7 +315,7 @@ def _report_council(answers: Answers) -> Council:
 def _vary(answers: Answers, agents: Sequence[str]) -> dict[str, Any]:
     """Return what the questions that all agents answered would have come to without each agent, and by weights."""
     records = [(i, r) for i, r in zip(answers.items, answers.results, strict=True) if set(agents) <= r.members.keys()]
-    if len(agents) < 3 or not records:
+    if len(agents) < 3 or not records or not answers.is_full:
         return {}
     grades = [{agent: score(item, text).right for agent, text in result.members.items()} for item, result in records]
     results = [result for _, result in records]
@@ -328,7 +326,7 @@ def _vary(answers: Answers, agents: Sequence[str]) -> dict[str, Any]:
 
     def compare(right: list[bool]) -> dict[str, Any]:
         difference = (sum(right) - sum(base)) / len(base)
-        return {"right": _share(right), "difference": difference, "interval": difference_interval(right, base)}
+        return {"right": _share(right), "difference": difference, "interval": difference_interval(right, base, 2_000)}
 
     def weigh(members: dict[str, Member]) -> dict[str, float]:
         weights = Calibration.model_construct(members=members).weigh()

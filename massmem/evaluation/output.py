@@ -250,9 +250,11 @@ def _plot_risk(points: Sequence[RiskPoint]) -> str:
         f"<title>{point.wrong} of {point.answered} are wrong</title></circle>"
         for point in points
     )
-    return _frame(
-        f'<polyline class=curve points="{line}" />{marks}', "share of the answers, the surest first", "errors"
+    ticks = "".join(
+        f'<text x="{_x(tick / 4):.1f}" y="{_y(0) + 16:.1f}" text-anchor="middle">{25 * tick} %</text>'
+        for tick in range(1, 5)
     )
+    return _frame(f'<polyline class=curve points="{line}" />{marks}{ticks}', "share of the answers", "errors")
 
 
 def _frame(marks: str, x_label: str, y_label: str = "accuracy") -> str:

@@ -95,6 +95,8 @@ class Answers:
     right: Sequence[bool]
     agents: tuple[str, ...] = ()
     """Of the team, in its order."""
+    is_full: bool = True
+    """All of them were asked."""
 
 
 class Verdict(BaseModel):

@@ -40,6 +40,7 @@ function Evaluations() {
         <thead><tr><th>Team</th><th class="number">Right</th><th class="number">Accuracy</th><th>With 95 % certainty between</th><th class="number">Tokens</th><th class="number">Wait</th><th class="number">Cost</th></tr></thead>
         <tbody>${report.teams.map((team) => html`
           <${EvaluatedRow} name=${team.name} share=${team.accuracy} team=${team} />
+          ${team.selective && html`<${EvaluatedRow} name="where it was sure" share=${team.selective} isPart=${true} />`}
           ${team.council && html`
             ${Object.entries(team.council.members).map(([id, share]) => html`<${EvaluatedRow} name=${`${id} in it`} share=${share} isPart=${true} />`)}
             <${EvaluatedRow} name="any agent of it" share=${team.council.oracle} isPart=${true} />`}`)}</tbody></table></div>

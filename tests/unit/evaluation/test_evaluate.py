@@ -175,6 +175,8 @@ def test_worth_of_each_agent_and_of_weights():
     assert {agent: one.difference for agent, one in council.without.items()} == {"a": 0.0, "b": -0.25, "c": -0.25}
     assert council.without["b"].interval[0] < 0 <= council.without["b"].interval[1]
     assert council.weighed.weights == pytest.approx({"a": 0, "b": math.log(2), "c": math.log(2)})
+    partial = report_entrant(replace(COUNCIL, is_full=False)).council
+    assert partial is not None and (partial.without, partial.weighed) == ({}, None)
     # To the last question b, which was right on all others, outweighs the two that were right.
     assert (council.weighed.right.count, council.weighed.difference) == (2, -0.25)
 
