@@ -86,7 +86,7 @@ _CLAIM = re.compile(
 )
 _LONGEST = 4_000
 """Characters of a text that is looked at."""
-_QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»")
+_QUOTED = re.compile(r"\"[^\"]*\"|“[^“”]*”|„[^„“”]*[“”]|«[^«»]*»")
 
 
 def asks_for_text(question: str) -> bool:
