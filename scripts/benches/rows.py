@@ -92,7 +92,8 @@ def machine() -> dict[str, Any]:
 
 def as_object(bench: str, rows: Sequence[Row]) -> dict[str, Any]:
     """What --json prints."""
-    return {"bench": bench, "rows": [asdict(row) for row in rows], "machine": machine()}
+    shown = [{name: value for name, value in asdict(row).items() if name != "figures" or value} for row in rows]
+    return {"bench": bench, "rows": shown, "machine": machine()}
 
 
 def as_table(rows: Sequence[Row]) -> str:
