@@ -9,7 +9,7 @@ from math import log10
 from massmem.core.evaluation import Council, EvaluatedTeam, EvaluationReport, RiskPoint, Share, TeamComparison, Variant
 from massmem.core.text import dump_json
 from massmem.core.verdict import MIN_ASKED, Calibration, Pattern, Rank
-from massmem.evaluation.calibration import Promise, build_share
+from massmem.evaluation.calibration import build_share, list_promises
 from massmem.evaluation.evaluate import Evaluation
 from massmem.evaluation.items import score
 
@@ -165,7 +165,7 @@ def _align(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def format_calibration(calibration: Calibration, promises: Iterable[Promise]) -> str:
+def format_calibration(calibration: Calibration) -> str:
     """Return how often which agreement was right, then what promises come to, as two tables."""
     asked = sum(one.asked for one in calibration.outcomes)
     head = f"{calibration.team}: {asked} questions of {calibration.data}, {calibration.created_at:%Y-%m-%d}"
@@ -173,7 +173,7 @@ def format_calibration(calibration: Calibration, promises: Iterable[Promise]) ->
     for agent, member in calibration.members.items():
         rows.append(_list_share(f"{agent} alone", build_share(member.right, member.asked)))
     bounds: list[Row] = [("at most wrong", "depth", "answered", "wrong", "answers that are given")]
-    for one in promises:
+    for one in list_promises(calibration):
         figures = (_format_share(one.answered), _format_count(one.wrong), _describe_rank(one.rank))
         bounds.append((f"max_error {one.max_error:g}", one.depth, *figures))
     return "\n\n".join((head, "\n".join(_align(rows)), "\n".join(_align(bounds))))
