@@ -132,6 +132,8 @@ def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibr
     asked, right = Counter[str](), Counter[str]()
     graded: list[Graded] = []
     for item, result, is_right in zip(answers.items, answers.results, answers.right, strict=True):
+        if result.error:
+            continue
         replayed = replay_result(agents, first, result)
         graded.append(Graded(item.group, replayed, _is_right_first(item, result, replayed, is_right), is_right))
         if item.scorer != "judge":
@@ -142,7 +144,7 @@ def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibr
         team=answers.name,
         data=data,
         created_at=now(),
-        outcomes=count_outcomes(one for one, result in zip(graded, answers.results, strict=True) if not result.error),
+        outcomes=count_outcomes(graded),
         members={agent: Member(asked=asked[agent], right=right[agent]) for agent in agents if asked[agent]},
     )
 

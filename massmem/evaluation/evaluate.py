@@ -23,13 +23,12 @@ from massmem.core.evaluation import (
     EvaluatedTeam,
     EvaluationReport,
     Interval,
-    Leaving,
     PerQuestion,
     Presentation,
     RiskPoint,
     Share,
     TeamComparison,
-    WeighedVote,
+    Variant,
 )
 from massmem.core.messages import Usage
 from massmem.core.verdict import Calibration, Member, Rank
@@ -320,24 +319,30 @@ def _vary(results: Sequence[Result], scores: Sequence[Mapping[str, Score]], agen
         winners = (choose_winner(weights, result) for weights, (result, _) in zip(voices, records, strict=True))
         return [graded[winner].right for winner, (_, graded) in zip(winners, records, strict=True)]
 
-    def vary(voices: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    def vary(voices: Sequence[Mapping[str, float]], weights: dict[str, float]) -> Variant:
         right = vote(voices)
-        difference = (sum(right) - sum(base)) / size
-        return {"right": _share(right), "difference": difference, "interval": difference_interval(right, base, 2_000)}
+        spent = [sum(count for agent, count in one.spent.items() if agent not in weights) for one, _ in records]
+        return Variant(
+            right=_share(right),
+            difference=(sum(right) - sum(base)) / size,
+            interval=difference_interval(right, base, 2_000),
+            tokens=_mean(spent),
+            weights=weights,
+        )
 
     def weigh(asked: int, right: Mapping[str, int]) -> dict[str, float]:
         members = {agent: Member(asked=asked, right=right[agent]) for agent in agents}
         weights = Calibration.model_construct(members=members).weigh()
         return weights if any(weights.values()) else equal  # as a turn does
 
-    base, without = vote([equal] * size), dict[str, Leaving]()
-    for agent in agents:
-        others = {other: 1.0 for other in agents if other != agent}
-        tokens = _mean([result.spent.get(agent, 0) for result, _ in records])
-        without[agent] = Leaving(**vary([others] * size), tokens=tokens)
+    base = vote([equal] * size)
+    left = {agent: {other: 1.0 for other in agents if other != agent} for agent in agents}
     # The weights for a question come from all others.
     voices = [weigh(size - 1, {a: counts[a] - graded[a].right for a in agents}) for _, graded in records]
-    return {"without": without, "weighed": WeighedVote(**vary(voices), weights=weigh(size, counts))}
+    return {
+        "without": {agent: vary([others] * size, others) for agent, others in left.items()},
+        "weighed": vary(voices, weigh(size, counts)),
+    }
 
 
 def _name_member(result: Result, agent: str) -> str:

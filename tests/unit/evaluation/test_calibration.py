@@ -61,7 +61,7 @@ def test_answer_without_its_end_says_no_result_and_one_from_cut_work_does():
 
 
 def record(item: Item, *, ballots: dict[str, str] | None = None, **members: str) -> Result:
-    return Result(team="t", item=item.key, seed=0, members=members, ballots=ballots or {}, **{"answer": "42"})
+    return Result(team="t", item=item.key, seed=0, members=members, ballots=ballots or {}, answer="42")
 
 
 def test_first_agents_count_with_what_they_said_before_they_read_the_others():
