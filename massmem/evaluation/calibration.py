@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -26,8 +26,6 @@ from massmem.turn.depth import choose_first_agents
 
 PROMISES = (0.05, 0.1, 0.2)
 """Values of `coordination.max_error` that a table shows."""
-
-Depth = Literal["full", "adaptive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +179,7 @@ class Promise(BaseModel):
     """What a `max_error` comes to on the questions of the calibration."""
 
     max_error: float
-    depth: Depth
+    depth: Literal["full", "adaptive"]
     rank: Rank | None
     """The lowest of an answer that is given, see `massmem.core.verdict`; null: none is sure enough."""
     answered: Share
@@ -192,11 +190,11 @@ class Promise(BaseModel):
 def list_promises(calibration: Calibration) -> Iterator[Promise]:
     """Yield what each of `PROMISES` comes to, for both depths."""
     asked = sum(one.asked for one in calibration.outcomes)
-    for max_error, depth in product(PROMISES, get_args(Depth)):
-        adaptive = depth == "adaptive"
+    for max_error, adaptive in product(PROMISES, (False, True)):
         rank, answered, right = calibration.find_threshold(max_error, adaptive=adaptive), 0, 0
         for one in calibration.outcomes:
             if rank is not None and (count := one.count_right(rank, adaptive=adaptive)) is not None:
                 answered, right = answered + one.asked, right + count
         given, wrong = build_share(answered, asked), build_share(answered - right, answered)
+        depth = "adaptive" if adaptive else "full"
         yield Promise(max_error=max_error, depth=depth, rank=rank, answered=given, wrong=wrong)

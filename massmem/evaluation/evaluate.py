@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import combinations, groupby
+from itertools import combinations, groupby, product
 from operator import add, itemgetter
 from statistics import fmean
 from typing import Any
@@ -203,15 +203,17 @@ RULES: Mapping[str, Callable[[int, int], Any]] = {
 """By name: the rank of an answer by the numbers of its authors and of the ballots for them."""
 
 
-def choose_value(rule: str, values: Mapping[str, str], ballots: Mapping[str, str]) -> str:
+def choose_score(rule: str, scores: Mapping[str, Score], ballots: Mapping[str, str]) -> Score:
     """Return the answer of the highest rank, of equals the one that is listed first.
 
-    rule: of `RULES`. values: agent to what its answer comes to; "", for nothing, has no authors and no ballots.
-    ballots: voter to the agent that it voted for.
+    rule: of `RULES`. scores: by agent; an answer that comes to nothing has no authors and no ballots. ballots: voter to
+    the agent that it voted for.
     """
+    values = {agent: one.value for agent, one in scores.items()}
     authors = Counter(filter(None, values.values()))
     votes = Counter(filter(None, map(values.get, ballots.values())))
-    return max(values.values(), key=lambda value: RULES[rule](authors[value], votes[value]), default="")
+    best = max(scores.values(), key=lambda one: RULES[rule](authors[one.value], votes[one.value]), default=None)
+    return best or Score(right=False, value="")
 
 
 def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
@@ -249,8 +251,8 @@ def compare(first: Answers, second: Answers) -> TeamComparison:
         for item, is_right in zip(first.items, first.right, strict=True)
         if item.key in graded
     ]
-    only_first = sum(1 for a, b in pairs if a and not b)
-    only_second = sum(1 for a, b in pairs if b and not a)
+    counts = Counter(pairs)
+    only_first, only_second = counts[True, False], counts[False, True]
     return TeamComparison(
         first=first.name,
         second=second.name,
@@ -269,47 +271,36 @@ def _report_council(answers: Answers) -> Council:
         {agent: score(item, text) for agent, text in result.members.items()}
         for item, result in zip(answers.items, answers.results, strict=True)
     ]
-    member_grades: dict[str, list[bool]] = {}
-    rules: dict[str, list[bool]] = {name: [] for name in RULES}
-    agreement: list[float] = []
-    oracle: list[bool] = []
-    chosen: list[bool] = []
-    mended = spoiled = 0
-    for result, scored, is_final_right in zip(answers.results, scores, answers.right, strict=True):
-        graded = {agent: one.right for agent, one in scored.items()}
-        values = {agent: one.value for agent, one in scored.items()}
-        right = {one.value for one in scored.values() if one.right}
-        for name, row in rules.items():
-            row.append(choose_value(name, values, result.ballots) in right)
-        for agent in agents:
-            member_grades.setdefault(_name_member(result, agent), []).append(graded.get(agent, False))
-        oracle.append(any(graded.values()))
-        if len(values) > 1:
-            agreement.append(_mean([float(a == b != "") for a, b in combinations(values.values(), 2)]))
-        winner = graded.get(result.winner, False)
-        if len(set(graded.values())) > 1:
-            chosen.append(winner)
-        mended += is_final_right and not winner
-        spoiled += winner and not is_final_right
+    records = list(zip(answers.results, scores, strict=True))
+    grades = [{one.right for one in scored.values()} for scored in scores]
+    winners = [result.winner in scored and scored[result.winner].right for result, scored in records]
+    members: dict[str, list[bool]] = {}
+    for (result, scored), agent in product(records, agents):
+        members.setdefault(_name_member(result, agent), []).append(agent in scored and scored[agent].right)
+    same = [[a.value == b.value != "" for a, b in combinations(scored.values(), 2)] for scored in scores]
+    changes = Counter(zip(winners, answers.right, strict=True))
     return Council(
-        members={agent: _share(grades) for agent, grades in member_grades.items()},
-        agreement=_mean(agreement),
-        oracle=_share(oracle),
-        chosen=_share(chosen),
-        rules={name: _share(right) for name, right in rules.items()},
-        presentation=Presentation(mended=mended, spoiled=spoiled),
+        members={agent: _share(right) for agent, right in members.items()},
+        agreement=_mean([_mean(pairs) for pairs in same if pairs]),
+        oracle=_share([True in seen for seen in grades]),
+        chosen=_share([winner for winner, seen in zip(winners, grades, strict=True) if len(seen) > 1]),
+        rules={
+            rule: _share([choose_score(rule, scored, result.ballots).right for result, scored in records])
+            for rule in RULES
+        },
+        presentation=Presentation(mended=changes[False, True], spoiled=changes[True, False]),
         risk=trace_risk(
             (replay_result(agents, (), result).full.rank, is_right)
             for result, is_right in zip(answers.results, answers.right, strict=True)
             if not result.error
         ),
-        **(_vary(answers.results, scores, agents) if answers.is_full and len(agents) > 2 else {}),
+        **(_vary(records, agents) if answers.is_full and len(agents) > 2 else {}),
     )
 
 
-def _vary(results: Sequence[Result], scores: Sequence[Mapping[str, Score]], agents: Sequence[str]) -> dict[str, Any]:
+def _vary(answered: Iterable[tuple[Result, Mapping[str, Score]]], agents: Sequence[str]) -> dict[str, Any]:
     """Return what the questions that all agents answered would have come to without each agent, and by weights."""
-    records = [(result, graded) for result, graded in zip(results, scores, strict=True) if graded.keys() >= {*agents}]
+    records = [(result, graded) for result, graded in answered if graded.keys() >= {*agents}]
     if not records:
         return {}
     size, equal = len(records), dict.fromkeys(agents, 1.0)

@@ -109,11 +109,9 @@ def _list_notes(report: EvaluationReport) -> Iterator[str]:
 
 
 def _describe_comparison(comparison: TeamComparison) -> str:
-    low, high = comparison.interval
     return (
-        f"{comparison.first} - {comparison.second}: {100 * comparison.difference:+.1f} points "
-        f"({100 * low:+.1f} to {100 * high:+.1f}), p = {comparison.p:.2g}; only the first was right "
-        f"{comparison.only_first} times, only the second {comparison.only_second} times, of {comparison.total}"
+        f"{comparison.first} - {comparison.second}: {_format_gain(comparison)}, p = {comparison.p:.2g}; "
+        f"only the first was right {comparison.only_first} times, only the second {comparison.only_second} times, of {comparison.total}"
     )
 
 
@@ -132,18 +130,20 @@ def _list_council(council: Council) -> Iterator[Row]:
     for rule, share in council.rules.items():
         yield f"  by another rule: {rule}", _format_share(share)
     for agent, one in council.without.items():
-        yield f"  without {agent}, which took {one.tokens:,.0f} tokens", _describe_variant(one)
+        yield (
+            f"  without {agent}, which took {one.tokens:,.0f} tokens",
+            f"{100 * one.right.value:.0f} %, {_format_gain(one)}",
+        )
     if (vote := council.weighed) is not None:
         weights = ", ".join(f"{weight:.2f}" for weight in vote.weights.values())
-        yield f"  with voices by past accuracy ({weights})", _describe_variant(vote)
+        yield f"  with voices by past accuracy ({weights})", f"{100 * vote.right.value:.0f} %, {_format_gain(vote)}"
     for point in council.risk:
         yield f"  wrong of the surest {100 * point.coverage:.0f} % of the answers", f"{point.wrong}/{point.answered}"
 
 
-def _describe_variant(variant: Variant) -> str:
-    low, high = variant.interval
-    gain = f"{100 * variant.difference:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
-    return f"{100 * variant.right.value:.0f} %, {gain}"
+def _format_gain(compared: TeamComparison | Variant) -> str:
+    low, high = compared.interval
+    return f"{100 * compared.difference:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
 def _format_count(share: Share) -> str:

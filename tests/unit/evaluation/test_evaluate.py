@@ -12,14 +12,14 @@ from massmem.core.verdict import wilson_interval
 from massmem.evaluation.calibration import choose_winner
 from massmem.evaluation.evaluate import (
     RULES,
-    choose_value,
+    choose_score,
     compare,
     difference_interval,
     mcnemar_p,
     report_entrant,
     trace_risk,
 )
-from massmem.evaluation.items import Item, score
+from massmem.evaluation.items import Item, Score, score
 from massmem.evaluation.runner import Answers, Result
 
 
@@ -71,6 +71,10 @@ def test_risk_grows_from_the_surest_answers_to_all():
 
 VALUES = {"a": "7", "b": "1", "c": "7", "d": "2"}
 BALLOTS = {"a": "b", "c": "b", "d": "b", "b": "a"}
+
+
+def choose_value(rule: str, values: dict[str, str], ballots: dict[str, str]) -> str:
+    return choose_score(rule, {agent: Score(False, value) for agent, value in values.items()}, ballots).value
 
 
 @pytest.mark.parametrize(
