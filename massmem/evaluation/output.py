@@ -110,8 +110,9 @@ def _list_notes(report: EvaluationReport) -> Iterator[str]:
 
 def _describe_comparison(comparison: TeamComparison) -> str:
     return (
-        f"{comparison.first} - {comparison.second}: {_format_gain(comparison)}, p = {comparison.p:.2g}; "
-        f"only the first was right {comparison.only_first} times, only the second {comparison.only_second} times, of {comparison.total}"
+        f"{comparison.first} - {comparison.second}: {_format_gain(comparison)}, p = {comparison.p:.2g}; only the first "
+        f"was right {comparison.only_first} times, only the second {comparison.only_second} times, "
+        f"of {comparison.total}"
     )
 
 
