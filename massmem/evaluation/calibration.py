@@ -195,6 +195,6 @@ def list_promises(calibration: Calibration) -> Iterator[Promise]:
         for one in calibration.outcomes:
             if rank is not None and (count := one.count_right(rank, adaptive=adaptive)) is not None:
                 answered, right = answered + one.asked, right + count
-        given, wrong = build_share(answered, asked), build_share(answered - right, answered)
+        share, wrong = build_share(answered, asked), build_share(answered - right, answered)
         depth = "adaptive" if adaptive else "full"
-        yield Promise(max_error=max_error, depth=depth, rank=rank, answered=given, wrong=wrong)
+        yield Promise(max_error=max_error, depth=depth, rank=rank, answered=share, wrong=wrong)
