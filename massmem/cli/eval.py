@@ -4,8 +4,7 @@ import asyncio
 import hashlib
 import json
 import random
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -157,27 +156,19 @@ def _show_calibrations(configs: Sequence[str], home: Path, output: _Output) -> N
     if output not in ("text", "json"):
         raise InputError(f"calibrations have no form {output}", "--output text, or json")
     paths = [find_calibration(home, load_team(config, home, store=False)) for config in configs]
-    paths = paths or sorted(calibrations_folder(home).glob("*.json"))
-    if not paths or not all(path.exists() for path in paths):
-        teams = " ".join(f"--config {shlex.quote(config)}" for config in configs or ["team.yaml"])
-        hint = f"write one: massmem eval DATA {teams} --calibrate"
-        raise InputError("there is no calibration of this team, as it is configured", hint)
-    known = [(calibration, list_promises(calibration)) for calibration in _read_all(paths)]
-    if output == "text":
-        write_out("\n\n".join(format_calibration(*one) for one in known) + "\n")
-    else:
-        shown = [(one.model_dump(mode="json"), [p.model_dump() for p in promises]) for one, promises in known]
-        write_json([calibration | {"promises": promises} for calibration, promises in shown], indent=1)
-
-
-def _read_all(paths: Sequence[Path]) -> Iterator[Calibration]:
-    for path in paths:
+    known: list[Calibration] = []
+    for path in paths or sorted(calibrations_folder(home).glob("*.json")):
         try:
-            yield read_calibration(path)
+            known.append(read_calibration(path))
         except InputError as e:
-            if len(paths) == 1:
-                raise
             notify(f"{e.message}; {e.hint}")
+    if not known:
+        raise InputError("there is no calibration to show", "write one: massmem eval DATA --config FILE --calibrate")
+    if output == "text":
+        write_out("\n\n".join(map(format_calibration, known)) + "\n")
+        return
+    promises = [{"promises": [one.model_dump() for one in list_promises(calibration)]} for calibration in known]
+    write_json([one.model_dump(mode="json") | more for one, more in zip(known, promises, strict=True)], indent=1)
 
 
 def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
@@ -208,9 +199,6 @@ def _add_calibration(entrant: Entrant, home: Path, data: str) -> Entrant:
     """Return the team with the calibration by which it answers, if it does by one; say when there is none."""
     coordination, name, path = entrant.config.coordination, entrant.name, find_calibration(home, entrant.config)
     if coordination.max_error is None and coordination.weights == "equal":
-        return entrant
-    if not path.exists():
-        notify(f"{name} has no calibration as it is configured, and answers without: --calibrate writes one")
         return entrant
     try:
         calibration = read_calibration(path)

@@ -78,6 +78,9 @@ def read_calibration(path: Path) -> Calibration:
         if path.stat().st_size > _MOST_BYTES:
             raise InputError(f"{path} is no calibration: it is too large", hint)
         calibration = Calibration.model_validate_json(path.read_bytes())
+    except FileNotFoundError as e:
+        hint = "write one: massmem eval DATA --config FILE --calibrate"
+        raise InputError("there is no calibration of this team, as it is configured", hint) from e
     except OSError as e:
         raise InputError(f"{path} cannot be read: {e.strerror or e}", hint) from e
     except ValidationError as e:

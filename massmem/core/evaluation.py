@@ -66,27 +66,17 @@ class RiskPoint(_Part):
 
 
 class Variant(_Part):
-    """What the same answers and ballots would have come to."""
+    """What the same answers and ballots would have come to with other voices."""
 
     right: Share
     difference: float
     """Of the accuracy from that of the winners' answers, as the team voted."""
     interval: Interval
     """In which the true difference lies, with 95 % (paired bootstrap)."""
-
-
-class Leaving(Variant):
-    """The team without one of its agents: what the others answered and voted counts."""
-
     tokens: float
-    """That its answers and ballots took of a question, a mean."""
-
-
-class WeighedVote(Variant):
-    """The vote by past accuracy, the weights for a question computed from all others."""
-
+    """That the answers and ballots of agents without a voice took of a question, a mean."""
     weights: dict[str, float]
-    """Of the agents' voices, from all questions."""
+    """Of the agents' voices; those by past accuracy from all questions, though each question is voted on without it."""
 
 
 class Council(_Part):
@@ -105,10 +95,10 @@ class Council(_Part):
     presentation: Presentation
     risk: list[RiskPoint] = []
     """From the surest answers to all: how much is answered, and how much of it is wrong."""
-    without: dict[str, Leaving] = {}
-    """By agent; empty: of fewer than three agents, or not all were asked."""
-    weighed: WeighedVote | None = None
-    """null: as for `without`."""
+    without: dict[str, Variant] = {}
+    """The team without this agent; empty: of fewer than three agents, or not all were asked."""
+    weighed: Variant | None = None
+    """The vote by past accuracy; null: as `without`."""
 
 
 class EvaluatedTeam(_Part):

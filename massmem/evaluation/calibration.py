@@ -5,29 +5,27 @@ A record is replayed without any request: first the two agents that `coordinatio
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
 
 from pydantic import BaseModel
 
 from massmem.config.calibrations import compute_fingerprint
 from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
-from massmem.core import events as ev
 from massmem.core.evaluation import Share
-from massmem.core.messages import Usage
+from massmem.core.events import now
 from massmem.core.short_answers import read_short_answer
 from massmem.core.verdict import MIN_ASKED, Calibration, Member, Outcomes, Pattern, Rank, read_pattern, wilson_interval
-from massmem.core.voting import Tally
+from massmem.core.voting import Answer, Tally
 from massmem.evaluation.items import Item, score
 from massmem.evaluation.runner import Answers, Entrant, Result
 from massmem.turn.depth import choose_first_agents
 
 PROMISES = (0.05, 0.1, 0.2)
 """Values of `coordination.max_error` that a table shows."""
-
-Depth = Literal["full", "adaptive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,68 +40,43 @@ class Replayed:
     full_winner: str
 
 
-_NOTHING = Pattern((), 0, 0, voted=False, cut=True, kind="text")
-
-
-def replay_patterns(
-    agents: Sequence[str] | Mapping[str, float],
-    first: Sequence[str],
-    answers: Mapping[str, str],
-    ballots: Mapping[str, str],
-    cut: Collection[str] = (),
-    work_cut: Collection[str] = (),
-) -> Replayed:
+def replay_result(agents: Sequence[str], first: Sequence[str], result: Result) -> Replayed:
     """Return how the first agents, and then all, stand to the answer that wins.
 
-    agents: all of the team, in its order, or with what their voices weigh; one without answer and ballot has failed.
-    first: those that are asked first.
-    answers: by agent, in the order in which they came. ballots: voter to the agent that it voted for. cut: agents whose
-    answer lacks its end. work_cut: agents whose work for the answer was cut short.
+    agents: all of the team, in its order. first: those that are asked first; they count with what they said at first.
     """
-    states = [_read_state(tally) for tally in _replay(agents, first, answers, ballots, cut, work_cut)]
-    return Replayed(*states[0], *states[1])
+    voices = dict.fromkeys(agents, 1.0)
+    early = {agent: text for agent, text in (result.members | result.replaced).items() if agent in first}
+    first_state = _read_state(_replay(voices, early, {}, result))
+    return Replayed(*first_state, *_read_state(_replay(voices, result.members, result.ballots, result)))
+
+
+def choose_winner(voices: Mapping[str, float], result: Result) -> str:
+    """Return whose answer would have won if these agents of the team alone had answered and voted.
+
+    A ballot for the answer of another agent counts for one of these that gave the same. voices: what each one weighs.
+    """
+    answers = {agent: text for agent, text in result.members.items() if agent in voices}
+    keys = {agent: read_short_answer(text).key for agent, text in result.members.items()}
+    authors = {keys[agent]: agent for agent in reversed(answers)}
+    ballots = {v: authors.get(keys.get(choice, ""), choice) for v, choice in result.ballots.items() if v in voices}
+    return _replay(voices, answers, ballots, result).decide_winner().agent_id
 
 
 def _replay(
-    agents: Sequence[str] | Mapping[str, float],
-    first: Sequence[str],
-    answers: Mapping[str, str],
-    ballots: Mapping[str, str],
-    cut: Collection[str],
-    work_cut: Collection[str],
-) -> Iterator[Tally]:
-    """Yield the turn with the answers of the first agents, then with all answers and ballots."""
-    tally, weights = Tally(), dict(agents) if isinstance(agents, Mapping) else {}
-    tally.apply(ev.TurnStarted(session_id="", turn=1, question="", agents=tuple(agents), seed=0, weights=weights))
-    tally.apply(ev.RoundStarted(round=1, agents=tuple(first)))
-    numbers = {agent: number for number, agent in enumerate(answers, start=1)}
-    submitted = {
-        agent: ev.AnswerSubmitted(
-            agent_id=agent,
-            round=1,
-            number=numbers[agent],
-            content=text,
-            truncated=agent in cut,
-            work_cut="time" if agent in work_cut else None,
-            usage=Usage(),
-        )
-        for agent, text in answers.items()
+    voices: Mapping[str, float], answers: Mapping[str, str], ballots: Mapping[str, str], result: Result
+) -> Tally:
+    """Return the turn with these answers, in the order in which they came, and ballots. result: says which are cut."""
+    listed = {
+        agent: Answer(agent, number, text, agent in result.cut, "time" if agent in result.work_cut else None)
+        for number, (agent, text) in enumerate(answers.items(), start=1)
     }
-    tally.apply_all(submitted[agent] for agent in first if agent in submitted)
-    yield tally
-    tally.apply_all(answer for agent, answer in submitted.items() if agent not in first)
-    tally.out.update(agent for agent in agents if agent not in answers and agent not in ballots)
-    tally.apply(ev.RoundStarted(round=2, agents=tuple(ballots)))
-    tally.apply_all(
-        ev.BallotCast(agent_id=voter, round=2, choice=choice, reason="", usage=Usage())
-        for voter, choice in ballots.items()
-    )
-    yield tally
+    return Tally(tuple(voices), weights=voices, answers=listed, ballots=dict(ballots))
 
 
 def _read_state(tally: Tally) -> tuple[Pattern, str]:
     if not tally.answers:
-        return _NOTHING, ""
+        return Pattern((), 0, 0, voted=False, cut=True, kind="text"), ""
     winner = tally.decide_winner().agent_id
     return read_pattern(tally, winner), winner
 
@@ -124,18 +97,20 @@ class Graded:
 def count_outcomes(questions: Iterable[Graded]) -> tuple[Outcomes, ...]:
     """Return the questions by part of the data and patterns of agreement, in a fixed order; without those that nobody
     answered, of which there is no answer to be sure of."""
-    asked, right_first, right = (Counter[tuple[str, Pattern, Pattern]]() for _ in range(3))
+    alike: dict[tuple[str, Pattern, Pattern], list[Graded]] = {}
     for one in questions:
         if one.replayed.full_winner:
-            key = one.group, one.replayed.first, one.replayed.full
-            asked[key] += 1
-            right_first[key] += one.right_first
-            right[key] += one.right
+            alike.setdefault((one.group, one.replayed.first, one.replayed.full), []).append(one)
     return tuple(
         Outcomes(
-            group=key[0], first=key[1], full=key[2], asked=asked[key], right_first=right_first[key], right=right[key]
+            group=group,
+            first=first,
+            full=full,
+            asked=len(graded),
+            right_first=sum(one.right_first for one in graded),
+            right=sum(one.right for one in graded),
         )
-        for key in sorted(asked, key=str)
+        for (group, first, full), graded in sorted(alike.items(), key=lambda pair: str(pair[0]))
     )
 
 
@@ -144,28 +119,6 @@ def prepare_for_calibration(entrant: Entrant) -> Entrant:
     changes = {"depth": "full", "max_error": None, "escalate_below": None, "weights": "equal"}
     coordination = entrant.config.coordination.model_copy(update=changes)
     return Entrant(entrant.name, entrant.config.model_copy(update={"coordination": coordination}))
-
-
-def replay_result(agents: Sequence[str], first: Sequence[str], result: Result) -> Replayed:
-    """Return what a record says, see `replay_patterns`. The first agents count with what they said at first."""
-    full = replay_patterns(agents, first, result.members, result.ballots, result.cut, result.work_cut)
-    if not result.replaced:
-        return full
-    early = replay_patterns(agents, first, result.members | result.replaced, {}, result.cut, result.work_cut)
-    return replace(full, first=early.first, first_winner=early.first_winner)
-
-
-def choose_winner(agents: Sequence[str] | Mapping[str, float], result: Result) -> str:
-    """Return whose answer would have won if these agents of the team alone had answered and voted.
-
-    A ballot for the answer of another agent counts for one of these that gave the same. agents: see `replay_patterns`.
-    """
-    answers = {agent: text for agent, text in result.members.items() if agent in agents}
-    keys = {agent: read_short_answer(text).key for agent, text in result.members.items()}
-    same = {agent: next((a for a in answers if keys[a] == key), agent) for agent, key in keys.items()}
-    ballots = {voter: same.get(choice, choice) for voter, choice in result.ballots.items() if voter in agents}
-    *_, tally = _replay(agents, (), answers, ballots, result.cut, result.work_cut)
-    return tally.decide_winner().agent_id
 
 
 def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibration:
@@ -177,6 +130,8 @@ def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibr
     asked, right = Counter[str](), Counter[str]()
     graded: list[Graded] = []
     for item, result, is_right in zip(answers.items, answers.results, answers.right, strict=True):
+        if result.error:
+            continue
         replayed = replay_result(agents, first, result)
         graded.append(Graded(item.group, replayed, _is_right_first(item, result, replayed, is_right), is_right))
         if item.scorer != "judge":
@@ -186,8 +141,8 @@ def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibr
         fingerprint=compute_fingerprint(config),
         team=answers.name,
         data=data,
-        created_at=ev.now(),
-        outcomes=count_outcomes(one for one, result in zip(graded, answers.results, strict=True) if not result.error),
+        created_at=now(),
+        outcomes=count_outcomes(graded),
         members={agent: Member(asked=asked[agent], right=right[agent]) for agent in agents if asked[agent]},
     )
 
@@ -224,7 +179,7 @@ class Promise(BaseModel):
     """What a `max_error` comes to on the questions of the calibration."""
 
     max_error: float
-    depth: Depth
+    depth: Literal["full", "adaptive"]
     rank: Rank | None
     """The lowest of an answer that is given, see `massmem.core.verdict`; null: none is sure enough."""
     answered: Share
@@ -232,16 +187,14 @@ class Promise(BaseModel):
     """Of those that are answered."""
 
 
-def list_promises(calibration: Calibration) -> list[Promise]:
-    return [_promise(calibration, bound, depth) for bound in PROMISES for depth in get_args(Depth)]
-
-
-def _promise(calibration: Calibration, max_error: float, depth: Depth) -> Promise:
-    rank, answered, right = calibration.find_threshold(max_error, adaptive=depth == "adaptive"), 0, 0
-    for one in calibration.outcomes:
-        count = None if rank is None else one.count_right(rank, adaptive=depth == "adaptive")
-        answered += 0 if count is None else one.asked
-        right += count or 0
-    share = build_share(answered, sum(one.asked for one in calibration.outcomes))
-    wrong = build_share(answered - right, answered)
-    return Promise(max_error=max_error, depth=depth, rank=rank, answered=share, wrong=wrong)
+def list_promises(calibration: Calibration) -> Iterator[Promise]:
+    """Yield what each of `PROMISES` comes to, for both depths."""
+    asked = sum(one.asked for one in calibration.outcomes)
+    for max_error, adaptive in product(PROMISES, (False, True)):
+        rank, answered, right = calibration.find_threshold(max_error, adaptive=adaptive), 0, 0
+        for one in calibration.outcomes:
+            if rank is not None and (count := one.count_right(rank, adaptive=adaptive)) is not None:
+                answered, right = answered + one.asked, right + count
+        share, wrong = build_share(answered, asked), build_share(answered - right, answered)
+        depth = "adaptive" if adaptive else "full"
+        yield Promise(max_error=max_error, depth=depth, rank=rank, answered=share, wrong=wrong)

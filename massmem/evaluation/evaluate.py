@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from itertools import combinations, groupby, repeat
+from functools import reduce
+from itertools import combinations, groupby, product
 from operator import add, itemgetter
 from statistics import fmean
 from typing import Any
@@ -23,18 +23,17 @@ from massmem.core.evaluation import (
     EvaluatedTeam,
     EvaluationReport,
     Interval,
-    Leaving,
     PerQuestion,
     Presentation,
     RiskPoint,
     Share,
     TeamComparison,
-    WeighedVote,
+    Variant,
 )
 from massmem.core.messages import Usage
 from massmem.core.verdict import Calibration, Member, Rank
 from massmem.evaluation.calibration import build_share, choose_winner, replay_result
-from massmem.evaluation.items import Item, score
+from massmem.evaluation.items import Item, Score, score
 from massmem.evaluation.runner import Answers, Entrant, Judge, Progress, Result, Runner, open_team
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
@@ -146,8 +145,8 @@ class Evaluator:
 def _build_majority(item: Item, samples: Sequence[Result]) -> Result:
     """Return the first sample whose answer comes to the most common value, with what all of them cost."""
     values = [score(item, sample.answer).value for sample in samples]
-    common = choose_most_common(values)
-    chosen = samples[values.index(common)] if common else samples[0]
+    counts = Counter(filter(None, values))
+    chosen = samples[values.index(max(counts, key=counts.__getitem__))] if counts else samples[0]
     usage = reduce(add, (sample.usage for sample in samples))
     seconds = sum(sample.seconds for sample in samples)
     return chosen.model_copy(update={"usage": usage, "seconds": seconds, "members": {}, "confidence": None})
@@ -194,32 +193,27 @@ def trace_risk(ranked: Iterable[tuple[Rank, bool]]) -> list[RiskPoint]:
     return points
 
 
-Values = Mapping[str, str]
-"""Agent -> what its answer comes to, "" for nothing, in the order of the agents."""
-Ballots = Mapping[str, str]
-"""Voter -> the agent that it voted for."""
-
-
-def _choose_best(values: Values, ballots: Ballots, rank: Callable[[int, int], Any]) -> str:
-    """Return the answer with the highest rank. rank: of the numbers of its authors and of the ballots for them."""
-    authors = Counter(values.values())
-    votes = Counter(values[choice] for choice in ballots.values() if choice in values)
-    return max(filter(None, values.values()), key=lambda value: rank(authors[value], votes[value]), default="")
-
-
-RULES: Mapping[str, Callable[[Values, Ballots], str]] = {
-    "the first agent's answer": lambda values, _ballots: next(iter(values.values()), ""),
-    "the answer that most gave": partial(_choose_best, rank=lambda authors, _votes: authors),
-    "the same, ballots decide between equals": partial(_choose_best, rank=lambda authors, votes: (authors, votes)),
-    "the answer with most ballots": partial(_choose_best, rank=lambda authors, votes: (votes, authors)),
-    "authors and ballots together": partial(_choose_best, rank=lambda authors, votes: authors + votes),
+RULES: Mapping[str, Callable[[int, int], Any]] = {
+    "the first agent's answer": lambda _authors, _votes: 0,
+    "the answer that most gave": lambda authors, _votes: authors,
+    "the same, ballots decide between equals": lambda authors, votes: (authors, votes),
+    "the answer with most ballots": lambda authors, votes: (votes, authors),
+    "authors and ballots together": lambda authors, votes: authors + votes,
 }
-"""By name. Each returns the value that it chooses, "" for none; of equals that of the agent that is listed first."""
+"""By name: the rank of an answer by the numbers of its authors and of the ballots for them."""
 
 
-def choose_most_common(values: Sequence[str]) -> str:
-    """Return the most common value, the first of those that are equally common; empty ones do not count."""
-    return max(counts, key=counts.__getitem__) if (counts := Counter(filter(None, values))) else ""
+def choose_score(rule: str, scores: Mapping[str, Score], ballots: Mapping[str, str]) -> Score:
+    """Return the answer of the highest rank, of equals the one that is listed first.
+
+    rule: of `RULES`. scores: by agent; an answer that comes to nothing has no authors and no ballots. ballots: voter to
+    the agent that it voted for.
+    """
+    values = {agent: one.value for agent, one in scores.items()}
+    authors = Counter(filter(None, values.values()))
+    votes = Counter(filter(None, map(values.get, ballots.values())))
+    best = max(scores.values(), key=lambda one: RULES[rule](authors[one.value], votes[one.value]), default=None)
+    return best or Score(right=False, value="")
 
 
 def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
@@ -257,8 +251,8 @@ def compare(first: Answers, second: Answers) -> TeamComparison:
         for item, is_right in zip(first.items, first.right, strict=True)
         if item.key in graded
     ]
-    only_first = sum(1 for a, b in pairs if a and not b)
-    only_second = sum(1 for a, b in pairs if b and not a)
+    counts = Counter(pairs)
+    only_first, only_second = counts[True, False], counts[False, True]
     return TeamComparison(
         first=first.name,
         second=second.name,
@@ -273,73 +267,72 @@ def compare(first: Answers, second: Answers) -> TeamComparison:
 
 def _report_council(answers: Answers) -> Council:
     agents = list(answers.agents or dict.fromkeys(agent for result in answers.results for agent in result.members))
-    member_grades: dict[str, list[bool]] = {}
-    agreement: list[float] = []
-    oracle: list[bool] = []
-    chosen: list[bool] = []
-    rules: dict[str, list[bool]] = {name: [] for name in RULES}
-    mended = spoiled = 0
-    for item, result, is_final_right in zip(answers.items, answers.results, answers.right, strict=True):
-        scores = {agent: score(item, text) for agent, text in result.members.items()}
-        graded = {agent: one.right for agent, one in scores.items()}
-        values = {agent: one.value for agent, one in scores.items()}
-        right = {values[agent] for agent, is_right in graded.items() if is_right}
-        for name, choose in RULES.items():
-            rules[name].append(choose(values, result.ballots) in right)
-        for agent in agents:
-            member_grades.setdefault(_name_member(result, agent), []).append(graded.get(agent, False))
-        oracle.append(any(graded.values()))
-        if len(values) > 1:
-            agreement.append(_mean([float(a == b != "") for a, b in combinations(values.values(), 2)]))
-        winner = graded.get(result.winner, False)
-        if any(graded.values()) and not all(graded.values()):
-            chosen.append(winner)
-        mended += is_final_right and not winner
-        spoiled += winner and not is_final_right
+    scores = [
+        {agent: score(item, text) for agent, text in result.members.items()}
+        for item, result in zip(answers.items, answers.results, strict=True)
+    ]
+    records = list(zip(answers.results, scores, strict=True))
+    grades = [{one.right for one in scored.values()} for scored in scores]
+    winners = [result.winner in scored and scored[result.winner].right for result, scored in records]
+    members: dict[str, list[bool]] = {}
+    for (result, scored), agent in product(records, agents):
+        members.setdefault(_name_member(result, agent), []).append(agent in scored and scored[agent].right)
+    same = [[a.value == b.value != "" for a, b in combinations(scored.values(), 2)] for scored in scores]
+    changes = Counter(zip(winners, answers.right, strict=True))
     return Council(
-        members={agent: _share(grades) for agent, grades in member_grades.items()},
-        agreement=_mean(agreement),
-        oracle=_share(oracle),
-        chosen=_share(chosen),
-        rules={name: _share(right) for name, right in rules.items()},
-        presentation=Presentation(mended=mended, spoiled=spoiled),
+        members={agent: _share(right) for agent, right in members.items()},
+        agreement=_mean([_mean(pairs) for pairs in same if pairs]),
+        oracle=_share([True in seen for seen in grades]),
+        chosen=_share([winner for winner, seen in zip(winners, grades, strict=True) if len(seen) > 1]),
+        rules={
+            rule: _share([choose_score(rule, scored, result.ballots).right for result, scored in records])
+            for rule in RULES
+        },
+        presentation=Presentation(mended=changes[False, True], spoiled=changes[True, False]),
         risk=trace_risk(
-            (replay_result(agents, agents[:2], result).full.rank, is_right)
+            (replay_result(agents, (), result).full.rank, is_right)
             for result, is_right in zip(answers.results, answers.right, strict=True)
             if not result.error
         ),
-        **_vary(answers, agents),
+        **(_vary(records, agents) if answers.is_full and len(agents) > 2 else {}),
     )
 
 
-def _vary(answers: Answers, agents: Sequence[str]) -> dict[str, Any]:
+def _vary(answered: Iterable[tuple[Result, Mapping[str, Score]]], agents: Sequence[str]) -> dict[str, Any]:
     """Return what the questions that all agents answered would have come to without each agent, and by weights."""
-    records = [(i, r) for i, r in zip(answers.items, answers.results, strict=True) if set(agents) <= r.members.keys()]
-    if len(agents) < 3 or not records or not answers.is_full:
+    records = [(result, graded) for result, graded in answered if graded.keys() >= {*agents}]
+    if not records:
         return {}
-    grades = [{agent: score(item, text).right for agent, text in result.members.items()} for item, result in records]
-    results = [result for _, result in records]
+    size, equal = len(records), dict.fromkeys(agents, 1.0)
+    counts = {agent: sum(graded[agent].right for _, graded in records) for agent in agents}
 
-    def vote(voters: Iterable[Sequence[str] | Mapping[str, float]]) -> list[bool]:
-        winners = map(choose_winner, voters, results)
-        return [right[winner] for right, winner in zip(grades, winners, strict=True)]
+    def vote(voices: Sequence[Mapping[str, float]]) -> list[bool]:
+        winners = (choose_winner(weights, result) for weights, (result, _) in zip(voices, records, strict=True))
+        return [graded[winner].right for winner, (_, graded) in zip(winners, records, strict=True)]
 
-    def compare(right: list[bool]) -> dict[str, Any]:
-        difference = (sum(right) - sum(base)) / len(base)
-        return {"right": _share(right), "difference": difference, "interval": difference_interval(right, base, 2_000)}
+    def vary(voices: Sequence[Mapping[str, float]], weights: dict[str, float]) -> Variant:
+        right = vote(voices)
+        spent = [sum(count for agent, count in one.spent.items() if agent not in weights) for one, _ in records]
+        return Variant(
+            right=_share(right),
+            difference=(sum(right) - sum(base)) / size,
+            interval=difference_interval(right, base, 2_000),
+            tokens=_mean(spent),
+            weights=weights,
+        )
 
-    def weigh(members: dict[str, Member]) -> dict[str, float]:
+    def weigh(asked: int, right: Mapping[str, int]) -> dict[str, float]:
+        members = {agent: Member(asked=asked, right=right[agent]) for agent in agents}
         weights = Calibration.model_construct(members=members).weigh()
-        return weights if any(weights.values()) else dict.fromkeys(agents, 1.0)  # as a turn does
+        return weights if any(weights.values()) else equal  # as a turn does
 
-    base, totals = vote(repeat(agents)), {agent: sum(right[agent] for right in grades) for agent in agents}
-    left = {agent: compare(vote(repeat([a for a in agents if a != agent]))) for agent in agents}
-    others = ({a: Member(asked=len(base) - 1, right=totals[a] - right[a]) for a in agents} for right in grades)
-    weights = weigh({agent: Member(asked=len(base), right=totals[agent]) for agent in agents})
-    spent = {agent: _mean([result.spent.get(agent, 0) for result in results]) for agent in agents}
+    base = vote([equal] * size)
+    left = {agent: {other: 1.0 for other in agents if other != agent} for agent in agents}
+    # The weights for a question come from all others.
+    voices = [weigh(size - 1, {a: counts[a] - graded[a].right for a in agents}) for _, graded in records]
     return {
-        "without": {agent: Leaving(**fields, tokens=spent[agent]) for agent, fields in left.items()},
-        "weighed": WeighedVote(**compare(vote(map(weigh, others))), weights=weights),
+        "without": {agent: vary([others] * size, others) for agent, others in left.items()},
+        "weighed": vary(voices, weigh(size, counts)),
     }
 
 

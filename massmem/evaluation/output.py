@@ -9,7 +9,7 @@ from math import log10
 from massmem.core.evaluation import Council, EvaluatedTeam, EvaluationReport, RiskPoint, Share, TeamComparison, Variant
 from massmem.core.text import dump_json
 from massmem.core.verdict import MIN_ASKED, Calibration, Pattern, Rank
-from massmem.evaluation.calibration import Promise, build_share
+from massmem.evaluation.calibration import build_share, list_promises
 from massmem.evaluation.evaluate import Evaluation
 from massmem.evaluation.items import score
 
@@ -109,11 +109,10 @@ def _list_notes(report: EvaluationReport) -> Iterator[str]:
 
 
 def _describe_comparison(comparison: TeamComparison) -> str:
-    low, high = comparison.interval
     return (
-        f"{comparison.first} - {comparison.second}: {100 * comparison.difference:+.1f} points "
-        f"({100 * low:+.1f} to {100 * high:+.1f}), p = {comparison.p:.2g}; only the first was right "
-        f"{comparison.only_first} times, only the second {comparison.only_second} times, of {comparison.total}"
+        f"{comparison.first} - {comparison.second}: {_format_gain(comparison)}, p = {comparison.p:.2g}; only the first "
+        f"was right {comparison.only_first} times, only the second {comparison.only_second} times, "
+        f"of {comparison.total}"
     )
 
 
@@ -132,18 +131,20 @@ def _list_council(council: Council) -> Iterator[Row]:
     for rule, share in council.rules.items():
         yield f"  by another rule: {rule}", _format_share(share)
     for agent, one in council.without.items():
-        yield f"  without {agent}, which took {one.tokens:,.0f} tokens", _describe_variant(one)
+        yield (
+            f"  without {agent}, which took {one.tokens:,.0f} tokens",
+            f"{100 * one.right.value:.0f} %, {_format_gain(one)}",
+        )
     if (vote := council.weighed) is not None:
         weights = ", ".join(f"{weight:.2f}" for weight in vote.weights.values())
-        yield f"  with voices by past accuracy ({weights})", _describe_variant(vote)
+        yield f"  with voices by past accuracy ({weights})", f"{100 * vote.right.value:.0f} %, {_format_gain(vote)}"
     for point in council.risk:
         yield f"  wrong of the surest {100 * point.coverage:.0f} % of the answers", f"{point.wrong}/{point.answered}"
 
 
-def _describe_variant(variant: Variant) -> str:
-    low, high = variant.interval
-    gain = f"{100 * variant.difference:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
-    return f"{100 * variant.right.value:.0f} %, {gain}"
+def _format_gain(compared: TeamComparison | Variant) -> str:
+    low, high = compared.interval
+    return f"{100 * compared.difference:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
 def _format_count(share: Share) -> str:
@@ -165,7 +166,7 @@ def _align(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def format_calibration(calibration: Calibration, promises: Iterable[Promise]) -> str:
+def format_calibration(calibration: Calibration) -> str:
     """Return how often which agreement was right, then what promises come to, as two tables."""
     asked = sum(one.asked for one in calibration.outcomes)
     head = f"{calibration.team}: {asked} questions of {calibration.data}, {calibration.created_at:%Y-%m-%d}"
@@ -173,7 +174,7 @@ def format_calibration(calibration: Calibration, promises: Iterable[Promise]) ->
     for agent, member in calibration.members.items():
         rows.append(_list_share(f"{agent} alone", build_share(member.right, member.asked)))
     bounds: list[Row] = [("at most wrong", "depth", "answered", "wrong", "answers that are given")]
-    for one in promises:
+    for one in list_promises(calibration):
         figures = (_format_share(one.answered), _format_count(one.wrong), _describe_rank(one.rank))
         bounds.append((f"max_error {one.max_error:g}", one.depth, *figures))
     return "\n\n".join((head, "\n".join(_align(rows)), "\n".join(_align(bounds))))

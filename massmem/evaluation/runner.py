@@ -261,25 +261,22 @@ class Runner:
             TurnError: the team failed to answer several questions in a row.
             MassmemError: the team cannot be started, or a result cannot be stored.
         """
-        answered: dict[str, Result] = {}
-        unasked = [item for item in items if self.results.get(entrant.key, item.key, self.seed) is None]
-        total, failures = len(items), 0
-        progress(total - len(unasked), total)
+        known = {item.key: self.results.get(entrant.key, item.key, self.seed) for item in items}
+        answered = {key: result for key, result in known.items() if result is not None}
+        unasked, failures = [item for item in items if item.key not in answered], 0
+        progress(len(answered), len(items))
 
         async def ask(team: Team, item: Item) -> None:
             nonlocal failures
-            self.spending.check()
-            result = await self._ask(team, entrant, item, 0)
-            answered[item.key] = result
+            answered[item.key] = result = await self._ask(team, entrant, item, 0)
             failures = failures + 1 if result.error else 0
             if failures >= MAX_FAILURES:
                 raise TurnError(f"{entrant.name} failed {failures} times in a row, the last time: {result.error}")
-            progress(total - len(unasked) + len(answered), total)
+            progress(len(answered), len(items))
 
         if unasked:
             await self._with_team(entrant, unasked, ask)
-        results = (answered.get(item.key) or self.results.get(entrant.key, item.key, self.seed) for item in items)
-        return [result for result in results if result is not None]
+        return [answered[item.key] for item in items]
 
     async def sample(
         self, entrant: Entrant, items: Sequence[Item], budgets: Sequence[int], progress: Progress
@@ -294,11 +291,7 @@ class Runner:
         async def ask(team: Team, item: Item) -> None:
             drawn = samples.setdefault(item.key, [])
             while len(drawn) < MAX_SAMPLES:
-                number = len(drawn)
-                result = self.results.get(entrant.key, item.key, self.seed, number)
-                if result is None:
-                    self.spending.check()
-                    result = await self._ask(team, entrant, item, number)
+                result = await self._ask(team, entrant, item, len(drawn))
                 drawn.append(result)
                 spent = sum(result.tokens for result in drawn)
                 if result.error or spent + spent / len(drawn) > budget_of[item.key]:
@@ -328,23 +321,17 @@ class Runner:
                 await asyncio.gather(*workers, return_exceptions=True)
 
     async def _ask(self, team: Team, entrant: Entrant, item: Item, sample: int) -> Result:
-        """Ask the question in a session of its own, and store the answer."""
+        """Return the stored answer, or ask the question in a session of its own, and store the answer."""
+        if (known := self.results.get(entrant.key, item.key, self.seed, sample)) is not None:
+            return known
+        self.spending.check()
         started = time.monotonic()
-        session = await Session.find(team, owner=COMMAND_LINE_USER)
-        session.seed = random.Random(f"{self.seed}:{sample}:{item.key}").getrandbits(32)
-        tally, end = Tally(), None
-        actions: list[AnswerSubmitted | BallotCast] = []
-        try:
+        async with await Session.find(team, owner=COMMAND_LINE_USER) as session:
+            session.seed = random.Random(f"{self.seed}:{sample}:{item.key}").getrandbits(32)
             async with aclosing(session.ask(item.question, answer_schema=item.schema)) as events:
-                async for event in events:
-                    tally.apply(event)
-                    end = event
-                    if isinstance(event, AnswerSubmitted | BallotCast):
-                        actions.append(event)
-        finally:
-            await session.close()
+                turn = [event async for event in events]
         where = {"team": entrant.key, "item": item.key, "seed": self.seed, "sample": sample}
-        result = Result(**where, **_read_turn(tally, actions, end), seconds=round(time.monotonic() - started, 3))
+        result = Result(**where, **_read_turn(turn), seconds=round(time.monotonic() - started, 3))
         self.spending.usage += result.usage
         if not result.error:
             self.results.add(result)
@@ -374,12 +361,14 @@ def _isolate(config: TeamConfig, max_cost: float | None) -> TeamConfig:
     return config.model_copy(update=changes)
 
 
-def _read_turn(tally: Tally, actions: Sequence[AnswerSubmitted | BallotCast], end: Event | None) -> dict[str, Any]:
+def _read_turn(events: Sequence[Event]) -> dict[str, Any]:
+    tally, spent = Tally(), Counter[str]()
+    tally.apply_all(events)
     answers = tally.answers.values()
-    first = {action.agent_id: action for action in reversed(actions) if isinstance(action, AnswerSubmitted)}
-    spent = Counter[str]()
-    for action in actions:
-        spent[action.agent_id] += action.usage.prompt + action.usage.completion
+    first = {event.agent_id: event for event in reversed(events) if isinstance(event, AnswerSubmitted)}
+    for event in events:
+        if isinstance(event, AnswerSubmitted | BallotCast):
+            spent[event.agent_id] += event.usage.prompt + event.usage.completion
     fields: dict[str, Any] = {
         "winner": tally.winner.agent_id if tally.winner else "",
         "by": tally.winner.by if tally.winner else None,
@@ -391,8 +380,8 @@ def _read_turn(tally: Tally, actions: Sequence[AnswerSubmitted | BallotCast], en
         "ballots": dict(tally.ballots),
         "spent": dict(spent),
     }
-    match end:
-        case TurnCompleted(answer=answer, confidence=confidence, usage=usage):
+    match events[-1] if events else None:
+        case TurnCompleted(answer=answer, confidence=confidence, usage=usage) as end:
             answer = remove_marks(answer, len(end.citations))  # the number of a source is no result
             return fields | {"answer": answer, "verdict": end.verdict, "confidence": confidence, "usage": usage}
         case TurnFailed(message=message, usage=usage):

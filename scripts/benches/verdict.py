@@ -13,8 +13,9 @@ from random import Random
 from statistics import mean
 
 from massmem.core.verdict import Calibration, Rank
-from massmem.evaluation.calibration import Graded, Replayed, count_outcomes, replay_patterns
+from massmem.evaluation.calibration import Graded, Replayed, count_outcomes, replay_result
 from massmem.evaluation.evaluate import difference_interval
+from massmem.evaluation.runner import Result
 from scripts.benches.recorded import FOLDER, Question, Recording, make_council, read_recordings
 from scripts.benches.rows import Row, at_least, at_most
 
@@ -62,7 +63,9 @@ def _draw_halves(size: int, halves: int) -> Iterator[tuple[list[int], list[int]]
 
 
 def _replay(recording: Recording, question: Question) -> Replayed:
-    return replay_patterns(recording.agents, recording.first, question.results, question.ballots, question.cut)
+    members, ballots, cut = dict(question.results), dict(question.ballots), tuple(question.cut)
+    result = Result(team="", item="", seed=0, members=members, ballots=ballots, cut=cut)
+    return replay_result(recording.agents, recording.first, result)
 
 
 def _grade(question: Question, replayed: Replayed) -> Graded:

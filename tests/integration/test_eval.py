@@ -71,7 +71,7 @@ def test_calibration_counts_what_the_team_did_and_belongs_to_it_alone(tmp_path: 
     assert rows == {("agent_0", "agent_1", False): (50, 45), ("agent_0", "agent_1", True): (10, 0)}
     assert [one["right"] for one in counted["members"].values()] == [55, 45]
     evaluate(data, "--config", str(team), *arguments)
-    assert json.loads(file.read_bytes()) | {"at": 0} == counted | {"at": 0}
+    assert json.loads(file.read_bytes()) | {"created_at": 0} == counted | {"created_at": 0}
     assert count_results(home) == 60
 
     shown = call_massmem("eval", "calibration", "--config", configure(max_error=0.3, timeout=9))

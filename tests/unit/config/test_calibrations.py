@@ -97,7 +97,7 @@ def test_file_that_is_no_calibration_of_the_team_is_refused_and_stays(tmp_path: 
     other.write_bytes(path.read_bytes())
     with pytest.raises(InputError, match=r"4567.json is the calibration of another team"):
         read_calibration(other)
-    for damage in (path.read_bytes()[:-9], b"", b"[]", b"\xff", path.read_bytes().replace(b'"at"', b'"when"')):
+    for damage in (path.read_bytes()[:-9], b"", b"[]", b"\xff", path.read_bytes().replace(b'"created_at"', b'"when"')):
         path.write_bytes(damage)
         with pytest.raises(InputError, match=r"0123.json is no calibration") as refused:
             read_calibration(path)

@@ -6,11 +6,11 @@ from massmem.config.models import TeamConfig
 from massmem.core.verdict import Calibration, Outcomes, Pattern
 from massmem.evaluation.calibration import (
     Graded,
+    Replayed,
     build_calibration,
     count_outcomes,
     list_gaps,
     list_promises,
-    replay_patterns,
     replay_result,
 )
 from massmem.evaluation.items import Item
@@ -22,39 +22,46 @@ TEAM = TeamConfig.model_validate({"agents": [{"id": agent, "backend": {"type": "
 SAME = "Answer: 42"
 
 
+def replay(
+    answers: dict[str, str], ballots: dict[str, str], cut: tuple[str, ...] = (), work_cut: tuple[str, ...] = ()
+) -> Replayed:
+    result = Result(team="t", item="i", seed=0, members=answers, ballots=ballots, cut=cut, work_cut=work_cut)
+    return replay_result(AGENTS, ("a", "b"), result)
+
+
 def pattern(behind: str, against: int = 0, *, uncompared: int = 0, voted: bool = False, cut: bool = False) -> Pattern:
     return Pattern(tuple(behind), against, uncompared, voted, cut, "number")
 
 
 def test_first_agents_are_read_before_the_others_and_all_with_their_ballots():
-    replayed = replay_patterns(AGENTS, ("a", "b"), {"c": "41", "b": "42", "a": "42"}, {"c": "b"})
+    replayed = replay({"c": "41", "b": "42", "a": "42"}, {"c": "b"})
     assert (replayed.first, replayed.full) == (pattern("ab"), pattern("ab", 1, voted=True))
     assert {replayed.first_winner, replayed.full_winner} == {"b"}, "the earliest of the same"
-    split = replay_patterns(AGENTS, ("a", "b"), {"a": "41", "b": "42", "c": "42"}, {})
+    split = replay({"a": "41", "b": "42", "c": "42"}, {})
     assert (split.first, split.first_winner) == (pattern("a", 1), "a")
     assert (split.full, split.full_winner) == (pattern("bc", 1), "b")
 
 
 def test_agents_that_failed_leave_what_the_others_say():
-    late = replay_patterns(AGENTS, ("a", "b"), {"c": "42"}, {})
+    late = replay({"c": "42"}, {})
     assert (late.first.behind, late.first.agrees, late.first_winner) == ((), False, "")
     assert (late.full.behind, late.full_winner) == (("c",), "c")
     # The two that are left may vote for their own answers, as in the turn.
-    two = replay_patterns(AGENTS, ("a", "b"), {"a": "41", "b": "42"}, {"a": "a", "b": "a"})
+    two = replay({"a": "41", "b": "42"}, {"a": "a", "b": "a"})
     assert (two.full.behind, two.full_winner) == (("a", "b"), "a")
-    assert replay_patterns(AGENTS, ("a", "b"), {}, {}).full.rank < late.full.rank
+    assert replay({}, {}).full.rank < late.full.rank
 
 
 def test_answer_without_its_end_says_no_result_and_one_from_cut_work_does():
     answers = {"a": "It is\n42", "b": "It is\n42"}
-    lost = replay_patterns(AGENTS, ("a", "b"), answers, {}, cut={"a", "b"})
+    lost = replay(answers, {}, cut=("a", "b"))
     assert (lost.first.kind, lost.first.cut) == ("text", True)
-    short = replay_patterns(AGENTS, ("a", "b"), answers, {}, work_cut={"a", "b"})
+    short = replay(answers, {}, work_cut=("a", "b"))
     assert short.first == pattern("ab", cut=True)
 
 
 def record(item: Item, *, ballots: dict[str, str] | None = None, **members: str) -> Result:
-    return Result(team="t", item=item.key, seed=0, members=members, ballots=ballots or {}, **{"answer": "42"})
+    return Result(team="t", item=item.key, seed=0, members=members, ballots=ballots or {}, answer="42")
 
 
 def test_first_agents_count_with_what_they_said_before_they_read_the_others():
@@ -65,8 +72,8 @@ def test_first_agents_count_with_what_they_said_before_they_read_the_others():
 
 
 def test_questions_with_the_same_patterns_are_counted_together():
-    same, split = (replay_patterns(AGENTS, "ab", {"a": "1", "b": "1", "c": last}, {}) for last in "12")
-    nobody = replay_patterns(AGENTS, "ab", {}, {})
+    same, split = (replay({"a": "1", "b": "1", "c": last}, {}) for last in "12")
+    nobody = replay({}, {})
     graded = [Graded("x", same, True, True), Graded("x", same, False, True), Graded("x", split, True, False)]
     counted = count_outcomes([*graded, Graded("y", same, True, True), Graded("x", nobody, False, False)])
     rows = {(one.group, len(one.full.behind)): (one.asked, one.right_first, one.right) for one in counted}
@@ -128,7 +135,7 @@ def test_table_adds_up_and_names_what_a_promise_comes_to():
         row("x", pattern("bc", 1), 40, 30, pattern("a", 1)),
     )
     calibration = calibration.model_copy(update={"outcomes": counts})
-    lines = [line.split() for line in format_calibration(calibration, list_promises(calibration)).splitlines()]
+    lines = [line.split() for line in format_calibration(calibration).splitlines()]
     table = {" ".join(words[:-6]): words[-6] for words in lines if len(words) > 6 and "/" in words[-6]}
     assert table["3 behind (number)"] == "79/80"
     assert (table["x"], table["y"]) == ("60/60", "19/20")

@@ -12,14 +12,14 @@ from massmem.core.verdict import wilson_interval
 from massmem.evaluation.calibration import choose_winner
 from massmem.evaluation.evaluate import (
     RULES,
-    choose_most_common,
+    choose_score,
     compare,
     difference_interval,
     mcnemar_p,
     report_entrant,
     trace_risk,
 )
-from massmem.evaluation.items import Item, score
+from massmem.evaluation.items import Item, Score, score
 from massmem.evaluation.runner import Answers, Result
 
 
@@ -73,6 +73,10 @@ VALUES = {"a": "7", "b": "1", "c": "7", "d": "2"}
 BALLOTS = {"a": "b", "c": "b", "d": "b", "b": "a"}
 
 
+def choose_value(rule: str, values: dict[str, str], ballots: dict[str, str]) -> str:
+    return choose_score(rule, {agent: Score(False, value) for agent, value in values.items()}, ballots).value
+
+
 @pytest.mark.parametrize(
     ("rule", "chosen"),
     [
@@ -84,12 +88,12 @@ BALLOTS = {"a": "b", "c": "b", "d": "b", "b": "a"}
     ],
 )
 def test_choice_of_a_rule(rule: str, chosen: str):
-    assert RULES[rule](VALUES, BALLOTS) == chosen
+    assert choose_value(rule, VALUES, BALLOTS) == chosen
 
 
 def test_ballots_decide_between_answers_that_equally_many_gave():
     values, ballots = {"a": "1", "b": "2", "c": "3"}, {"a": "c", "b": "c", "c": "b"}
-    chosen = {name: choose(values, ballots) for name, choose in RULES.items()}
+    chosen = {rule: choose_value(rule, values, ballots) for rule in RULES}
     assert chosen == {
         "the first agent's answer": "1",
         "the answer that most gave": "1",
@@ -101,14 +105,8 @@ def test_ballots_decide_between_answers_that_equally_many_gave():
 
 def test_answers_that_come_to_nothing_are_never_chosen_where_there_is_another():
     values = {"a": "4", "b": "", "c": ""}
-    assert {choose(values, {"a": "b", "b": "c"}) for choose in RULES.values()} == {"4"}
-    assert {choose({"a": "", "b": ""}, {}) for choose in RULES.values()} == {""}
-
-
-def test_most_common_value():
-    assert choose_most_common(["1", "2", "2", ""]) == "2"
-    assert choose_most_common(["2", "1"]) == "2"
-    assert choose_most_common(["", ""]) == ""
+    assert {choose_value(rule, values, {"a": "b", "b": "c"}) for rule in RULES} == {"4"}
+    assert {choose_value(rule, {"a": "", "b": ""}, {}) for rule in RULES} == {""}
 
 
 ITEMS = [Item(str(n), f"Question {n}?", "number", (str(n),), group="even" if n % 2 == 0 else "odd") for n in range(4)]
@@ -183,8 +181,8 @@ def test_worth_of_each_agent_and_of_weights():
 
 def test_a_ballot_for_an_agent_that_leaves_counts_for_who_says_the_same():
     result = answer(ITEMS[0], "a", "0", a="0", b="9", c="0", d="9").model_copy(update={"ballots": {"d": "a"}})
-    assert choose_winner(["b", "c", "d"], result) == "c"
-    assert choose_winner(["b", "d"], result) == "b"
+    assert choose_winner({"b": 1, "c": 1, "d": 1}, result) == "c"
+    assert choose_winner({"b": 1, "d": 1}, result) == "b"
     assert choose_winner({"a": 0.1, "b": 2.0, "c": 0.1, "d": 0.5}, result) == "a"  # a ballot goes before authors
     heavy = result.model_copy(update={"ballots": {"d": "a", "c": "b"}})
     assert choose_winner({"a": 1.0, "b": 1.0, "c": 0.1, "d": 2.0}, heavy) == "a"
