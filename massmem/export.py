@@ -15,7 +15,7 @@ from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.reporting import Section
 from massmem.core.text import dump_json, format_dollars, one_line
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
-from massmem.core.verdict import describe_share, describe_standing, dump_verdict
+from massmem.core.verdict import describe_share, dump_verdict
 
 SCHEMA_VERSION = 1
 """Of the JSON."""
@@ -161,8 +161,8 @@ class Format:
             yield from self._write_votes(turn)
 
     def _write_votes(self, turn: TurnTranscript) -> Iterator[str]:
-        if turn.final is not None and (standing := describe_standing(turn.final)):
-            yield self.note.format(self._escape(standing))
+        if turn.final is not None and turn.final.agreement:
+            yield self.note.format(self._escape(turn.final.agreement))
         yield from self._write_ballots(turn, [ballot for ballot in turn.ballots if ballot.stands])
         for position in () if turn.dissent is None else turn.dissent.others:
             if position.answer:

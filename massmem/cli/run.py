@@ -41,7 +41,6 @@ from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.records import Owner
 from massmem.core.reporting import list_sections
 from massmem.core.text import make_printable, one_line
-from massmem.core.verdict import describe_standing
 from massmem.render import Renderer
 from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer, describe_limit, pluralize
 from massmem.render.turn_view import TurnView, turn_to_dict
@@ -561,7 +560,7 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
 
     others: how the user gets to see the answers that nobody has compared; "" where nothing is stored.
     """
-    agreement, dissent = describe_standing(view.outcome), view.dissent
+    agreement, dissent = view.outcome.agreement, view.dissent
     if show == "answer":
         if dissent is not None and (dissent.others or len(view.votes) > 1):
             write_err(dissent.summarize(agreement, view.name))
