@@ -312,9 +312,6 @@ Schreib mir einen Brief an meine Vermieterin
 Écris-moi un poème sur l'automne
 Traduis en anglais : bonjour
 Escríbeme una carta para Ana
-Scrivimi una poesia per Anna
-Escreva uma carta para Ana
-Schrijf een gedicht voor Jan
 """
 CLAIMS = """
 Write down how many primes are below 100
