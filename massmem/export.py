@@ -10,12 +10,13 @@ from typing import Any
 
 from massmem.core.citations import is_web_address, write_notes
 from massmem.core.messages import Citation
+from massmem.core.outcome import NO_VERDICT
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.reporting import Section
 from massmem.core.text import dump_json, format_dollars, one_line
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
-from massmem.core.verdict import describe_share, dump_verdict
+from massmem.core.verdict import describe_share
 
 SCHEMA_VERSION = 1
 """Of the JSON."""
@@ -359,7 +360,7 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "winner": turn.winner or None,
         "confidence": None if final is None else final.confidence,
         "escalated": final is not None and final.escalated,
-        **dump_verdict(None if final is None else final),
+        **(NO_VERDICT if final is None else final.dump_verdict()),
         "report": None if (report := turn.report) is None else report.model_dump(mode="json"),
         "votes": turn.votes,
         "agreement": None if final is None else final.agreement or None,

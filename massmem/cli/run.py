@@ -281,7 +281,7 @@ def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
     outcome = view.outcome
     match outcome.end:
         case ev.TurnCompleted() if outcome.status == "completed":
-            has_flaw = bool(outcome.failures) or outcome.lacks_votes or outcome.verdict == "unsure"
+            has_flaw = bool(outcome.failures) or outcome.lacks_votes or outcome.escalated
             code = TurnError.exit_code if invocation.options.strict and has_flaw else 0
         case ev.TurnCompleted() | ev.TurnAbandoned(why="timeout"):
             code = LimitReached.exit_code
@@ -565,7 +565,7 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
         if dissent is not None and (dissent.others or len(view.votes) > 1):
             write_err(dissent.summarize(agreement, view.name))
             write_err(*([others] if others and dissent.uncompared else []))
-        elif view.outcome.measurement is not None:
+        elif view.outcome.dump_verdict()["measured_confidence"]:
             write_err(agreement)
         return
     if agreement:

@@ -7,7 +7,7 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
@@ -15,8 +15,6 @@ from massmem.core import events as ev
 from massmem.core.citations import remove_marks
 from massmem.core.evaluation import Interval, MeasuredConfidence
 from massmem.core.messages import Citation
-from massmem.core.outcome import TurnOutcome
-from massmem.core.records import MessageRecord
 from massmem.core.short_answers import read_number
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, Tally
@@ -283,16 +281,6 @@ def _move(citation: Citation, by: int) -> Citation:
     if not by or citation.start is None or citation.end is None:
         return replace(citation, start=None, end=None)
     return replace(citation, start=citation.start + by, end=citation.end + by)
-
-
-def dump_verdict(answer: MessageRecord | TurnOutcome | None) -> dict[str, Any]:
-    """Return verdict, measured confidence and candidates of an answer as JSON; all empty without one."""
-    measured = None if answer is None else answer.measurement
-    return {
-        "verdict": None if answer is None else answer.verdict,
-        "measured_confidence": None if measured is None else measured.model_dump(),
-        "candidates": [] if answer is None else [one.model_dump(mode="json") for one in answer.candidates],
-    }
 
 
 def describe_measured(measured: MeasuredConfidence) -> str:
