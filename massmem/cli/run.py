@@ -565,7 +565,7 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
         if dissent is not None and (dissent.others or len(view.votes) > 1):
             write_err(dissent.summarize(agreement, view.name))
             write_err(*([others] if others and dissent.uncompared else []))
-        elif view.outcome.dump_verdict()["measured_confidence"]:
+        elif isinstance(end := view.outcome.end, ev.TurnCompleted) and end.measured_confidence is not None:
             write_err(agreement)
         return
     if agreement:
