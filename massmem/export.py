@@ -10,12 +10,13 @@ from typing import Any
 
 from massmem.core.citations import is_web_address, write_notes
 from massmem.core.messages import Citation
+from massmem.core.outcome import NO_VERDICT
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.reporting import Section
 from massmem.core.text import dump_json, format_dollars, one_line
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
-from massmem.core.verdict import describe_share, describe_standing, dump_verdict
+from massmem.core.verdict import describe_share
 
 SCHEMA_VERSION = 1
 """Of the JSON."""
@@ -161,8 +162,8 @@ class Format:
             yield from self._write_votes(turn)
 
     def _write_votes(self, turn: TurnTranscript) -> Iterator[str]:
-        if turn.final is not None and (standing := describe_standing(turn.final)):
-            yield self.note.format(self._escape(standing))
+        if turn.final is not None and turn.final.agreement:
+            yield self.note.format(self._escape(turn.final.agreement))
         yield from self._write_ballots(turn, [ballot for ballot in turn.ballots if ballot.stands])
         for position in () if turn.dissent is None else turn.dissent.others:
             if position.answer:
@@ -359,7 +360,7 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "winner": turn.winner or None,
         "confidence": None if final is None else final.confidence,
         "escalated": final is not None and final.escalated,
-        **dump_verdict(None if final is None else final),
+        **(NO_VERDICT if final is None else final.dump_verdict()),
         "report": None if (report := turn.report) is None else report.model_dump(mode="json"),
         "votes": turn.votes,
         "agreement": None if final is None else final.agreement or None,

@@ -195,7 +195,7 @@ def make_respond_payload(end: ev.Event) -> dict[str, Any]:
     """Return how a turn ended, from its last event."""
     match end:
         case ev.TurnCompleted():
-            details = {"winner": end.winner, "limit": end.limit, "confidence": end.confidence}
+            details = {"winner": end.winner, "limit": end.limit, "confidence": end.confidence, "verdict": end.verdict}
         case ev.TurnFailed():
             details = {"exit_code": end.exit_code}
         case ev.TurnAbandoned() | ev.TurnWaiting() | ev.TurnInterrupted():

@@ -98,6 +98,7 @@ def _to_dict(events: Sequence[Event]) -> dict[str, Any]:
         "votes": {} if winner is None else winner.votes,
         "answer": outcome.answer,
         "confidence": outcome.confidence,
+        **outcome.dump_verdict(),
         "steps": steps,
     }
 

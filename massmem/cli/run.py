@@ -41,7 +41,6 @@ from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.records import Owner
 from massmem.core.reporting import list_sections
 from massmem.core.text import make_printable, one_line
-from massmem.core.verdict import describe_standing
 from massmem.render import Renderer
 from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer, describe_limit, pluralize
 from massmem.render.turn_view import TurnView, turn_to_dict
@@ -282,7 +281,7 @@ def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
     outcome = view.outcome
     match outcome.end:
         case ev.TurnCompleted() if outcome.status == "completed":
-            has_flaw = bool(outcome.failures) or outcome.lacks_votes or outcome.verdict == "unsure"
+            has_flaw = bool(outcome.failures) or outcome.lacks_votes or outcome.escalated
             code = TurnError.exit_code if invocation.options.strict and has_flaw else 0
         case ev.TurnCompleted() | ev.TurnAbandoned(why="timeout"):
             code = LimitReached.exit_code
@@ -561,12 +560,12 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
 
     others: how the user gets to see the answers that nobody has compared; "" where nothing is stored.
     """
-    agreement, dissent = describe_standing(view.outcome), view.dissent
+    agreement, dissent = view.outcome.agreement, view.dissent
     if show == "answer":
         if dissent is not None and (dissent.others or len(view.votes) > 1):
             write_err(dissent.summarize(agreement, view.name))
             write_err(*([others] if others and dissent.uncompared else []))
-        elif view.outcome.measurement is not None:
+        elif isinstance(end := view.outcome.end, ev.TurnCompleted) and end.measured_confidence is not None:
             write_err(agreement)
         return
     if agreement:

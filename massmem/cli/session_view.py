@@ -18,7 +18,6 @@ from massmem.core.events import BallotCast, Event
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord
 from massmem.core.text import cut_excerpt, format_dollars, make_printable, match_any, one_line
 from massmem.core.transcript import TurnTranscript, parse_ballot
-from massmem.core.verdict import describe_standing
 from massmem.export import agent_steps, describe_decision, name_speaker, title_turn
 from massmem.render.text import (
     MIN_LAST_COLUMN,
@@ -88,7 +87,7 @@ def format_turn(turn: TurnTranscript, *, detailed: bool, makes_report: bool = Fa
             parts.append(_style("No report: there is one agent's answer and no other.", _DIM))
         parts.append(_format_speech(final.agent_name or "assistant", final.content))
         parts += [_INDENT + note for note in write_notes(turn.citations)]
-        parts += [_style(line, _DIM) for line in (describe_decision(turn), describe_standing(final)) if line]
+        parts += [_style(line, _DIM) for line in (describe_decision(turn), final.agreement) if line]
     return "\n" + "\n".join(parts) + "\n"
 
 

@@ -169,8 +169,8 @@ class DepthDecided(EventBase):
     nothing that can be read; not_compared: code cannot compare them, and asking would cost more than it may save, or
     failed; failed: one gave no answer; not_sure: they agree, or may agree, and that is less sure than
     `coordination.max_error` wants."""
-    difference: str = ""
-    """With differ: what differs, as the agent that compared them says; empty: code compared them."""
+    text: str = ""
+    """The same for people, and what differs, as far as the agent that compared the answers says that."""
     usage: Usage = Usage()
     """Of comparing them."""
 

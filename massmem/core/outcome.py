@@ -7,7 +7,6 @@ from typing import Any, Literal, Self
 
 from massmem.core import events as ev
 from massmem.core.errors import LimitReached
-from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.messages import Citation, Usage
 from massmem.core.report import Report
 
@@ -16,6 +15,10 @@ TurnEnd = ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted | ev.TurnWaiting
 
 OutcomeStatus = Literal["running", "completed", "limit", "failed", "interrupted", "waiting", "abandoned"]
 """How a turn ended; limit: a limit ended it, or the winner's work with tools, with the answer it had or without one."""
+
+
+NO_VERDICT: dict[str, Any] = {"verdict": None, "measured_confidence": None, "candidates": []}
+"""The fields of a verdict where there is no answer."""
 
 
 @dataclass(slots=True)
@@ -149,20 +152,10 @@ class TurnOutcome:
     def escalated(self) -> bool:
         return isinstance(self.end, ev.TurnCompleted) and self.end.escalated
 
-    @property
-    def verdict(self) -> ev.Verdict | None:
-        """Whether the answer is sure enough; None when there is none."""
-        return self.end.verdict if isinstance(self.end, ev.TurnCompleted) else None
-
-    @property
-    def measurement(self) -> MeasuredConfidence | None:
-        """How often such answers of the team were right; None where it is not known."""
-        return self.end.measured_confidence if isinstance(self.end, ev.TurnCompleted) else None
-
-    @property
-    def candidates(self) -> tuple[ev.VerdictCandidate, ...]:
-        """Of an unsure turn: what the agents answered, the winner's first."""
-        return self.end.candidates if isinstance(self.end, ev.TurnCompleted) else ()
+    def dump_verdict(self) -> dict[str, Any]:
+        """Return verdict, measured confidence and candidates of the answer as JSON."""
+        end = self.end
+        return end.model_dump(mode="json", include=set(NO_VERDICT)) if isinstance(end, ev.TurnCompleted) else NO_VERDICT
 
     @property
     def is_truncated(self) -> bool:

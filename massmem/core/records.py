@@ -14,8 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from massmem.core.errors import InputError
-from massmem.core.evaluation import MeasuredConfidence
-from massmem.core.events import Verdict, VerdictCandidate
+from massmem.core.events import Verdict
 from massmem.core.messages import cut_title
 from massmem.core.redact import redact
 
@@ -167,16 +166,13 @@ class MessageRecord(_Record):
         """Of a final answer: whether it is sure enough."""
         return "unsure" if self.escalated else "answered"
 
-    @property
-    def measurement(self) -> MeasuredConfidence | None:
-        """Of a final answer: how often such answers of the team were right; None where it is not known."""
-        stored = self.metadata.get("measured_confidence")
-        return None if stored is None else MeasuredConfidence.model_validate(stored)
-
-    @property
-    def candidates(self) -> tuple[VerdictCandidate, ...]:
-        """Of a final answer that is unsure: what the agents answered, the winner's first."""
-        return tuple(VerdictCandidate.model_validate(stored) for stored in self.metadata.get("candidates", ()))
+    def dump_verdict(self) -> dict[str, Any]:
+        """Return verdict, measured confidence and candidates of a final answer as JSON."""
+        return {
+            "verdict": self.verdict,
+            "measured_confidence": self.metadata.get("measured_confidence"),
+            "candidates": self.metadata.get("candidates", []),
+        }
 
     @property
     def public_text(self) -> str:

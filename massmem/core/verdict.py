@@ -7,7 +7,7 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
@@ -15,8 +15,6 @@ from massmem.core import events as ev
 from massmem.core.citations import remove_marks
 from massmem.core.evaluation import Interval, MeasuredConfidence
 from massmem.core.messages import Citation
-from massmem.core.outcome import TurnOutcome
-from massmem.core.records import MessageRecord
 from massmem.core.short_answers import read_number
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, Tally
@@ -127,24 +125,25 @@ class Calibration(_Counts):
     members: dict[str, Member]
     """By agent id."""
 
-    def measure(self, first: Pattern | None, full: Pattern | None) -> MeasuredConfidence | None:
+    def measure(self, pattern: Pattern, *, of_first: bool, first_agree: bool | None) -> MeasuredConfidence | None:
         """Return how often answers with such agreement were right; None with fewer than `MIN_ASKED` questions.
 
         Patterns with the same agents count, else those with the same numbers of agents; always of the same kind of
         answer, because a team that is good at numbers need not be good at texts.
 
-        first: of the two that were asked first; None: all were asked at once. full: None: the two were enough.
+        of_first: the two that were asked first were enough. first_agree: see `Tally`.
         """
-        pattern = full or first
-        if pattern is None:
-            return None
         rows = [
-            (one.first, one.asked, one.right_first) if full is None else (one.full, one.asked, one.right)
+            (one.first, one.asked, one.right_first) if of_first else (one.full, one.asked, one.right)
             for one in self.outcomes
-            if full is None or first is None or one.first.agrees == first.agrees
+            if of_first or first_agree in (None, one.first.agrees)
         ]
-        for is_close in (_is_same, _has_same_shape):
-            close = [(asked, right) for seen, asked, right in rows if is_close(seen, pattern)]
+        for is_named in (True, False):
+            close = [
+                (asked, right)
+                for seen, asked, right in rows
+                if (seen == pattern if is_named else seen.shape == pattern.shape)
+            ]
             asked, right = (sum(column) for column in zip(*close, strict=True)) if close else (0, 0)
             if asked >= MIN_ASKED:
                 low, high = (round(bound, 4) for bound in wilson_interval(right, asked))
@@ -188,14 +187,6 @@ class Calibration(_Counts):
         }
 
 
-def _is_same(one: Pattern, other: Pattern) -> bool:
-    return one == other
-
-
-def _has_same_shape(one: Pattern, other: Pattern) -> bool:
-    return one.shape == other.shape
-
-
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How sure an answer has to be."""
@@ -223,21 +214,18 @@ class Policy:
             return True
         return (decision is None or decision.by != "no_vote") and (confidence is None or confidence >= bound)
 
-    def judge(self, tally: Tally, first: Pattern | None = None, depth: ev.DepthDecided | None = None) -> "Judgement":
-        """Return what the turn claims, once its winner is decided.
-
-        depth: whether the agents that were asked first are enough, where that was decided. first: their agreement then.
-        """
-        decision = tally.winner
+    def judge(self, tally: Tally) -> "Judgement":
+        """Return what the turn claims, once its winner is decided."""
+        decision, calibration = tally.winner, self.calibration
         assert decision is not None
         supporters = tally.count_supporters(decision.agent_id)
         confidence = compute_confidence(decision, len(tally.council), tally.round, supporters)
-        if depth is not None and depth.reason == "asks_for_text":
+        if tally.depth is not None and tally.depth.reason == "asks_for_text":
             return Judgement(confidence)  # it claims nothing that could be wrong
         pattern = read_pattern(tally, decision.agent_id)
         measured = None
-        if self.calibration is not None:
-            measured = self.calibration.measure(first, None if tally.is_enough else pattern)
+        if calibration is not None:
+            measured = calibration.measure(pattern, of_first=tally.is_enough, first_agree=tally.first_agree)
         if self.is_sure(pattern, decision, confidence):
             return Judgement(confidence, measured)
         return Judgement(confidence, measured, tuple(_list_candidates(tally, decision.agent_id)))
@@ -293,22 +281,6 @@ def _move(citation: Citation, by: int) -> Citation:
     if not by or citation.start is None or citation.end is None:
         return replace(citation, start=None, end=None)
     return replace(citation, start=citation.start + by, end=citation.end + by)
-
-
-def dump_verdict(answer: MessageRecord | TurnOutcome | None) -> dict[str, Any]:
-    """Return verdict, measured confidence and candidates of an answer as JSON; all empty without one."""
-    measured = None if answer is None else answer.measurement
-    return {
-        "verdict": None if answer is None else answer.verdict,
-        "measured_confidence": None if measured is None else measured.model_dump(),
-        "candidates": [] if answer is None else [one.model_dump(mode="json") for one in answer.candidates],
-    }
-
-
-def describe_standing(answer: MessageRecord | TurnOutcome) -> str:
-    """Return what is known of how far the agents agree, and of how often such answers were right; "" for nothing."""
-    measured = answer.measurement
-    return "; ".join(filter(None, (answer.agreement, measured and describe_measured(measured))))
 
 
 def describe_measured(measured: MeasuredConfidence) -> str:
@@ -375,8 +347,7 @@ def describe_agreement(
     answers. not_needed: names of the agents that were not, see `depth_decided`.
     """
     if agents < 2:
-        asks_for_text = f"{name} alone was asked, for a text" if not_needed else ""
-        return "; ".join(filter(None, (asks_for_text, describe_not_needed(not_needed))))
+        return ""
     if dissent is None:
         return f"the only answer of {agents} agents"
     total, reason = len(dissent.agreed) + len(dissent.others), ""
@@ -393,17 +364,41 @@ def describe_agreement(
         parts.append("its author, who could not vote for it, voted for another")
     if agents > total:
         parts.append(f"{_count(agents - total, 'agent')} gave no answer")
-    return "; ".join(filter(None, (*parts, describe_not_needed(not_needed))))
+    if not_needed:
+        parts.append(f"{_join_names(not_needed, 'was', 'were')} not needed")
+    return "; ".join(parts)
 
 
-def describe_not_needed(names: Sequence[str]) -> str:
-    """Return `blue was not needed`, `blue and pink were not needed`; "" for nobody."""
-    return f"{join_names(names)} {'was' if len(names) == 1 else 'were'} not needed" if names else ""
+_DEPTHS: Mapping[ev.DepthReason, str] = {
+    "asks_for_text": "{alone} asked, for a text",
+    "same": "{asked} gave the same answer",
+    "said_same": "{asked} say the same, as {first} finds",
+    "differ": "{asked} differ",
+    "not_compared": "the answers of {asked} are not compared",
+    "failed": "an answer of {asked} is missing",
+    "not_sure": "{asked} are not enough to be sure",
+}
 
 
-def join_names(names: Sequence[str]) -> str:
-    """Return `red`, `red and green` or `red, green and blue`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+def describe_depth(
+    reason: ev.DepthReason, asked: Sequence[str], others: Sequence[str], *, enough: bool, difference: str = ""
+) -> str:
+    """Return `red and green gave the same answer; blue was not needed`, or `red and green differ: blue is asked`.
+
+    asked: names of the agents that were asked. others: of those that are not needed, when that is enough, else of those
+    that are asked now. difference: what differs, as the first agent says.
+    """
+    alone = _join_names(asked, "alone was", "alone were")
+    text = _DEPTHS[reason].format(asked=_join_names(asked), first=asked[0], alone=alone)
+    if enough:
+        return f"{text}; {_join_names(others, 'was', 'were')} not needed"
+    return f"{text}{difference and f' ({difference})'}: {_join_names(others, 'is', 'are')} asked"
+
+
+def _join_names(names: Sequence[str], one: str = "", more: str = "") -> str:
+    """Return `red`, `red and green` or `red, green and blue`, and the verb for one or more of them."""
+    joined = " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return f"{joined} {one if len(names) == 1 else more}".strip()
 
 
 def _count(number: int, noun: str) -> str:

@@ -236,10 +236,10 @@ class Tally:
     """Whom to ask first in a round with `early_stop`, and the others only while they can change the winner."""
     is_partial: bool = False
     """Only some agents were asked in the first round: it is to be decided whether they are enough."""
-    is_enough: bool = False
-    """They are: no other agent is asked in this turn."""
-    same: tuple[str, ...] = ()
-    """Authors of texts that say the same, as one of them says."""
+    depth: ev.DepthDecided | None = None
+    """What was decided; None: nothing yet, or all were asked at once."""
+    first_agree: bool | None = None
+    """Whether, by the rules of code, the agents that were asked first agreed; None: as for `depth`."""
     acted: set[str] = field(default_factory=set[str])
     missed: set[str] = field(default_factory=set[str])
     """Agents that failed to act in this round."""
@@ -302,10 +302,19 @@ class Tally:
     def _apply_depth(self, event: ev.Event) -> None:
         if not isinstance(event, ev.DepthDecided):
             return
+        self.depth, self.first_agree = event, len(self.answers) > 1 and self.has_one_answer
         self.acting += tuple(agent for agent in event.next if agent not in self.acting)
-        self.is_enough = not event.next
         self.is_partial = not self.is_enough and len(self.acting) < len(self.agents)
-        self.same = event.asked if event.reason == "said_same" else ()
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no other agent is asked in this turn than those that were asked first."""
+        return self.depth is not None and not self.depth.next
+
+    @property
+    def same(self) -> tuple[str, ...]:
+        """Authors of texts that say the same, as one of them says."""
+        return self.depth.asked if self.depth is not None and self.depth.reason == "said_same" else ()
 
     def _resume(self, agents: tuple[str, ...]) -> None:
         # A failed agent gets another chance, unless the turn only waited; and the team may have changed since.

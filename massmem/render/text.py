@@ -12,7 +12,7 @@ from massmem.core.calls import describe_call, shorten_tool_name
 from massmem.core.messages import Usage
 from massmem.core.redact import redact_line
 from massmem.core.text import escape_json, format_dollars, make_printable, one_line
-from massmem.core.verdict import NO_VOTE, describe_not_needed, describe_share, join_names
+from massmem.core.verdict import NO_VOTE, describe_share
 from massmem.render import Renderer
 from massmem.render.turn_view import AgentEvent, AgentView, TurnView
 
@@ -25,7 +25,7 @@ _DECISIONS = {
     "tie_support": "a tie, more agents gave this answer",
     "tie": "a tie",
     "unanimous": "all answers are the same",
-    "majority": "most agents gave this answer",
+    "majority": "more than half of the voices gave this answer",
     "no_vote": "nobody could vote",
     "no_vote_held": "no vote was held",
 }
@@ -110,27 +110,6 @@ def describe_winner(event: ev.WinnerDecided, view: TurnView) -> str:
     rest = f" without a vote of {', '.join(map(view.name, event.not_asked))}" if event.by == "early_stop" else ""
     decision = NO_VOTE[event.no_vote] if event.no_vote else _DECISIONS[event.by]
     return f"{view.name(event.agent_id)} wins: {votes}{decision}{rest}"
-
-
-_DEPTHS: Mapping[ev.DepthReason, str] = {
-    "asks_for_text": "{asked} alone is asked, for a text",
-    "same": "{asked} gave the same answer",
-    "said_same": "{asked} say the same, as {first} finds",
-    "differ": "{asked} differ",
-    "not_compared": "the answers of {asked} are not compared",
-    "failed": "an answer of {asked} is missing",
-    "not_sure": "{asked} are not enough to be sure",
-}
-
-
-def describe_depth(event: ev.DepthDecided, view: TurnView) -> str:
-    """Return `red and green gave the same answer; blue was not needed`, or `red and green differ: blue is asked`."""
-    asked, others = ([view.name(agent) for agent in agents] for agents in (event.asked, event.next or view.not_needed))
-    text = _DEPTHS[event.reason].format(asked=join_names(asked), first=asked[0])
-    if not event.next:
-        return "; ".join(filter(None, (text, describe_not_needed(others))))
-    difference = f" ({one_line(event.difference, _EXCERPT)})" if event.difference else ""
-    return f"{text}{difference}: {join_names(others)} {'is' if len(others) == 1 else 'are'} asked"
 
 
 def describe_failure(event: ev.AgentFailed, view: TurnView) -> str:
@@ -299,7 +278,7 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
         case ev.RoundStarted():
             line = f"{view.round_title}: {', '.join(map(view.name, event.agents))}"
         case ev.DepthDecided():
-            line = describe_depth(event, view)
+            line = event.text
         case ev.BallotsVoided():
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
         case ev.AnswerNowRequested():
@@ -374,7 +353,7 @@ log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata", "query", "citations", "report", "difference",
+    "metadata", "query", "citations", "report",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 

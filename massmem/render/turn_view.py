@@ -12,7 +12,6 @@ from massmem.core.outcome import TurnEnd, TurnOutcome
 from massmem.core.report import Report
 from massmem.core.reporting import report_votes
 from massmem.core.text import one_line
-from massmem.core.verdict import dump_verdict
 from massmem.core.voting import Dissent, find_dissent
 
 AgentEvent = (
@@ -340,7 +339,7 @@ def turn_to_dict(view: TurnView, *, makes_report: bool = False) -> dict[str, Any
         "dissent": None if (dissent := view.dissent) is None else dissent.to_json(),
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,
-        **dump_verdict(outcome),
+        **outcome.dump_verdict(),
         "rounds": view.round,
         "agents": [_agent_to_dict(agent, outcome.name(agent.id)) for agent in view.agents.values()],
         "usage": usage_to_dict(view.usage),

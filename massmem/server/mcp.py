@@ -94,7 +94,7 @@ class CouncilAnswer(BaseModel):
     agent: str | None = None
     confidence: float | None = None
     agreement: str = ""
-    verdict: Verdict = "answered"
+    verdict: Verdict | None = None
     """unsure: `answer` says so, and names what the agents answered, as `candidates` does."""
     measured_confidence: MeasuredConfidence | None = None
     """How often such answers of this team were right."""
@@ -313,9 +313,7 @@ def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
         agent=None if outcome.agent_id is None else outcome.name(outcome.agent_id),
         confidence=outcome.confidence,
         agreement=outcome.agreement,
-        verdict=outcome.verdict or "answered",
-        measured_confidence=outcome.measurement,
-        candidates=list(outcome.candidates),
+        **outcome.dump_verdict(),
     )
 
 

@@ -291,9 +291,10 @@ class _TurnReader:
         return [Words(rest), finish] if rest else [finish]
 
     def _build_metadata(self) -> dict[str, str]:
-        verdict, measured = self._outcome.verdict, self._outcome.measurement
-        metadata = {} if verdict is None else {"verdict": verdict}
-        return metadata | ({} if measured is None else {"measured_confidence": measured.model_dump_json()})
+        fields = self._outcome.dump_verdict()
+        verdict, measured = fields["verdict"], fields["measured_confidence"]
+        metadata = {"verdict": verdict} if verdict else {}
+        return metadata | ({"measured_confidence": json.dumps(measured)} if measured else {})
 
     def _send(self, text: str) -> list[Piece]:
         if not self._sent:

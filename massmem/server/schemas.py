@@ -150,8 +150,9 @@ class Answer(Body):
     """Sources of the answer: `[n]` in it names the n-th."""
     escalated: bool = False
     """True: the answer is unsure; a person should look at it."""
-    verdict: Verdict = "answered"
-    """unsure: the answer is less sure than the configuration wants; it says so, and names what the agents answered."""
+    verdict: Verdict | None = None
+    """unsure: the answer is less sure than the configuration wants; it says so, and names what the agents answered.
+    Left out: there is no answer."""
     measured_confidence: MeasuredConfidence | None = None
     """How often such answers of the team were right; left out: it is not known."""
     candidates: list[VerdictCandidate] = Field(default_factory=list[VerdictCandidate])

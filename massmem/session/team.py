@@ -84,10 +84,9 @@ class Team:
         self._pricing: asyncio.Task[bool] | None = None
         self._is_guest = False
         self._warned = False
-        self._calibration: Calibration | None = None
         self._calibration_file = find_calibration(home, config)
-        self._calibrated_at: float | None = 0.0
-        """When the file was written that was read last; None: there was none."""
+        self._misses_calibration = False
+        """The user knows that there is none."""
 
     @classmethod
     async def open(
@@ -156,20 +155,15 @@ class Team:
     def load_calibration(self) -> tuple[Calibration | None, list[str]]:
         """Return how often the team was right, None when nobody knows, and what the user should know of that.
 
-        The file is read again when it is another one: a team may be open for weeks. What is missing is said once.
+        The file is read for every turn: a team may be open for weeks. What is missing is said once.
         """
         try:
-            written = self._calibration_file.stat().st_mtime
-        except OSError:
-            written = None
-        if written == self._calibrated_at:
-            return self._calibration, []
-        self._calibration, self._calibrated_at = None, written
-        try:
-            self._calibration = None if written is None else read_calibration(self._calibration_file)
+            if self._calibration_file.exists():
+                return read_calibration(self._calibration_file), []
         except InputError as e:
             return None, [f"{e.message}: {e.hint}"]
-        return self._calibration, self._explain_missing_calibration() if self._calibration is None else []
+        first, self._misses_calibration = not self._misses_calibration, True
+        return None, self._explain_missing_calibration() if first else []
 
     def _explain_missing_calibration(self) -> list[str]:
         settings, path = self.config.coordination, self.config.path or "TEAM"

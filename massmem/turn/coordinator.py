@@ -31,13 +31,14 @@ from massmem.core.verdict import (
     NO_VOTE,
     Calibration,
     Judgement,
-    Pattern,
     Policy,
     describe_agreement,
+    describe_depth,
+    describe_measured,
     read_pattern,
     write_unsure,
 )
-from massmem.core.voting import Tally
+from massmem.core.voting import Dissent, Tally
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
@@ -97,8 +98,7 @@ async def run_turn(
     is_adaptive = settings.depth == "adaptive"
     policy = Policy(turn.calibration, settings.max_error, settings.escalate_below, adaptive=is_adaptive)
     run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event(), policy)
-    for event in turn.events:
-        run.count(event)
+    run.tally.apply_all(turn.events)
     run.names = TurnOutcome.of(turn.events).names | {
         agent.id: agent.name for agent in agents.values() if agent.name != agent.id
     }
@@ -132,24 +132,14 @@ class _TurnRun:
     """Of steps whose cost is in no event."""
     names: dict[str, str] = field(default_factory=dict[str, str])
     """Of the agents that have one, by id."""
-    depth: ev.DepthDecided | None = None
-    first: Pattern | None = None
-    """How the agents that were asked first stood to their answer when `depth` was decided."""
     presentation: Presentation | None = None
     """The final answer, once the winner has written it."""
     is_cut: asyncio.Event = field(default_factory=asyncio.Event)
     """The steps under way are to end: a limit is passed, or the user has the answer that is wanted now."""
 
     def apply(self, event: ev.Event) -> None:
-        self.count(event)
-        self._cut_if_over()
-
-    def count(self, event: ev.Event) -> None:
-        """Take in an event, of this run or from the log."""
         self.tally.apply(event)
-        if isinstance(event, ev.DepthDecided):
-            self.depth = event
-            self.first = read_pattern(self.tally, self.tally.decide_winner().agent_id) if self.tally.answers else None
+        self._cut_if_over()
 
     @property
     def limit(self) -> ev.Limit | None:
@@ -257,45 +247,42 @@ class _TurnRun:
         if not tally.awaits_depth:
             return
         asked, rest = tally.acting, tuple(agent for agent in tally.agents if agent not in tally.acting)
-        reason, comparison = await self._find_reason(asked, rest)
+        reason = self._find_reason()
+        comparison = await self._compare(asked[0], rest) if reason == "not_compared" else None
+        if comparison is not None:
+            reason = "said_same" if comparison.same else "differ"
+        difference, usage = ("", Usage()) if comparison is None else (comparison.difference, comparison.usage)
         enough = reason in ("asks_for_text", "same", "said_same")
         if not enough and self._asks_no_more:
-            self.unreported_usage += comparison.usage
+            self.unreported_usage += usage
             return
+        others = rest[:1] if self._asks_for_text and not enough else rest
+        names, other_names = list(map(self._name, asked)), list(map(self._name, others))
+        text = describe_depth(reason, names, other_names, enough=enough, difference=difference)
+        next_agents = () if enough else others
         self.outbox.emit(
-            ev.DepthDecided(
-                round=tally.round,
-                asked=asked,
-                next=() if enough else rest[:1] if self._asks_for_text else rest,
-                reason=reason,
-                difference="" if enough else comparison.difference,
-                usage=comparison.usage,
-            )
+            ev.DepthDecided(round=tally.round, asked=asked, next=next_agents, reason=reason, text=text, usage=usage)
         )
 
-    async def _find_reason(self, asked: Sequence[str], rest: Sequence[str]) -> tuple[ev.DepthReason, Comparison]:
-        """Return why the agents that were asked are enough, or not, and what comparing their answers showed."""
-        tally, none = self.tally, Comparison(same=False, difference="", usage=Usage())
-        authors = [agent for agent in asked if agent in tally.answers]
+    def _find_reason(self) -> ev.DepthReason:
+        """Return why the agents that were asked are enough, or not, as far as code can tell."""
+        tally, authors = self.tally, [agent for agent in self.tally.acting if agent in self.tally.answers]
         if self._asks_for_text and authors:
-            return "asks_for_text", none
+            return "asks_for_text"
         if len(authors) < 2:
-            return "failed", none
+            return "failed"
         pattern = read_pattern(tally, authors[0])
         if pattern.against:
-            return "differ", none
+            return "differ"
         agreeing = replace(pattern, behind=tuple(sorted(authors)), uncompared=0)
         if not self.policy.is_sure(agreeing, None, 1.0):  # then it need not be known whether they agree
-            return "not_sure", none
-        comparison = none if tally.has_one_answer else await self._compare(authors[0], rest)
-        if comparison is None:
-            return "not_compared", none
-        return "same" if comparison is none else "said_same" if comparison.same else "differ", comparison
+            return "not_sure"
+        return "same" if tally.has_one_answer else "not_compared"
 
     async def _compare(self, agent_id: str, others: Sequence[str]) -> Comparison | None:
         """Let the agent compare the answers; None: that is not worth its price, or failed."""
-        tally, agent, comparisons = self.tally, self.agents.get(agent_id), list[Comparison]()
-        if agent is None or self._asks_no_more or any(answer.truncated for answer in tally.answers.values()):
+        tally, agent, comparisons = self.tally, self.agents[agent_id], list[Comparison]()
+        if self._asks_no_more or any(answer.truncated for answer in tally.answers.values()):
             return None
         candidates = tally.build_candidates(agent_id, tally.answers, agent.order)
         prices, votes = [self.agents[other].price for other in others], self.settings.max_rounds > 1
@@ -447,7 +434,7 @@ class _TurnRun:
         winner = self.tally.winner
         if winner is None:
             return
-        judgement = self.policy.judge(self.tally, self.first, self.depth)
+        judgement = self.policy.judge(self.tally)
         presenter = self.agents.get(winner.agent_id) if self._needs_presentation(winner, judgement) else None
         if presenter is not None and self._wants_report:
             await self._run_together([partial(self._present, presenter, report=True)])
@@ -541,6 +528,23 @@ class _TurnRun:
             usage=self.tally.usage + self.unreported_usage,
         )
 
+    def _describe_agreement(
+        self, winner: ev.WinnerDecided, dissent: Dissent | None, judgement: Judgement, *, presented: bool
+    ) -> str:
+        """Return how far the agents agree, and how often answers with such agreement were right."""
+        tally, measured = self.tally, judgement.measured
+        agreement = describe_agreement(
+            winner,
+            dissent,
+            len(tally.council),
+            self._name(winner.agent_id),
+            presented=presented,
+            not_needed=[self._name(agent) for agent in winner.not_asked] if tally.is_enough else (),
+        )
+        if tally.depth is not None and not agreement:
+            agreement = tally.depth.text  # one agent was enough
+        return "; ".join(filter(None, (agreement, measured and describe_measured(measured))))
+
     def _build_completion(
         self, winner: ev.WinnerDecided, judgement: Judgement, presentation: Presentation | None
     ) -> ev.TurnCompleted:
@@ -565,13 +569,8 @@ class _TurnRun:
             usage=usage if presentation is None else usage + presentation.usage,
             limit=self.limit,
             confidence=judgement.confidence,
-            agreement=describe_agreement(
-                winner,
-                dissent,
-                len(tally.council),
-                self._name(winner.agent_id),
-                presented=presentation is not None and not tally.has_one_answer,
-                not_needed=[self._name(agent) for agent in winner.not_asked] if tally.is_enough else (),
+            agreement=self._describe_agreement(
+                winner, dissent, judgement, presented=presentation is not None and not tally.has_one_answer
             ),
             escalated=judgement.verdict == "unsure",
             verdict=judgement.verdict,

@@ -104,7 +104,7 @@ async def test_confidence_of_the_last_answer(three: SessionStore) -> None:
     assert [(e.confidence, e.escalated) for e in await three.find_sessions(criteria)] == [(0.25, True)]
     final = (await everything(three, TRIP))[-1]
     assert (final.final, final.confidence, final.escalated) == (True, 0.25, True)
-    assert (final.verdict, final.candidates) == ("unsure", (candidate,))
+    assert final.dump_verdict()["candidates"] == [candidate.model_dump(mode="json")]
     (to_record,) = await three.get_messages_to_record([final.id])
     assert (to_record.winner, await three.get_winner_names([TRIP])) == ("", before), "for memory nobody won"
     assert final.metadata["turn_usage"]["prompt"] == 1

@@ -111,7 +111,9 @@ def other_ends() -> list[Event]:
         event(1, "turn_failed", message="no agent could answer", hint="try later", exit_code=3, usage=Usage()),
         event(1, "turn_interrupted", by="user"),
         event(1, "answer_now_requested"),
-        event(1, "depth_decided", round=1, asked=("ann", "bob"), next=("eve",), reason="differ", difference="a cause"),
+        event(
+            1, "depth_decided", round=1, asked=("ann", "bob"), next=("eve",), reason="differ", text="ann and bob differ"
+        ),
     ]
 
 

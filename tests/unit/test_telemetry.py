@@ -136,7 +136,8 @@ def test_how_a_turn_ended():
     counted = {"prompt": 10, "completion": 2, "reported": True, "cost": 0.5}
     done = TurnCompleted(winner="ann", answer="secret words", presented=False, usage=usage, limit="cost")
     assert make_respond_payload(done) == {
-        "status": "completed", "winner": "ann", "limit": "cost", "confidence": None, "usage": counted
+        "status": "completed", "winner": "ann", "limit": "cost", "confidence": None, "verdict": "answered",
+        "usage": counted,
     }  # fmt: skip
     failed = TurnFailed(message="secret words", exit_code=3, usage=usage)
     assert make_respond_payload(failed) == {"status": "failed", "exit_code": 3, "usage": counted}

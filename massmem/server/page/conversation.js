@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./html.js";
 import { download, postJson, request } from "./api.js";
 import { Composer } from "./composer.js";
-import { Agreement, Council, LongText, Measured, Sources, summarise, Verdict } from "./council.js";
+import { Agreement, Council, LongText, Sources, summarise, Verdict } from "./council.js";
 import { bytes, exactly, plural, when } from "./format.js";
 import { LiveConversation } from "./live.js";
 import { announceChange, AgentName, Confirm, Dialog, Empty, FileList, fitHeight, Icon, Menu, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
@@ -296,7 +296,6 @@ const FinalAnswer = ({ turn }) => html`
     ${turn.final.report && html`<${Report} report=${turn.final.report} name=${(id) => nameOf(turn, id)} />`}
     <${LongText} text=${turn.final.answer} isOpen=${false} />
     <${Sources} citations=${turn.final.citations} />
-    <${Measured} measured=${turn.final.measured_confidence} />
     ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
     ${turn.final.fallback && html`<p class="dim">Written by ${turn.final.fallback}: the agent's own model had failed.</p>`}
     ${turn.final.work_cut && html`<p class="dim">${describeWorkCut(turn.final.work_cut)}</p>`}
@@ -334,7 +333,6 @@ function Message({ talk, message, colour, names = {}, onEdit, wasEditing }) {
       ${message.report && html`<${Report} report=${message.report} name=${(id) => names[id] ?? id} />`}
       <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />
       <${Sources} citations=${message.citations} />
-      <${Measured} measured=${message.measured_confidence} />
       <${Trouble} problem=${problem} />
     </article>`;
 }

@@ -1,9 +1,9 @@
 // How the agents came to an answer: their rounds side by side, votes with reasons, and the winner.
 import { html, useState } from "./html.js";
-import { dollars, percent, plural, seconds, tokens } from "./format.js";
+import { dollars, plural, seconds, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
 import { AgentName, Icon } from "./parts.js";
-import { colourOf, describeDecision, describeDepth, describeWorkCut, hasEnded, nameOf, ranking } from "./turn.js";
+import { colourOf, describeDecision, describeWorkCut, hasEnded, nameOf, ranking } from "./turn.js";
 
 const STATES = { waiting: "waits for its model", thinking: "thinks", writing: "writes", stopped: "was stopped" };
 const LONG = 20_000; // characters of an answer that are shown at once
@@ -24,7 +24,7 @@ function Round({ turn, round, models }) {
     <section class="round" aria-label=${`Round ${round.number}`}>
       <h2>Round ${round.number}<span>${what}</span></h2>
       <div class="steps">${round.agents.map((id) => html`<${Step} key=${id} turn=${turn} id=${id} step=${round.steps[id]} model=${models[id]} />`)}</div>
-      ${round.depth && html`<p class="dim">${describeDepth(turn, round.depth)}</p>`}
+      ${round.depth && html`<p class="dim">${round.depth.text}</p>`}
     </section>`;
 }
 
@@ -110,10 +110,6 @@ export function Verdict({ turn }) {
 // What is known of how far the agents agree, as the service says it.
 export const Agreement = ({ text, isLow }) =>
   (text || isLow) && html`<span class=${`agreement ${isLow ? "low" : ""}`}>${isLow && html`<strong>Not sure: look at the answers yourself${text && "; "}</strong>`}${text}</span>`;
-
-// How often such answers of the team were right, in the words of massmem/core/verdict.py.
-export const Measured = ({ measured: m }) =>
-  m && html`<p class="dim">Answers of this team with such agreement were right ${percent(m.right / m.asked)} of the time (${plural(m.asked, "question")}, ${Math.round(100 * m.low)}-${Math.round(100 * m.high)})</p>`;
 
 export const summarise = (turn) => {
   const agents = plural(turn.agents.length, "agent");

@@ -227,25 +227,6 @@ const WORK_CUTS = {
 };
 export const describeWorkCut = (reason) => `${WORK_CUTS[reason]}. The answer is from what was done until then.`;
 
-const DEPTHS = {
-  asks_for_text: (asked) => `${asked} alone was asked, for a text`,
-  same: (asked) => `${asked} gave the same answer`,
-  said_same: (asked, first) => `${asked} say the same, as ${first} finds`,
-  differ: (asked) => `${asked} differ`,
-  not_compared: (asked) => `The answers of ${asked} are not compared`,
-  failed: (asked) => `An answer of ${asked} is missing`,
-  not_sure: (asked) => `${asked} are not enough to be sure`,
-};
-
-// Why the agents that were asked first were enough, or who was asked then.
-export function describeDepth(turn, { reason, asked, next, difference }) {
-  const others = next.length ? next : turn.agents.filter((agent) => !asked.includes(agent));
-  const list = (agents) => new Intl.ListFormat("en-GB").format(agents.map((agent) => nameOf(turn, agent)));
-  const why = DEPTHS[reason] ? DEPTHS[reason](list(asked), nameOf(turn, asked[0])) : reason;
-  if (next.length) return `${why}${difference && ` (${difference})`}: ${list(others)} ${others.length > 1 ? "are" : "is"} asked`;
-  return others.length ? `${why}; ${list(others)} ${others.length > 1 ? "were" : "was"} not needed` : why;
-}
-
 // Returns [agent, votes] of the standing ballots, most first.
 export const ranking = (turn) => Object.entries(turn.votes).sort((a, b) => b[1] - a[1]);
 
@@ -260,6 +241,6 @@ const DECISIONS = {
   no_vote: "nobody could vote",
   no_vote_held: "no vote was held",
   unanimous: "all answers are the same",
-  majority: "most agents gave this answer",
+  majority: "more than half of the voices gave this answer",
 };
 export const describeDecision = (turn) => DECISIONS[turn.by] || "";

@@ -108,7 +108,7 @@ async def history(
             content=message.public_text,
             confidence=message.confidence,
             verdict=message.verdict if message.kind == "assistant" else None,
-            measured_confidence=message.measurement,
+            measured_confidence=message.metadata.get("measured_confidence"),
             agent=message.agent_name or None,
             agent_id=message.agent_id or None,
             citations=[schemas.Source(**asdict(citation)) for citation in read_citations(message.metadata)] or None,

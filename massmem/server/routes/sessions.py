@@ -16,7 +16,6 @@ from starlette.exceptions import HTTPException
 from massmem.config.models import AgentConfig
 from massmem.core.citations import read_citations
 from massmem.core.errors import InputError
-from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.events import hide_private_fields
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.messages import clean_name, read_attached_files, split_question
@@ -177,7 +176,6 @@ class SessionMessage(Body):
     confidence: float | None
     escalated: bool
     agreement: str
-    measured_confidence: MeasuredConfidence | None
     citations: list[Source]
     """Of an answer; empty: it has none."""
     report: Report | None
@@ -554,7 +552,6 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         confidence=message.confidence,
         escalated=message.escalated,
         agreement=message.agreement,
-        measured_confidence=message.measurement,
         citations=[Source(**asdict(citation)) for citation in read_citations(metadata)],
         report=None if (report := metadata.get("report")) is None else Report.model_validate(report),
         files=[FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash) for file in files],

@@ -23,10 +23,9 @@ from massmem.core.events import (
 from massmem.core.messages import Candidate, Usage
 from massmem.core.params import ParamSpec
 from massmem.core.prompts import build_compare_request
-from massmem.core.verdict import Calibration, Kind, Outcomes, Pattern
+from massmem.core.verdict import Calibration, Kind, Outcomes, Pattern, describe_depth
 from massmem.core.voting import Tally
 from massmem.providers.pricing import Price
-from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
 from massmem.tools.actions import AskContext
 from massmem.turn.coordinator import Turn, run_turn
@@ -255,28 +254,13 @@ def test_a_comparison_costs_less_than_what_it_saves():
     assert not is_worth(long, Usage(400, 800, reasoning=9_000), Price(), free), "it thinks as long again"
 
 
-@pytest.mark.parametrize(
-    ("event", "line"),
-    [
-        ({"reason": "same"}, "red and green gave the same answer; blue was not needed"),
-        ({"reason": "differ", "next": ("blue",)}, "red and green differ: blue is asked"),
-        (
-            {"reason": "differ", "next": ("blue",), "difference": "one says 7"},
-            "red and green differ (one says 7): blue is asked",
-        ),
-        (
-            {"reason": "asks_for_text", "asked": ("red",)},
-            "red alone is asked, for a text; green and blue were not needed",
-        ),
-    ],
-)
-async def test_decision_is_told_in_a_line(event: dict[str, Any], line: str):
-    view = TurnView()
-    for start in (await play(texts(), depth="adaptive"))[:2]:
-        view.feed(start)
-    decided = DepthDecided.model_validate({"round": 1, "asked": ("red", "green")} | event)
-    view.feed(decided)
-    assert describe_event(decided, view) == line
+def test_decision_is_told_in_a_line():
+    two = ("red", "green")
+    same = describe_depth("same", two, ("blue",), enough=True)
+    assert same == "red and green gave the same answer; blue was not needed"
+    assert describe_depth("differ", two, ("blue",), enough=False) == "red and green differ: blue is asked"
+    differ = describe_depth("differ", two, ("blue", "pink"), enough=False, difference="one says 7")
+    assert differ == "red and green differ (one says 7): blue and pink are asked"
 
 
 async def test_both_stand_behind_an_answer_that_one_says_is_the_same():
@@ -328,9 +312,6 @@ Schreib mir einen Brief an meine Vermieterin
 Écris-moi un poème sur l'automne
 Traduis en anglais : bonjour
 Escríbeme una carta para Ana
-Scrivimi una poesia per Anna
-Escreva uma carta para Ana
-Schrijf een gedicht voor Jan
 """
 CLAIMS = """
 Write down how many primes are below 100
