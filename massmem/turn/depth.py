@@ -40,6 +40,7 @@ _DIFFERENCES: tuple[Callable[[AgentConfig], object], ...] = (
 
 _SMALL_TALK = re.compile(
     r"(?:hi|hello|hey|good (?:morning|afternoon|evening|night|day)|thanks|thank you|many thanks|bye|goodbye|"
+    r"see you(?: soon| later| tomorrow)?|that (?:helped|was helpful)|"
     r"how are you|hallo|guten (?:morgen|tag|abend)|danke|vielen dank|bonjour|merci|hola|buen[oa]s (?:días|tardes)|"
     r"gracias|ciao|grazie|olá|obrigad[oa]|bedankt|tack|привет|спасибо)"
     r"(?: (?:there|all|everyone|again|so much|very much|a lot|schön|sehr|beaucoup|mille|for your help))*"

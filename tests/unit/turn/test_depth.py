@@ -294,6 +294,8 @@ Hello there!
 Good morning! How are you?
 Thanks a lot!
 Danke schön.
+Thanks, that helped a lot.
+See you tomorrow!
 ¡Hola! ¡Buenos días!
 Merci beaucoup !
 привет
