@@ -98,11 +98,15 @@ class Outcomes(_Counts):
     right: int
     """How often the answer of the whole team was right."""
 
-    def count_right(self, rank: Rank, *, adaptive: bool) -> int | None:
-        """Return how many of the answers that would be given are right; None when none would be, for want of rank."""
-        if adaptive and self.first.agrees and self.first.rank >= rank:
+    def is_first_enough(self, rank: Rank | None) -> bool:
+        """Whether the first two agree and that is sure enough. rank: as in `count_right`."""
+        return rank is not None and self.first.agrees and self.first.rank >= rank
+
+    def count_right(self, rank: Rank | None, *, adaptive: bool) -> int | None:
+        """Return how many of the answers of at least this rank are right; None when there are none. rank None: none."""
+        if adaptive and self.is_first_enough(rank):
             return self.right_first
-        return self.right if self.full.rank >= rank else None
+        return self.right if rank is not None and self.full.rank >= rank else None
 
 
 class Member(_Counts):
@@ -139,11 +143,7 @@ class Calibration(_Counts):
             if of_first or first_agree in (None, one.first.agrees)
         ]
         for is_named in (True, False):
-            close = [
-                (asked, right)
-                for seen, asked, right in rows
-                if (seen == pattern if is_named else seen.shape == pattern.shape)
-            ]
+            close = [row[1:] for row in rows if (row[0] == pattern if is_named else row[0].shape == pattern.shape)]
             asked, right = (sum(column) for column in zip(*close, strict=True)) if close else (0, 0)
             if asked >= MIN_ASKED:
                 low, high = (round(bound, 4) for bound in wilson_interval(right, asked))
@@ -154,10 +154,9 @@ class Calibration(_Counts):
         """Return the lowest rank of an answer that is sure enough; None when no rank is.
 
         That is the lowest with (wrong + 1) / (answered + 1) <= max_error among the questions of the calibration that
-        would be answered. Split conformal prediction (Vovk et al. 2005; as a test of whether an answer is right: Jin
-        and Candes 2023): when a new question is exchangeable with these, the probability that it is answered, and
-        wrongly, is at most (wrong + 1) / (questions + 1). That is no more than max_error; the stricter rule here holds
-        the share of wrong answers among those that are given.
+        would be answered. Split conformal prediction (Vovk et al. 2005): the probability that a new question, which is
+        exchangeable with these, is answered, and wrongly, is at most (wrong + 1) / (questions + 1), which is no more
+        than max_error. The stricter rule here aims at the share of wrong answers among those that are given.
 
         adaptive: the two first agents are enough where they agree and that is sure enough.
         """
@@ -175,16 +174,17 @@ class Calibration(_Counts):
         """Whether enough of its questions were answered so: to a question of another kind they say nothing."""
         return sum(one.asked for one in self.outcomes if one.full.kind == kind) >= MIN_ASKED
 
-    def weigh(self) -> dict[str, float]:
-        """Return the weight of each agent's voice: the logarithm of its odds of being right, and none below even odds.
 
-        The best rule for agents that err independently (Nitzan and Paroush 1982). One right and one wrong answer are
-        added, so that no agent weighs without bound.
-        """
-        return {
-            agent: max(0.0, math.log((member.right + 1) / (member.asked - member.right + 1)))
-            for agent, member in self.members.items()
-        }
+def weigh_voices(members: Mapping[str, Member]) -> dict[str, float]:
+    """Return the weight of each agent's voice: the logarithm of its odds of being right, and none below even odds.
+
+    The best rule for agents that err independently (Nitzan and Paroush 1982). One right and one wrong answer are
+    added, so that no agent weighs without bound.
+    """
+    return {
+        agent: max(0.0, math.log((member.right + 1) / (member.asked - member.right + 1)))
+        for agent, member in members.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ def _move(citation: Citation, by: int) -> Citation:
     return replace(citation, start=citation.start + by, end=citation.end + by)
 
 
-def describe_measured(measured: MeasuredConfidence) -> str:
+def describe_measured_confidence(measured: MeasuredConfidence) -> str:
     """Return `answers of this team with such agreement were right 71 % of the time (150 questions, 63-78)`."""
     share, low, high = (f"{100 * part:.0f}" for part in (measured.right / measured.asked, measured.low, measured.high))
     return (

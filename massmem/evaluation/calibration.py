@@ -193,7 +193,7 @@ def list_promises(calibration: Calibration) -> Iterator[Promise]:
     for max_error, adaptive in product(PROMISES, (False, True)):
         rank, answered, right = calibration.find_threshold(max_error, adaptive=adaptive), 0, 0
         for one in calibration.outcomes:
-            if rank is not None and (count := one.count_right(rank, adaptive=adaptive)) is not None:
+            if (count := one.count_right(rank, adaptive=adaptive)) is not None:
                 answered, right = answered + one.asked, right + count
         share, wrong = build_share(answered, asked), build_share(answered - right, answered)
         depth = "adaptive" if adaptive else "full"

@@ -31,7 +31,7 @@ from massmem.core.evaluation import (
     Variant,
 )
 from massmem.core.messages import Usage
-from massmem.core.verdict import Calibration, Member, Rank
+from massmem.core.verdict import Member, Rank, weigh_voices
 from massmem.evaluation.calibration import build_share, choose_winner, replay_result
 from massmem.evaluation.items import Item, Score, score
 from massmem.evaluation.runner import Answers, Entrant, Judge, Progress, Result, Runner, open_team
@@ -322,8 +322,7 @@ def _vary(answered: Iterable[tuple[Result, Mapping[str, Score]]], agents: Sequen
         )
 
     def weigh(asked: int, right: Mapping[str, int]) -> dict[str, float]:
-        members = {agent: Member(asked=asked, right=right[agent]) for agent in agents}
-        weights = Calibration.model_construct(members=members).weigh()
+        weights = weigh_voices({agent: Member(asked=asked, right=right[agent]) for agent in agents})
         return weights if any(weights.values()) else equal  # as a turn does
 
     base = vote([equal] * size)

@@ -34,8 +34,9 @@ from massmem.core.verdict import (
     Policy,
     describe_agreement,
     describe_depth,
-    describe_measured,
+    describe_measured_confidence,
     read_pattern,
+    weigh_voices,
     write_unsure,
 )
 from massmem.core.voting import Dissent, Tally
@@ -171,7 +172,7 @@ class _TurnRun:
 
     def _find_weights(self) -> dict[str, float]:
         calibration = self.policy.calibration if self.settings.weights == "measured" else None
-        weights = {} if calibration is None else calibration.weigh()
+        weights = {} if calibration is None else weigh_voices(calibration.members)
         return weights if weights.keys() >= self.agents.keys() and any(weights.values()) else {}
 
     async def run_rounds(self) -> None:
@@ -543,7 +544,7 @@ class _TurnRun:
         )
         if tally.depth is not None and not agreement:
             agreement = tally.depth.text  # one agent was enough
-        return "; ".join(filter(None, (agreement, measured and describe_measured(measured))))
+        return "; ".join(filter(None, (agreement, measured and describe_measured_confidence(measured))))
 
     def _build_completion(
         self, winner: ev.WinnerDecided, judgement: Judgement, presentation: Presentation | None

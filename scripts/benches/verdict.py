@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 from statistics import mean
 
-from massmem.core.verdict import Calibration, Rank
+from massmem.core.verdict import Calibration, Outcomes, Rank
 from massmem.evaluation.calibration import Graded, Replayed, count_outcomes, replay_result
-from massmem.evaluation.evaluate import difference_interval
+from massmem.evaluation.evaluate import difference_interval, trace_risk
 from massmem.evaluation.runner import Result
 from scripts.benches.recorded import FOLDER, Question, Recording, make_council, read_recordings
 from scripts.benches.rows import Row, at_least, at_most
@@ -44,13 +44,14 @@ def make_councils() -> tuple[Recording, Recording]:
 def _report(recording: Recording, halves: int) -> list[Row]:
     replayed = [_replay(recording, question) for question in recording.questions]
     graded = [_grade(question, one) for question, one in zip(recording.questions, replayed, strict=True)]
+    single = [next(iter(count_outcomes([one])), None) for one in graded]  # None: nobody answered
     requests = [len(question.results) + len(question.ballots) for question in recording.questions]
     tries = {(depth, promised): _Tries() for depth in ("full", "adaptive") for promised in PROMISES}
     for known, asked in _draw_halves(len(graded), halves):
         calibration = _calibrate([graded[i] for i in known])
         for (depth, promised), one in tries.items():
             rank = calibration.find_threshold(promised, adaptive=depth == "adaptive")
-            one.add([graded[i] for i in asked], [requests[i] for i in asked], rank, adaptive=depth == "adaptive")
+            one.add([single[i] for i in asked], [requests[i] for i in asked], rank, adaptive=depth == "adaptive")
     rows = _compare_depths(recording, graded, requests)
     return rows + [one.report(recording.name, depth, promised) for (depth, promised), one in tries.items()]
 
@@ -99,11 +100,15 @@ class _Tries:
     answered: list[float] = field(default_factory=list[float])
     saved: list[float] = field(default_factory=list[float])
 
-    def add(self, asked: Sequence[Graded], requests: Sequence[int], rank: Rank | None, *, adaptive: bool) -> None:
-        answers = [right for one in asked if (right := _decide(one, rank, adaptive=adaptive)) is not None]
+    def add(
+        self, asked: Sequence[Outcomes | None], requests: Sequence[int], rank: Rank | None, *, adaptive: bool
+    ) -> None:
+        counts = [None if one is None else one.count_right(rank, adaptive=adaptive) for one in asked]
+        answers = [count for count in counts if count is not None]
         self.wrong.append(1 - mean(answers) if answers else 0.0)
         self.answered.append(len(answers) / len(asked))
-        needed = (2 if adaptive and _stops(one, rank) else all_ for one, all_ in zip(asked, requests, strict=True))
+        enough = [adaptive and one is not None and one.is_first_enough(rank) for one in asked]
+        needed = (2 if is_enough else all_ for is_enough, all_ in zip(enough, requests, strict=True))
         self.saved.append(1 - sum(needed) / sum(requests))
 
     def report(self, name: str, depth: str, promised: float) -> Row:
@@ -123,17 +128,6 @@ def _calibrate(graded: Sequence[Graded]) -> Calibration:
     return Calibration(fingerprint="", team="", data="", created_at=datetime.now(UTC), outcomes=outcomes, members={})
 
 
-def _stops(one: Graded, rank: Rank | None) -> bool:
-    return rank is not None and one.replayed.first.agrees and one.replayed.first.rank >= rank
-
-
-def _decide(one: Graded, rank: Rank | None, *, adaptive: bool) -> bool | None:
-    """Return whether the answer is right that the team would give; None: it would give none."""
-    if adaptive and _stops(one, rank):
-        return one.right_first
-    return one.right if rank is not None and one.replayed.full.rank >= rank else None
-
-
 # The plot of the documentation
 
 
@@ -142,7 +136,9 @@ def plot(recordings: Iterable[Recording]) -> str:
     colours = ("#2563eb", "#c2410c", "#15803d", "#7c3aed", "#52606d")
     parts: list[str] = []
     for number, (recording, colour) in enumerate(zip(recordings, colours, strict=False)):
-        points = [f"{60 + 520 * share:.1f},{280 - 250 * wrong:.1f}" for share, wrong in _trace_risk(recording)]
+        graded = [_grade(question, _replay(recording, question)) for question in recording.questions]
+        risk = trace_risk((one.replayed.full.rank, one.right) for one in graded)
+        points = [f"{60 + 520 * point.coverage:.1f},{280 - 250 * point.error:.1f}" for point in risk]
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(points)}" />')
         parts += (f'<circle fill="{colour}" r="3" cx="{x}" cy="{y}" />' for x, y in (p.split(",") for p in points))
         parts.append(f'<text fill="{colour}" x="600" y="{40 + 20 * number}">{recording.name}</text>')
@@ -154,14 +150,6 @@ def plot(recordings: Iterable[Recording]) -> str:
     labels += '<text fill="#52606d" x="60" y="18">wrong among these</text>'
     head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 330" font-family="sans-serif" font-size="13">'
     return f"{head}\n{axes}\n{labels}\n" + "\n".join(parts) + "\n</svg>\n"
-
-
-def _trace_risk(recording: Recording) -> list[tuple[float, float]]:
-    """Return the share that is answered, and that of wrong answers among them, for each rank from the highest."""
-    graded = [_grade(question, _replay(recording, question)) for question in recording.questions]
-    ranks = sorted({one.replayed.full.rank for one in graded}, reverse=True)
-    sure = [[one.right for one in graded if one.replayed.full.rank >= rank] for rank in ranks]
-    return [(len(right) / len(graded), 1 - mean(right)) for right in sure]
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def test_one_agent_of_the_team_is_asked_alone(arguments: list[str], answer: str,
     assert f"--solo={id_}".encode() in ran.stderr, "the next question goes to it as well"
 
 
-def test_others_are_asked_when_two_differ_or_all_are_wanted(tmp_path: Path):
+def test_two_that_differ_and_the_option_full_bring_in_the_others(tmp_path: Path):
     team = write_team(tmp_path, script("42"), script("42"), script("7"), coordination={"depth": "adaptive"})
     ran = call_massmem("--config", team, "--output", "plain", "6 * 7?")
     assert (ran.returncode, ran.stdout.decode()) == (0, "42\n")

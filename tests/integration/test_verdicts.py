@@ -238,7 +238,7 @@ def test_http_and_v1_say_what_is_known(service: Service) -> None:
     assert response["metadata"].items() >= completion["metadata"].items()
 
 
-async def test_the_mcp_tool_says_what_is_known(service: Service) -> None:
+async def test_the_mcp_tool_says_how_sure_its_answer_is(service: Service) -> None:
     async with open_http(service, "ann") as client:
         result = await client.call_tool("ask_council", {"question": "6 * 7?"})
     answer = result.structured_content

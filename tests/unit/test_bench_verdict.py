@@ -54,7 +54,7 @@ def test_a_packed_recording_keeps_results_and_who_is_right(tmp_path: Path):
     assert "think" not in "".join(question.results.values())
 
 
-def test_folders_without_recordings_are_refused(tmp_path: Path):
+def test_a_folder_without_recordings_is_refused(tmp_path: Path):
     with pytest.raises(BenchError, match="no recorded answers"):
         list(read_recordings(tmp_path))
     (tmp_path / "bad.jsonl").write_text('{"agents": 1}\n')

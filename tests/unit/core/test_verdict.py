@@ -75,7 +75,7 @@ AGREEMENT = [
 
 
 @pytest.mark.parametrize(("decision", "more", "presented", "sentence"), AGREEMENT)
-def test_agreement_is_what_is_known(decision: dict[str, Any], more: dict[str, str], presented: bool, sentence: str):
+def test_one_sentence_says_who_agrees(decision: dict[str, Any], more: dict[str, str], presented: bool, sentence: str):
     answers = dict(more)
     ballots = dict(vote.split(":") for vote in answers.pop("votes", "").split())
     winner = WinnerDecided.model_validate({"agent_id": "ann", "votes": {}} | decision)

@@ -176,7 +176,7 @@ def calibrate(right_first: int, kind: Kind) -> Calibration:
 
 
 @pytest.mark.parametrize("scripts", [texts(), results("42", "42", "42")], ids=["texts", "results"])
-async def test_agreement_that_is_not_sure_enough_is_not_compared_and_all_are_asked(scripts: Scripts):
+async def test_two_texts_below_the_bound_are_not_compared_and_all_agents_answer(scripts: Scripts):
     kind: Kind = "text" if scripts["red"].get("compare") else "number"
     for right, reason in ((50, "not_sure"), (100, "said_same" if scripts["red"].get("compare") else "same")):
         turn = Turn("session_x", 1, "why?", SEED, calibration=calibrate(right, kind))
