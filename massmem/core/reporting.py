@@ -31,6 +31,8 @@ class Authors:
     """Ids of those who gave an answer, or the same one, by its label."""
     name: Callable[[str], str]
     """Returns what people are shown for an agent."""
+    team: Sequence[str]
+    """Ids of all of them, in the order in which a claim names them: labels are shuffled, and so are a model's lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +117,12 @@ class _Reader:
         labels = [m[1].upper() for label in _list(data, "answers") if (m := _LABEL.fullmatch(str(label).strip()))]
         if isinstance(text, str):
             labels = self._check_quotes(text, labels)
-        agents = dict.fromkeys(agent for label in labels for agent in self.authors.agents.get(label, ()))
+        said = {agent for label in labels for agent in self.authors.agents.get(label, ())}
+        agents = tuple(agent for agent in self.authors.team if agent in said)
         if not isinstance(text, str) or not text.strip() or not agents:
             self.dropped += 1
             return None
-        return Claim(text=self._name_answers(text), agents=tuple(agents), sources=self._read_sources(data, labels))
+        return Claim(text=self._name_answers(text), agents=agents, sources=self._read_sources(data, labels))
 
     def _check_quotes(self, text: str, labels: Sequence[str]) -> list[str]:
         """Return whose words a claim is in, where it quotes: small models take a sentence of one for another's.

@@ -15,7 +15,7 @@ CANDIDATES = (
     Candidate("A", "ann", "It opened in 1932 [1].", citations=(OPENED,)),
     Candidate("B", "bob", "It is 503 m long [1]. It opened in 1930 [2].", citations=(LENGTH, OPENED)),
 )
-AUTHORS = Authors({"A": ["ann", "cid"], "B": ["bob"]}, lambda agent: agent.title())
+AUTHORS = Authors({"A": ["ann", "cid"], "B": ["bob"]}, lambda agent: agent.title(), ["ann", "bob", "cid"])
 
 
 def read(**parts: Any) -> Report:
@@ -32,6 +32,15 @@ def test_labels_become_agents_and_their_number_decides_the_part():
     assert [(c.text, c.agents) for c in report.agreed] == [("Two.", ("ann", "cid"))]
     assert report.made_from == "answers"
     assert report.dropped == 0
+
+
+def test_a_claim_names_the_agents_in_the_order_of_the_team_and_the_same_agents_do_not_contradict_themselves():
+    report = read(
+        agreed=[claim("All say it.", "B", "A")],
+        disputed=[{"text": "when", "positions": [claim("In May.", "A", "B"), claim("In June.", "B", "A")]}],
+    )
+    assert [c.agents for c in report.agreed] == [("ann", "bob", "cid")] * 3
+    assert not report.disputed
 
 
 def test_claims_of_nobody_and_sources_that_no_answer_has_are_dropped_and_counted():
