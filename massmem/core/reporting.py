@@ -117,8 +117,8 @@ class _Reader:
         labels = [m[1].upper() for label in _list(data, "answers") if (m := _LABEL.fullmatch(str(label).strip()))]
         if isinstance(text, str):
             labels = self._check_quotes(text, labels)
-        said = {agent for label in labels for agent in self.authors.agents.get(label, ())}
-        agents = tuple(agent for agent in self.authors.team if agent in said)
+        named = {agent for label in labels for agent in self.authors.agents.get(label, ())}
+        agents = tuple(agent for agent in self.authors.team if agent in named)
         if not isinstance(text, str) or not text.strip() or not agents:
             self.dropped += 1
             return None

@@ -486,8 +486,8 @@ class _TurnRun:
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
         material = self.turn.question, number, candidates, cost, self.outbox
         if report:
-            said = {c.label: tally.list_authors(c.agent_id) for c in candidates}
-            authors = Authors(said, self._name, list(dict.fromkeys((*self.agents, *tally.answers))))
+            labels = {c.label: tally.list_authors(c.agent_id) for c in candidates}
+            authors = Authors(labels, self._name, list(dict.fromkeys((*self.agents, *tally.answers))))
             work = partial(agent.report, *material, authors)
         else:
             work = partial(agent.present, *material, self.turn.answer_schema)

@@ -15,7 +15,7 @@ import numpy as np
 from massmem.memory.access import visible_to
 from massmem.memory.claims import find_topic
 from massmem.memory.index import EVERYTHING, All, Index
-from massmem.memory.persistent import Decision, RecallOptions, Scope, Selection
+from massmem.memory.persistent import Decision, Memory, RecallOptions, Scope, Selection
 from massmem.memory.retrieval.query import (
     Question,
     explain_asking,
@@ -84,10 +84,9 @@ class Silence:
         """Return why they are shown whatever they are; "" when their relevance decides."""
         if why := explain_asking(question, options):
             return why
-        here = scope.agent_id, scope.session_id, scope.turn
-        if any((memory.agent_id, memory.session_id, memory.turn) == here for memory in c.memories):
+        if any(_is_own_work(memory, scope) for memory in c.memories):
             return "the agent has worked on this question before"
-        if any(topic in question.topics for memory in c.memories for topic in map(find_topic, memory.claims)):
+        if any(_holds_what_is_asked(memory, question) for memory in c.memories):
             return "what the question asks for is on record"
         return ""
 
@@ -153,17 +152,30 @@ def find_word_shares(question: Question, c: Candidates) -> Floats:
     return np.minimum(np.array(counts, np.float64) / max(1, len(words) - question.spellings), 1.0)
 
 
-def find_tail(question: Question, c: Candidates) -> Flags:
+def find_tail(question: Question, c: Candidates, scope: Scope, decision: Decision) -> Flags:
     """Return which candidates matter too little beside the best one, by their vectors.
 
-    What stands beside one that matters stays: an answer can be one word. So do values of what is asked for.
+    Where the best is below the threshold, being near is chance, and only what has all words of the question matters.
+    What stands beside one that matters stays, unless it only asks: an answer can be one word. So does what is shown
+    whatever its relevance: values of what is asked for, and the agent's own work.
     """
     reach = WEIGHTS.reach
     relevance = np.array([memory.relevance for memory in c.memories], np.float64)
     matters = relevance >= _TAIL * relevance.max(initial=0.0)
+    if decision.score < decision.threshold:
+        matters = np.array([share_words(question, memory.text) == 1.0 for memory in c.memories], np.bool_)
     beside = np.concatenate([c.key[matters] + step for step in range(-reach, reach + 1)])
-    asked = [not set(question.topics).isdisjoint(map(find_topic, memory.claims)) for memory in c.memories]
-    return ~(np.isin(c.key, beside) | np.array(asked, np.bool_))
+    stays = [_is_own_work(memory, scope) or _holds_what_is_asked(memory, question) for memory in c.memories]
+    return ~(matters | np.isin(c.key, beside) & ~c.asks | np.array(stays, np.bool_))
+
+
+def _is_own_work(memory: Memory, scope: Scope) -> bool:
+    """Whether the scope's agent said it in the running turn."""
+    return (memory.agent_id, memory.session_id, memory.turn) == (scope.agent_id, scope.session_id, scope.turn)
+
+
+def _holds_what_is_asked(memory: Memory, question: Question) -> bool:
+    return not set(question.topics).isdisjoint(map(find_topic, memory.claims))
 
 
 @cache
