@@ -58,8 +58,7 @@ from massmem.turn.compressor import Compressor, Reading, read_question
 from massmem.turn.fallback import Fallbacks, drop_pictures
 from massmem.turn.journal import Journal
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.request import RequestSender, Step, StepCost
-from massmem.turn.stream import Outbox
+from massmem.turn.request import RequestSender, Step, StepCost, Task
 from massmem.turn.tool_loop import AgentTools, ToolLoop
 
 Result = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
@@ -164,12 +163,12 @@ class Agent:
                 place = "question" if event.work_until else "history"
                 self._prompt = replace(self._prompt, summary=event.summary, summary_place=place)
 
-    async def answer(self, question: str, round_: int, cost: StepCost, outbox: Outbox) -> Result:
+    async def answer(self, task: Task) -> Result:
         """Answer the question alone, with tools, or ask the user for what is missing.
 
         The number of an answer is left 0 for the coordinator.
         """
-        step = await self._start("answer", question, round_, cost, outbox)
+        step = await self._start("answer", task)
         return await self._act(step, self._ask_for_answer, self._read_answer)
 
     @property
@@ -181,36 +180,19 @@ class Agent:
         request = ChatRequest(tuple(messages), "compare", self.id, schema=schema, temperature=0.0)
         return await ask(self._provider, request)
 
-    async def vote(
-        self,
-        question: str,
-        round_: int,
-        candidates: Sequence[Candidate],
-        cost: StepCost,
-        outbox: Outbox,
-        *,
-        final: bool,
-    ) -> Result:
+    async def vote(self, task: Task, *, final: bool) -> Result:
         """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
-        step = await self._start("vote", question, round_, cost, outbox, candidates)
-        read = partial(self._read_vote, candidates=candidates, final=final)
+        step = await self._start("vote", task)
+        read = partial(self._read_vote, candidates=task.candidates, final=final)
         return await self._act(step, partial(self._ask_for_vote, final=final), read, may_ask=not final)
 
-    async def present(
-        self,
-        question: str,
-        round_: int,
-        candidates: Sequence[Candidate],
-        cost: StepCost,
-        outbox: Outbox,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Presentation:
+    async def present(self, task: Task, schema: Mapping[str, Any] | None = None) -> Presentation:
         """Write the final answer from all candidates, of which one is this agent's own.
 
         schema: JSON Schema that the answer has to fit; one that does not is repaired once.
         """
-        step = await self._start("present", question, round_, cost, outbox, candidates)
-        own = next(candidate.label for candidate in candidates if candidate.agent_id == self.id)
+        step = await self._start("present", task)
+        own = next(candidate.label for candidate in task.candidates if candidate.agent_id == self.id)
         form = None if schema is None else native_schema(schema)
 
         def build(prompt: Prompt, _tools: ToolLoop) -> Prompt:
@@ -236,7 +218,7 @@ class Agent:
                 return _Unusable(str(e), prompts.build_form_repair_prompt(str(e)))
             # Brackets of a JSON value are no marks; its texts have the numbers that the agent was shown.
             value = json.dumps(data, ensure_ascii=False, indent=2)
-            return _FinalAnswer(CitedText(value, tuple(number_together(candidates))), data)
+            return _FinalAnswer(CitedText(value, tuple(number_together(task.candidates))), data)
 
         return await self._write_final_answer(step, build, read)
 
@@ -251,18 +233,10 @@ class Agent:
             step.outbox.emit(ev.Notice(message=f"{self.name}: {cited.problem}"))
         return cited
 
-    async def report(
-        self,
-        question: str,
-        round_: int,
-        candidates: Sequence[Candidate],
-        cost: StepCost,
-        outbox: Outbox,
-        authors: Authors,
-    ) -> Presentation:
+    async def report(self, task: Task, authors: Authors) -> Presentation:
         """Write who says what, and the final answer, in one request; a reply that is no report is repaired once."""
-        step = await self._start("report", question, round_, cost, outbox, candidates)
-        schema = build_report_schema(candidates)
+        step = await self._start("report", task)
+        schema = build_report_schema(task.candidates)
 
         def build(prompt: Prompt, _tools: ToolLoop) -> Prompt:
             text = self._add_param_values(prompt.question)
@@ -274,7 +248,7 @@ class Agent:
 
         async def read(_repaired: bool) -> _FinalAnswer | _Unusable:
             try:
-                written = read_report(find_object(step.reply.text), candidates, authors)
+                written = read_report(find_object(step.reply.text), task.candidates, authors)
             except ReportError as e:
                 return _Unusable(str(e), prompts.build_report_repair_prompt(str(e)))
             return _FinalAnswer(self.cite(clean_text(written.answer)), report=written.report)
@@ -313,33 +287,25 @@ class Agent:
             written.report,
         )
 
-    async def _start(
-        self,
-        purpose: Purpose,
-        question: str,
-        round_: int,
-        cost: StepCost,
-        outbox: Outbox,
-        candidates: Sequence[Candidate] = (),
-    ) -> Step:
+    async def _start(self, purpose: Purpose, task: Task) -> Step:
         """Begin a step with the prompt that the last one left.
 
         Memories are recalled once, because a prompt that stays the same is read from the provider's cache, and again
         after a restart, to bring back what the agent wrote in earlier rounds.
         """
-        self._question = question
-        question = await self._read_question(question, cost)
+        self._question = task.question
+        question = await self._read_question(task.question, task.cost)
         last = self._prompt if self._step is None else self._step.prompt
-        prompt = last.next_step(purpose, question, candidates)
-        if round_ == self._summary_round:  # it is this step that was cut off
+        prompt = last.next_step(purpose, question, task.candidates)
+        if task.round == self._summary_round:  # it is this step that was cut off
             prompt = replace(prompt, summary_place="work")
         self._summary_round = 0
         prompt = await self._compressor.write_journal(prompt)
-        if self._step is None or (purpose == "vote" and round_ >= FIRST_RESTART):
+        if self._step is None or (purpose == "vote" and task.round >= FIRST_RESTART):
             prompt = await self._compressor.recall(prompt, abstain=self._step is None)
             self._memories = prompt.memories
         prompt = replace(prompt, memories=prompt.memories or self._memories)
-        self._step = Step(round_, prompt, cost, outbox, candidates=candidates)
+        self._step = Step(task.round, prompt, task.cost, task.outbox, candidates=task.candidates)
         return self._step
 
     async def _read_question(self, question: str, cost: StepCost) -> str:

@@ -45,7 +45,7 @@ from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
 from massmem.turn.depth import Comparison, asks_for_text, choose_first_agents, compare_answers, is_worth_comparing
 from massmem.turn.fallback import OUTAGES
-from massmem.turn.request import EndOfWork, StepCost
+from massmem.turn.request import EndOfWork, StepCost, Task
 from massmem.turn.stream import Outbox, run_until
 from massmem.turn.vision import Description
 
@@ -321,10 +321,10 @@ class _TurnRun:
     def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
         if number == 1:
-            answer = partial(agent.answer, question, number, cost, self.outbox)
+            answer = partial(agent.answer, Task(question, number, cost, self.outbox))
             return partial(self._run_step, agent, number, "answer", cost, answer)
         candidates = self.tally.build_candidates(agent.id, self.tally.visible_answers, agent.order)
-        vote = partial(agent.vote, question, number, candidates, cost, self.outbox, final=final)
+        vote = partial(agent.vote, Task(question, number, cost, self.outbox, candidates), final=final)
         return partial(self._run_step, agent, number, "vote", cost, vote)
 
     async def _run_step(self, agent: Agent, number: int, step: ev.Step, cost: StepCost, work: _Work[Result]) -> None:
@@ -484,13 +484,13 @@ class _TurnRun:
     async def _present(self, agent: Agent, *, report: bool = False) -> None:
         number, tally, cost = self.tally.round, self.tally, StepCost()
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
-        material = self.turn.question, number, candidates, cost, self.outbox
+        task = Task(self.turn.question, number, cost, self.outbox, candidates)
         if report:
             labels = {c.label: tally.list_authors(c.agent_id) for c in candidates}
             authors = Authors(labels, self._name, list(dict.fromkeys((*self.agents, *tally.answers))))
-            work = partial(agent.report, *material, authors)
+            work = partial(agent.report, task, authors)
         else:
-            work = partial(agent.present, *material, self.turn.answer_schema)
+            work = partial(agent.present, task, self.turn.answer_schema)
         self.presentation = await self._guard(agent, number, "present", cost, work)
 
     def _use_cut_answer(self) -> None:

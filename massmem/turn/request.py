@@ -60,6 +60,18 @@ class StepCost:
     `Budget.find_near_limit`), or the user wants the answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What an agent is given to do in one step."""
+
+    question: str
+    round: int
+    cost: StepCost
+    outbox: Outbox
+    candidates: Sequence[Candidate] = ()
+    """Answers that the agent is shown, whole."""
+
+
 @dataclass(slots=True)
 class Step:
     """One step of an agent while it is under way."""
@@ -76,7 +88,6 @@ class Step:
     work_cut: ev.WorkCut | None = None
     """Why the agent's work with tools has ended."""
     candidates: Sequence[Candidate] = ()
-    """Answers that the agent is shown, whole."""
     earlier_citations: list[Sequence[Citation]] = field(default_factory=list[Sequence[Citation]])
     """Of each earlier reply of the step that called tools, oldest first."""
 

@@ -15,7 +15,7 @@ from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.request import StepCost
+from massmem.turn.request import StepCost, Task
 from tests.support.turns import Collector
 
 
@@ -77,14 +77,14 @@ async def agent_with(
 async def answer(agent: Agent, question: str, cost: StepCost | None = None) -> list[Event]:
     """Return all events of answering."""
     outbox = Collector()
-    result = await agent.answer(question, 1, cost or StepCost(), outbox)
+    result = await agent.answer(Task(question, 1, cost or StepCost(), outbox))
     return [*outbox.events, result]
 
 
 async def vote(agent: Agent, question: str, candidates: Sequence[Candidate]) -> list[Event]:
     """Return all events of a vote."""
     outbox = Collector()
-    result = await agent.vote(question, 2, candidates, StepCost(), outbox, final=False)
+    result = await agent.vote(Task(question, 2, StepCost(), outbox, candidates), final=False)
     return [*outbox.events, result]
 
 

@@ -17,15 +17,7 @@ from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room, cut_headlines
-from massmem.memory.retrieval.query import (
-    Question,
-    analyse,
-    explain_asking,
-    find_names,
-    find_spellings,
-    name_topic,
-    search_forms,
-)
+from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, name_topic, search_forms
 from massmem.memory.retrieval.rank import (
     WEIGHTS,
     Candidates,
@@ -163,9 +155,7 @@ class Retriever:
     ) -> RecallResult:
         """Show what matters. What does not is named as left out."""
         decision = self._silence.decide(question, c, scope, options, lexical_only=lexical_only)
-        # Whose best is below the threshold has none that others could be measured by, unless something names it.
-        has_best = decision.score >= decision.threshold or not explain_asking(question, options)
-        has_tail = has_best and options.abstain and not lexical_only and not decision.is_silent
+        has_tail = options.abstain and not lexical_only and not decision.is_silent
         is_tail = find_tail(question, c, scope, decision) & has_tail
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]
         result = self._pack(question, rest, rest_scores, options, scope, lexical_only=lexical_only)

@@ -155,7 +155,8 @@ def find_word_shares(question: Question, c: Candidates) -> Floats:
 def find_tail(question: Question, c: Candidates, scope: Scope, decision: Decision) -> Flags:
     """Return which candidates matter too little beside the best one, by their vectors.
 
-    Where the best is below the threshold, being near is chance, and only what has all words of the question matters.
+    Where the best is below the threshold, being near is chance, and only what has all words of the question matters;
+    who asks for what was said is shown the best there is.
     What stands beside one that matters stays, unless it only asks: an answer can be one word. So does what is shown
     whatever its relevance: values of what is asked for, and the agent's own work.
     """
@@ -163,6 +164,8 @@ def find_tail(question: Question, c: Candidates, scope: Scope, decision: Decisio
     relevance = np.array([memory.relevance for memory in c.memories], np.float64)
     matters = relevance >= _TAIL * relevance.max(initial=0.0)
     if decision.score < decision.threshold:
+        if question.asks_memory and question.is_short:
+            return np.zeros(len(matters), np.bool_)
         matters = np.array([share_words(question, memory.text) == 1.0 for memory in c.memories], np.bool_)
     beside = np.concatenate([c.key[matters] + step for step in range(-reach, reach + 1)])
     stays = [_is_own_work(memory, scope) or _holds_what_is_asked(memory, question) for memory in c.memories]

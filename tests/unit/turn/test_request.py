@@ -17,7 +17,7 @@ from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.request import StepCost
+from massmem.turn.request import StepCost, Task
 from tests.support.contexts import agent_with, answer, find_orphans, history, vote
 from tests.support.turns import Collector, only
 
@@ -287,7 +287,7 @@ async def test_request_is_sent_after_the_summary_that_it_rests_on_is_stored():
             await asyncio.sleep(0.01)
             sent.append([request.purpose for request in provider.requests])
 
-    await agent.answer("why?", 1, StepCost(), Watching())
+    await agent.answer(Task("why?", 1, StepCost(), Watching()))
     assert sent == [["summary"]]
     assert [request.purpose for request in provider.requests] == ["summary", "answer"]
 

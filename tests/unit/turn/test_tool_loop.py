@@ -29,7 +29,7 @@ from massmem.tools.toolbox import Tool, Toolbox
 from massmem.turn.agent import Agent
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.request import EndOfWork, StepCost
+from massmem.turn.request import EndOfWork, StepCost, Task
 from massmem.turn.stream import Outbox
 from massmem.turn.tool_loop import AgentTools, Confirmations, excerpt, name_confirmation
 from tests.support.contexts import RequestKeeper, answer, find_orphans, vote
@@ -131,7 +131,7 @@ async def test_tool_runs_once_its_call_is_stored_and_the_model_is_told_once_the_
     seen: list[Event] = []
 
     async def act() -> None:
-        outbox.emit(await agent.answer("why?", 1, StepCost(), outbox))
+        outbox.emit(await agent.answer(Task("why?", 1, StepCost(), outbox)))
 
     async with aclosing(outbox.run(act(), asyncio.Event())) as batches:
         async for batch in batches:
