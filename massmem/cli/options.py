@@ -343,13 +343,19 @@ NewHome = Annotated[
 ]
 
 
-def start_recording(file: str | None) -> str | None:
+def start_recording(context: typer.Context, file: str | None) -> str | None:
     """Have what goes over the wire written to a file; return its name. Raises HomeError: it cannot be written."""
     if file is not None:
         path = Path(file).absolute()
         make_file(path)
         os.environ[RECORD_VARIABLE] = str(path)
+        context.call_on_close(lambda: _notify_of_empty(path))
     return file
+
+
+def _notify_of_empty(path: Path) -> None:
+    if path.exists() and path.stat().st_size == 0:
+        notify(f"{path} is empty: nothing went over the wire (a model inside massmem needs none)")
 
 
 Record = Annotated[

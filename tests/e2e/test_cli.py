@@ -302,6 +302,12 @@ def test_debug_log_is_private(team: str, tmp_path: Path):
     assert log.stat().st_mode & 0o077 == 0
 
 
+def test_record_of_a_model_that_needs_no_wire_is_empty_and_says_so(team: str, tmp_path: Path):
+    result = massmem("--config", team, "--record", str(tmp_path / "wire.jsonl"), "Why?")
+    assert result.returncode == 0
+    assert "wire.jsonl is empty: nothing went over the wire" in result.stderr.decode()
+
+
 def test_dotenv_of_the_working_directory_is_read(tmp_path: Path):
     team = write_team(tmp_path, script("${MASSMEM_TEST_ANSWER}"))
     (tmp_path / ".env").write_text("MASSMEM_TEST_ANSWER=from dotenv\n")

@@ -71,6 +71,8 @@ class _Pool:
     scope: Scope
     most_claims: int = _MOST_CLAIMS
     """Claims that are read at once; of one topic, the newest."""
+    lexical_only: bool = False
+    """Without vectors."""
     numbers: dict[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
     """`f` of each payload, by id."""
     memories: dict[int, Memory] = field(default_factory=dict[int, Memory])
@@ -110,7 +112,7 @@ class Retriever:
     def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         """See PersistentMemory."""
         question, (vector, topic) = analyse(query), self._embed([query, name_topic(query)])
-        pool = _Pool(scope)
+        pool = _Pool(scope, lexical_only=vector is None)
         c = self._find_candidates(question, vector, pool)
         asked = question.terms
         texts = [memory.text for memory in c.memories]
@@ -141,27 +143,20 @@ class Retriever:
                 cosines = np.where(cosines == 0, find_word_shares(question, c), cosines)
             c = c.with_relevance(cosines)
         c, scores = settle(question, c, scores, pool.chains, self._count)
-        return self._show(question, c, scores, options, scope, lexical_only=vector is None)
+        return self._show(question, c, scores, options, pool)
 
     def _show(
-        self,
-        question: Question,
-        c: Candidates,
-        scores: Floats,
-        options: RecallOptions,
-        scope: Scope,
-        *,
-        lexical_only: bool,
+        self, question: Question, c: Candidates, scores: Floats, options: RecallOptions, pool: _Pool
     ) -> RecallResult:
         """Show what matters. What does not is named as left out."""
-        decision = self._silence.decide(question, c, scope, options, lexical_only=lexical_only)
-        has_tail = options.abstain and not lexical_only and not decision.is_silent
-        is_tail = find_tail(question, c, scope, decision) & has_tail
+        decision = self._silence.decide(question, c, pool.scope, options, lexical_only=pool.lexical_only)
+        has_tail = options.abstain and not pool.lexical_only and not decision.is_silent
+        is_tail = find_tail(question, c, pool.scope, decision) & has_tail
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]
-        result = self._pack(question, rest, rest_scores, options, scope, lexical_only=lexical_only)
+        result = self._pack(question, rest, rest_scores, options, pool)
         if decision.is_silent:
             silenced = result.memories[:_MOST_SILENCED]
-            return RecallResult(lexical_only=lexical_only, silenced=silenced, decision=decision)
+            return RecallResult(lexical_only=pool.lexical_only, silenced=silenced, decision=decision)
         ranked: list[int] = sort_by_score(c, scores).tolist()
         tail = [i for i in ranked if is_tail[i]][:_MOST_SILENCED]
         silenced = tuple(replace(c.memories[i], score=float(scores[i])) for i in tail)
@@ -270,14 +265,7 @@ class Retriever:
         return np.array([cosines.get(key, 0.0) for key in ids])
 
     def _pack(
-        self,
-        question: Question,
-        c: Candidates,
-        scores: Floats,
-        options: RecallOptions,
-        scope: Scope,
-        *,
-        lexical_only: bool,
+        self, question: Question, c: Candidates, scores: Floats, options: RecallOptions, pool: _Pool
     ) -> RecallResult:
         """Fill the room; a fact that says nothing new makes room for others."""
         excerpts: dict[int, Excerpt] | None = None
@@ -303,9 +291,8 @@ class Retriever:
             if len(shown) == len(packed.chosen):
                 break
             left_out.update(i for i in packed.chosen if i not in shown)
-        return RecallResult(
-            _render(c, shown, packed, scope, plain=options.plain), tuple(shown.values()), packed.tokens, lexical_only
-        )
+        text = _render(c, shown, packed, pool.scope, plain=options.plain)
+        return RecallResult(text, tuple(shown.values()), packed.tokens, pool.lexical_only)
 
     def _count_note(self, memory: Memory) -> int:
         return self._count(f" ({memory.note})") if memory.note else 0
