@@ -32,7 +32,7 @@ from massmem.memory.retrieval.rank import (
     sort_by_score,
 )
 from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, find_revised, is_echo, normalise
-from massmem.memory.retrieval.silence import Embed, Silence, find_tail, find_word_shares
+from massmem.memory.retrieval.silence import Embed, Silence, find_word_shares
 from massmem.memory.words import build_query_vector, extract_terms
 
 Vector = Sequence[float]
@@ -151,7 +151,9 @@ class Retriever:
         """Show what matters. What does not is named as left out."""
         decision = self._silence.decide(question, c, pool.scope, options, lexical_only=pool.lexical_only)
         has_tail = options.abstain and not pool.lexical_only and not decision.is_silent
-        is_tail = find_tail(question, c, pool.scope, decision) & has_tail
+        is_tail = np.zeros(len(scores), np.bool_)
+        if has_tail:
+            is_tail = self._silence.find_tail(question, c, pool.scope, decision)
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]
         result = self._pack(question, rest, rest_scores, options, pool)
         if decision.is_silent:

@@ -127,6 +127,29 @@ class Silence:
         self._levels[visible] = (count, level)
         return seen, level
 
+    def find_tail(self, question: Question, c: Candidates, scope: Scope, decision: Decision) -> Flags:
+        """Return which candidates matter too little beside the best one, by their vectors.
+
+        What stands beside one that matters stays, unless it only asks: an answer can be one word. So does what is shown
+        whatever its relevance: values of what is asked for, and the agent's own work.
+
+        Below the threshold being near is mostly chance: nothing has anything beside it, and what is no nearer than
+        unrelated questions come is left out, unless it has all words of the question. Who asks for what was said is
+        shown the best there is.
+        """
+        relevance = np.array([memory.relevance for memory in c.memories], np.float64)
+        if decision.score >= decision.threshold:
+            matters = relevance >= _TAIL * relevance.max(initial=0.0)
+            reach = range(-WEIGHTS.reach, WEIGHTS.reach + 1)
+            matters |= np.isin(c.key, np.concatenate([c.key[matters] + step for step in reach])) & ~c.asks
+        elif question.asks_memory and question.is_short:
+            return np.zeros(len(c.memories), np.bool_)
+        else:
+            has_all_words = [share_words(question, memory.text) == 1.0 for memory in c.memories]
+            matters = (relevance > self._find_level(scope)[1]) | np.array(has_all_words, np.bool_)
+        stays = [_is_own_work(memory, scope) or _holds_what_is_asked(memory, question) for memory in c.memories]
+        return ~(matters | np.array(stays, np.bool_))
+
     def _embed_unrelated(self) -> Sequence[Sequence[Sequence[float]]]:
         by_language = _read_unrelated_questions()
         vectors = iter(self._embed([name_topic(text) for questions in by_language for text in questions]))
@@ -150,26 +173,6 @@ def find_word_shares(question: Question, c: Candidates) -> Floats:
     keys: list[int] = c.key.tolist()
     counts = [len(held.get(key - 1, none) | held.get(key, none) | held.get(key + 1, none)) for key in keys]
     return np.minimum(np.array(counts, np.float64) / max(1, len(words) - question.spellings), 1.0)
-
-
-def find_tail(question: Question, c: Candidates, scope: Scope, decision: Decision) -> Flags:
-    """Return which candidates matter too little beside the best one, by their vectors.
-
-    Where the best is below the threshold, being near is chance, and only what has all words of the question matters;
-    who asks for what was said is shown the best there is.
-    What stands beside one that matters stays, unless it only asks: an answer can be one word. So does what is shown
-    whatever its relevance: values of what is asked for, and the agent's own work.
-    """
-    reach = WEIGHTS.reach
-    relevance = np.array([memory.relevance for memory in c.memories], np.float64)
-    matters = relevance >= _TAIL * relevance.max(initial=0.0)
-    if decision.score < decision.threshold:
-        if question.asks_memory and question.is_short:
-            return np.zeros(len(matters), np.bool_)
-        matters = np.array([share_words(question, memory.text) == 1.0 for memory in c.memories], np.bool_)
-    beside = np.concatenate([c.key[matters] + step for step in range(-reach, reach + 1)])
-    stays = [_is_own_work(memory, scope) or _holds_what_is_asked(memory, question) for memory in c.memories]
-    return ~(matters | np.isin(c.key, beside) & ~c.asks | np.array(stays, np.bool_))
 
 
 def _is_own_work(memory: Memory, scope: Scope) -> bool:
