@@ -158,8 +158,6 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     config = add_folders(config, options)
     if options.show == "report" and config.coordination.presentation != "as_is":
         config = change_coordination(config, presentation="report")
-    if options.full:
-        config = change_coordination(config, depth="full")
     config = replace_agents(config, options.model, options.system)
     return config if options.solo is None else config.select_agent(options.solo)
 
@@ -208,7 +206,8 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                 )
             await invocation.wait_for_tools(session)
             stopper.stop = lambda signum: session.stop("user" if signum == signal.SIGINT else "signal")
-            events = TurnEvents(session, invocation.question, wait=options.wait, schema=invocation.answer_schema)
+            schema = invocation.answer_schema
+            events = TurnEvents(session, invocation.question, wait=options.wait, schema=schema, full=options.full)
             writer = open_writer(invocation, invocation.config, invocation.question)
             await show_turn(events, view, invocation.output, quiet=options.quiet, writer=writer)
             # The answer is shown before the session is closed, which records memories for up to some seconds.
@@ -365,6 +364,8 @@ class TurnEvents:
     schema: Mapping[str, Any] | None = None
     now: bool = False
     """Finish the unfinished turn with the answers that it has."""
+    full: bool = False
+    """Ask all agents."""
     started: bool = field(default=False, init=False)
     """The first event has arrived."""
 
@@ -393,7 +394,9 @@ class TurnEvents:
         if self.question is None:
             return self.session.finish_turn(now=self.now)
         question = self.question
-        return self.session.ask(question.text, answer_schema=self.schema, attachments=question.attachments)
+        return self.session.ask(
+            question.text, answer_schema=self.schema, attachments=question.attachments, full=self.full
+        )
 
 
 class AnswerWriter(Renderer):

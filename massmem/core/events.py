@@ -115,6 +115,8 @@ class TurnStarted(SourceEvent):
     """What the voice of each agent counts for, by id, with `coordination.weights: measured`; empty: 1 each."""
     request: str = ""
     """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
+    full: bool = False
+    """All agents are asked, whatever `coordination.depth` says."""
     answer_schema: dict[str, JsonValue] | None = None
     """The JSON Schema that the final answer has to fit."""
     attachments: tuple[AttachedFile, ...] = ()

@@ -237,7 +237,9 @@ class PassageIds:
         for attempt in range(-1, _MOST_ATTEMPTS):  # first as this process knows it, then as the index has it
             session = self._sessions.get(session_id) or self._read(session_id, max(0, attempt))
             plan = session.plan(episodes)
-            if session.next_position + len(plan.passages) <= MOST_PASSAGES and not self._is_taken(plan):
+            # Another session may have one of the ids, or another process may have written meanwhile.
+            is_taken = bool(self._index.read_payloads([*plan.passages]))
+            if session.next_position + len(plan.passages) <= MOST_PASSAGES and not is_taken:
                 self._sessions[session_id] = session
                 return plan
             self._sessions.pop(session_id, None)
@@ -287,10 +289,6 @@ class PassageIds:
             session.add(point_id, payload["message_ids"], result)
         session.next_position = max(session.next_position, self._next_positions.get(session.base, 0))
         return session
-
-    def _is_taken(self, plan: WritePlan) -> bool:
-        """Return whether another session has one of the ids, or another process has written meanwhile."""
-        return bool(self._index.read_payloads([*plan.passages]))
 
 
 def _split_message(episode: Episode) -> list[str]:

@@ -262,7 +262,7 @@ class _TurnReader:
         if public is not None:
             self._view.feed(public)
         match event:
-            case ev.AnswerSubmitted() | ev.WebSearched() if not self._sent and _may_cite(event):
+            case ev.WebSearched() | ev.AnswerSubmitted(citations=(_, *_)) if not self._sent:
                 # The final answer gets the numbers of its sources when it is whole.
                 self._live, self._writer = False, ""
             case ev.AgentStarted(agent_id=agent_id, step=step) if self._live:
@@ -552,10 +552,6 @@ def _message_item(answer: Answer) -> MessageItem:
     annotations = [TextAnnotation(**citation.model_dump()) for citation in _annotate(answer)]
     content = [OutputText(text=answer.text, annotations=annotations)]
     return MessageItem(id=_message_id(answer), status="incomplete" if cut else "completed", content=content)
-
-
-def _may_cite(event: ev.AnswerSubmitted | ev.WebSearched) -> bool:
-    return isinstance(event, ev.WebSearched) or bool(event.citations)
 
 
 def _annotate(answer: Answer) -> list[UrlCitation]:

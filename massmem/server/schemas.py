@@ -112,6 +112,8 @@ class _Question(Body):
     """The conversation; an unknown one is created; left out: a new one."""
     team: Team | None = None
     """One of the configured teams; left out: the session's own."""
+    full: bool = False
+    """All agents are asked, also where the first of them would be enough, see `coordination.depth`."""
 
 
 class ChatRequest(_Question):

@@ -75,6 +75,8 @@ class Question:
     """Messages before it, from elsewhere: the beginning of the session, if that is new."""
     answer_schema: Mapping[str, Any] | None = None
     """A JSON Schema that the answer has to fit."""
+    full: bool = False
+    """All agents are asked, whatever `coordination.depth` says."""
 
     @property
     def size(self) -> int:
@@ -121,7 +123,7 @@ class RunningTurn:
             if question.history and not session.resumed:
                 await session.add_messages(question.history)
             source = session.ask(
-                question.text, question.request_id, question.answer_schema, attachments=question.attachments
+                question.text, question.request_id, question.answer_schema, question.attachments, full=question.full
             )
         async with aclosing(source) as events:
             async for event in events:

@@ -146,7 +146,8 @@ async def ask_again(
             async with Session(guest, session, owner=session.owner) as copy:
                 copy.seed = started.seed
                 copy.limit_recall(without, started.at)
-                return events, [e async for e in copy.ask(question, "", started.answer_schema, attachments)]
+                asked = copy.ask(question, "", started.answer_schema, attachments, full=started.full)
+                return events, [event async for event in asked]
         finally:
             await guest.close()
 

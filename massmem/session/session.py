@@ -32,7 +32,6 @@ from massmem.recording.forgetting import forget_memories
 from massmem.session.history import AgentContext, History
 from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
-from massmem.session.recall import remembers
 from massmem.session.registry import Registry, register_sessions
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
@@ -184,12 +183,14 @@ class Session:
         request: str = "",
         answer_schema: Mapping[str, Any] | None = None,
         attachments: Sequence[Attachment] = (),
+        *,
+        full: bool = False,
     ) -> AsyncGenerator[ev.Event, None]:
         """Run a turn and yield its events, each after it was stored.
 
         request: an idempotency key: a question with a key that the session has seen is not asked again. answer_schema:
         a JSON Schema: the final answer is a JSON value that fits it, also in `TurnCompleted.data`. attachments: what
-        the question shows.
+        the question shows. full: all agents are asked, whatever `coordination.depth` says.
 
         An unfinished turn comes first. It is resumed when a kill cut it off or the question is the same, and abandoned
         when the user stopped it, or saw it fail, and asks something else now. When it waits for the user, the question
@@ -213,7 +214,7 @@ class Session:
         async with (
             self._create_if_new(),
             self._hold_lease() as lease,
-            aclosing(self._create_runner(lease).ask(question, request, schema, attachments)) as events,
+            aclosing(self._create_runner(lease).ask(question, request, schema, attachments, full=full)) as events,
         ):
             async for event in events:
                 yield event
@@ -330,21 +331,6 @@ class Session:
         async with self._create_if_new():
             last = await self._last_turn()
             await self._store.append(self.id, 0 if last is None else last.turn, events)
-
-    async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
-        """Store the result of a tool that ran outside a turn (in an editor, a pipeline); the agent recalls it later.
-
-        name: of the tool. Raises InputError: there is no such agent.
-        """
-        agent = next((agent for agent in self._agents if agent.id == agent_id), None)
-        if agent is None:
-            raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self._agents)}")
-        remember = self._memory.enabled and remembers(agent.memory)
-        event = ev.ToolReturned(agent_id=agent_id, round=0, name=name, content=text, remember=remember)
-        async with self._create_if_new():
-            last = await self._last_turn()
-            await self._store.append(self.id, 0 if last is None else last.turn, [event])
-        self._memory.wake()
 
     async def load_question(self, turn: int) -> tuple[str, tuple[Attachment, ...]]:
         """Return the question of a turn as it was asked, and what it came with."""

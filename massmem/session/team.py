@@ -201,8 +201,9 @@ class Team:
             self.fallbacks[agent.id] = [await self._providers.open(model) for model in agent.backend.fallbacks]
         if self.config.coordination.max_cost is not None:
             await asyncio.to_thread(_check_prices, self.agents, self.chat, self.fallbacks)
-        # Beside the first request, which takes longer: it loads the list of prices.
-        self._pricing = asyncio.create_task(asyncio.to_thread(_load_prices, self.chat))
+        # Beside the first request, which takes longer: the first look loads the list of prices.
+        prices = [provider.price for provider in self.chat.values()]
+        self._pricing = asyncio.create_task(asyncio.to_thread(lambda: all(price.is_known for price in prices)))
         if not self._is_guest:
             self.memory.start(self._pauses)
         self.windows.start()
@@ -332,11 +333,6 @@ class Teams:
         events = [] if last is None else await self.store.read_turn_events(session_id, last.turn)
         starts = [event for event in events if isinstance(event, TurnStarted | TurnResumed)]
         return (starts[-1].agents, starts[-1].names) if starts else ((), {})
-
-
-def _load_prices(chat: Mapping[str, ChatProvider]) -> bool:
-    """Look every price up once, and return whether all are known."""
-    return all(provider.price.is_known for provider in chat.values())
 
 
 def _check_prices(

@@ -110,6 +110,8 @@ class TurnRunner:
         request: str,
         answer_schema: Mapping[str, Any] | None,
         attachments: Sequence[Attachment] = (),
+        *,
+        full: bool = False,
     ) -> Events:
         """Do what `Session.ask` does: yield what is left of the turn before, and the new turn."""
         self._request = (request, question)
@@ -139,6 +141,7 @@ class TurnRunner:
             params=self._config.param_specs,
             answer_schema=answer_schema,
             attachments=tuple(attachment.file for attachment in attachments),
+            full=full,
         )
         async with aclosing(self._run(turn, release_lease=True)) as events:
             async for event in events:
@@ -211,6 +214,7 @@ class TurnRunner:
                 started.answer_schema,
                 started.attachments,
                 Description(started.description),
+                full=started.full,
             )
         )
 

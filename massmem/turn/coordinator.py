@@ -78,6 +78,8 @@ class Turn:
     """How it was described, at the end of `question`."""
     calibration: Calibration | None = None
     """Of the team as it is; None: there is none."""
+    full: bool = False
+    """See `TurnStarted`."""
 
 
 async def run_turn(
@@ -96,7 +98,7 @@ async def run_turn(
     requests come to a limit. answer_now: once it is set, the turn ends with its answers so far, or with the first one.
     """
     deadline = asyncio.get_running_loop().time() + settings.timeout
-    is_adaptive = settings.depth == "adaptive"
+    is_adaptive = settings.depth == "adaptive" and not turn.full
     policy = Policy(turn.calibration, settings.max_error, settings.escalate_below, adaptive=is_adaptive)
     run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event(), policy)
     run.tally.apply_all(turn.events)
@@ -158,6 +160,7 @@ class _TurnRun:
                 names=self.names,
                 seed=turn.seed,
                 weights=self._find_weights(),
+                full=turn.full,
                 answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
                 attachments=tuple(turn.attachments),
                 description=turn.description.text,
@@ -233,7 +236,7 @@ class _TurnRun:
             majority_wins=final and self.settings.majority_wins,
         )
         # Who wants a report wants to know what each agent says.
-        is_adaptive = self.settings.depth == "adaptive" and self.settings.presentation != "report"
+        is_adaptive = self.policy.adaptive and self.settings.presentation != "report"
         if tally.round > 0 or not is_adaptive:
             return actors
         return actors[:1] if self._asks_for_text else choose_first_agents([self.agents[a].config for a in actors])

@@ -1,4 +1,4 @@
-"""The page shows a report of the council above the answer, while it is new and when it is read from the log."""
+"""The page shows a report of the council above the answer, and asks agents that were not needed once more."""
 
 import json
 
@@ -36,4 +36,22 @@ def test_report_stands_above_the_answer(start_page: StartPage, browser: Browser)
         expect(report).to_contain_text("Who paid")
         expect(tab.get_by_text("were right 75 % of the time (40 questions, 60-86)")).to_be_visible()
         tab.reload()
+    tab.close()
+
+
+def test_agents_that_were_not_needed_are_asked_again(start_page: StartPage, browser: Browser):
+    agents = [
+        {"id": name, "backend": {"type": "scripted", "script": {"answer": f"Answer: {number}", "vote": "first"}}}
+        for name, number in (("red", 42), ("green", 42), ("blue", 41))
+    ]
+    page = start_page({"agents": agents, "coordination": {"depth": "adaptive"}, "memory": {"enabled": False}})
+    tab = browser.new_page()
+    tab.goto(page.address)
+    tab.get_by_label("Your question").fill("What is 6 x 7?")
+    tab.get_by_label("Your question").press("Enter")
+    expect(tab.get_by_text("blue was not needed").first).to_be_visible(timeout=60_000)
+    tab.get_by_role("button", name="Ask again").click()
+    tab.get_by_label("Ask all agents").check()
+    tab.get_by_role("button", name="Ask", exact=True).first.click()
+    expect(tab.get_by_text("of 3 agents gave or chose this answer")).to_be_visible(timeout=60_000)
     tab.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError, MissingModelError
+from massmem.core.errors import MissingModelError
 from massmem.core.events import ContextCompressed, Event, TurnCompleted
 from massmem.providers.weights import require_weights
 from massmem.session.session import Session
@@ -108,20 +108,6 @@ async def test_the_history_is_a_window_over_an_untouched_log(
         last = server.seen[-1].text
     assert all(text in last for text in shown)
     assert not any(text in last for text in hidden)
-
-
-async def test_tool_result_is_recalled_by_its_agent(tmp_path: Path):
-    with Refusing(100_000) as server:
-        session = await Session.open(config(server), home=tmp_path)
-        try:
-            await collect(session.ask("Hello, please help me today."))
-            await session.add_tool_result("agent_0", "inventory", "The spare pump stands in hall H-412.")
-            with pytest.raises(InputError):
-                await session.add_tool_result("nobody", "inventory", "text")
-            await collect(session.ask("Where is the spare pump?"))
-        finally:
-            await session.close()
-        assert "H-412" in server.seen[-1].text
 
 
 async def test_a_question_larger_than_the_window_says_so(tmp_path: Path):

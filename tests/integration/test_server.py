@@ -38,6 +38,9 @@ def service(tmp_path_factory: pytest.TempPathFactory, council: CouncilServer) ->
             ),
             params={"order_id": {"pattern": r"O-\d{5}"}},
         ),
+        "sums": make_config(
+            *(make_agent(name, "42") for name in ("ann", "bob", "cid")), coordination={"depth": "adaptive"}
+        ),
         "held": make_config(
             {
                 "id": "hal",
@@ -66,6 +69,18 @@ def service(tmp_path_factory: pytest.TempPathFactory, council: CouncilServer) ->
     yield service
     assert service.stop() == 0
     assert [line for line in service.read_log() if line["level"] == "error"] == []
+
+
+@pytest.mark.parametrize("path", ["/api/v1/chat", "/api/multi-agent/query"])
+def test_all_agents_are_asked_where_the_client_wants_it(service: Service, path: str) -> None:
+    ann, asked = service.client("ann"), dict[bool, int]()
+    for full in (False, True):
+        session_id = f"full-{full}-{path[-4:]}"
+        body = {"message" if "chat" in path else "query": "What is 6 x 7?", "team": "sums", "session_id": session_id}
+        assert ann.post(path, body | {"full": full}).status_code == 200
+        events = ann.get(f"/api/v1/sessions/{session_id}/turns/1").json()["events"]
+        asked[full] = sum(event["type"] == "answer_submitted" for event in events)
+    assert asked == {False: 2, True: 3}
 
 
 def test_answer_and_every_view_of_its_conversation(service: Service) -> None:

@@ -240,6 +240,22 @@ async def test_a_turn_that_is_dropped_by_its_caller_is_marked_interrupted(folder
     assert turn is not None and turn.status == "interrupted"
 
 
+@pytest.mark.parametrize("full", [True, False])
+async def test_a_question_to_all_agents_is_asked_to_all_when_it_goes_on(folder: Path, full: bool):
+    scripts = {name: {"answer": "42", "vote": "first", "latency": 30} for name in ("a", "b", "c")}
+    session = await Session.open(team(scripts, depth="adaptive"), home=folder)
+    async with aclosing(session.ask("What is 6 x 7?", full=full)) as stream:
+        async for event in stream:
+            if isinstance(event, TurnStarted):
+                session.stop("signal")
+    await session.close()
+    quick = {name: {"answer": "42", "vote": "first"} for name in scripts}
+    session = await Session.open(team(quick, depth="adaptive"), home=folder, session_id=session.id)
+    events = await collect(session.finish_turn())
+    await session.close()
+    assert sorted(e.agent_id for e in only(events, AnswerSubmitted)) == ["a", "b", "c"][: 3 if full else 2]
+
+
 async def cut_off(folder: Path, by: Any) -> str:
     slow = {n: s | {"latency": 30} for n, s in SCRIPTS.items()}
     session = await Session.open(team(slow), home=folder)

@@ -34,11 +34,11 @@ from massmem.cli.memory_view import (
 from massmem.cli.options import MAX_TURN
 from massmem.cli.question import Question, attach_mentioned_files
 from massmem.cli.sessions import export_named_session, fork_named_session, list_sessions, rename_named_session
-from massmem.cli.setup import change_coordination, replace_model
+from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
 from massmem.config.home import expand_home
-from massmem.config.models import BackendType, TeamConfig
+from massmem.config.models import BackendType
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
 from massmem.core.records import SessionFilter, TurnRecord
@@ -159,18 +159,20 @@ async def _change_model(state: ChatState, rest: str) -> None:
 async def _ask_alone(state: ChatState, rest: str) -> None:
     first, _, text = rest.partition(" ")
     is_named = any(agent.id == first for agent in state.team.agents)
-    await _ask_others(state, "solo", text if is_named else rest, state.team.config.select_agent(first * is_named))
+    team = state.team.config.select_agent(first * is_named)
+    await _ask_next(state, "solo", text if is_named else rest)
+    state.next_team = team
 
 
 async def _ask_in_full(state: ChatState, rest: str) -> None:
-    await _ask_others(state, "full", rest, change_coordination(state.team.config, depth="full"))
+    await _ask_next(state, "full", rest)
+    state.asks_all = True
 
 
-async def _ask_others(state: ChatState, command: str, text: str, team: TeamConfig) -> None:
+async def _ask_next(state: ChatState, command: str, text: str) -> None:
     if not text.strip():
         raise InputError("the question is missing", f"write it like this: /{command} Why is the sky blue?")
-    state.next_question = await asyncio.to_thread(attach_mentioned_files, text.strip(), team.files)
-    state.next_team = team
+    state.next_question = await asyncio.to_thread(attach_mentioned_files, text.strip(), state.team.config.files)
 
 
 async def _complete_agent(state: ChatState, words: Sequence[str]) -> Sequence[str]:

@@ -173,7 +173,8 @@ class _Conversation:
         if question is not None and files.attached and not session.id:
             question = await asyncio.to_thread(attach_files, question, files.attached, (), files)
         now, self.state.answer_now = self.state.answer_now, False
-        events = TurnEvents(session, question, wait=True, wait_hint=" (Ctrl-C: do not wait)", now=now)
+        full, self.state.asks_all = self.state.asks_all or invocation.options.full, False
+        events = TurnEvents(session, question, wait=True, wait_hint=" (Ctrl-C: do not wait)", now=now, full=full)
         writer = open_writer(invocation, self.state.team.config, question)
         is_stopping = False
 

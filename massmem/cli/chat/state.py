@@ -37,6 +37,8 @@ class ChatState:
         """A command has written it; it is asked now."""
         self.next_team: TeamConfig | None = None
         """Who is asked it; None: the team as it is."""
+        self.asks_all = False
+        """It is for all agents."""
         self.debug_log: Path | None = None
         self._config = invocation.config
         self._base_team = team

@@ -348,6 +348,7 @@ function EditForm({ talk, turn, about, question, onClose }) {
   const [text, setText] = useState(question.text);
   const [files, setFiles] = useState(question.files);
   const [team, setTeam] = useState(null);
+  const [full, setFull] = useState(false);
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState(null);
   const field = useRef(null);
@@ -357,7 +358,7 @@ function EditForm({ talk, turn, about, question, onClose }) {
     if (!text.trim() || busy) return;
     setBusy(true);
     try {
-      const id = await talk.askInstead(question, text, files, team);
+      const id = await talk.askInstead(question, text, files, { team, full });
       announceChange();
       location.hash = `#/c/${encodeURIComponent(id)}`;
     } catch (error) {
@@ -380,6 +381,7 @@ function EditForm({ talk, turn, about, question, onClose }) {
       <footer>
         ${about.teams.length > 1 && html`<label class="team-choice"><span class="hidden">Team</span><select value=${team === null ? "same" : `team ${team}`} onChange=${(e) => setTeam(e.target.value === "same" ? null : e.target.value.slice(5))}>
           <option value="same">the same team</option>${about.teams.map((entry) => html`<option value=${`team ${entry.name}`}>${entry.name || "default team"}</option>`)}</select></label>`}
+        ${(talk.team || about.teams[0]).adaptive && html`<label><input type="checkbox" checked=${full} onChange=${(e) => setFull(e.target.checked)} /> Ask all agents</label>`}
         <span class="spacer"></span>
         <button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="primary" disabled=${busy || !text.trim()}>Ask</button>
       </footer>

@@ -115,7 +115,7 @@ export class LiveConversation {
   async ask(text, files, team, sending) {
     await this.refresh(); // a conversation that was deleted meanwhile would begin anew
     if (!this.isLoaded) throw this.problem;
-    const response = await sendQuestion(sending.id, text, files, team, sending.name, this._abort.signal);
+    const response = await sendQuestion(sending.id, text, files, { team }, sending.name, this._abort.signal);
     this.id = sending.id;
     this.problem = null;
     this.live = newTurn(text);
@@ -139,13 +139,14 @@ export class LiveConversation {
   }
 
   // Asks in the place of a question of `loadQuestion`, in a new conversation that has what was said before it. Returns its id.
-  async askInstead(question, text, files, team) {
+  // whom: {team, full}, as in the body of a request.
+  async askInstead(question, text, files, whom) {
     let whole = text;
     for (const file of files.filter((one) => one.part !== null)) whole += `\n\n--- ${file.name} ---\n${await this.loadText(question, file.part)}`;
     const sent = await Promise.all(files.filter((file) => file.part === null).map(async (file) => ({ name: file.name, url: await this._loadFile(file) })));
     const fork = await postJson(this.path("/fork"), { before: question.turn });
     try {
-      const response = await sendQuestion(fork.session_id, whole, sent, team, randomName());
+      const response = await sendQuestion(fork.session_id, whole, sent, whom, randomName());
       response.body.cancel().catch(() => {}); // the turn goes on; whoever shows the conversation follows it
     } catch (error) {
       if (error.status) await request(`api/ai-memory/conversations/${encodeURIComponent(fork.session_id)}`, { method: "DELETE" }).catch(() => {});
@@ -293,8 +294,8 @@ export class LiveConversation {
   }
 }
 
-function sendQuestion(id, text, files, team, name, signal) {
+function sendQuestion(id, text, files, { team, full = false }, name, signal) {
   const parts = [{ type: "text", text }, ...files.map((file) => ({ type: "file", file: { filename: file.name, file_data: file.url } }))];
-  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }) };
+  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }), full };
   return request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": name }, signal });
 }

@@ -5,7 +5,7 @@ in milliseconds.
 """
 
 from collections.abc import AsyncGenerator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -48,7 +48,7 @@ _memory = APIRouter(route_class=CheckedRoute, prefix="/api/ai-memory", tags=["ai
 @_chat.post("", responses=ANSWERS)
 async def chat(body: schemas.ChatRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.ChatAnswer:
     """Ask, or reply to what was asked for, and wait for the answer. An unknown session is created."""
-    question = await caller.make_question(body.message, body.session_id, body.team, key)
+    question = replace(await caller.make_question(body.message, body.session_id, body.team, key), full=body.full)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
     return make_chat_answer(question.session_id, outcome, caller.service.warning)
 
@@ -60,7 +60,7 @@ async def chat_stream(
     """The same as a stream of events. With Last-Event-ID nothing is asked: the stream goes on after that event."""
     if last is not None:
         return await follow(body.session_id or "", caller, last)
-    question = await caller.make_question(body.message, body.session_id, body.team, key)
+    question = replace(await caller.make_question(body.message, body.session_id, body.team, key), full=body.full)
     return await _stream(caller, caller.service.turns.ask(question))
 
 
@@ -159,7 +159,7 @@ async def conversations(
 @_conversations.post("/multi-agent/query", responses=ANSWERS)
 async def query(body: schemas.QueryRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.QueryAnswer:
     """Ask the team, and wait for its answer. An unknown session is created."""
-    question = await caller.make_question(body.query, body.session_id, body.team, key)
+    question = replace(await caller.make_question(body.query, body.session_id, body.team, key), full=body.full)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
     return make_query_answer(question.session_id, question.text, outcome, caller.service.warning)
 

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from massmem.config.models import AgentConfig
+from massmem.config.models import AgentConfig, TeamConfig
 from massmem.core.citations import read_citations
 from massmem.core.errors import InputError
 from massmem.core.events import hide_private_fields
@@ -95,6 +95,8 @@ class TeamEntry(Body):
     name: str | None
     """Empty: the default; null: no request can name it."""
     agents: list[AgentEntry]
+    adaptive: bool
+    """Not all of them are always asked, see `coordination.depth`."""
 
 
 class Usage(Body):
@@ -264,7 +266,7 @@ async def about(caller: Authorized) -> About:
     return About(
         user=caller.sub,
         version=version("massmem"),
-        teams=[_show_team(name, team.agents) for name, team in service.teams.named.items()],
+        teams=[_show_team(name, team.config, team.agents) for name, team in service.teams.named.items()],
         remembers=service.team.memory.enabled,
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
@@ -341,7 +343,7 @@ async def session(
         turns=[_show_turn(turn, record) for turn in part.turns],
         has_older=part.has_older,
         follow_after=part.follow_after,
-        team=_show_team(name, upcoming.agents),
+        team=_show_team(name, upcoming.config, upcoming.agents),
         note=upcoming.note,
     )
 
@@ -514,9 +516,9 @@ def _show_session(listed: ListedSession) -> SessionEntry:
     )
 
 
-def _show_team(name: str | None, agents: Sequence[AgentConfig]) -> TeamEntry:
+def _show_team(name: str | None, config: TeamConfig, agents: Sequence[AgentConfig]) -> TeamEntry:
     entries = [AgentEntry(id=a.id, name=a.display_name, model=a.backend.model or a.backend.type) for a in agents]
-    return TeamEntry(name=name, agents=entries)
+    return TeamEntry(name=name, agents=entries, adaptive=config.coordination.depth == "adaptive" and len(agents) > 1)
 
 
 def _excerpt_question(message: MessageRecord, words: Sequence[str]) -> str:
