@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from http import HTTPStatus
 from ipaddress import ip_network
 from itertools import accumulate
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import HTTPException, Request
+from filelock import FileLock
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import Storage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
@@ -63,7 +64,9 @@ class HostCounts:
         folder = os.environ.get(SHARED_FOLDER)
         place = Path(folder) / "limits.sqlite" if folder else ":memory:"
         self._database = sqlite3.connect(place, timeout=_LOCK_SECONDS, isolation_level=None)
-        self._database.executescript(_TABLES)
+        # SQLite does not wait for another process that switches to the same journal.
+        with FileLock(Path(folder) / "limits.lock") if folder else nullcontext():
+            self._database.executescript(_TABLES)
         for (pid,) in self._database.execute("SELECT DISTINCT pid FROM holds").fetchall():
             if not _is_alive(pid):
                 self._database.execute("DELETE FROM holds WHERE pid = ?", (pid,))

@@ -125,7 +125,8 @@ class _Ledger:
         if memory.kind == "fact":
             return own
         of_message = [entry for message_id in memory.message_ids for entry in self.by_message.get(message_id, ())]
-        more = [e for e in _distinct(of_message) if not _is_in(e, own) and says_value(memory.text, e.claim.value)]
+        others = (entry for entry in _distinct(of_message) if all(entry is not other for other in own))
+        more = [entry for entry in others if says_value(memory.text, entry.claim.value)]
         return [*own, *more]
 
     def write_note(self, memory: Memory, stated: Sequence[Entry]) -> str:
@@ -196,10 +197,6 @@ def _distinct(entries: Iterable[Entry]) -> Iterator[Entry]:
         if id(entry) not in seen:
             seen.add(id(entry))
             yield entry
-
-
-def _is_in(entry: Entry, entries: Iterable[Entry]) -> bool:
-    return any(entry is other for other in entries)
 
 
 def _write_names(names: Sequence[str]) -> str:

@@ -150,9 +150,8 @@ class Retriever:
     ) -> RecallResult:
         """Show what matters. What does not is named as left out."""
         decision = self._silence.decide(question, c, pool.scope, options, lexical_only=pool.lexical_only)
-        has_tail = options.abstain and not pool.lexical_only and not decision.is_silent
         is_tail = np.zeros(len(scores), np.bool_)
-        if has_tail:
+        if options.abstain and not pool.lexical_only and not decision.is_silent:
             is_tail = self._silence.find_tail(question, c, pool.scope, decision)
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]
         result = self._pack(question, rest, rest_scores, options, pool)

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing.queues import Queue
@@ -15,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import InputError, StoreUnavailable
 from massmem.server.errors import RetryLater
-from massmem.server.limits import BodyLimit, Limits
+from massmem.server.limits import BodyLimit, HostCounts, Limits
 from massmem.server.metrics import SHARED_FOLDER
 from tests.support.forked import processes
 
@@ -101,7 +103,7 @@ def count_in_process(folder: Path, start: EventType, done: EventType, results: "
     async def count() -> tuple[int, int]:
         limits, counted, stack = make_limits(requests=100, turns_per_user=3), 0, ExitStack()
         held = 0
-        for _ in range(50):
+        for _ in range(25):
             with suppress(RetryLater):
                 await limits.count_request("alice")
                 counted += 1
@@ -138,6 +140,24 @@ def test_processes_count_together_and_one_that_was_killed_holds_nothing(
     assert sum(held for _, held in counts) == 3
     with make_limits(turns_per_user=1).hold_turn("alice"):
         pass
+
+
+def test_processes_that_start_at_once_do_not_lock_each_other_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here threads: what each one opens is its own, as in a process of its own."""
+    barrier = threading.Barrier(4)
+
+    def start(_: int) -> None:
+        barrier.wait(60)
+        HostCounts()
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(50):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            monkeypatch.setenv(SHARED_FOLDER, str(folder))
+            list(pool.map(start, range(4)))
 
 
 @pytest.mark.parametrize("address", ["nonsense://x", "redis", ""])
