@@ -184,6 +184,12 @@ def name_topic(text: str) -> str:
     return " ".join(words) or text
 
 
+def has_all_words(question: Question, text: str) -> bool:
+    """Whether a text has all words of a question that has some; the first that it lacks ends the search."""
+    terms = frozenset(extract_terms(text))
+    return bool(question.forms) and all(not terms.isdisjoint(forms) for forms in question.forms)
+
+
 def share_words(question: Question, text: str) -> float:
     """Return which share of the question's words a text has."""
     terms = frozenset(extract_terms(text))

@@ -21,9 +21,9 @@ from massmem.memory.retrieval.query import (
     explain_asking,
     find_least_share,
     find_names,
+    has_all_words,
     name_topic,
     search_forms,
-    share_words,
 )
 from massmem.memory.retrieval.rank import SHORTLIST, WEIGHTS, Candidates, Flags, Floats
 from massmem.memory.words import extract_terms
@@ -75,7 +75,7 @@ class Silence:
         threshold = self._find_threshold(question, c, scope, lexical_only=lexical_only)
         why = self._explain(question, c, scope, options)
         is_chance = not why and score < threshold and len(question.forms) > 1
-        if is_chance and any(share_words(question, memory.text) == 1.0 for memory in c.memories):
+        if is_chance and any(has_all_words(question, memory.text) for memory in c.memories):
             why = "a passage has all words of the question"
         return Decision.of(score, threshold, why)
 
@@ -86,7 +86,7 @@ class Silence:
             return why
         if any(_is_own_work(memory, scope) for memory in c.memories):
             return "the agent has worked on this question before"
-        if any(_holds_what_is_asked(memory, question) for memory in c.memories):
+        if any(_is_asked_for(memory, question) for memory in c.memories):
             return "what the question asks for is on record"
         return ""
 
@@ -137,17 +137,17 @@ class Silence:
         unrelated questions come is left out, unless it has all words of the question. Who asks for what was said is
         shown the best there is.
         """
-        relevance = np.array([memory.relevance for memory in c.memories], np.float64)
         if decision.score >= decision.threshold:
+            relevance = np.array([memory.relevance for memory in c.memories], np.float64)
             matters = relevance >= _TAIL * relevance.max(initial=0.0)
             reach = range(-WEIGHTS.reach, WEIGHTS.reach + 1)
             matters |= np.isin(c.key, np.concatenate([c.key[matters] + step for step in reach])) & ~c.asks
         elif question.asks_memory and question.is_short:
             return np.zeros(len(c.memories), np.bool_)
         else:
-            has_all_words = [share_words(question, memory.text) == 1.0 for memory in c.memories]
-            matters = (relevance > self._find_level(scope)[1]) | np.array(has_all_words, np.bool_)
-        stays = [_is_own_work(memory, scope) or _holds_what_is_asked(memory, question) for memory in c.memories]
+            level = self._find_level(scope)[1]
+            matters = np.array([m.relevance > level or has_all_words(question, m.text) for m in c.memories], np.bool_)
+        stays = [_is_own_work(memory, scope) or _is_asked_for(memory, question) for memory in c.memories]
         return ~(matters | np.array(stays, np.bool_))
 
     def _embed_unrelated(self) -> Sequence[Sequence[Sequence[float]]]:
@@ -180,7 +180,7 @@ def _is_own_work(memory: Memory, scope: Scope) -> bool:
     return (memory.agent_id, memory.session_id, memory.turn) == (scope.agent_id, scope.session_id, scope.turn)
 
 
-def _holds_what_is_asked(memory: Memory, question: Question) -> bool:
+def _is_asked_for(memory: Memory, question: Question) -> bool:
     return not set(question.topics).isdisjoint(map(find_topic, memory.claims))
 
 
