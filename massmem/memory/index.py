@@ -1,6 +1,7 @@
 """The port to an index of points, and the conditions that select points. Pure; each index translates conditions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -83,7 +84,11 @@ class Index(Protocol):
     """
 
     folder: Path | None = None
-    """The folder that this index has locked; None: it is on a server."""
+    """The folder that it is in; None: it is on a server."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Keep other processes from writing in the block, where the index is able to."""
+        return nullcontext()
 
     def upsert(self, points: Sequence[Point]) -> None:
         """Store points, or replace those with the same ids. They are searchable when this returns."""
@@ -122,9 +127,20 @@ class Index(Protocol):
         """Return payloads by id, of those points that exist."""
         ...
 
-    def read_pages(self, condition: All = EVERYTHING) -> Iterator[Payloads]:
-        """Yield ids and payloads of all points that match, in parts small enough that nobody waits for one."""
+    def read_page(self, condition: All, offset: Any) -> tuple[Payloads, Any]:
+        """Return ids and payloads of points that match, few enough that nobody waits, and the next offset.
+
+        offset: None: the first ones; None that is returned: there are no more.
+        """
         ...
+
+    def read_pages(self, condition: All = EVERYTHING) -> Iterator[Payloads]:
+        """Yield ids and payloads of all points that match, in parts."""
+        page, offset = self.read_page(condition, None)
+        yield page
+        while offset is not None:
+            page, offset = self.read_page(condition, offset)
+            yield page
 
     def page(self, selection: Selection, limit: int, offset: int = 0) -> Payloads:
         """Return ids and payloads of what is selected, newest first."""

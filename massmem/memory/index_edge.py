@@ -26,7 +26,6 @@ from massmem.config.home import make_folder, make_private, measure_disk_usage, r
 from massmem.core.errors import IndexDamaged, MassmemError, MemoryUnavailable
 from massmem.memory.index import (
     ALL_POINTS,
-    EVERYTHING,
     MEANING,
     WORDS,
     All,
@@ -51,6 +50,10 @@ _READ_BATCH = 256
 
 _FLUSH_EVERY = 10_000
 """Points between flushes: bounds what has to be read again after the process was killed."""
+
+
+class FolderInUse(MemoryUnavailable):
+    """Another process has the folder locked."""
 
 
 class EdgeIndex(Index):
@@ -106,17 +109,12 @@ class EdgeIndex(Index):
                 payloads |= {_id(record): record.payload or {} for record in records}
         return payloads
 
-    def read_pages(self, condition: All = EVERYTHING) -> Iterator[Payloads]:
+    def read_page(self, condition: All, offset: Any) -> tuple[Payloads, Any]:
         where = _to_filter(condition)
-        offset: qdrant.PointId | None = None
-        while True:
-            request = qdrant.ScrollRequest(offset=offset, limit=_READ_BATCH, filter=where, with_payload=True)
-            with self._shard.reading() as shard:
-                records, offset = shard.scroll(request)
-                page = [(_id(record), record.payload or {}) for record in records]
-            yield page
-            if offset is None:
-                return
+        request = qdrant.ScrollRequest(offset=offset, limit=_READ_BATCH, filter=where, with_payload=True)
+        with self._shard.reading() as shard:
+            records, following = shard.scroll(request)
+            return [(_id(record), record.payload or {}) for record in records], following
 
     def count(self, selection: Selection) -> int:
         with self._shard.reading() as shard:
@@ -524,7 +522,7 @@ def set_aside(folder: Path, wait: float) -> Path | None:
 
     Returns its new path, None when there was no shard.
 
-    Raises MemoryUnavailable: another process has it open.
+    Raises FolderInUse, MemoryUnavailable.
     """
     lock = _lock_folder(folder, wait)
     try:
@@ -561,9 +559,9 @@ def _lock_folder(folder: Path, wait: float) -> FileLock:
         (folder / "lock.pid").write_text(str(os.getpid()))
         return lock
     except Timeout as e:
-        raise MemoryUnavailable(
-            f"the memory index in {folder} is in use by another process{_holder_of(folder)}",
-            "it is free when that one ends; for several at a time use qdrant.mode: server",
+        raise FolderInUse(
+            f"the memory index in {folder} is in use by another process{holder_of(folder)}",
+            "it is free when that one ends, or has opened or cleared it",
         ) from e
     except MassmemError as e:
         raise MemoryUnavailable(e.message, e.hint) from e
@@ -576,7 +574,7 @@ def _unlock_folder(folder: Path, lock: FileLock) -> None:
     lock.release()
 
 
-def _holder_of(folder: Path) -> str:
+def holder_of(folder: Path) -> str:
     with suppress(OSError):
         return f" (pid {(folder / 'lock.pid').read_text()})"
     return ""

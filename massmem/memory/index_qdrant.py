@@ -6,7 +6,7 @@ called bm25, UUIDs as ids. What such a program writes has no `seen`: no search f
 
 import logging
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +20,6 @@ from massmem.config.addresses import find_key_problem, is_loopback
 from massmem.core.errors import MemoryUnavailable
 from massmem.core.redact import redact, redact_line
 from massmem.memory.index import (
-    EVERYTHING,
     All,
     Condition,
     Ids,
@@ -161,22 +160,17 @@ class QdrantIndex(Index):
             )
         return {_id(record.id): record.payload or {} for record in records}
 
-    def read_pages(self, condition: All = EVERYTHING) -> Iterator[Payloads]:
-        where = _to_own_filter(condition)
-        offset: Any = None
-        while True:
-            with self._translate_errors():
-                records, offset = self._client.scroll(
-                    self._collection,
-                    scroll_filter=where,
-                    limit=_READ_BATCH,
-                    offset=offset,
-                    with_payload=True,
-                    consistency=self._consistency,
-                )
-            yield [(_id(record.id), record.payload or {}) for record in records]
-            if offset is None:
-                return
+    def read_page(self, condition: All, offset: Any) -> tuple[Payloads, Any]:
+        with self._translate_errors():
+            records, following = self._client.scroll(
+                self._collection,
+                scroll_filter=_to_own_filter(condition),
+                limit=_READ_BATCH,
+                offset=offset,
+                with_payload=True,
+                consistency=self._consistency,
+            )
+        return [(_id(record.id), record.payload or {}) for record in records], following
 
     def count(self, selection: Selection) -> int:
         with self._translate_errors():

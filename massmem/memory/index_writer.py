@@ -320,7 +320,7 @@ class IndexWriter:
         by_session: dict[str, list[Episode]] = {}
         for episode in episodes:
             by_session.setdefault(episode.session_id, []).append(episode)
-        with self._lock:
+        with self._lock, self._index.writing():
             plans = {session_id: self._ids.plan(session_id, batch) for session_id, batch in by_session.items()}
             self._write_passages(plans)
             for session_id, plan in plans.items():
@@ -338,7 +338,7 @@ class IndexWriter:
 
     def add_facts(self, facts: Sequence[Fact]) -> int:
         """Store facts; return how many of them are new. See PersistentMemory."""
-        with self._lock:
+        with self._lock, self._index.writing():
             origins = find_origins(self._index, [(fact, fact.text) for fact in facts])
             facts = [
                 replace(fact, origin=origin, rests_on=rests_on)
@@ -360,7 +360,7 @@ class IndexWriter:
 
     def change(self, point_id: int, change: MemoryChange) -> None:
         """Carry out what the user changed of a memory. See PersistentMemory."""
-        with self._lock:
+        with self._lock, self._index.writing():
             payload = self._index.read_payloads([point_id]).get(point_id)
             if payload is None or change.id in payload.get("changes", ()):
                 return
@@ -384,13 +384,13 @@ class IndexWriter:
 
     def complete_turns(self, turns: Iterable[CompletedTurn]) -> None:
         """Make visible to the other agents what each winner said in its turn."""
-        with self._lock:
+        with self._lock, self._index.writing():
             for turn in turns:
                 self._mark_won(turn)
 
     def forget(self, selection: Selection) -> int:
         """Delete for good; return how many points that were."""
-        with self._lock:
+        with self._lock, self._index.writing():
             # Of what is there alone: an id that somebody makes up would leave its session no room.
             self._ids.clear(self._index.read_payloads(parse_ids(selection.ids).ids))
             count = self._index.delete(selection, erase=False)

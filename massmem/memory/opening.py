@@ -27,7 +27,6 @@ from massmem.memory.persistent import Memory, Selection
 if TYPE_CHECKING:
     from massmem.memory.embedders import Embedder
     from massmem.memory.index import Index
-    from massmem.memory.index_edge import EdgeIndex
     from massmem.memory.indexed import IndexedMemory
     from massmem.memory.points import StatementQuery
 
@@ -38,7 +37,7 @@ _EMBEDDER_CHANGED = (
     "run `massmem memory rebuild` to find it again"
 )
 _LOCK_TIMEOUT = 1.0
-"""Seconds to wait for another process that has the index open."""
+"""Seconds to wait for another process that has an index open which is to be moved away."""
 
 
 async def open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> "IndexedMemory":
@@ -104,13 +103,13 @@ def _open_embedder(config: EmbeddingConfig, environ: Mapping[str, str]) -> "Embe
 
 def _open_embedded(root: Path, embedder: "Embedder | None") -> "tuple[Index, str]":
     """Return the index, and a note for the user when another embedder's index holds much more."""
-    from massmem.memory.index_edge import EdgeIndex
+    from massmem.memory.index_shared import SharedIndex
 
     folder = root / _folder_name(embedder)
     largest = max((_count_points(other) for other in root.glob("*") if other != folder), default=0)
     # Counts differ a little without a change of embedder: another model extracts a few facts less from the same log.
     note = _EMBEDDER_CHANGED if largest > 2 * _count_points(folder) else ""
-    return EdgeIndex(folder, embedder.dims if embedder else 0, _LOCK_TIMEOUT), note
+    return SharedIndex(folder, embedder.dims if embedder else 0), note
 
 
 def _folder_name(embedder: "Embedder | None") -> str:
@@ -190,7 +189,7 @@ class IndexFolders:
     """All embedded indexes below a folder, opened to erase from them. Blocking: call its methods in a thread."""
 
     def __init__(self) -> None:
-        self._indexes: list[EdgeIndex] = []
+        self._indexes: list[Index] = []
         self._damaged: list[Path] = []
 
     def open(self, root: Path, skip: Path | None = None) -> None:
@@ -198,14 +197,14 @@ class IndexFolders:
 
         Raises MemoryUnavailable: another process has one open, or one is damaged.
         """
-        from massmem.memory.index_edge import EdgeIndex
+        from massmem.memory.index_shared import SharedIndex
 
         self._damaged = sorted(root.glob("*/shard.damaged-*"))
         for shard in sorted(root.glob("*/shard")):
             folder = shard.parent
             if folder != skip:
                 dims = folder.name.rpartition("-")[2]  # see folder_name
-                self._indexes.append(EdgeIndex(folder, int(dims) if dims.isdecimal() else 0))
+                self._indexes.append(SharedIndex(folder, int(dims) if dims.isdecimal() else 0))
 
     def erase(self, selection: Selection) -> int:
         """Erase what is selected; return how many points that were."""
@@ -249,7 +248,7 @@ class IndexFolders:
             index.close()
 
 
-def _find_copies(index: "EdgeIndex", memory: Memory) -> list[int]:
+def _find_copies(index: "Index", memory: Memory) -> list[int]:
     of_agent = Selection(memory.session_id, memory.agent_id, kind=memory.kind)
     return [
         point_id

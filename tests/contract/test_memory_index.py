@@ -1,9 +1,13 @@
-"""One suite for every index: in this process, on a stub of a server, on the server that MASSMEM_QDRANT_URL names."""
+"""One suite for every index: in this process, served by another one, on a stub of a server, on a real server.
+
+The last one is the Qdrant server that MASSMEM_QDRANT_URL names.
+"""
 
 import os
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from massmem.memory.access import may_see, reader_keys, visible_to
 from massmem.memory.index import All, Index, between_days, valid_ids
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.index_qdrant import QdrantIndex
+from massmem.memory.index_shared import SharedIndex
 from massmem.memory.persistent import Memory, Scope, Selection
 from tests.support.points import EVERYWHERE, START, point
 from tests.support.qdrant_stub import QdrantStub
@@ -41,6 +46,8 @@ def open_index(kind: str, dims: int, folder: Path, stub: QdrantStub | None) -> I
     match kind:
         case "embedded":
             return EdgeIndex(folder / "index", dims)
+        case "shared":
+            return SharedIndex(folder / "index", dims)
         case "stub":
             assert stub
             return QdrantIndex(stub.url, None, "massmem-test", dims)
@@ -48,7 +55,7 @@ def open_index(kind: str, dims: int, folder: Path, stub: QdrantStub | None) -> I
             return QdrantIndex(server_url(), os.environ.get("MASSMEM_QDRANT_KEY"), f"massmem-{uuid.uuid4().hex}", dims)
 
 
-@pytest.fixture(params=["embedded", "stub", "server"])
+@pytest.fixture(params=["embedded", "shared", "stub", "server"])
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -64,9 +71,10 @@ def stub(kind: str) -> Iterator[QdrantStub | None]:
 
 @pytest.fixture
 def index(kind: str, tmp_path: Path, stub: QdrantStub | None) -> Iterator[Index]:
-    opened = open_index(kind, 3, tmp_path, stub)
-    yield opened
-    opened.close()
+    with closing(SharedIndex(tmp_path / "index", 3)) if kind == "shared" else nullcontext():  # which serves the other
+        opened = open_index(kind, 3, tmp_path, stub)
+        yield opened
+        opened.close()
 
 
 def test_words_are_ranked_by_how_rare_they_are(index: Index) -> None:
@@ -213,7 +221,7 @@ def test_several_agents_at_once(index: Index) -> None:
 
 def test_after_closing_nothing_works_and_nothing_breaks(index: Index) -> None:
     index.close()
-    if isinstance(index, EdgeIndex):
+    if isinstance(index, EdgeIndex | SharedIndex):
         with pytest.raises(MemoryUnavailable, match="closed"):
             index.search_words({7: 1.0}, EVERYWHERE, 10)
     index.close()
