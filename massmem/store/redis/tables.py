@@ -41,7 +41,9 @@ def search(messages: Sequence[MessageRecord], query: str, limit: int) -> list[Me
         database.execute(_CREATE)
         rows = ((number, m.content) for number, m in enumerate(messages) if m.kind in SEARCHED_KINDS)
         database.executemany("INSERT INTO texts(rowid, content) VALUES (?, ?)", rows)
-        hits = [messages[number] for (number,) in database.execute(_BEST, (" OR ".join(words), limit))]
+        hits: list[MessageRecord] = [
+            messages[number] for (number,) in database.execute(_BEST, (" OR ".join(words), limit))
+        ]
     if not (unspaced := find_unspaced(clean_text(query))):
         return hits
     counts = [(sum(word in m.content for word in unspaced), m) for m in messages if m.kind in SEARCHED_KINDS]
