@@ -26,6 +26,9 @@ BATCH = 128
 _LATE_BATCH = 16
 """The same when there is an end: an embedder of a hundred languages takes 45 ms for a passage."""
 
+_LOADING = 4.0
+"""Most seconds beside those of the work for an embedder to load."""
+
 _VERBATIM: tuple[RecordingKind, ...] = ("episode", "complete")
 """Kinds of rows that need no model."""
 _GATHER = 0.1
@@ -158,10 +161,13 @@ class Recorder:
         return [row for batch in batches for row in batch], any(len(batch) == size for batch in batches)
 
     async def drain_for(self, seconds: float) -> None:
-        """Work on the rows that are due for so many seconds at most. The rest, and what fails, stays in the queue."""
+        """Work on the rows that are due for so many seconds. The rest, and what fails, stays in the queue.
+
+        The first rows are written even when the embedder has to be loaded for them, unless it does not answer.
+        """
         self._stop_at = time.monotonic() + seconds
         draining = asyncio.create_task(self.drain())
-        await asyncio.wait({draining}, timeout=seconds)
+        await asyncio.wait({draining}, timeout=seconds + _LOADING)
         draining.cancel()
         await asyncio.gather(draining, return_exceptions=True)
 

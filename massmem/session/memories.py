@@ -341,6 +341,13 @@ class Memories:
             selection = await self._select(index, selection)
             return await forget_memories(self.store, index, selection, self.config.memory, self.home)
 
+    async def forget_messages(self, message_ids: tuple[str, ...]) -> None:
+        """Delete what is remembered of these messages word for word for good. Raises as `forget_memories`."""
+        selection = Selection(message_ids=message_ids, kind="episode")
+        async with self.open_index() as index:
+            await self.store.forget_recordings(Selection(), message_ids)
+            await erase_from_indexes(index, selection, (), self.config.memory, self.home)
+
     async def withdraw(self, index: "IndexedMemory", session_id: str, first: int) -> None:
         """Delete the memories of turns that leave the log, from this one on, from every index.
 
