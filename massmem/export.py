@@ -125,6 +125,8 @@ class Format:
 
     suffix = "txt"
     end = ""
+    has_log = False
+    """After the last turn stands the log, with what an import needs to make the same session again."""
     separator = "\n\n"
     """Between the parts of a turn."""
     heading = "\n--- {}, {} ---"
@@ -303,9 +305,9 @@ class Html(Format):
 
 
 class Json(Format):
-    """Writes one JSON object, {"schema_version", "session", "turns": [...]}, with a turn per line and every step."""
+    """Writes one JSON object, {"schema_version", "session", "turns": [...], "log"}, with a turn per line, all steps."""
 
-    suffix, end = "json", "\n]}\n"
+    suffix, end, has_log = "json", "}\n", True
 
     def write_start(self, session: SessionRecord) -> str:
         about = dump_json(session.model_dump(mode="json"))

@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     ASK: Command("massmem.cli.options:app", "Answer a question (the default); also one word like `memory`."),
     "memory": Command("massmem.cli.memory:app", "Search, show, forget and rebuild memories."),
     "sessions": Command("massmem.cli.sessions:app", "Find, read, rename, export and delete conversations."),
+    "export": Command("massmem.cli.sessions:export_app", "Write all conversations to a folder, for massmem import."),
     "replay": Command("massmem.cli.replay:app", "Run a turn again with something changed, and compare."),
     "import": Command("massmem.cli.store:import_app", "Make sessions of the conversations that other programs export."),
     "init": Command("massmem.cli.init:app", "Find keys and models, and write a configuration."),

@@ -50,6 +50,7 @@ from massmem.providers.learnt import LearntModels
 from massmem.providers.presets import NO_KEY, PRESETS, resolve
 from massmem.providers.weights import DEFAULT, models_folder, require_weights
 from massmem.providers.windows import find_window
+from massmem.recording.worker import describe_missing, find_missing
 from massmem.render.text import pluralize
 from massmem.session.registry import Registry, read_sessions, without_password
 from massmem.store import open_configured
@@ -547,16 +548,16 @@ async def check_store(context: DoctorContext) -> Sequence[CheckResult]:
     """Check that the store opens, its schema is current, its file is sound, and its recording queue has no failures."""
     url = context.team.store.url
     if url.startswith("sqlite:"):
-        return await _check_sqlite(context.team, context.home)
+        return await _check_sqlite(context)
     context.require_network(without_password(url))
-    return await _check_contents(context.team, context.home, without_password(url))
+    return await _check_contents(context, without_password(url))
 
 
-async def _check_sqlite(config: TeamConfig, home: Path) -> Sequence[CheckResult]:
+async def _check_sqlite(context: DoctorContext) -> Sequence[CheckResult]:
     from massmem.store.schema import REVISIONS
     from massmem.store.sqlite import parse_path, quote_recovery_paths, read_revision
 
-    path = parse_path(config.store.url)
+    path = parse_path(context.team.store.url)
     if not path.exists():
         return [ok(f"{path}: is created with the first question")]
     current = await asyncio.to_thread(read_revision, path)
@@ -569,7 +570,7 @@ async def _check_sqlite(config: TeamConfig, home: Path) -> Sequence[CheckResult]
     if current != REVISIONS[-1]:
         # Opening the store would update it, and a check must not change anything.
         return [ok(f"{path}: sound; the next question updates its schema from {current} to {REVISIONS[-1]}")]
-    return await _check_contents(config, home, f"{path}, schema {current}, sound")
+    return await _check_contents(context, f"{path}, schema {current}, sound")
 
 
 def _check_integrity(path: Path) -> list[str]:
@@ -583,12 +584,16 @@ def _check_integrity(path: Path) -> list[str]:
     return [*(str(text) for (text,) in rows), *(f"a row of {row[0]} refers to a missing row" for row in orphans)]
 
 
-async def _check_contents(config: TeamConfig, home: Path, name: str) -> Sequence[CheckResult]:
-    store = await open_configured(config.store, home)
+async def _check_contents(context: DoctorContext, name: str) -> Sequence[CheckResult]:
+    store, missing = await open_configured(context.team.store, context.home), 0
     try:
         counts = await store.count_sessions(SessionFilter(owner=EVERYBODY))
         queue = await store.count_recordings()
         details = [*filter(None, (store.info.always, *store.info.once))]
+        with suppress(Skip, MassmemError):  # what is wrong with the index is another check's
+            if context.memory.on_disk:
+                async with _open_memory(context) as memory:
+                    missing = sum((await find_missing(store, memory)).values())
     finally:
         await store.close()
     contents = ok(f"{name}: {pluralize(counts.sessions, 'session')}, {pluralize(counts.messages, 'message')}", *details)
@@ -596,6 +601,9 @@ async def _check_contents(config: TeamConfig, home: Path, name: str) -> Sequence
     if queue.failed:
         reason = one_line(queue.reason or "unknown reason")
         return [contents, fail(text, "fix the failures above, then: massmem memory record", reason)]
+    if missing:
+        notice, _, command = describe_missing(missing).partition(": ")
+        return [contents, ok(text), fail(notice, f"run: {command}; or the next question records them again")]
     return [contents, ok(text)]
 
 

@@ -31,7 +31,7 @@ from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, Selection, find_ids
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.jobs import DrainCounts
-from massmem.recording.worker import Recorder
+from massmem.recording.worker import Recorder, requeue_missing
 from massmem.session.erasure import Findings, Receipt
 from massmem.session.memories import Memories, View
 from massmem.session.recall import explain_recall, to_memories
@@ -105,12 +105,14 @@ async def search_command(
     if as_json:
         rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, beyond or ())]
         notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
+        notes |= memory_view.backlog_to_dict(opened.backlog)
         notes |= {"beyond": more} if everything else {}
         notes |= {"explanation": explain_recall(recalled)} if explain else {}
         pinned = [memory_view.memory_to_dict(memory) for memory in recalled.pinned]
         write_json({"query": query, "pinned": pinned, "memories": rows, "tokens": recalled.tokens} | notes)
         return
     memory_view.print_hits(recalled, memories, unavailable, beyond)
+    memory_view.print_backlog(opened.backlog)
     if explain:
         memory_view.print_explanation(recalled)
 
@@ -131,9 +133,11 @@ async def history_command(
     async with setup.open_memories() as opened:
         chains = await opened.read_history(query, await _resolve_view(setup, opened, view))
     if as_json:
-        write_json({"query": query, "topics": [chain.to_dict() for chain in chains]})
+        topics = [chain.to_dict() for chain in chains]
+        write_json({"query": query, "topics": topics} | memory_view.backlog_to_dict(opened.backlog))
     else:
         memory_view.print_history(chains)
+        memory_view.print_backlog(opened.backlog)
 
 
 @app.command("list")
@@ -158,9 +162,11 @@ async def list_command(
     async with setup.open_memories() as opened:
         memories, unavailable = await opened.list(await _resolve_session(setup, opened, selection), limit)
     if as_json:
-        write_json({"memories": [memory_view.memory_to_dict(m) for m in memories], "unavailable": unavailable or None})
+        notes = {"unavailable": unavailable or None} | memory_view.backlog_to_dict(opened.backlog)
+        write_json({"memories": [memory_view.memory_to_dict(m) for m in memories]} | notes)
     else:
         memory_view.print_memories(memories, unavailable)
+        memory_view.print_backlog(opened.backlog)
 
 
 @app.command("show")
@@ -187,6 +193,7 @@ async def _load_memory(setup: Setup, name: str) -> memory_view.MemoryDetails:
         if is_own and (spoken := await to_memories(memories.store, [name])):
             return memory_view.MemoryDetails(spoken[0], messages)
         memory = await memories.find(name)
+        memory_view.print_backlog(memories.backlog)
         if memory is None:
             raise unknown_memory(name)
         return memory_view.MemoryDetails(
@@ -406,6 +413,7 @@ async def record_command(session_id: InSession = None, config: Config = None, as
         session_id = await _find_id(setup, store, session_id)
         await store.requeue_recordings(session_id, done=False)
         async with setup.open_index() as memory:
+            await requeue_missing(store, memory)
             result = await _drain_queue(setup, store, memory, session_id)
     return _report_recording(result, as_json=as_json)
 
@@ -536,14 +544,14 @@ async def collect_stats(setup: Setup) -> memory_view.Stats:
     """Return counts of memory and queue; of the queue alone when the memory is unavailable."""
     stats, note, unavailable = None, "", ""
     async with setup.open_memories() as memories:
-        queue, size = await memories.store.count_recordings(), await memories.measure()
         try:
-            async with memories.open_index() as index:
+            async with memories.open_view() as index:
                 stats, note = await index.stats(), index.note
         except MemoryUnavailable as e:
             unavailable = e.message
+        queue, size = await memories.store.count_recordings(), await memories.measure()
     location = stats.location if stats else str(index_root(setup.config.memory, setup.home))
-    return memory_view.Stats(stats, queue, location, size, unavailable, note)
+    return memory_view.Stats(stats, queue, location, size, unavailable, note, memories.backlog)
 
 
 async def _find_id(setup: Setup, store: SessionStore, name: str | None) -> str | None:

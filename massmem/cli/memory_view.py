@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from massmem.memory.origins import AGENT, WEB
 from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult, shorten_id
 from massmem.render.text import format_columns, pluralize
 from massmem.session.erasure import Findings, Near, Receipt
+from massmem.session.memories import Backlog
 
 _WHO_WIDTH = 12
 _MAX_WIDTH = 120
@@ -47,11 +48,13 @@ class Stats:
     """Why the memory is unavailable."""
     note: str = ""
     """For the user, on the memory."""
+    backlog: Backlog = field(default_factory=Backlog)
 
     def to_dict(self) -> dict[str, Any]:
         known = {} if self.memory is None else asdict(self.memory)
         more = {"location": self.location, "bytes": self.size}
         more |= {"unavailable": self.unavailable or None, "note": self.note or None}
+        more |= backlog_to_dict(self.backlog)
         return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
@@ -89,6 +92,16 @@ def print_hits(
         notify("--all shows what was found all the same")
     if not rows:
         notify("no memory matches")
+
+
+def print_backlog(backlog: Backlog) -> None:
+    """Say on stderr what a view could not show."""
+    for notice in backlog.describe():
+        notify(notice)
+
+
+def backlog_to_dict(backlog: Backlog) -> dict[str, Any]:
+    return {"not_recorded": backlog.waiting, "not_in_index": backlog.missing}
 
 
 def print_explanation(recalled: RecallResult) -> None:
@@ -212,6 +225,7 @@ def print_stats(stats: Stats) -> None:
         write_out(f"           last failure: {one_line(queue.reason)}\n")
     size = "" if stats.size is None else f", {stats.size / MB:,.1f} MB"
     write_out(f"location   {stats.location}{size}\n")
+    print_backlog(stats.backlog)
     if stats.note:
         notify(stats.note)
     if stats.unavailable:

@@ -31,6 +31,7 @@ from massmem.cli.options import (
 from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
+from massmem.config.home import expand_home, make_folder
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import hide_private_fields, now
 from massmem.core.insights import Insights
@@ -53,6 +54,7 @@ from massmem.session.catalogue import (
 )
 from massmem.session.fork import fork_session
 from massmem.session.lease import mark_interrupted
+from massmem.session.owners import list_own_sessions
 from massmem.session.registry import register_sessions, without_password
 from massmem.store.lookup import get_newest_session, read_transcript, read_turn_log, read_turn_transcript
 from massmem.store.ports import SessionStore
@@ -378,6 +380,41 @@ def export_command(
     session = asyncio.run(export_named_session(load_setup(config, owner), name, format_, to, detailed=detailed))
     if to:
         notify(f"{session.session_id} was written to {to}")
+
+
+export_app = typer.Typer()
+
+
+@export_app.command("export")
+async def export_all_command(
+    everything: Annotated[bool, typer.Option("--all", help="All your conversations.")] = False,
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="An empty or a new folder.")] = Path("massmem-export"),
+    owner: OwnerName = None,
+    config: Config = None,
+) -> None:
+    """Write all conversations to a folder, a JSON file each, without secrets.
+
+    `massmem import FOLDER` makes the same sessions of them elsewhere: messages, votes, what was forgotten, corrected
+    and pinned. One conversation: massmem sessions export.
+    """
+    if not everything:
+        raise InputError("nothing was named", "massmem export --all; one conversation: massmem sessions export SESSION")
+    folder = expand_home(to)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{to} is there already", "name a new folder: --to FOLDER")
+    make_folder(folder)
+    setup, number = load_setup(config, owner), 0
+    async with setup.open_store() as store:
+        ids = await list_own_sessions(store, setup.owner)
+        with show_progress("conversations") as progress:
+            for number, session_id in enumerate(ids, 1):
+                if (session := await store.get_session(session_id)) is not None:
+                    with open_output(folder / f"{session_id}.json") as write:
+                        async with aclosing(export_session(store, session, FORMATS["json"], detailed=True)) as pieces:
+                            async for piece, _ in pieces:
+                                write(piece)
+                progress(number, len(ids))
+    notify(f"{pluralize(number, 'conversation')} written to {to}: massmem import {to}")
 
 
 @app.command("insights")

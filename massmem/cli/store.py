@@ -25,7 +25,7 @@ from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
 from massmem.render.text import pluralize
 from massmem.session.imports import ImportResult, import_conversation
-from massmem.session.imports.files import describe_left_out, read_export
+from massmem.session.imports.files import Export, describe_left_out, list_exports, read_export
 from massmem.session.lease import ProcessLock
 from massmem.session.registry import register_sessions
 from massmem.store import open_configured, open_store
@@ -197,6 +197,16 @@ def _list_names(names: Sequence[str]) -> str:
 import_app = typer.Typer()
 
 
+def _read_one_of(files: Sequence[Path], path: Path) -> Export:
+    """Return what a file holds. One of several that cannot be read is left out. Raises as `read_export`."""
+    try:
+        return read_export(path)
+    except InputError as e:
+        if len(files) == 1:
+            raise
+        return Export(left_out=Counter({f"{path.name}: {e.message}": 1}))
+
+
 @import_app.command("import")
 async def import_conversations_command(
     file: Annotated[
@@ -217,16 +227,19 @@ async def import_conversations_command(
     something was added to them here. What cannot be read is counted and named, and the exit code is 0 as long as
     something was read.
     """
-    export = read_export(expand_home(file))
+    files = list_exports(expand_home(file))
     setup = load_setup(config)
-    results: list[ImportResult] = []
+    results, left_out = list[ImportResult](), Counter[str]()
     with show_progress("conversations") as progress:
         async with setup.open_memories() as memories:
             store = memories.store
             with closing(ProcessLock(setup.home)) as process:
-                for conversation in export.conversations:
-                    results.append(await import_conversation(memories, process, conversation, facts=facts))
-                    progress(len(results), len(export.conversations))
+                for path in files:
+                    export = _read_one_of(files, path)
+                    left_out.update(export.left_out)
+                    for conversation in export.conversations:
+                        results.append(await import_conversation(memories, process, conversation, facts=facts))
+                        progress(len(results), max(len(files), len(export.conversations)))
             # Once for all: the whole file is written. Also those without news: the last run may have been killed here.
             sessions = [await store.get_session(result.session_id) for result in results]
             await register_sessions(setup.home, setup.config.store.url, list(filter(None, sessions)))
@@ -237,8 +250,8 @@ async def import_conversations_command(
         f"{pluralize(len(results), 'conversation')} read, {pluralize(new, 'turn')} added"
         + (f", {replaced:,} of an older export removed" if replaced else "")
     )
-    if export.left_out:
-        notify(f"left out: {describe_left_out(export.left_out)}")
+    if left_out:
+        notify(f"left out: {describe_left_out(left_out)}")
     for result in results:
         if result.conflict:
             notify(f"{result.session_id} ({result.title}) has gone on in another way here, and was left as it is")

@@ -248,6 +248,8 @@ class RecordingCounts(_Record):
     """Given up."""
     reason: str | None = None
     """Why the newest job that did not succeed failed."""
+    messages: int = 0
+    """Messages among the pending jobs."""
     retrying: int = 0
     """Pending jobs that have failed before."""
     oldest: datetime | None = None

@@ -64,6 +64,8 @@ class IndexedMemory:
         scratch: removed with the memory when it is closed.
         """
         self.note = note
+        self.is_compared = False
+        """Whether the store was asked for what it should hold since it was opened."""
         self._scratch = scratch
         self._index = index
         self._count = count
@@ -115,6 +117,9 @@ class IndexedMemory:
         """Return the ids of all memories that are selected, in any order."""
         points = await asyncio.to_thread(self._index.list_seconds, matching(selection), ALL_POINTS, newest_first=True)
         return [point_id for _, point_id in points]
+
+    async def list_sessions(self) -> frozenset[str]:
+        return frozenset(await asyncio.to_thread(self._index.count_values, "run_id"))
 
     async def erase_deleted(self) -> None:
         """Leave nothing on the disk of what was forgotten before, when that was cut off."""

@@ -322,6 +322,10 @@ class PersistentMemory(Protocol):
     Raises (all methods): MemoryUnavailable when the index cannot be used now; nothing was written then.
     """
 
+    async def list_sessions(self) -> frozenset[str]:
+        """Return the ids of the sessions that it has anything of."""
+        ...
+
     @property
     def temporary(self) -> bool:
         """Whether everything stored here is deleted when this process ends."""

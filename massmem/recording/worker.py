@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import MemoryUnavailable, StoreError
@@ -14,10 +15,19 @@ from massmem.memory.persistent import PersistentMemory
 from massmem.recording.jobs import OUTAGE, DrainCounts, EpisodeWriter, FactWriter
 from massmem.store.ports import SessionStore
 
+if TYPE_CHECKING:
+    from massmem.memory.indexed import IndexedMemory
+
 log = logging.getLogger(__name__)
 
 BATCH = 128
 """Episodes that are written at once."""
+
+_LATE_BATCH = 16
+"""The same when there is an end: an embedder of a hundred languages takes 45 ms for a passage."""
+
+_LOADING = 4.0
+"""Most seconds beside those of the work for an embedder to load."""
 
 _VERBATIM: tuple[RecordingKind, ...] = ("episode", "complete")
 """Kinds of rows that need no model."""
@@ -146,8 +156,20 @@ class Recorder:
     async def _list_due(self, session_id: str | None) -> tuple[list[RecordingJob], bool]:
         has_extractor = self._facts is not None or self._leaves_facts
         kinds = _VERBATIM if has_extractor else (*_VERBATIM, "extract")
-        batches = await asyncio.gather(*(self._store.list_due_recordings(kind, BATCH, session_id) for kind in kinds))
-        return [row for batch in batches for row in batch], any(len(batch) == BATCH for batch in batches)
+        size = BATCH if self._stop_at is None else _LATE_BATCH
+        batches = await asyncio.gather(*(self._store.list_due_recordings(kind, size, session_id) for kind in kinds))
+        return [row for batch in batches for row in batch], any(len(batch) == size for batch in batches)
+
+    async def drain_for(self, seconds: float) -> None:
+        """Work on the rows that are due for so many seconds. The rest, and what fails, stays in the queue.
+
+        The first rows are written even when the embedder has to be loaded for them, unless it does not answer.
+        """
+        self._stop_at = time.monotonic() + seconds
+        draining = asyncio.create_task(self.drain())
+        await asyncio.wait({draining}, timeout=seconds + _LOADING)
+        draining.cancel()
+        await asyncio.gather(draining, return_exceptions=True)
 
     async def drain(self, on_progress: Callable[[DrainCounts], None] = lambda _: None) -> DrainCounts:
         """Work on the rows that are due until none is left. Raises StoreError."""
@@ -212,3 +234,35 @@ def _is_needed(row: RecordingJob, turns: Mapping[str, int]) -> bool:
     """Return whether a search in the running turns may find what the row becomes."""
     turn = turns.get(row.session_id)
     return turn is not None and (row.turn < turn or row.agent_id is not None)
+
+
+async def find_missing(store: SessionStore, memory: PersistentMemory) -> dict[str, int]:
+    """Return how many messages are recorded, by session, of sessions of which an index has nothing.
+
+    Then the store was restored or moved without its index. Raises StoreError, MemoryUnavailable.
+    """
+    recorded, present = await store.count_recorded(), await memory.list_sessions()
+    return {session_id: number for session_id, number in recorded.items() if session_id not in present}
+
+
+async def requeue_missing(store: SessionStore, memory: "IndexedMemory") -> int:
+    """Queue again what is missing, once for each opening of an index; return how many messages those are.
+
+    Facts stay as they are, since a model would be paid for them again, and so does all when another embedder has an
+    index of it, of which the user is told.
+
+    Raises StoreError, MemoryUnavailable.
+    """
+    if memory.temporary or memory.note or memory.is_compared:
+        return 0
+    memory.is_compared = True
+    missing = await find_missing(store, memory)
+    is_empty = missing and not await memory.list_sessions()
+    for session_id in [None] if is_empty else missing:
+        await store.requeue_recordings(session_id, done=True, facts=False)
+    return sum(missing.values())
+
+
+def describe_missing(number: int) -> str:
+    """Return what to say of messages that are recorded and not in the index."""
+    return f"{number:,} {'message is' if number == 1 else 'messages are'} not in the index: massmem memory rebuild"

@@ -112,6 +112,8 @@ class FoundMemory(BaseModel):
 
 class SearchResult(BaseModel):
     memories: list[FoundMemory]
+    not_recorded: int = 0
+    """Messages that become memories in a while."""
 
 
 class SessionEntry(BaseModel):
@@ -173,8 +175,10 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
         """Find what was said, answered and noted in earlier conversations with the council, by meaning and words."""
         with _explain_errors():
             access = get_access(ctx.request_context.request)
-            recalled, _ = await Memories.of(access.team, access.owner).search(query, View(), limit)
+            memories = Memories.of(access.team, access.owner)
+            recalled, _ = await memories.search(query, View(), limit)
             return SearchResult(
+                not_recorded=memories.backlog.waiting,
                 memories=[
                     FoundMemory(
                         text=memory.text,
@@ -184,7 +188,7 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
                         created_at=memory.created_at,
                     )
                     for memory in recalled.memories
-                ]
+                ],
             )
 
     @server.tool()

@@ -21,6 +21,7 @@ from massmem.export import Format, redact_session, redact_turn
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_session_eraser
 from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
+from massmem.session.portable import write_log
 from massmem.session.registry import Registry
 from massmem.store.lookup import load_attachments, read_transcript
 from massmem.store.ports import SessionStore
@@ -86,6 +87,12 @@ async def export_session(
             done += len(transcript.messages)
             yield form.write_turn(clean, first, detailed), done
             first = False
+    if form.has_log:
+        yield "\n], ", done
+        log = write_log(store, session.session_id, (shown or session).session_id, params)
+        async with aclosing(log) as pieces:
+            async for piece in pieces:
+                yield piece, done
     yield form.end, done
 
 

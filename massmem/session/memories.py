@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -35,7 +35,7 @@ from massmem.memory.persistent import (
 from massmem.memory.tokens import estimate_tokens
 from massmem.recording.forgetting import erase_from_indexes, forget_memories, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
-from massmem.recording.worker import Recorder
+from massmem.recording.worker import Recorder, describe_missing, requeue_missing
 from massmem.session.erasure import Eraser
 from massmem.session.owners import (
     find_pinned_session,
@@ -60,6 +60,10 @@ MAX_MEMORY_LENGTH = 2_000
 _MOST_BEYOND, _BEYOND_TOKENS = 50, 100_000
 """Of what was found and an agent would not be shown."""
 _MAX_OF_SESSION = 1_000_000
+_VIEW_SECONDS = 1.0
+"""That a view waits for what is recorded meanwhile."""
+_MOST_COUNTED = 1_000
+"""Messages that wait of a user of the service, and of others before them."""
 _NOTES = "notes"
 """Id of the session for notes."""
 _MOST_SESSIONS = 1_000
@@ -82,6 +86,23 @@ class View:
     """As in Selection."""
 
 
+@dataclass(slots=True)
+class Backlog:
+    """What is in the log, and not in what a view shows."""
+
+    waiting: int = 0
+    """Messages that are not recorded yet."""
+    missing: int = 0
+    """Messages that were recorded, and that the index had lost when it was opened."""
+
+    def describe(self) -> list[str]:
+        notices = [describe_missing(self.missing)] if self.missing else []
+        if self.waiting:
+            count = "1 message is" if self.waiting == 1 else f"{self.waiting:,} messages are"
+            notices.append(f"{count} not recorded yet (massmem memory record)")
+        return notices
+
+
 @dataclass(frozen=True, slots=True)
 class Memories:
     """Ids of sessions are those of the store.
@@ -97,6 +118,8 @@ class Memories:
     owner: Owner | Everybody
     agents: Sequence[AgentConfig] = ()
     """Those that recall from other sessions than the one of a view as their settings say; the others from that one."""
+    backlog: Backlog = field(default_factory=Backlog)
+    """As of the last view."""
 
     @classmethod
     def of(cls, team: Team, owner: Owner) -> Self:
@@ -113,7 +136,7 @@ class Memories:
         settings, scope = self.config.memory.retrieval, await self._build_scope(view)
         options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit, abstain=abstain)
         try:
-            async with self.open_index() as index:
+            async with self.open_view() as index:
                 return await index.recall(query, scope, options), ""
         except MemoryUnavailable as e:
             return await recall_by_words(self.store, query, scope, options), e.message
@@ -129,8 +152,28 @@ class Memories:
     async def read_history(self, query: str, view: View) -> Sequence[Chain]:
         """Return the values of what the query names, by topic, the best first."""
         scope = await self._build_scope(view)
-        async with self.open_index() as index:
+        async with self.open_view() as index:
             return await index.read_history(query, scope)
+
+    @asynccontextmanager
+    async def open_view(self) -> AsyncGenerator["IndexedMemory"]:
+        """Yield the index with what waited for being recorded, as far as a second suffices; the backlog has the rest.
+
+        Raises MemoryUnavailable.
+        """
+        async with self.open_index() as index:
+            settings = self.config.memory
+            if remembers(settings) and settings.persistent_memory.on_disk:
+                self.backlog.missing += await requeue_missing(self.store, index)
+                await Recorder(self.store, index, leaves_facts=True).drain_for(_VIEW_SECONDS)
+                self.backlog.waiting = await self._count_waiting()
+            yield index
+
+    async def _count_waiting(self) -> int:
+        if self.user == COMMAND_LINE_USER:
+            return (await self.store.count_recordings()).messages
+        jobs, own = await self.store.list_due_recordings("episode", _MOST_COUNTED), to_stored_id(self.user, "")
+        return sum(job.session_id.startswith(own) for job in jobs)
 
     async def _build_scope(self, view: View) -> Scope:
         scope = await self._find_scope(view)
@@ -154,7 +197,7 @@ class Memories:
 
     async def list_from_index(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
         """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError."""
-        async with self.open_index() as index:
+        async with self.open_view() as index:
             return await index.list(await self._select(index, selection), limit, offset)
 
     async def list(self, selection: Selection, limit: int, offset: int = 0) -> tuple[Sequence[Memory], str]:
@@ -297,6 +340,13 @@ class Memories:
         async with self.open_index() as index:
             selection = await self._select(index, selection)
             return await forget_memories(self.store, index, selection, self.config.memory, self.home)
+
+    async def forget_messages(self, message_ids: tuple[str, ...]) -> None:
+        """Delete what is remembered of these messages word for word for good. Raises as `forget_memories`."""
+        selection = Selection(message_ids=message_ids, kind="episode")
+        async with self.open_index() as index:
+            await self.store.forget_recordings(Selection(), message_ids)
+            await erase_from_indexes(index, selection, (), self.config.memory, self.home)
 
     async def withdraw(self, index: "IndexedMemory", session_id: str, first: int) -> None:
         """Delete the memories of turns that leave the log, from this one on, from every index.

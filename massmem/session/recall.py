@@ -54,7 +54,7 @@ from massmem.recording.rules import (
     read_tool_words,
     write_out,
 )
-from massmem.recording.worker import Recorder
+from massmem.recording.worker import Recorder, describe_missing, requeue_missing
 from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
@@ -269,6 +269,9 @@ class SessionMemory:
             return None
         if memory.note:
             self._notify(memory.note)
+        with suppress(StoreError, MemoryUnavailable):  # the first recall tells
+            if missing := await requeue_missing(self._store, memory):
+                self._notify(f"{describe_missing(missing)}; until then they are recorded in the background")
         if not self.records:
             self._recorder = Recorder(self._store, memory, leaves_facts=True)
             return memory

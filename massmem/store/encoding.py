@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError
 
 from massmem.core.events import EVENT, Event
 from massmem.core.messages import clean_text
-from massmem.core.records import LogEntry, RecordingJob
+from massmem.core.records import LogEntry, MessageRecord, RecordingJob
 
 
 class EncodedEvent(NamedTuple):
@@ -67,6 +67,10 @@ MAX_QUERY_WORDS = 64
 _MAX_LENGTH = 500
 _ACCENTS = re.compile("[\u0300-\u036f]+")
 _WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Letters that are written without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han."""
 
 
 def _fold(text: str) -> str:
@@ -95,3 +99,22 @@ def quote_words(query: str) -> list[str]:
     """
     composed = _ACCENTS.sub("", unicodedata.normalize("NFC", query))
     return [f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", composed))][:MAX_QUERY_WORDS]
+
+
+def find_unspaced(query: str) -> list[str]:
+    """Return the distinct words of a query in scripts without spaces, MAX_QUERY_WORDS at most.
+
+    An index of words has a whole clause as one word there, so a text is looked through for these instead.
+    """
+    words = re.findall(r"\w+", unicodedata.normalize("NFC", query))
+    return [word for word in dict.fromkeys(words) if _UNSPACED.search(word)][:MAX_QUERY_WORDS]
+
+
+def merge_hits(parts: Sequence[MessageRecord], words: Sequence[MessageRecord], limit: int) -> list[MessageRecord]:
+    """Return the messages that two searches found, best first: those that both did, then those of the first.
+
+    parts: with parts of unspaced words. words: with whole words.
+    """
+    both = {message.id for message in parts} & {message.id for message in words}
+    unique = {message.id: message for message in (*parts, *words)}
+    return sorted(unique.values(), key=lambda message: message.id not in both)[:limit]

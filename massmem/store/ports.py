@@ -249,10 +249,17 @@ class RecordingQueue(Protocol):
 
     async def count_recordings(self, session_id: str | None = None) -> RecordingCounts: ...
 
-    async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:
+    async def count_recorded(self) -> dict[str, int]:
+        """Return how many messages are recorded, by session, of sessions with a recorded message of the user.
+
+        An index with nothing of such a session has lost it.
+        """
+        ...
+
+    async def requeue_recordings(self, session_id: str | None = None, *, done: bool, facts: bool = True) -> int:
         """Make failed and waiting rows due again, with `done` also those that are done. Returns how many.
 
-        Rows of forgotten memories stay forgotten.
+        Rows of forgotten memories stay forgotten. facts: also those for which a model is asked.
         """
         ...
 

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from massmem.core.errors import SessionBusyError, SessionExistsError, StoreError
 from massmem.core.events import AgentDelta, Event, now
 from massmem.core.messages import clean_text
-from massmem.core.records import EVERYBODY, MessageRecord, RecordingJob, SessionRecord, SessionState
+from massmem.core.records import (
+    COMMAND_LINE_USER,
+    EVERYBODY,
+    MessageRecord,
+    Owner,
+    RecordingJob,
+    SessionRecord,
+    SessionState,
+)
 from massmem.memory.persistent import USER, Selection
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -583,6 +591,39 @@ async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
     for nothing in ("lifetimes", "", "?!", "missing", "ownership -rust"):
         hits = await store.search_messages(nothing, ["c"] if nothing.startswith("own") else None, owner=EVERYBODY)
         assert hits == [], nothing
+
+
+async def test_messages_are_found_by_words_of_scripts_without_spaces(store: SessionStore) -> None:
+    texts = (
+        "昨日は猫と一緒に公園を散歩しました。",
+        "我们明天去北京开会,讨论AI的问题。",
+        "วันนี้ฉันไปตลาดกับเพื่อน",
+        "The 猫 sat near the TV, 100%.",
+    )
+    for number, text in enumerate(texts):
+        await store.create_session(session(str(number)))
+        await store.append(str(number), 1, [begin("ann", question=text)])
+
+    async def search(query: str, within: list[str] | None = None, limit: int = 20) -> list[str]:
+        return [m.session_id for m in await store.search_messages(query, within, limit, owner=EVERYBODY)]
+
+    for query, expected in {
+        "散歩": "0",
+        "北京": "1",
+        "AI的": "1",
+        "ตลาด": "2",
+        "tv": "3",
+        "公園 散歩 北京": "01",
+    }.items():
+        assert await search(query) == [*expected], query
+    assert sorted(await search("猫")) == ["0", "3"]
+    assert await search("猫 tv") == ["3", "0"]  # what has both comes first
+    assert await search("猫", ["0"]) == ["0"]
+    assert len(await search("猫", limit=1)) == 1
+    assert await search("東京") == []
+    (own,) = await store.search_messages("散歩", owner=COMMAND_LINE_USER)
+    assert own.session_id == "0"
+    assert await store.search_messages("散歩", owner=Owner("bea")) == []
 
 
 @pytest.mark.parametrize(

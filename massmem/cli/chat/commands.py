@@ -26,6 +26,7 @@ from massmem.cli.memory import (
 )
 from massmem.cli.memory_view import (
     count_memories,
+    print_backlog,
     print_history,
     print_hits,
     print_memories,
@@ -294,6 +295,7 @@ async def _show_memory(state: ChatState, rest: str) -> None:
         case ["history", *words] if words:
             async with state.setup.open_memories() as memories:
                 print_history(await memories.read_history(" ".join(words), View()))
+            print_backlog(memories.backlog)
         case [option, date, words] if option == _AS_OF:
             await _search(state, words, View(as_of=parse_as_of(date)))
         case [option, *_] if option == _AS_OF:
@@ -313,6 +315,7 @@ async def _search(state: ChatState, words: str, view: View) -> None:
     async with state.setup.open_memories() as memories:
         recalled, unavailable = await memories.search(words, view, _MAX_MEMORIES)
     print_hits(recalled, recalled.memories[:_MAX_MEMORIES], unavailable)
+    print_backlog(memories.backlog)
 
 
 async def _remember(state: ChatState, rest: str) -> None:

@@ -23,7 +23,7 @@ export function Sidebar({ about, route, onHelp, onImport, onClose, onLeave }) {
       const limit = Math.min(shown.current, 200);
       const pages = [getJson(`api/v1/sessions?limit=${limit}&text=${encodeURIComponent(words)}`)];
       for (let offset = limit; offset < shown.current; offset += 200) pages.push(getJson(`api/v1/sessions?limit=200&offset=${offset}&text=${encodeURIComponent(words)}`));
-      const found = words.length > 2 ? getJson(`api/v1/search?limit=20&query=${encodeURIComponent(words)}`) : { hits: [] };
+      const found = words.length > 1 || /[^\0-\u02ff]/.test(words) ? getJson(`api/v1/search?limit=20&query=${encodeURIComponent(words)}`) : { hits: [] };
       const results = await Promise.all(pages);
       const messages = await found;
       if (ticket !== wanted.current) return;

@@ -73,6 +73,8 @@ class MemoryEntry(Body):
 class MemoryPage(Body):
     memories: list[MemoryEntry]
     notice: str
+    not_recorded: int = 0
+    """Messages that become memories in a while."""
 
 
 class MemoryHits(Body):
@@ -83,6 +85,8 @@ class MemoryHits(Body):
     """Why these memories are shown, or why nothing is; empty: nothing was found."""
     tokens: int
     by_words_alone: bool
+    notice: str
+    not_recorded: int = 0
 
 
 class Value(Body):
@@ -102,6 +106,8 @@ class Topic(Body):
 
 class MemoryHistory(Body):
     topics: list[Topic]
+    notice: str
+    not_recorded: int = 0
 
 
 class Source(Body):
@@ -172,6 +178,7 @@ class MemoryFigures(Body):
     queue: Queue | None
     size: int | None
     notice: str
+    not_recorded: int = 0
 
 
 async def _read_view(
@@ -209,8 +216,9 @@ async def memories(
     offset: Offset = 0,
 ) -> MemoryPage:
     """The memories, the newest first."""
-    listed, unavailable = await _open(caller).list(selection, limit, offset)
-    return MemoryPage(memories=[_show_memory(memory) for memory in listed], notice=_explain(unavailable))
+    memories = _open(caller)
+    listed, unavailable = await memories.list(selection, limit, offset)
+    return MemoryPage(memories=[_show_memory(memory) for memory in listed], **_explain(memories, unavailable))
 
 
 @router.get("/search")
@@ -231,6 +239,7 @@ async def search_memories(
         decision=recalled.decision.reason,
         tokens=recalled.tokens,
         by_words_alone=recalled.lexical_only,
+        **_explain(memories),
     )
 
 
@@ -241,15 +250,16 @@ async def memory_history(
     view: OfView,
 ) -> MemoryHistory:
     """Which values something had, since when and until when, and who said so, as an agent sees it."""
-    return MemoryHistory(
-        topics=[Topic.model_validate(chain.to_dict()) for chain in await _open(caller).read_history(query, view)]
-    )
+    memories = _open(caller)
+    chains = await memories.read_history(query, view)
+    return MemoryHistory(topics=[Topic.model_validate(chain.to_dict()) for chain in chains], **_explain(memories))
 
 
 @router.get("/figures")
 async def memory_figures(caller: Authorized) -> MemoryFigures:
     """How much is remembered, by agent, turn and day."""
-    memories, unavailable = await _open(caller).list(Selection(), _COUNTED)
+    opened = _open(caller)
+    memories, unavailable = await opened.list(Selection(), _COUNTED)
     queue = await caller.service.team.store.count_recordings() if caller.is_operator else None
     agents: dict[str, Counter[str]] = {}
     days: dict[str, Counter[str]] = {}
@@ -266,7 +276,7 @@ async def memory_figures(caller: Authorized) -> MemoryFigures:
         counted=len(memories),
         queue=None if queue is None else Queue.model_validate(queue, from_attributes=True),
         size=await _open(caller).measure() if caller.is_operator else None,
-        notice=_explain(unavailable),
+        **_explain(opened, unavailable),
     )
 
 
@@ -352,9 +362,13 @@ def _open(caller: Caller) -> Memories:
     return Memories.of(caller.service.team, caller.owner)
 
 
-def _explain(unavailable: str) -> str:
-    """Return what to say of a list. unavailable: why the index was not used; "": it was."""
-    return unavailable and f"{unavailable}: this is what was said; facts are in the index alone"
+def _explain(memories: Memories, unavailable: str = "") -> dict[str, Any]:
+    """Return what to say of what was read. unavailable: why the index was not used; "": it was."""
+    waiting = memories.backlog.waiting
+    notice = unavailable and f"{unavailable}: this is what was said; facts are in the index alone"
+    if waiting:
+        notice = f"{'1 message is' if waiting == 1 else f'{waiting:,} messages are'} not recorded yet"
+    return {"notice": notice, "not_recorded": waiting}
 
 
 def _show_receipt(receipt: Receipt) -> dict[str, Any]:

@@ -1,25 +1,28 @@
 """Conversations of other programs: makes sessions of them, and brings these up to date with a newer export."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from massmem.core import events as ev
 from massmem.core.errors import MemoryUnavailable, SessionBusyError, SessionExistsError
 from massmem.core.events import now
 from massmem.core.messages import Usage
-from massmem.core.records import LogEntry, SessionRecord, TurnRecord
+from massmem.core.records import LogEntry, SessionCopy, SessionRecord, TurnRecord
 from massmem.recording.forgetting import MARK
-from massmem.session.imports.conversations import ImportedConversation, ImportedTurn
+from massmem.session.imports.conversations import ImportedConversation, ImportedTurn, make_id
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.memories import Memories
 from massmem.session.owners import memory_group, to_stored_id
+from massmem.session.portable import WITHOUT_FACTS, PortableSession, dump_entries, list_forgotten
 from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 
-WITHOUT_FACTS = "imported without facts"
 _NO_COST = Usage(requests=0)
+_PAGE = 500
+"""Entries of a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ async def import_conversation(
     Raises StoreError.
     """
     store, turns = memories.store, conversation.turns
+    if conversation.portable is not None:
+        return await _import_whole(memories, process, conversation, conversation.portable, facts=facts)
     result = ImportResult(conversation.session_id, conversation.title, 0, len(turns))
     session_id = to_stored_id(memories.user, conversation.session_id)
     session = await _create_session(memories, conversation, session_id)
@@ -136,6 +141,82 @@ async def _remove_turns(store: SessionStore, memories: Memories, session_id: str
         # A recorder may have taken something out of the queue before.
         await memories.withdraw(index, session_id, first)
     return 0 if last is None else last.turn - first + 1
+
+
+async def _import_whole(
+    memories: Memories,
+    process: ProcessLock,
+    conversation: ImportedConversation,
+    portable: PortableSession,
+    *,
+    facts: bool,
+) -> ImportResult:
+    """Make the session of an export of massmem, or add to it what is new there."""
+    store, session_id = memories.store, to_stored_id(memories.user, conversation.session_id)
+    session = await store.get_session(session_id)
+    is_other = session is not None and session.created_at != portable.session.created_at
+    if is_other and not await _is_only_imported(store, session_id, 1):
+        name = make_id(f"massmem:{conversation.session_id}:{portable.session.created_at.isoformat()}")
+        conversation, session_id = replace(conversation, session_id=name), to_stored_id(memories.user, name)
+        session = await store.get_session(session_id)
+    result = ImportResult(conversation.session_id, conversation.title, 0, len(conversation.turns))
+    entries = portable.list_entries(session_id, facts=facts)
+    copy = portable.describe(session_id, memories.user, memory_group(memories.config, memories.user))
+    if session is None:
+        await store.import_session(copy, _read_pages(entries), _read_pages_of(portable.files))
+        return replace(result, added=len({entry.turn for entry in entries} - {0}))
+    if session.owner != memories.user or session.status == "deleting":
+        return replace(result, conflict=True)
+    try:
+        async with hold_lease(store, process, session_id):
+            return await _update_whole(memories, portable, copy, entries, result)
+    except (SessionBusyError, MemoryUnavailable):
+        return replace(result, busy=True)
+
+
+async def _update_whole(
+    memories: Memories, portable: PortableSession, copy: SessionCopy, entries: Sequence[LogEntry], result: ImportResult
+) -> ImportResult:
+    """Add what is new in an export to the session, or put it in place of turns that were imported without their log."""
+    store, session_id = memories.store, copy.session.session_id
+    old_copy = await store.export_session(session_id)
+    assert old_copy is not None  # its lease is held
+    stored = [entry async for page in read_log_pages(store, session_id) for entry in page]
+    here, there = (_list_events(log, old_copy.state.params) for log in (stored, entries))
+    if here[: len(there)] == there[: len(here)]:
+        if forgotten := list_forgotten(entries) - list_forgotten(stored):
+            await memories.forget_messages(tuple(forgotten))
+        if len(there) <= len(here):
+            return result
+        stored = [entry async for page in read_log_pages(store, session_id) for entry in page]
+        new = [entry for entry in entries if entry.seq > here[-1][0]] if here else entries
+        names = ("last_message", "message_count", "status", "active", "updated_at")
+        session = old_copy.session.model_copy(update={name: getattr(copy.session, name) for name in names})
+        copy = copy.model_copy(update={"session": session, "state": old_copy.state})
+        await store.import_session(copy, _read_pages([*stored, *new]), _read_pages_of(portable.files))
+        return replace(result, added=len({entry.turn for entry in new} - {entry.turn for entry in stored} - {0}))
+    if not await _is_only_imported(store, session_id, 1):
+        return replace(result, conflict=True)
+    async with memories.open_index() as index:
+        await memories.withdraw(index, session_id, 0)
+        await store.import_session(copy, _read_pages(entries), _read_pages_of(portable.files))
+    turns = len({entry.turn for entry in entries} - {0})
+    return replace(result, added=turns, replaced=len({entry.turn for entry in stored} - {0}))
+
+
+def _list_events(entries: Sequence[LogEntry], params: Mapping[str, object]) -> list[tuple[int, Any]]:
+    """Return what tells two logs of a session apart: numbers and events, as an export has them."""
+    return [(row["seq"], row["event"]) for row in dump_entries(entries, params)]
+
+
+async def _read_pages(entries: Sequence[LogEntry]) -> AsyncGenerator[Sequence[LogEntry]]:
+    for start in range(0, len(entries), _PAGE):
+        yield entries[start : start + _PAGE]
+
+
+async def _read_pages_of(files: Mapping[str, bytes]) -> AsyncGenerator[Mapping[str, bytes]]:
+    for name, data in files.items():
+        yield {name: data}
 
 
 async def _create_session(

@@ -12,6 +12,7 @@ from typing import Any
 from massmem.core.events import now
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.messages import Citation, clean_name, clean_text
+from massmem.session.portable import PortableSession
 
 PICTURE = "[picture]"
 VOICE = "[voice message]"
@@ -46,6 +47,8 @@ class ImportedConversation:
     """The program gave it an id: what comes again under it is the same conversation."""
     left_out: Counter[str] = field(default_factory=Counter[str])
     """Kinds of things that cannot be read or have no place in turns, and how often."""
+    portable: PortableSession | None = None
+    """The whole session, in an export of massmem."""
 
     @property
     def newest(self) -> datetime | None:

@@ -63,14 +63,14 @@ class Export:
     def add(self, conversation: ImportedConversation) -> None:
         """Add a conversation. One that is there already counts once, in its newest state."""
         self.left_out.update(conversation.left_out)
-        if not conversation.turns:
+        if not conversation.turns and conversation.portable is None:
             if not conversation.left_out:
                 self.left_out["empty conversation"] += 1
             return
         alike = self._alike.setdefault(conversation.session_id, {})
         texts = tuple((turn.question, turn.answer) for turn in conversation.turns)
         # With an id, what begins with the same question is another state of the conversation.
-        mark = texts[0][0] if conversation.has_id else texts
+        mark = texts[0][0] if conversation.has_id and texts else texts
         if mark in alike:
             place = alike[mark]
             conversation = replace(conversation, session_id=self.conversations[place].session_id)
@@ -89,6 +89,20 @@ class Export:
 def _measure_age(conversation: ImportedConversation) -> tuple[float, int]:
     """Return what is larger for a newer state of a conversation."""
     return conversation.newest.timestamp() if conversation.newest else 0, len(conversation.turns)
+
+
+def list_exports(path: Path) -> list[Path]:
+    """Return the files of a folder that `massmem export --all` wrote, to be read one by one; else the path itself."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else []
+    return files if files and all(map(_is_of_massmem, files)) else [path]
+
+
+def _is_of_massmem(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_BEGINNING)) == _BEGINNING
+
+
+_BEGINNING = b'{"schema_version":'
 
 
 def read_export(path: Path) -> Export:

@@ -29,6 +29,7 @@ from massmem.session.imports.conversations import (
     read_time,
 )
 from massmem.session.owners import public_session_id
+from massmem.session.portable import read_portable
 
 Recognise = Callable[[Mapping[str, Any]], bool]
 """Whether an object is of a form."""
@@ -311,7 +312,15 @@ def _read_massmem(export: Mapping[str, Any], _name: str) -> ImportedConversation
     session_id = public_session_id(session_id)
     if len(session_id) > MAX_ID_LENGTH or not SESSION_ID.fullmatch(session_id):
         session_id = make_id(f"massmem:{session_id}")
-    return ImportedConversation(session_id, title, turns, isinstance(session.get("session_id"), str), +left_out)
+    try:
+        portable = read_portable(export)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        portable = None
+        left_out["log of another version or damaged: the turns alone"] += 1
+    if portable is not None:
+        left_out.clear()
+    has_id = isinstance(session.get("session_id"), str)
+    return ImportedConversation(session_id, title, turns, has_id, +left_out, portable)
 
 
 def read_turn(turn: Mapping[str, Any], left_out: Counter[str]) -> ImportedTurn | None:

@@ -132,6 +132,7 @@ class Record:
             self.stored.jobs = records.RecordingCounts(
                 **counts,
                 reason=newest and newest.reason,
+                messages=sum(job.kind == "episode" for job in pending),
                 retrying=sum(job.attempts > 0 for job in pending),
                 oldest=min((job.created_at for job in pending), default=None),
                 forgotten_facts=len({(job.agent_id, words) for job in self.jobs for words in job.forgotten}),

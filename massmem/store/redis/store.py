@@ -337,16 +337,29 @@ class RedisStore(RedisKeyTable, RedisFileTable):
             done=sum(count.done for count in counts),
             failed=sum(count.failed for count in counts),
             reason=next((count.reason for count in counts if count.reason is not None), None),
+            messages=sum(count.messages for count in counts),
             retrying=sum(count.retrying for count in counts),
             oldest=min((count.oldest for count in counts if count.oldest is not None), default=None),
             forgotten_facts=sum(count.forgotten_facts for count in counts),
         )
 
-    async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:
+    async def count_recorded(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        async for record in self._load_all(await self._choose(None)):
+            done = [job for job in record.jobs if job.kind == "episode" and job.status == "done" and job.reason is None]
+            if any(job.agent_id is None for job in done):
+                counts[record.session_id] = len(done)
+        return counts
+
+    async def requeue_recordings(self, session_id: str | None = None, *, done: bool, facts: bool = True) -> int:
         statuses = {"pending", "failed", "done"} if done else {"pending", "failed"}
         again = {"status": "pending", "attempts": 0, "reason": None, "next_attempt_at": None}
         names = await self._choose(session_id)
-        return await self._edit_jobs(names, lambda job: again if job.status in statuses else None)
+
+        def requeue(job: RecordingJob) -> dict[str, Any] | None:
+            return again if job.status in statuses and (facts or job.kind != "extract") else None
+
+        return await self._edit_jobs(names, requeue)
 
     async def forget_fact(
         self, session_id: str, agent_id: str, message_ids: Sequence[str], words: Sequence[int]

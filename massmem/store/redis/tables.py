@@ -24,7 +24,7 @@ from massmem.core.records import (
     SessionFilter,
     SessionRecord,
 )
-from massmem.store.encoding import quote_words
+from massmem.store.encoding import find_unspaced, merge_hits, quote_words
 from massmem.store.ports import MAX_BROWSERS, SEARCHED_KINDS, FilePages
 from massmem.store.redis.server import Server
 
@@ -41,7 +41,14 @@ def search(messages: Sequence[MessageRecord], query: str, limit: int) -> list[Me
         database.execute(_CREATE)
         rows = ((number, m.content) for number, m in enumerate(messages) if m.kind in SEARCHED_KINDS)
         database.executemany("INSERT INTO texts(rowid, content) VALUES (?, ?)", rows)
-        return [messages[number] for (number,) in database.execute(_BEST, (" OR ".join(words), limit))]
+        hits: list[MessageRecord] = [
+            messages[number] for (number,) in database.execute(_BEST, (" OR ".join(words), limit))
+        ]
+    if not (unspaced := find_unspaced(clean_text(query))):
+        return hits
+    counts = [(sum(word in m.content for word in unspaced), m) for m in messages if m.kind in SEARCHED_KINDS]
+    counts.sort(key=lambda hit: (-hit[0], -hit[1].created_at.timestamp()))
+    return merge_hits([message for number, message in counts if number], hits, limit)
 
 
 def matches(session: SessionRecord, criteria: SessionFilter) -> bool:

@@ -13,10 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from massmem.core.events import EVENT, Event, TurnResumed, TurnStarted, now
-from massmem.core.records import Everybody, LogEntry, MessageRecord, Owner, SessionState, TurnRecord
+from massmem.core.messages import clean_text
+from massmem.core.records import EVERYBODY, Everybody, LogEntry, MessageRecord, Owner, SessionState, TurnRecord
 from massmem.store import projection
-from massmem.store.encoding import EncodedEvent, encode_event
-from massmem.store.ports import lease_lost_error, turn_started_error, unknown_session_error
+from massmem.store.encoding import EncodedEvent, encode_event, find_unspaced, merge_hits
+from massmem.store.ports import SEARCHED_KINDS, lease_lost_error, turn_started_error, unknown_session_error
 from massmem.store.projection import InsertRow, QueueExtraction, UpdateSession, UpdateTurn, VoidBallots
 from massmem.store.schema import (
     IS_CONVERSATION,
@@ -32,6 +33,7 @@ from massmem.store.schema import (
     chat_messages,
     chat_sessions,
     events,
+    is_owned_by,
     leases,
     recordings,
     requests,
@@ -515,7 +517,10 @@ class SqlSessionLog:
     ) -> list[MessageRecord]:
         scope = SearchScope(session_ids, owner)
         search = self._database.dialect.build_search(_MESSAGES.where(_STANDS), query, scope, limit)
-        return [] if search is None else await self._fetch_messages(search)
+        hits = [] if search is None else await self._fetch_messages(search)
+        if unspaced := find_unspaced(clean_text(query)):
+            return merge_hits(await self._fetch_messages(_build_part_search(unspaced, scope, limit)), hits, limit)
+        return hits
 
     async def get_winner_names(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
         is_answer = sa.and_(_m.session_id == _t.session_id, _m.seq == _t.answer_seq)
@@ -551,3 +556,15 @@ class SqlSessionLog:
 
     async def _fetch_messages(self, query: sa.Executable, parameters: Row | None = None) -> list[MessageRecord]:
         return await self._database.fetch_as(lambda row: MessageRecord(**row), query, parameters)
+
+
+def _build_part_search(words: Sequence[str], scope: SearchScope, limit: int) -> sa.Select[*tuple[Any, ...]]:
+    """Return the query for messages with these parts of words; those with most of them first, then the newest."""
+    has = [_m.content.contains(word, autoescape=True) for word in words]
+    number = sum((sa.case((condition, 1), else_=0) for condition in has), sa.literal(0))
+    where: list[sa.ColumnElement[bool]] = [_m.kind.in_(SEARCHED_KINDS), sa.or_(*has), _STANDS]
+    if scope.session_ids is not None:
+        where.append(_m.session_id.in_(scope.session_ids))
+    if scope.owner is not EVERYBODY:
+        where.append(_m.session_id.in_(sa.select(chat_sessions.c.session_id).where(is_owned_by(scope.owner))))
+    return _MESSAGES.where(*where).order_by(number.desc(), _m.row_id.desc()).limit(limit)

@@ -156,7 +156,10 @@ class SqlRecordingQueue:
         )
         retrying = sa.func.count(sa.case((_r.attempts > 0, 1))).label("retrying")
         oldest = sa.func.min(_r.created_at).label("oldest")
-        (waiting,) = await self._database.fetch(sa.select(retrying, oldest).where(_r.status == "pending", *of_session))
+        messages = sa.func.count(sa.case((_r.kind == "episode", 1))).label("messages")
+        (waiting,) = await self._database.fetch(
+            sa.select(messages, retrying, oldest).where(_r.status == "pending", *of_session)
+        )
         counts = {row["status"]: row["number"] for row in numbers if row["status"] != "forgotten"}
         forgotten = sa.select(_r.session_id, _r.agent_id, _r.forgotten).where(_r.forgotten.is_not(None), *of_session)
         rows = await self._database.fetch(forgotten)  # few: each is a turn of which the user had a fact forgotten
@@ -164,7 +167,14 @@ class SqlRecordingQueue:
         reason = reasons[0]["reason"] if reasons else None
         return RecordingCounts(**counts, **waiting, forgotten_facts=len(facts), reason=reason)
 
-    async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:
+    async def count_recorded(self) -> dict[str, int]:
+        number = sa.func.count().label("number")
+        query = sa.select(_r.session_id, number).where(_r.kind == "episode", _r.status == "done", _r.reason.is_(None))
+        own = sa.func.max(sa.case((_r.agent_id == "", 1), else_=0))
+        rows = await self._database.fetch(query.group_by(_r.session_id).having(own == 1))
+        return {row["session_id"]: row["number"] for row in rows}
+
+    async def requeue_recordings(self, session_id: str | None = None, *, done: bool, facts: bool = True) -> int:
         requeue = (
             sa.update(recordings)
             .where(_r.status.in_(("pending", "failed", "done") if done else ("pending", "failed")))
@@ -172,6 +182,8 @@ class SqlRecordingQueue:
         )
         if session_id is not None:
             requeue = requeue.where(_r.session_id == session_id)
+        if not facts:
+            requeue = requeue.where(_r.kind != "extract")
         return await self._database.execute(requeue)
 
     async def forget_fact(

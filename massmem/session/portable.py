@@ -1,0 +1,137 @@
+"""The log of a session in an export, from which `massmem import` makes the same session again.
+
+It has what the readable part has not: votes and rounds as they happened, what the user changed of memories, and which
+are forgotten. It goes without secrets, values of params and what only a provider can read, as all of an export.
+"""
+
+from base64 import b64decode
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from massmem.core.events import EVENT, AgentDelta, hide_private_fields
+from massmem.core.records import LogEntry, Owner, RecordingJob, SessionCopy, SessionRecord, SessionState
+from massmem.core.redact import mask_values, redact_values
+from massmem.core.text import dump_json
+from massmem.recording.forgetting import STRUCTURE
+from massmem.store.encoding import clean_json
+from massmem.store.lookup import read_log_pages
+from massmem.store.ports import SessionStore
+from massmem.store.projection import make_message_id
+
+WITHOUT_FACTS = "imported without facts"
+_OF_JOBS = {"seq", "kind", "agent_id", "position", "since", "status", "created_at", "forgotten"}
+
+
+async def write_log(
+    store: SessionStore, session_id: str, shown_id: str, params: Mapping[str, object]
+) -> AsyncGenerator[str]:
+    """Yield the pieces of the log as a member of a JSON object. shown_id: the session's id in the export."""
+    copy = await store.export_session(session_id)
+    yield f'"log": {{"abandoned": {dump_json(copy.abandoned if copy else ())}, "entries": ['
+    separator = "\n"
+    async with aclosing(read_log_pages(store, session_id)) as pages:
+        async for page in pages:
+            for row in dump_entries(page, params, session_id, shown_id):
+                yield separator + dump_json(row)
+                separator = ",\n"
+    yield "\n]}"
+
+
+def dump_entries(
+    entries: Sequence[LogEntry], params: Mapping[str, object], session_id: str = "", shown_id: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield entries as JSON, without streamed output. shown_id: what stands for the session's id."""
+    for entry in entries:
+        event = hide_private_fields(EVENT.validate_json(entry.payload))
+        if isinstance(event, AgentDelta):
+            continue
+        fields = event.model_dump(mode="json")
+        texts = {name: value for name, value in fields.items() if name not in STRUCTURE}
+        fields |= redact_values(mask_values(texts, params))
+        if fields.get("session_id") == session_id:
+            fields["session_id"] = shown_id
+        jobs = [job.model_dump(mode="json", include=_OF_JOBS) for job in entry.recordings]
+        yield {"seq": entry.seq, "turn": entry.turn, "event": fields, "jobs": jobs}
+
+
+@dataclass(frozen=True, slots=True)
+class PortableSession:
+    """A session as an export has it, under its exported id."""
+
+    session: SessionRecord
+    entries: tuple[LogEntry, ...] = field(repr=False)
+    abandoned: tuple[int, ...]
+    files: Mapping[str, bytes] = field(repr=False)
+    """By the SHA-256 of their bytes."""
+
+    def list_entries(self, session_id: str, *, facts: bool) -> list[LogEntry]:
+        """Return the log under another id, to be recorded. What was forgotten stays so. facts: as for an import."""
+        return [
+            entry.model_copy(
+                update={
+                    "payload": self._rename(entry.payload, session_id),
+                    "recordings": tuple(_requeue(job, session_id, facts=facts) for job in entry.recordings),
+                }
+            )
+            for entry in self.entries
+        ]
+
+    def _rename(self, payload: str, session_id: str) -> str:
+        event = EVENT.validate_json(payload)
+        if getattr(event, "session_id", None) != self.session.session_id:
+            return payload
+        return event.model_copy(update={"session_id": session_id}).model_dump_json()
+
+    def describe(self, session_id: str, owner: Owner, group: str) -> SessionCopy:
+        """Return what the session is beside its log, for a new owner. group: see `memory_group`."""
+        changes = {"session_id": session_id, "user_id": owner.user_id, "memory_group": group}
+        session = self.session.model_copy(update=changes | {"config_path": "", "history_hash": ""})
+        return SessionCopy(
+            session=session, state=SessionState(), abandoned=self.abandoned, files=tuple(sorted(self.files))
+        )
+
+
+def read_portable(export: Mapping[str, Any]) -> PortableSession | None:
+    """Return the session of an export; None: it has no log.
+
+    Raises ValueError, TypeError, LookupError: its log cannot be read.
+    """
+    log = clean_json(export.get("log"))
+    if not log:
+        return None
+    known = {name: value for name, value in export["session"].items() if name in SessionRecord.model_fields}
+    session = SessionRecord.model_validate(clean_json(known))
+    entries = tuple(_read_entry(session.session_id, entry) for entry in log["entries"])
+    numbers = [entry.seq for entry in entries]
+    if not entries or numbers != sorted({*numbers}) or session.status == "deleting":
+        raise ValueError("the log is empty, or not in order")
+    files = [b64decode(file["data"]) for turn in export["turns"] for file in turn.get("files", ())]
+    by_hash = {sha256(data).hexdigest(): data for data in files}
+    return PortableSession(session, entries, tuple(map(int, log["abandoned"])), by_hash)
+
+
+def _read_entry(session_id: str, entry: Mapping[str, Any]) -> LogEntry:
+    place = {"session_id": session_id, "turn": entry["turn"], "attempts": 0}
+    jobs = tuple(
+        RecordingJob.model_validate(job | place | {"message_id": make_message_id(session_id, job["seq"])})
+        for job in entry["jobs"]
+    )
+    payload = EVENT.validate_json(dump_json(entry["event"])).model_dump_json()
+    return LogEntry(seq=entry["seq"], turn=entry["turn"], payload=payload, recordings=jobs)
+
+
+def _requeue(job: RecordingJob, session_id: str, *, facts: bool) -> RecordingJob:
+    changes: dict[str, object] = {"session_id": session_id, "message_id": make_message_id(session_id, job.seq)}
+    if job.status != "forgotten":
+        is_done = job.kind == "extract" and not facts
+        changes |= {"status": "done", "reason": WITHOUT_FACTS} if is_done else {"status": "pending"}
+    return job.model_copy(update=changes)
+
+
+def list_forgotten(entries: Sequence[LogEntry]) -> set[str]:
+    """Return the ids of messages that are no memories any more."""
+    jobs = (job for entry in entries for job in entry.recordings)
+    return {job.message_id for job in jobs if job.kind == "episode" and job.status == "forgotten"}
