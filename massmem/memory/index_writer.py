@@ -17,6 +17,7 @@ from massmem.core.text import find_look
 from massmem.memory.access import is_owned, may_see, only_author_sees, reader_keys, visible_to
 from massmem.memory.claims import read_claims
 from massmem.memory.extraction.facts import normalize_fact
+from massmem.memory.frames import ROLE, ends_role, find_frame
 from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
 from massmem.memory.origins import (
     AGENT,
@@ -406,6 +407,7 @@ class IndexWriter:
             for p in passages.values()
         ]
         origins = find_origins(self._index, [(passage.episode, passage.text) for passage in passages.values()])
+        frames = self._find_frames(passages)
         payloads = [
             passage_payload(
                 replace(passage.episode, origin=origin, rests_on=rests_on),
@@ -414,13 +416,25 @@ class IndexWriter:
                 passage.position,
                 self._count,
                 claims=read_claims(passage.episode.text, passage.text)
-                if self.reads_claims and passage.episode.agent_id == USER
+                if self.reads_claims and passage.episode.agent_id == USER and not frames[point_id]
                 else (),
             )
-            for passage, forms, (origin, rests_on) in zip(passages.values(), words, origins, strict=True)
+            | ({"frame": frames[point_id]} if frames[point_id] else {})
+            for (point_id, passage), forms, (origin, rests_on) in zip(passages.items(), words, origins, strict=True)
         ]
         self._share_results(dict(zip(passages, payloads, strict=True)), [r for p in plans.values() for r in p.repeats])
         self._store([*passages], words, payloads)
+
+    def _find_frames(self, passages: Mapping[int, Passage]) -> dict[int, str]:
+        """Return the frame of each passage, "" for most. A role lasts until the user leaves it."""
+        before = self._index.read_payloads({point_id - 1 for point_id in passages}.difference(passages))
+        frames = {point_id: payload.get("frame", "") for point_id, payload in before.items()}
+        for point_id, passage in passages.items():
+            episode, is_users = passage.episode, passage.episode.agent_id == USER
+            is_in_role = frames.get(point_id - 1) == ROLE and not (is_users and ends_role(episode.text))
+            own = find_frame(episode.text, passage.text) if is_users else ""
+            frames[point_id] = ROLE if is_in_role and not episode.call else own
+        return frames
 
     def _share_results(self, new: Mapping[int, dict[str, Any]], repeats: Sequence[tuple[int, Episode]]) -> None:
         """Note in the passages of results who got them once more. new: payloads that are yet to be stored."""

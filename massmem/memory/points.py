@@ -9,7 +9,7 @@ What a memory claims stands in its payload, so that both are written, forgotten 
 
 `origin` is a list, so that one key finds who said it, and what rests on any tool, or on one:
 `["agent", "tool", "tool:fetch"]`, or on the web: `["agent", "web"]`. The result of a tool has its `call`, and once for
-all who got it in a turn.
+all who got it in a turn. `frame` is the note of what claims nothing.
 
 What the user changed is noted in `changes` (ids of messages), `edited_at`, `pin` and `pin_at`.
 
@@ -133,7 +133,7 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         created_at=datetime.fromisoformat(payload["created_at"]),
         score=score,
         group=payload.get("group", ""),
-        note=NOT_CHOSEN if payload.get("lost") else FROM_OUTSIDE if read_origin(payload)[0] == OUTSIDE else "",
+        note=_find_note(payload),
         claims=_read_claim_fields(payload),
         origin=read_origin(payload)[0],
         rests_on=read_origin(payload)[1],
@@ -160,7 +160,7 @@ def apply_change(
     new[field] = change.created_at.isoformat()
     if change.action != "edit":
         return new | {"pin": [PINNED] if change.action == "pin" else []}
-    for name in ("call", "claims", "topics", "stated_in"):  # what it was says nothing of the new text
+    for name in ("call", "frame", "claims", "topics", "stated_in"):  # what it was says nothing of the new text
         new.pop(name, None)
     position, message, _, _, _, day = payload["f"]
     flags, *counts = _numbers(change.text, word_count, payload["kind"], count)
@@ -248,6 +248,12 @@ def _claim_fields(claims: Sequence[Claim]) -> dict[str, Any]:
 
 def _read_claim_fields(payload: Mapping[str, Any]) -> tuple[Claim, ...]:
     return tuple(Claim(*row) for row in payload.get("claims", ()))
+
+
+def _find_note(payload: Mapping[str, Any]) -> str:
+    if payload.get("lost"):
+        return NOT_CHOSEN
+    return FROM_OUTSIDE if read_origin(payload)[0] == OUTSIDE else payload.get("frame", "")
 
 
 def _write_origin(source: Episode | Fact) -> list[str]:

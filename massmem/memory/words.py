@@ -111,6 +111,12 @@ STOP_WORDS = frozenset(
     """.split()  # noqa: SIM905 - a list literal of this length reads badly
 )
 
+
+def is_function_word(word: str, language: str) -> bool:
+    """Return whether a lower-case word says nothing of what a text in the language is about."""
+    return word in STOP_WORDS if language == ENGLISH else language in _LANGUAGES_OF_WORD.get(word, ())
+
+
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670"
 """Accents, and the vowel signs of Hebrew and Arabic: they are left out of a form that is written without them."""
 _INDIC = "\u0900-\u0963\u0966-\u0dff"

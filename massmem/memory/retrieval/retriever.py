@@ -16,6 +16,7 @@ from massmem.memory.points import FIRST_FACT, CountTokens, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
+from massmem.memory.retrieval.later import Link, follows_any, link_later, mark_earlier
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room, cut_headlines
 from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, name_topic, search_forms
 from massmem.memory.retrieval.rank import (
@@ -84,6 +85,8 @@ class _Pool:
     """Ids that the index was asked for, whether or not there is such a point."""
     chains: dict[str, Chain] = field(default_factory=dict[str, Chain])
     """The ledger of what was read, by topic."""
+    links: Sequence[Link] = ()
+    """From what the user said to what the user said later about the same."""
 
     def add(self, payloads: Mapping[int, Mapping[str, Any]]) -> None:
         """Keep what the scope may see; the index was asked for neighbours whatever they are."""
@@ -134,6 +137,8 @@ class Retriever:
             best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
             best = np.union1d(best, np.flatnonzero(np.isin(rest.key, [*pool.near])))
             best = np.union1d(best, find_holding(question, rest, best, pool.chains))
+            pool.links = link_later(question, rest, rest_scores, best)
+            best = np.union1d(best, np.flatnonzero(np.isin(rest.key, [link.later for link in pool.links])))
             rest, rest_scores = rest.take(best), rest_scores[best]
         c, scores = rest, rest_scores
         if vector is not None and len(scores):
@@ -143,6 +148,7 @@ class Retriever:
                 cosines = np.where(cosines == 0, find_word_shares(question, c), cosines)
             c = c.with_relevance(cosines)
         c, scores = settle(question, c, scores, pool.chains, self._count)
+        c, scores = mark_earlier(c, scores, pool.links, self._count)
         return self._show(question, c, scores, options, pool)
 
     def _show(
@@ -153,6 +159,7 @@ class Retriever:
         is_tail = np.zeros(len(scores), np.bool_)
         if options.abstain and not pool.lexical_only and not decision.is_silent:
             is_tail = self._silence.find_tail(question, c, pool.scope, decision)
+            is_tail &= ~follows_any(c, pool.links, ~is_tail)
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]
         result = self._pack(question, rest, rest_scores, options, pool)
         if decision.is_silent:
