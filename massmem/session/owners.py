@@ -4,9 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 from massmem.config.models import AgentConfig, MemoryConfig, TeamConfig
-from massmem.config.projects import choose_project
+from massmem.config.projects import choose_project, name_project
+from massmem.config.projects import find_project as find_project_of
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter
 from massmem.memory.persistent import Scope, Selection
 from massmem.store.ports import SessionStore
@@ -85,6 +87,13 @@ async def find_project(store: SessionStore, owner: Owner, name: str) -> str:
         return name.strip()
     sessions = await store.find_sessions(SessionFilter(owner=owner))
     return choose_project(name, {listed.session.project for listed in sessions} - {""})
+
+
+def project_of_folder(owner: Owner, folder: str) -> str:
+    """Return the project of the owner that a folder, maybe of another machine, is in."""
+    if owner.user_id is not None:
+        return name_project(folder)
+    return find_project_of(Path(folder)) if folder and Path(folder).is_dir() else folder
 
 
 async def restrict_selection(store: SessionStore, selection: Selection, owner: Owner | Everybody) -> Selection:

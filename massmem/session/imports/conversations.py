@@ -46,6 +46,8 @@ class ImportedConversation:
     """The program gave it an id: what comes again under it is the same conversation."""
     left_out: Counter[str] = field(default_factory=Counter[str])
     """Kinds of things that cannot be read or have no place in turns, and how often."""
+    folder: str = ""
+    """In which it took place, on whichever machine; "": in none."""
 
     @property
     def newest(self) -> datetime | None:
