@@ -166,4 +166,8 @@ def disable_logging() -> None:
 
 
 def new_debug_log() -> Path:
+    """Return the path of a new log below the working directory."""
+    with contextlib.suppress(OSError):  # an empty .massmem marks a project; one with debug logs alone does not
+        if not [*DEBUG_LOGS.parent.iterdir()]:
+            (DEBUG_LOGS.parent / "project").touch()
     return DEBUG_LOGS.absolute() / f"log_{datetime.now().astimezone():%Y%m%d_%H%M%S}" / "massmem.log"

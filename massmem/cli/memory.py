@@ -13,11 +13,24 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli import memory_view
-from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes, offer_agents
+from massmem.cli.options import (
+    MAX_TURN,
+    AllOwners,
+    AsJson,
+    Config,
+    InSession,
+    IsGlobal,
+    OwnerName,
+    ProjectName,
+    Yes,
+    offer_agents,
+    read_project,
+)
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
+from massmem.config.projects import name_project
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.core.events import MemoryAction
 from massmem.core.ids import SESSION_ID
@@ -84,20 +97,23 @@ async def search_command(
     ] = False,
     as_of: AsOf = None,
     origin: FromOrigin = None,
+    project: ProjectName = None,
+    is_global: IsGlobal = False,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find what agents would be shown: the best first.
+    """Find what agents would be shown here: the best first.
 
     By meaning and words; FITS is how much a memory matters, from 0 to 1.
 
     Those of the user, of winners, and of the agent itself are searched. Values that no longer hold are left out unless
     the words ask for history.
     """
-    setup = load_setup(config, owner)
+    setup, name = load_setup(config, owner), read_project(project, is_global=is_global)
     view = View(agent, session_id, as_of=parse_as_of(as_of), origin=check_origin(origin))
     async with setup.open_memories() as opened:
+        opened = await opened.of_project(name)
         view = await _resolve_view(setup, opened, view)
         recalled, unavailable = await opened.search(query, view, limit, tokens)
         beyond = await opened.search_beyond(query, view, recalled, limit) if everything else None
@@ -109,10 +125,14 @@ async def search_command(
         notes |= {"beyond": more} if everything else {}
         notes |= {"explanation": explain_recall(recalled)} if explain else {}
         pinned = [memory_view.memory_to_dict(memory) for memory in recalled.pinned]
+        notes |= {} if session_id else {"project": opened.project or None}
         write_json({"query": query, "pinned": pinned, "memories": rows, "tokens": recalled.tokens} | notes)
         return
-    memory_view.print_hits(recalled, memories, unavailable, beyond)
+    memory_view.print_hits(recalled, memories, unavailable, beyond, here=opened.project)
     memory_view.print_backlog(opened.backlog)
+    if session_id is None:
+        where = f"in the project {name_project(opened.project)} and" if opened.project else "outside of any project,"
+        notify(f"looked {where} in what is global")
     if explain:
         memory_view.print_explanation(recalled)
 
@@ -123,14 +143,17 @@ async def history_command(
     session_id: InSession = None,
     agent: AsAgent = None,
     as_of: AsOf = None,
+    project: ProjectName = None,
+    is_global: IsGlobal = False,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which values something had, and when."""
     view = View(agent, session_id, as_of=parse_as_of(as_of))
-    setup = load_setup(config, owner)
+    setup, name = load_setup(config, owner), read_project(project, is_global=is_global)
     async with setup.open_memories() as opened:
+        opened = await opened.of_project(name)
         chains = await opened.read_history(query, await _resolve_view(setup, opened, view))
     if as_json:
         topics = [chain.to_dict() for chain in chains]
@@ -165,7 +188,7 @@ async def list_command(
         notes = {"unavailable": unavailable or None} | memory_view.backlog_to_dict(opened.backlog)
         write_json({"memories": [memory_view.memory_to_dict(m) for m in memories]} | notes)
     else:
-        memory_view.print_memories(memories, unavailable)
+        memory_view.print_memories(memories, unavailable, opened.project)
         memory_view.print_backlog(opened.backlog)
 
 
@@ -205,17 +228,24 @@ async def _load_memory(setup: Setup, name: str) -> memory_view.MemoryDetails:
 async def add_command(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be remembered; -: from standard input.")],
     session_id: InSession = None,
+    project: ProjectName = None,
+    is_global: IsGlobal = False,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Remember a text as the user's words.
 
-    Where the team remembers across conversations it needs no conversation: it is in one called Notes.
+    Where the team remembers across conversations it needs no conversation: it is in one called Notes. With --global it
+    is for all conversations, also for those that share a session_name.
     """
-    setup, text = load_setup(config, owner), _read_text(text)
+    setup, text, name = load_setup(config, owner), _read_text(text), read_project(project, is_global=is_global)
+    if session_id is not None and name is not None:
+        raise InputError("a note in a conversation belongs to its project", "leave out --session-id, or the project")
     async with setup.open_memories() as memories:
-        place, memory = await memories.add(text, await _find_id(setup, memories.store, session_id))
+        memories = await memories.of_project(name)
+        session_id = await _find_id(setup, memories.store, session_id)
+        place, memory = await memories.add(text, session_id, everywhere=is_global)
     if as_json:
         write_json({"session_id": place, "memory": memory and memory_view.memory_to_dict(memory)})
     elif memory is None:
@@ -261,6 +291,24 @@ def unpin_command(
     """Show a memory only where it matters for the question again."""
     memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, "unpin"))
     report_change(memory, "no longer pinned", as_json=as_json)
+
+
+@app.command("promote")
+def promote_command(
+    memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Make a memory of a project global: it is recalled in every project."""
+    memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, "promote"))
+    report_change(memory, "global", as_json=as_json)
+
+
+@app.command("demote")
+def demote_command(
+    memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Give a promoted memory back to its project."""
+    memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, "demote"))
+    report_change(memory, f"in {name_project(memory.project)}" if memory.project else "global", as_json=as_json)
 
 
 def _read_text(text: str) -> str:

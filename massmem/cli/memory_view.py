@@ -3,13 +3,14 @@
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import typer
 
 from massmem.cli.streams import MB, notify, write_out
+from massmem.config.projects import name_project
 from massmem.core.records import Everybody, MessageRecord, Owner, RecordingCounts
 from massmem.core.text import make_printable, one_line
 from massmem.memory.claims import Chain
@@ -23,6 +24,9 @@ _WHO_WIDTH = 12
 _MAX_WIDTH = 120
 _EXCERPT = 160
 _MAX_LISTED = 20
+_VERBS = {
+    "edit": "edited", "pin": "pinned", "unpin": "no longer pinned", "promote": "made global", "demote": "given back",
+}  # fmt: skip
 _COLUMNS = ("ID", "DATE", "WHO", "TEXT")
 _BEYOND = "-- agents are shown what is above; this bears less on it:"
 
@@ -58,8 +62,12 @@ class Stats:
         return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
-def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
-    """Write a line per memory, cut to the width of the terminal. unavailable: why the index was not used."""
+def print_memories(memories: Sequence[Memory], unavailable: str = "", here: str = "") -> None:
+    """Write a line per memory, cut to the width of the terminal. unavailable: why the index was not used.
+
+    here: the project that is not named.
+    """
+    memories = _hide_project(memories, here)
     if unavailable:
         notify(f"{unavailable}: this is what was said, newest first; facts are in the index alone")
     if memories:
@@ -69,18 +77,26 @@ def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
 
 
 def print_hits(
-    recalled: RecallResult, memories: Sequence[Memory], unavailable: str, beyond: Sequence[Memory] | None = None
+    recalled: RecallResult,
+    memories: Sequence[Memory],
+    unavailable: str,
+    beyond: Sequence[Memory] | None = None,
+    *,
+    here: str = "",
 ) -> None:
     """Write what a search found, a line per memory with its relevance; pinned ones have none.
 
     memories: what an agent would be shown beside them. unavailable: why the index was not used; "": it was. beyond:
-    what an agent would not be shown, best first; None: nobody asked for it.
+    what an agent would not be shown, best first; None: nobody asked for it. here: the project that is not named.
     """
     if unavailable:
         notify(f"{unavailable}: the log was searched by words instead")
-    best_first = sorted(memories, key=lambda memory: memory.relevance, reverse=True)
-    shown = [*(_list_cells(memory, "pinned") for memory in recalled.pinned), *map(_list_hit, best_first)]
-    rows = [*shown, *map(_list_hit, beyond or ())]
+    best_first = sorted(_hide_project(memories, here), key=lambda memory: memory.relevance, reverse=True)
+    shown = [
+        *(_list_cells(memory, "pinned") for memory in _hide_project(recalled.pinned, here)),
+        *map(_list_hit, best_first),
+    ]
+    rows = [*shown, *map(_list_hit, _hide_project(beyond or (), here))]
     if rows:
         lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
         if beyond:
@@ -113,6 +129,10 @@ def print_explanation(recalled: RecallResult) -> None:
         notify(f"left out, {memory.relevance:.2f}: {one_line(memory.text, 60)}")
 
 
+def _hide_project(memories: Sequence[Memory], here: str) -> list[Memory]:
+    return [replace(memory, project="") if memory.project == here else memory for memory in memories]
+
+
 def _list_hit(memory: Memory) -> tuple[str, ...]:
     return _list_cells(memory, f"{max(memory.relevance, 0):.2f}")
 
@@ -132,6 +152,7 @@ def _list_cells(memory: Memory, *score: str) -> tuple[str, ...]:
 def _list_notes(memory: Memory) -> list[str]:
     """Return what tells a memory from a passage of what its author said."""
     names = {"pinned": memory.is_pinned, "edited": memory.edited_at is not None, "fact": memory.kind == "fact"}
+    names[f"in {name_project(memory.project)}"] = bool(memory.project)
     notes = [name for name, holds in names.items() if holds]
     if memory.call:
         notes.append(memory.call)
@@ -151,7 +172,7 @@ def print_memory(details: MemoryDetails) -> None:
     if details.changes:
         write_out("\nChanges:\n")
     for change in details.changes:
-        verb = {"edit": "edited", "pin": "pinned", "unpin": "no longer pinned"}[change.action]
+        verb = _VERBS[change.action]
         write_out(f"  {verb} by {change.by}, {_format_moment(change.created_at)}")
         write_out(f"; before:\n{_indent(change.old, 4)}\n" if change.action == "edit" else "\n")
     write_out("\nFrom:\n")
@@ -186,6 +207,7 @@ def memory_to_dict(memory: Memory) -> dict[str, Any]:
         "created_at": memory.created_at.isoformat(),
         "edited_at": memory.edited_at and memory.edited_at.isoformat(),
         "pinned": memory.is_pinned,
+        "project": memory.project or None,
         "origin": memory.origin or None,
         "rests_on": memory.rests_on or None,
         "call": memory.call or None,

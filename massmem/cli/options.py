@@ -120,6 +120,25 @@ InSession = Annotated[
     ),
 ]
 
+ProjectName = Annotated[
+    str | None,
+    typer.Option("--project", metavar="NAME", help="In this project, by name or path. [default: the one here]"),
+]
+IsGlobal = Annotated[bool, typer.Option("--global", help="In no project: only what is global is recalled.")]
+
+
+def read_project(name: str | None, *, is_global: bool) -> str | None:
+    """Return the project that the options name: "" for none, None for the one of the working directory.
+
+    Raises InputError: they exclude each other.
+    """
+    if name is not None and is_global:
+        raise InputError("--project and --global exclude each other", "leave one of them out")
+    if name is not None and not name.strip():
+        raise InputError("the name of the project is empty", "name it, or write --global for none")
+    return "" if is_global else name
+
+
 MAX_TURN = 1_000_000
 """The largest number of a turn that is looked for, as in the service."""
 MAX_EVENT = 2**31 - 1
@@ -203,6 +222,8 @@ class RunOptions:
     session_id: str | None = None
     owner: str | None = None
     """The user of the HTTP service whose session it is; None: the user of the command line."""
+    project: str | None = None
+    """Name or path of the project; "": none; None: the session's, of a new one that of the working directory."""
     choose_session: bool = False
     """Let the user choose the session from a list."""
     newest: bool = False
@@ -393,6 +414,8 @@ def ask(
     session_id: SessionId = None,
     choose_session: ChooseSession = False,
     owner: OwnerName = None,
+    project: ProjectName = None,
+    is_global: IsGlobal = False,
     newest: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
     as_json: JsonOutput = False,
@@ -425,7 +448,8 @@ def ask(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
         folders=tuple(folders or ()), include=tuple(include or ()), no_agents_file=no_agents_file,
         config=config, model=model, solo=solo, full=full, system=system, session_id=session_id,
-        owner=owner, choose_session=choose_session, newest=newest, show=show,
+        owner=owner, project=read_project(project, is_global=is_global),
+        choose_session=choose_session, newest=newest, show=show,
         limits=_check_limits(timeout, max_cost, max_tokens),
         output=output or ("json" if as_json and not list_sessions else None), no_store=no_store,
         list_sessions=list_sessions, is_single=is_single, as_json=as_json, debug=debug, quiet=quiet,

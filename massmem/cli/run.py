@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
 from massmem.cli.options import Output, RunOptions, Show
 from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
-from massmem.cli.setup import change_coordination, fetch_embedded_model, load_team, read_environment, replace_agents
+from massmem.cli.setup import (
+    Setup,
+    change_coordination,
+    fetch_embedded_model,
+    load_team,
+    read_environment,
+    replace_agents,
+)
 from massmem.cli.streams import has_cursor, notify, show_activity, write_err, write_json, write_out
 from massmem.cli.terminal import (
     EXIT_INTERRUPTED,
@@ -32,6 +39,7 @@ from massmem.cli.terminal import (
 )
 from massmem.config.home import expand_home, massmem_home
 from massmem.config.models import FolderConfig, TeamConfig
+from massmem.config.projects import find_project as find_project_here
 from massmem.core import events as ev
 from massmem.core.citations import write_notes
 from massmem.core.errors import InputError, LimitReached, SessionBusyError, TurnError
@@ -44,6 +52,7 @@ from massmem.core.text import make_printable, one_line
 from massmem.render import Renderer
 from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer, describe_limit, pluralize
 from massmem.render.turn_view import TurnView, turn_to_dict
+from massmem.session.owners import find_project
 from massmem.session.session import Session
 
 if TYPE_CHECKING:
@@ -94,6 +103,16 @@ class Invocation:
             notes = await session.wait_for_tools()
         if not self.options.quiet and self.output not in ("json", "jsonl"):
             write_err(*notes)
+
+    async def find_project(self) -> str | None:
+        """Return the project of the conversation; None: one that is stored has its own. Raises InputError."""
+        options = self.options
+        if options.project:
+            owner = Owner(options.owner)
+            async with Setup(self.config, self.home, owner).open_store() as store:
+                return await find_project(store, owner, options.project)
+        is_stored = options.session_id is not None or self.config.session_id is not None
+        return options.project if options.project == "" or is_stored else find_project_here()
 
     def create_view(self) -> TurnView:
         return TurnView(
@@ -196,6 +215,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                 session_id=options.session_id,
                 owner=Owner(options.owner),
                 debug=invocation.debug_folder,
+                project=await invocation.find_project(),
             )
         try:
             _start_logging(invocation, session)

@@ -28,6 +28,7 @@ from massmem.cli.setup import load_server_teams, load_setup, require_extra
 from massmem.cli.streams import discard_output, notify, open_output, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
 from massmem.config.home import make_home
+from massmem.config.projects import find_project
 
 if TYPE_CHECKING:
     from massmem.server.service import Settings
@@ -210,7 +211,7 @@ async def mcp_command(
         await team.start()
         for warning in team.take_warnings():
             notify(warning)
-        access = LocalAccess(team)
+        access = LocalAccess(team, find_project())
         try:
             server = create_mcp_server(lambda _: access).run_stdio_async()
             code = await _run_until_signal(server, partial(end_in_time, setup.config.server.grace + _CLOSING))

@@ -29,11 +29,12 @@ from massmem.config.load import (
     resolve_agents,
 )
 from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
+from massmem.config.projects import find_project
 from massmem.config.yaml import decode_settings
 from massmem.core.errors import InputError, MassmemError, UnknownSessionError
 from massmem.core.ids import PREFIX, check_session_name
 from massmem.core.messages import clean_text
-from massmem.core.records import EVERYBODY, Everybody, Owner, SessionRecord
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionRecord
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 from massmem.session.registry import FORGETTING, Registry
 
@@ -67,6 +68,8 @@ class Setup:
     """Whose sessions the command sees."""
     team: "Team | None" = None
     """The open team, whose store and memory are used; None outside of a conversation."""
+    project: str | None = None
+    """Of the conversation; None: the one of the working directory counts."""
 
     @asynccontextmanager
     async def open_store(self, *, fallback: bool = False, finishes: bool = True) -> AsyncGenerator["SessionStore"]:
@@ -114,7 +117,9 @@ class Setup:
         from massmem.session.memories import Memories
 
         async with self.open_store() as store:
-            yield Memories(self.config, self.home, store, self.open_index, self.owner)
+            is_own = self.owner in (EVERYBODY, COMMAND_LINE_USER)
+            project = self.project if self.project is not None else find_project() if is_own else ""
+            yield Memories(self.config, self.home, store, self.open_index, self.owner, project)
 
     def open_index(self, on_damage: "DamageHandler | None" = None) -> AbstractAsyncContextManager["IndexedMemory"]:
         """Open the memory on disk, also when the configuration stores nothing from now on. Raises MemoryUnavailable.

@@ -10,13 +10,13 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from massmem.cli.options import AsJson, Config
+from massmem.cli.options import AsJson, Config, IsGlobal, ProjectName, read_project
 from massmem.cli.setup import load_setup, load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.addresses import clean_store_url
@@ -216,6 +216,8 @@ async def import_conversations_command(
     facts: Annotated[
         bool, typer.Option("--facts", help="Let the team's extractor read every turn, which costs a request each.")
     ] = False,
+    project: ProjectName = None,
+    is_global: IsGlobal = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -223,21 +225,24 @@ async def import_conversations_command(
 
     ChatGPT, Claude, DeepSeek, Gemini, Grok, Open WebUI, LibreChat, LM Studio, Claude Code, Codex, massmem (sessions
     export --format json), lists of messages in JSON or JSON lines, and MassGen (.massgen/sessions, or a session in it).
-    They are recalled like your own. Run it again with a newer export: sessions are brought up to date, except where
-    something was added to them here. What cannot be read is counted and named, and the exit code is 0 as long as
-    something was read.
+    They are recalled like your own: those of Claude Code and Codex in the project of their folder, others everywhere.
+    Run it again with a newer export: sessions are brought up to date, except where something was added to them here.
+    What cannot be read is counted and named, and the exit code is 0 as long as something was read.
     """
     files = list_exports(expand_home(file))
-    setup = load_setup(config)
+    setup, name = load_setup(config), read_project(project, is_global=is_global)
     results, left_out = list[ImportResult](), Counter[str]()
     with show_progress("conversations") as progress:
         async with setup.open_memories() as memories:
             store = memories.store
+            named = None if name is None else (await memories.of_project(name)).project
             with closing(ProcessLock(setup.home)) as process:
                 for path in files:
                     export = _read_one_of(files, path)
                     left_out.update(export.left_out)
                     for conversation in export.conversations:
+                        if named is not None:
+                            conversation = replace(conversation, folder=named)
                         results.append(await import_conversation(memories, process, conversation, facts=facts))
                         progress(len(results), max(len(files), len(export.conversations)))
             # Once for all: the whole file is written. Also those without news: the last run may have been killed here.

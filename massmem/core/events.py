@@ -47,7 +47,7 @@ Channel = Literal["text", "reasoning"]
 TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
-MemoryAction = Literal["edit", "pin", "unpin"]
+MemoryAction = Literal["edit", "pin", "unpin", "promote", "demote"]
 Limit = Literal["timeout", "cost", "tokens"]
 Verdict = Literal["answered", "unsure"]
 DepthReason = Literal["asks_for_text", "same", "said_same", "differ", "not_compared", "failed", "not_sure"]
@@ -588,7 +588,8 @@ class MemoryChanged(EventBase):
 
     type: Literal["memory_changed"] = "memory_changed"
     action: MemoryAction
-    """edit: it has another text; pin: agents are always shown it; unpin: no longer."""
+    """edit: it has another text; pin: agents are always shown it; promote: in every project, too; unpin, demote: no
+    longer."""
     kind: Literal["episode", "fact"]
     """episode: a passage of a message, word for word; fact: extracted from messages."""
     agent_id: str

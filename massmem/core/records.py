@@ -65,6 +65,8 @@ class SessionRecord(_Record):
     description: str = ""
     memory_group: str = ""
     """The configured session_name, under which other sessions recall this one; empty: none."""
+    project: str = ""
+    """The root of its project on this machine, or the name that a user of the HTTP service gives it; empty: none."""
     history_hash: str = ""
     """Of the conversation as a client of the HTTP service resends it (see routes/openai.py); empty: none does."""
     created_at: datetime
@@ -187,6 +189,8 @@ class MessageToRecord(_Record):
     message: MessageRecord
     group: str = ""
     """As `SessionRecord.memory_group`."""
+    project: str = ""
+    """As `SessionRecord.project`."""
     params: dict[str, Any] = Field(default_factory=dict[str, Any], repr=False)
     """Values that must not leave the session, by name."""
     winner: str | None = None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from massmem.memory.index import All, Condition, OneOf, Span, from_origin, until_second
@@ -32,7 +33,8 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     same_session = memory.session_id == scope.session_id
     same_group = scope.group is not None and memory.group == scope.group
     of_all = scope.all_sessions and not is_owned(memory.group)
-    elsewhere = memory.group != HERE and (same_group or of_all or memory.session_id in scope.others)
+    in_reach = (same_group or of_all) and memory.project in ("", scope.project)
+    elsewhere = memory.group != HERE and (in_reach or memory.session_id in scope.others)
     if not (same_session or elsewhere):
         return False
     if scope.agent_id in (memory.agent_id, *memory.callers):
@@ -48,10 +50,12 @@ def is_owned(group: str) -> bool:
 
 def visible_to(scope: Scope, *more: Condition) -> All:
     """Return `may_see` as one condition, together with more conditions."""
-    places: list[str | None] = [None] if scope.all_sessions else [scope.session_id]
-    if not scope.all_sessions:
-        places += [_group_place(scope.group)] if scope.group is not None else []
-        places += scope.others
+    projects = dict.fromkeys(("", scope.project))
+    places: list[str | None] = [scope.session_id, *scope.others]
+    if scope.all_sessions:
+        places += [_place("", project) for project in projects]
+    elif scope.group is not None:
+        places += [_place(scope.group, project) for project in projects]
     readers = (scope.agent_id, _EVERYONE)
     seen = OneOf("seen", tuple(_reader_key(reader, place) for reader in readers for place in places))
     own_session_only = not scope.all_sessions and scope.group is None and not scope.others
@@ -80,7 +84,8 @@ def reader_keys(payload: Mapping[str, Any]) -> list[str]:
     group = payload.get("group", "")
     places = (payload["run_id"],)
     if group != HERE:
-        places = (None, *places, *([_group_place(group)] if group else []))
+        project = read_project(payload)
+        places = (_place("", project), *places, *([_place(group, project)] if group else []))
     return [_reader_key(reader, place) for reader in readers for place in places]
 
 
@@ -88,5 +93,15 @@ def _reader_key(reader: str, place: str | None) -> str:
     return reader if place is None else f"{reader}|{place}"
 
 
-def _group_place(group: str) -> str:
-    return f"@{group}"  # no session id begins like this
+def read_project(payload: Mapping[str, Any]) -> str:
+    """Return the project outside of which nobody sees a point; "": everybody does."""
+    return "" if payload.get("global") else payload.get("project", "")
+
+
+def _place(group: str, project: str) -> str | None:
+    """Return where the sessions of a group and project look; "": of any group, of no project; None: everywhere.
+
+    No session id begins like this. The hash has a fixed length: no name of a group poses as a project.
+    """
+    root = f"#{sha256(project.encode()).hexdigest()[:16]}" if project else ""
+    return f"{root}@{group}" if group else root or None

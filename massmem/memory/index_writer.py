@@ -101,6 +101,7 @@ class OriginFinder:
                 (source.message_id,),
                 source.created_at,
                 group=source.group,
+                project=source.project,
                 rests_on=rests_on,
             )
             self.new.append((memory, source.won))
@@ -109,7 +110,12 @@ class OriginFinder:
         """Yield passages from tools that the author may have been shown."""
         group = source.group
         scope = Scope(
-            source.session_id, source.agent_id, source.turn, all_sessions=not is_owned(group), group=group or None
+            source.session_id,
+            source.agent_id,
+            source.turn,
+            all_sessions=not is_owned(group),
+            group=group or None,
+            project=source.project,
         )
         memories = [*self._search(scope, text), *self.new]
         return (
@@ -372,7 +378,7 @@ class IndexWriter:
             if new["data"] != payload["data"]:
                 self._store([point_id], [forms], [new])
             else:
-                self._index.set_payload([point_id], new)
+                self._index.set_payload([point_id], new | {"seen": reader_keys(new)})
 
     def copy_outside(self) -> None:
         """Store as facts what other programs wrote into the index since the last time."""

@@ -50,6 +50,8 @@ class Episode:
     """The turn is complete and this agent won it. `complete_turns` sets it later when the turn is still open."""
     group: str = ""
     """The configured session_name, under which other sessions find it; "" for none."""
+    project: str = ""
+    """As in SessionRecord: agents in other projects do not find it; "": all find it."""
     origin: str = ""
     """Who said it, see massmem.memory.origins; "": its author."""
     rests_on: str = ""
@@ -76,6 +78,8 @@ class Fact:
     won: bool = False
     """As in Episode."""
     group: str = ""
+    """As in Episode."""
+    project: str = ""
     """As in Episode."""
     claim: Claim | None = None
     """None when it says nothing that can change."""
@@ -128,6 +132,8 @@ class Memory:
     """Evidence that it matters for the question, whatever else is stored: the cosine of its meaning, without vectors
     the share of the question's words that it has."""
     group: str = ""
+    project: str = ""
+    """As in Episode; "" also when the user made it global."""
     claims: tuple[Claim, ...] = ()
     note: str = ""
     """That another answer was chosen; of a search also: since when or until when it holds, on which outdated value it
@@ -144,6 +150,8 @@ class Memory:
     """When the user gave it its text; None: it has the words that it was recorded with."""
     is_pinned: bool = False
     """Agents are always shown it."""
+    is_global: bool = False
+    """The user made it global: it is shown in every project."""
     changes: tuple[str, ...] = ()
     """Ids of the messages that say what the user changed of it, oldest first."""
 
@@ -223,6 +231,9 @@ class Scope:
     """Search also the sessions of this group (the configured session_name)."""
     others: tuple[str, ...] = ()
     """Search also the sessions with these ids."""
+    project: str = ""
+    """Search what belongs to this project, too; "": only what belongs to none. Its own session, and `others`, are
+    searched whatever they belong to."""
     without: frozenset[str] = frozenset()
     """Ids of memories, or of messages, to go without, as if they had never been stored."""
     as_of: datetime | None = None

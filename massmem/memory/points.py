@@ -11,7 +11,7 @@ What a memory claims stands in its payload, so that both are written, forgotten 
 `["agent", "tool", "tool:fetch"]`, or on the web: `["agent", "web"]`. The result of a tool has its `call`, and once for
 all who got it in a turn. `frame` is the note of what claims nothing.
 
-What the user changed is noted in `changes` (ids of messages), `edited_at`, `pin` and `pin_at`.
+What the user changed is noted in `changes` (ids of messages), `edited_at`, `pin` and `pin_at`, `global` and `scope_at`.
 
 A payload has mem0's field names, so that mem0's adapter reads the same collection. `f` holds the numbers that ranking
 needs: position in the session, number of the message, flags, content words, tokens of the text as it is shown, and the
@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b, md5
 from typing import Any
 
-from massmem.memory.access import reader_keys
+from massmem.memory.access import read_project, reader_keys
 from massmem.memory.claims import find_topic
 from massmem.memory.index import ALL_POINTS, PINNED, Index, Payloads, matching, second_of
 from massmem.memory.origins import AGENT, OUTSIDE, TOOL, WEB
@@ -133,6 +133,7 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         created_at=datetime.fromisoformat(payload["created_at"]),
         score=score,
         group=payload.get("group", ""),
+        project=read_project(payload),
         note=_find_note(payload),
         claims=_read_claim_fields(payload),
         origin=read_origin(payload)[0],
@@ -141,6 +142,7 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         callers=tuple(payload.get("callers", ())),
         edited_at=_read_time(payload, "edited_at"),
         is_pinned=PINNED in payload.get("pin", ()),
+        is_global=payload.get("global", False),
         changes=tuple(payload.get("changes", ())),
     )
 
@@ -153,11 +155,13 @@ def apply_change(
     A change that is older than the last one of its kind, which another process has carried out, is only noted.
     """
     new = {**payload, "changes": [*payload.get("changes", ()), change.id]}
-    field = "edited_at" if change.action == "edit" else "pin_at"
+    field = {"edit": "edited_at", "promote": "scope_at", "demote": "scope_at"}.get(change.action, "pin_at")
     last = _read_time(payload, field)
     if last is not None and last > change.created_at:
         return new
     new[field] = change.created_at.isoformat()
+    if field == "scope_at":
+        return new | {"global": change.action == "promote"}
     if change.action != "edit":
         return new | {"pin": [PINNED] if change.action == "pin" else []}
     for name in ("call", "frame", "claims", "topics", "stated_in"):  # what it was says nothing of the new text
@@ -199,6 +203,7 @@ def to_fact(payload: Mapping[str, Any]) -> Fact:
         created_at=datetime.fromisoformat(payload["created_at"]),
         won=payload["won"],
         group=payload.get("group", ""),
+        project=payload.get("project", ""),
         claim=next(iter(_read_claim_fields(payload)), None),
         used=payload.get("used", False),
         origin=read_origin(payload)[0],
@@ -271,6 +276,7 @@ def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:
         "agent_id": source.agent_id,
         "turn": source.turn,
         "group": source.group,
+        **({"project": source.project} if source.project else {}),
         "won": source.won,
         "created_at": source.created_at.isoformat(),
         "origin": _write_origin(source),

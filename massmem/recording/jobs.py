@@ -37,7 +37,7 @@ from massmem.recording.rules import (
     Turns,
     belongs,
     find_message_origin,
-    list_groups,
+    list_places,
     list_winners,
     make_conversation,
     make_episodes,
@@ -334,6 +334,7 @@ def _make_fact(sources: Sequence[MessageToRecord], change: MemoryChange) -> Fact
         created_at=last.message.created_at,
         won=last.winner == change.agent_id,
         group=last.group,
+        project=last.project,
     )
 
 
@@ -490,11 +491,11 @@ class FactWriter:
     async def _load_conversation(self, row: RecordingJob, paid: _PaidWork) -> Conversation | None:
         of_turn = await self._store.read_turn_messages(row.session_id, row.turn)
         to_record = await self._store.get_messages_to_record([message.id for message in of_turn])
-        turn, group = mask_params(to_record), list_groups(to_record).get(row.session_id, "")
+        turn, place = mask_params(to_record), list_places(to_record).get(row.session_id, ("", ""))
         settings = self._settings.get(row.agent_id or "", RecordingConfig())
         turn, paid.note = await summarize_results(turn, row, settings, self._extractor.summarize, paid.summaries)
         words = await read_tool_words(self._store, row.session_id, row.turn, of_turn)
-        return make_conversation(row, turn, settings, list_winners(to_record), group, words)
+        return make_conversation(row, turn, settings, list_winners(to_record), place, words)
 
 
 async def summarize_results(

@@ -188,9 +188,9 @@ def list_winners(rows: Iterable[MessageToRecord]) -> Winners:
     return {(row.message.session_id, row.message.turn): row.winner for row in rows if row.winner is not None}
 
 
-def list_groups(rows: Iterable[MessageToRecord]) -> dict[str, str]:
-    """Return, by session, the name under which other sessions find its memories."""
-    return {row.message.session_id: row.group for row in rows}
+def list_places(rows: Iterable[MessageToRecord]) -> dict[str, tuple[str, str]]:
+    """Return, by session, the group and the project whose sessions find its memories."""
+    return {row.message.session_id: (row.group, row.project) for row in rows}
 
 
 def make_episodes(
@@ -204,7 +204,7 @@ def make_episodes(
     messages = {message.id: message for message in mask_params(to_record)}
     originals = {row.message.id: row.message for row in to_record}
     params = {row.message.session_id: row.params for row in to_record}
-    winners, groups = list_winners(to_record), list_groups(to_record)
+    winners, places = list_winners(to_record), list_places(to_record)
     pairs = [(row, messages[row.message_id]) for row in recordings if row.message_id in messages]
     return [
         Episode(
@@ -216,7 +216,8 @@ def make_episodes(
             text=write_out(message),
             created_at=message.created_at,
             won=row.agent_id is not None and _find_winner(row, winners) == row.agent_id,
-            group=HERE if is_for_session_only(message) else groups.get(row.session_id, ""),
+            group=HERE if is_for_session_only(message) else places[row.session_id][0],
+            project=places[row.session_id][1],
             origin=find_message_origin(message),
             rests_on=find_web_origin(message),
             call=words.describe_call(message, params[row.session_id]),
@@ -262,12 +263,12 @@ def make_conversation(
     turn: Sequence[MessageRecord],
     settings: RecordingConfig,
     winners: Winners,
-    group: str = "",
+    place: tuple[str, str] = ("", ""),
     words: TurnWords | None = None,
 ) -> Conversation | None:
     """Return the conversation of a row of kind "extract", None when it is empty.
 
-    turn: all messages of the turn. words: what tools gave back in it.
+    turn: all messages of the turn. place: group and project. words: what tools gave back in it.
 
     It has the question, what the agent answered and its workflow tools; other tool calls and reasoning only when the
     settings say so. System messages are never part of it, nor those whose author had no memory.
@@ -282,7 +283,8 @@ def make_conversation(
         row.agent_id,
         row.turn,
         won=winner == row.agent_id,
-        group=group,
+        group=place[0],
+        project=place[1],
         undecided=winner is None,
         attempt=max(1, *(message.round for message in own)),
     )

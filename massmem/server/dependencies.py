@@ -42,7 +42,7 @@ from massmem.server.schemas import (
 )
 from massmem.server.service import Service
 from massmem.server.turns import Question
-from massmem.session.owners import to_stored_id
+from massmem.session.owners import find_project, to_stored_id
 from massmem.tools.documents import File, add_document, read_document, read_files, read_picture
 
 MAX_KEY_LENGTH = 255
@@ -77,11 +77,16 @@ class Caller:
         return self.is_local or self.user.is_admin
 
     async def make_question(
-        self, content: str | Sequence[ContentPart], session_id: str | None, team: str | None, key: str | None
+        self,
+        content: str | Sequence[ContentPart],
+        session_id: str | None,
+        team: str | None,
+        key: str | None,
+        project: str | None = None,
     ) -> Question:
         """Return the question of a request body. Without a session id it begins a session, the same for the same key.
 
-        key: the Idempotency-Key. Raises InputError: see `read_content`.
+        key: the Idempotency-Key. project: as its user names it. Raises InputError: see `read_content`, `find_project`.
         """
         if session_id is None:
             drawn = uuid4().hex if key is None else _digest(f"{self.sub}\0{key}")
@@ -95,7 +100,10 @@ class Caller:
             else await read_content(content, self.service.settings.config.files.max_size, self.name)
         )
         text = name_attachments(text, attachments)
-        return Question(self.owner, to_stored_id(self.owner, session_id), text, request_id, team, attachments)
+        if project is not None:
+            project = await find_project(self.service.team.store, self.owner, project)
+        stored_id = to_stored_id(self.owner, session_id)
+        return Question(self.owner, stored_id, text, request_id, team, attachments, project=project)
 
 
 def get_service(request: Request) -> Service:

@@ -25,7 +25,7 @@ from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
 from massmem.server.schemas import MAX_QUERY_LENGTH, check_words
 from massmem.session.memories import Memories, View
-from massmem.session.owners import public_session_id
+from massmem.session.owners import find_project, memory_group, name_notes, public_session_id
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.store.lookup import require_own_session
@@ -39,15 +39,14 @@ _INSTRUCTIONS = (
     "much as all its models: use it for questions that are worth several opinions."
 )
 
-NOTES = "notes"
-"""The session of notes that belong to no other session."""
-
 _MAX_RESOURCES = 200
 
 
 class Access(Protocol):
     team: Team
     owner: Owner
+    project: str
+    """The one of a caller who names none."""
 
     def to_stored_id(self, session_id: str) -> str:
         """Return the id under which the store knows a session of the user. Raise InputError: it cannot be an id."""
@@ -57,12 +56,13 @@ class Access(Protocol):
         """Raise InputError: the user has no room for more."""
         ...
 
-    def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
+    def ask(self, question: str, session_id: str | None, project: str | None) -> AsyncGenerator[Event, None]:
         """Ask, and yield the events of the turn, with the id of the session as its user knows it.
 
         When nobody takes them to the end, the turn is stopped for good.
 
-        session_id: as its user knows it; None: a new session. Raises as `Session.ask`.
+        session_id: as its user knows it; None: a new session. project: of a new one, as its user names it. Raises as
+        `Session.ask`.
         """
         ...
 
@@ -73,6 +73,15 @@ GetAccess = Callable[[Any], Access]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH), AfterValidator(check_words)]
 SessionId = Annotated[str, Field(max_length=128, description="The conversation, as list_sessions names it.")]
+
+
+Project = Annotated[
+    str | None,
+    Field(
+        max_length=4_096,
+        description="Only what is in this project and what is global is recalled; empty: only what is global.",
+    ),
+]
 
 
 class Source(BaseModel):
@@ -107,6 +116,8 @@ class FoundMemory(BaseModel):
     turn: int
     agent: str
     """Who said it; user: the user."""
+    project: str
+    """Empty: it is global."""
     created_at: datetime
 
 
@@ -161,21 +172,26 @@ def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
 
 def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
     @server.tool()
-    async def ask_council(question: Text, ctx: Context[Any, Any], session_id: SessionId | None = None) -> CouncilAnswer:
+    async def ask_council(
+        question: Text, ctx: Context[Any, Any], session_id: SessionId | None = None, project: Project = None
+    ) -> CouncilAnswer:
         """Ask a council of several models and wait for its answer. Without session_id a new conversation begins."""
         with _explain_errors():
             access = get_access(ctx.request_context.request)
-            async with aclosing(access.ask(question, session_id)) as events:
+            async with aclosing(access.ask(question, session_id, project)) as events:
                 return _make_answer(await _follow(events, ctx))
 
     @server.tool()
     async def search_memory(
-        query: QueryText, ctx: Context[Any, Any], limit: Annotated[int, Field(ge=1, le=100)] = 10
+        query: QueryText,
+        ctx: Context[Any, Any],
+        limit: Annotated[int, Field(ge=1, le=100)] = 10,
+        project: Project = None,
     ) -> SearchResult:
         """Find what was said, answered and noted in earlier conversations with the council, by meaning and words."""
         with _explain_errors():
             access = get_access(ctx.request_context.request)
-            memories = Memories.of(access.team, access.owner)
+            memories = await Memories.of(access.team, access.owner, access.project).of_project(project)
             recalled, _ = await memories.search(query, View(), limit)
             return SearchResult(
                 not_recorded=memories.backlog.waiting,
@@ -185,6 +201,7 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
                         session_id=public_session_id(memory.session_id),
                         turn=memory.turn,
                         agent=memory.agent_id,
+                        project=memory.project,
                         created_at=memory.created_at,
                     )
                     for memory in recalled.memories
@@ -192,10 +209,13 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
             )
 
     @server.tool()
-    async def remember(text: Text, ctx: Context[Any, Any], session_id: SessionId | None = None) -> Noted:
+    async def remember(
+        text: Text, ctx: Context[Any, Any], session_id: SessionId | None = None, project: Project = None
+    ) -> Noted:
         """Store a note, word for word; agents recall it where it bears on a question."""
         with _explain_errors():
-            return Noted(session_id=await _remember(get_access(ctx.request_context.request), text, session_id))
+            access = get_access(ctx.request_context.request)
+            return Noted(session_id=await _remember(access, text, session_id, project))
 
     @server.tool()
     async def list_sessions(ctx: Context[Any, Any], limit: Annotated[int, Field(ge=1, le=200)] = 20) -> SessionList:
@@ -243,15 +263,20 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
     return list_resources
 
 
-async def _remember(access: Access, text: str, session_id: str | None) -> str:
+async def _remember(access: Access, text: str, session_id: str | None, project: str | None) -> str:
     """Store a note in a session of the user, by default in that of notes; return it. Raise as `Session.remember`."""
-    name = session_id or NOTES
+    if session_id is None:
+        memories = await Memories.of(access.team, access.owner, access.project).of_project(project)
+        project = memories.project
+        name = name_notes(access.owner, memory_group(access.team.config, access.owner), project)
+    else:
+        name = session_id
     await access.check_room()
     stored_id = access.to_stored_id(name)
     record = await access.team.store.get_session(stored_id)
     if session_id is not None or record is not None:
         record = await find_session(access, name)
-    session = Session(access.team, record, session_id=stored_id, owner=access.owner)
+    session = Session(access.team, record, session_id=stored_id, owner=access.owner, project=project)
     try:
         await session.remember(text)
     finally:
@@ -344,8 +369,8 @@ def _explain_errors() -> Generator[None]:
 class LocalAccess:
     owner = COMMAND_LINE_USER
 
-    def __init__(self, team: Team) -> None:
-        self.team = team
+    def __init__(self, team: Team, project: str = "") -> None:
+        self.team, self.project = team, project
         self._tasks: set[asyncio.Task[None]] = set()
 
     def to_stored_id(self, session_id: str) -> str:
@@ -354,9 +379,13 @@ class LocalAccess:
     async def check_room(self) -> None:
         """This machine's user has the whole disk."""
 
-    async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
+    async def ask(self, question: str, session_id: str | None, project: str | None) -> AsyncGenerator[Event, None]:
         record = None if session_id is None else await find_session(self, session_id)
-        session = Session(self.team, record, owner=self.owner)
+        if project is not None:
+            project = await find_project(self.team.store, self.owner, project)
+        elif record is None:
+            project = self.project
+        session = Session(self.team, record, owner=self.owner, project=project)
         queue = asyncio.Queue[Event | MassmemError | None]()
 
         async def run() -> None:

@@ -35,6 +35,7 @@ SessionId = Annotated[
     ),
 ]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE_LENGTH, pattern=r"\S")]
+ProjectName = Annotated[str, Field(max_length=4_096, pattern=r"^[^\x00-\x1f]*$", examples=["alpha"])]
 Team = Annotated[str, Field(max_length=100, examples=["support"])]
 Milliseconds = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_705_750_200_123])]
 
@@ -107,22 +108,25 @@ Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX
 """A text, or parts in the form of OpenAI's chat messages."""
 
 
-class _Question(Body):
+class Asked(Body):
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
     team: Team | None = None
     """One of the configured teams; left out: the session's own."""
+    project: ProjectName | None = None
+    """Of a new conversation: what it says is recalled in this project alone. Any name; of the user of this machine that
+    of a folder, or its path. Left out, or empty: none, and it is recalled everywhere. An old one has its own."""
     full: bool = False
     """All agents are asked, also where the first of them would be enough, see `coordination.depth`."""
 
 
-class ChatRequest(_Question):
+class ChatRequest(Asked):
     message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     user_id: Annotated[str | None, Field(max_length=255, examples=["user-456"])] = None
     """For older clients; ignored: the token names the owner."""
 
 
-class QueryRequest(_Question):
+class QueryRequest(Asked):
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
 
 

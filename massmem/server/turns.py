@@ -75,6 +75,8 @@ class Question:
     """Messages before it, from elsewhere: the beginning of the session, if that is new."""
     answer_schema: Mapping[str, Any] | None = None
     """A JSON Schema that the answer has to fit."""
+    project: str | None = None
+    """As for a Session."""
     full: bool = False
     """All agents are asked, whatever `coordination.depth` says."""
 
@@ -422,8 +424,8 @@ class Turns:
         if name is not None and name not in self._teams.named:
             raise InputError("there is no such team", "name one of server.teams")
         team = await self._find_team(turn.session_id, name)
-        instructions = "" if turn.question is None else turn.question.instructions
-        return await Session.get_or_create(team, turn.session_id, turn.owner, instructions)
+        instructions, project = ("", None) if (q := turn.question) is None else (q.instructions, q.project)
+        return await Session.get_or_create(team, turn.session_id, turn.owner, instructions, project)
 
     async def _find_team(self, session_id: str, name: str | None) -> Team:
         """Return the team with this name, for None the one that the session has had so far; it keeps that team."""

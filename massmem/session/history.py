@@ -14,10 +14,10 @@ from massmem.core.messages import AttachedFile
 from massmem.core.records import MessageRecord, Owner
 from massmem.memory import tokens
 from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWindow, history_budget
-from massmem.memory.persistent import RecallOptions
+from massmem.memory.persistent import RecallOptions, Scope
 from massmem.providers.base import ChatProvider
-from massmem.session.owners import find_pinned_session
-from massmem.session.recall import SessionMemory, build_scope
+from massmem.session.owners import extend_scope
+from massmem.session.recall import SessionMemory
 from massmem.session.team import Windows
 from massmem.store.lookup import find_last_hidden, load_attachments
 from massmem.store.ports import SessionStore
@@ -195,10 +195,11 @@ class History:
     async def _recall_for(self, agent: AgentConfig, session_id: str, turn: int) -> Recall | None:
         if not self._memory.enabled:
             return None
-        pinned = await find_pinned_session(self._store, agent, self._owner)
+        session = await self._store.get_session(session_id)
+        project = "" if session is None else session.project
         names = {agent.id: agent.display_name for agent in self._agents}
-        scope = build_scope(agent, session_id, turn, pinned)
-        scope = replace(scope, without=self.without, as_of=self.as_of, names=names)
+        scope = Scope(session_id, agent.id, turn, project=project, without=self.without, as_of=self.as_of, names=names)
+        scope = await extend_scope(self._store, scope, agent.memory, self._owner)
 
         async def recall(question: str, options: RecallOptions) -> str:
             return await self._memory.recall(agent, question, scope, options)

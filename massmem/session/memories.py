@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from massmem.config.home import measure_disk_usage
 from massmem.config.models import AgentConfig, TeamConfig
+from massmem.config.projects import name_project
 from massmem.core.errors import (
     IndexDamaged,
     InputError,
@@ -20,6 +21,7 @@ from massmem.core.errors import (
 from massmem.core.events import MemoryAction, MemoryChanged, NoteAdded, now
 from massmem.core.messages import clean_text
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner, SessionRecord
+from massmem.memory.access import HERE
 from massmem.memory.claims import Chain
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
@@ -38,15 +40,18 @@ from massmem.recording.jobs import read_change
 from massmem.recording.worker import Recorder, describe_missing, requeue_missing
 from massmem.session.erasure import Eraser
 from massmem.session.owners import (
-    find_pinned_session,
-    hash_user,
+    extend_scope,
+    find_project,
+    general_group,
     list_own_sessions,
     memory_group,
+    name_notes,
+    restrict_memory,
     restrict_selection,
     restrict_to_owner,
     to_stored_id,
 )
-from massmem.session.recall import build_scope, list_conversations, recall_by_words, remembers
+from massmem.session.recall import list_conversations, recall_by_words, remembers
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
 from massmem.store.ports import SessionStore
@@ -64,8 +69,6 @@ _VIEW_SECONDS = 1.0
 """That a view waits for what is recorded meanwhile."""
 _MOST_COUNTED = 1_000
 """Messages that wait of a user of the service, and of others before them."""
-_NOTES = "notes"
-"""Id of the session for notes."""
 _MOST_SESSIONS = 1_000
 """Sessions of a user of the service that are searched, the last used."""
 
@@ -116,15 +119,21 @@ class Memories:
     open_index: Callable[[], AbstractAsyncContextManager["IndexedMemory"]]
     """Raises MemoryUnavailable: another process has it, or its server is away."""
     owner: Owner | Everybody
+    project: str = ""
+    """Where one is, outside of any session: what is searched, and what notes belong to. "": in no project."""
     agents: Sequence[AgentConfig] = ()
     """Those that recall from other sessions than the one of a view as their settings say; the others from that one."""
     backlog: Backlog = field(default_factory=Backlog)
     """As of the last view."""
 
     @classmethod
-    def of(cls, team: Team, owner: Owner) -> Self:
+    def of(cls, team: Team, owner: Owner, project: str = "") -> Self:
         agents = restrict_to_owner(team.agents, owner)
-        return cls(team.config, team.home, team.store, team.open_durable_memory, owner, agents)
+        return cls(team.config, team.home, team.store, team.open_durable_memory, owner, project, agents)
+
+    async def of_project(self, name: str | None) -> Self:
+        """Return the same in another project; None: as it is. Raises InputError: see find_project."""
+        return self if name is None else replace(self, project=await find_project(self.store, self.user, name))
 
     async def search(
         self, query: str, view: View, limit: int | None = None, max_tokens: int | None = None, *, abstain: bool = True
@@ -182,18 +191,26 @@ class Memories:
 
     async def _find_scope(self, view: View) -> Scope:
         session_id, turn = view.session_id, view.turn
+        agent = next((agent for agent in self.agents if agent.id == view.agent_id), None)
+        reader = view.agent_id or USER
         if session_id is None:
-            everywhere = self.owner == COMMAND_LINE_USER
-            others = () if everywhere else await list_own_sessions(self.store, self.owner, _MOST_SESSIONS)
-            return Scope("", view.agent_id or USER, 1, all_sessions=everywhere, others=others)
+            memory = restrict_memory(self.config.memory, self.user) if agent is None else agent.memory
+            scope = await extend_scope(self.store, Scope("", reader, 1, project=self.project), memory, self.user)
+            if scope.all_sessions or scope.group:
+                return scope
+            # Each conversation remembers by itself: of all of them.
+            if self.user == COMMAND_LINE_USER:
+                return replace(scope, all_sessions=True)
+            others = await list_own_sessions(self.store, self.user, _MOST_SESSIONS, self.project)
+            return replace(scope, others=others)
         if turn is None:
             last = await self.store.get_last_turn(session_id)
             turn = 1 if last is None else last.turn + 1
-        agent = next((agent for agent in self.agents if agent.id == view.agent_id), None)
+        session = await self.store.get_session(session_id)
+        scope = Scope(session_id, reader, turn, project="" if session is None else session.project)
         if agent is None or self.owner is EVERYBODY:
-            return Scope(session_id, view.agent_id or USER, turn)
-        pinned = await find_pinned_session(self.store, agent, self.owner)
-        return build_scope(agent, session_id, turn, pinned)
+            return scope
+        return await extend_scope(self.store, scope, agent.memory, self.user)
 
     async def list_from_index(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
         """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError."""
@@ -245,8 +262,14 @@ class Memories:
             if not named:
                 raise unknown_memory(name)
             memory = named[0]
-            if (action == "pin") == memory.is_pinned and action != "edit":
+            is_done = {"pin": memory.is_pinned, "unpin": not memory.is_pinned, "demote": not memory.is_global}
+            is_done["promote"] = not memory.project
+            if is_done.get(action):
                 return memory
+            if action == "promote" and memory.group == HERE:
+                raise InputError(
+                    "this note is for its conversation only", "add it anew: massmem memory add --global TEXT"
+                )
             new = _check_text(text) if action == "edit" else memory.text
             if action == "edit" and new == memory.text:
                 raise InputError("the memory has this text already", "nothing was changed")
@@ -270,10 +293,13 @@ class Memories:
             await self._record(index, memory.session_id)
             return next(iter(await index.list(Selection(ids=(memory.id,)), 1)), memory)
 
-    async def add(self, text: str, session_id: str | None = None) -> tuple[str, Memory | None]:
+    async def add(
+        self, text: str, session_id: str | None = None, *, everywhere: bool = False
+    ) -> tuple[str, Memory | None]:
         """Store a note of the owner; return its session, and the memory; None: it is recorded later.
 
-        session_id: in this session; None: in one of its own, for notes, which the owner's conversations recall.
+        session_id: in this session; None: in one of its own, for notes, which the owner's conversations in the project
+        recall. everywhere: and all others, also those with a session_name of their own.
 
         Raises:
             InputError: the text is empty or too long; the configuration remembers nothing, or each conversation by
@@ -282,7 +308,7 @@ class Memories:
         text = _check_text(text)
         if not remembers(self.config.memory):
             raise InputError("this team remembers nothing", "set memory.persistent_memory.enabled: true")
-        session_id = session_id or await self._open_notes()
+        session_id = session_id or await self._open_notes(everywhere=everywhere)
         seqs = await self.store.append(session_id, 0, [NoteAdded(text=text)])
         message_ids = (make_message_id(session_id, seqs[-1]),)
         try:
@@ -297,22 +323,23 @@ class Memories:
         """Who writes."""
         return COMMAND_LINE_USER if isinstance(self.owner, Everybody) else self.owner
 
-    async def _open_notes(self) -> str:
-        """Return the id of the owner's session for notes, which is created when it is missing."""
+    async def _open_notes(self, *, everywhere: bool) -> str:
+        """Return the id of the owner's session for notes, which is created when it is missing. everywhere: see add."""
         settings = self.config.memory.persistent_memory
         if not (settings.all_sessions or settings.session_name):
             raise InputError(
                 "this team remembers each conversation by itself",
                 "name the one that is meant: --session-id ID; or set memory.persistent_memory.session_name: null",
             )
-        group, time = memory_group(self.config, self.user), now()
-        name = f"{_NOTES}_{hash_user(group)[:8]}" if settings.session_name else _NOTES
+        time, project = now(), "" if everywhere else self.project
+        group = general_group(self.user) if everywhere else memory_group(self.config, self.user)
         notes = SessionRecord(
-            session_id=to_stored_id(self.user, name),
+            session_id=to_stored_id(self.user, name_notes(self.user, group, project)),
             user_id=self.user.user_id,
-            title="Notes",
+            title=f"Notes on {name_project(project)}" if project else "Notes",
             status="completed",
             memory_group=group,
+            project=project,
             created_at=time,
             updated_at=time,
         )

@@ -58,7 +58,7 @@ from massmem.recording.worker import Recorder, describe_missing, requeue_missing
 from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
-    from massmem.core.records import MessageRecord
+    from massmem.core.records import MessageRecord, MessageToRecord
     from massmem.memory.indexed import IndexedMemory
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class SessionMemory:
     async def recall(self, agent: AgentConfig, question: str, scope: Scope, options: RecallOptions) -> str:
         """Return the lines that this agent's memory has on the question, "" when nothing in it matters.
 
-        scope: see build_scope.
+        scope: see massmem.session.owners.extend_scope.
         """
         if self._opening is None or not remembers(agent.memory):
             return ""
@@ -333,8 +333,7 @@ async def recall_by_words(store: SessionStore, query: str, scope: Scope, options
     by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
     messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
     origins = await _find_origins(store, messages)
-    winners = {message_id: entry.winner for message_id, entry in by_id.items()}
-    return await asyncio.to_thread(_choose_messages, query, scope, options, messages, origins, winners)
+    return await asyncio.to_thread(_choose_messages, query, scope, options, messages, origins, by_id)
 
 
 def _choose_messages(
@@ -343,7 +342,7 @@ def _choose_messages(
     options: RecallOptions,
     messages: "Sequence[MessageRecord]",
     origins: Mapping[str, tuple[str, str]],
-    winners: Mapping[str, str | None],
+    entries: "Mapping[str, MessageToRecord]",
 ) -> RecallResult:
     """Return those of the messages, best first, that an agent is shown."""
     question = analyse(query)
@@ -352,9 +351,9 @@ def _choose_messages(
     for message in messages:
         if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
             continue
-        memory = _to_memory(message, origins[message.id])
+        memory = _to_memory(message, origins[message.id], entries[message.id].project)
         memory = replace(memory, relevance=share_words(question, memory.text))
-        winner = winners[message.id]
+        winner = entries[message.id].winner
         shared = winner == memory.agent_id
         if is_lost(message, winner):
             memory = replace(memory, note=NOT_CHOSEN)
@@ -405,9 +404,11 @@ async def list_conversations(
 
 async def to_memories(store: SessionStore, message_ids: Sequence[str]) -> list[Memory]:
     """Return messages as memories, without values of params."""
-    messages = [m for m in mask_params(await store.get_messages_to_record(message_ids)) if is_remembered(m)]
+    entries = await store.get_messages_to_record(message_ids)
+    projects = {entry.message.id: entry.project for entry in entries}
+    messages = [m for m in mask_params(entries) if is_remembered(m)]
     origins = await _find_origins(store, messages)
-    return [_to_memory(message, origins[message.id]) for message in messages]
+    return [_to_memory(message, origins[message.id], projects[message.id]) for message in messages]
 
 
 async def _find_origins(store: SessionStore, messages: Sequence["MessageRecord"]) -> dict[str, tuple[str, str]]:
@@ -427,15 +428,10 @@ async def _find_origins(store: SessionStore, messages: Sequence["MessageRecord"]
     return origins
 
 
-def _to_memory(m: "MessageRecord", origins: tuple[str, str]) -> Memory:
+def _to_memory(m: "MessageRecord", origins: tuple[str, str], project: str) -> Memory:
     author, group = m.agent_id or USER, HERE if is_for_session_only(m) else ""
     place = m.session_id, m.turn, author
     origin, rests_on = origins
     text = write_out(m)
-    return Memory(m.id, "episode", *place, text, (m.id,), m.created_at, group=group, origin=origin, rests_on=rests_on)
-
-
-def build_scope(agent: AgentConfig, session_id: str, turn: int, pinned: str | None = None) -> Scope:
-    """Return what the agent recalls from in this turn. pinned: the session that its session_name names, by id."""
-    persistent, others = agent.memory.persistent_memory, () if pinned in (None, session_id) else (pinned,)
-    return Scope(session_id, agent.id, turn, persistent.all_sessions, persistent.session_name, others)
+    memory = Memory(m.id, "episode", *place, text, (m.id,), m.created_at, origin=origin, rests_on=rests_on)
+    return replace(memory, group=group, project=project)

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from massmem.config.home import massmem_home
 from massmem.config.models import AgentConfig, TeamConfig
+from massmem.config.projects import name_project
 from massmem.core import events as ev
 from massmem.core.errors import (
     HomeError,
@@ -65,12 +66,20 @@ class Session:
         session_id: str = "",
         owner: Owner,
         instructions: str = "",
+        project: str | None = None,
     ) -> None:
         """record None: the session is stored with its first question.
 
         session_id: of a new session; "": it gets one from the clock.
         instructions: for all agents, after their own system messages.
+        project: of a new session, see SessionRecord; "": none. None: as the stored session has it, a new one has none.
+
+        Raises InputError: the stored session has another project.
         """
+        if record is not None and project not in (None, record.project):
+            its_own = f"the project {name_project(record.project)}" if record.project else "no project"
+            raise InputError(f"the conversation belongs to {its_own}, and stays there", "begin a new one for another")
+        self._project = project or ""
         self.resumed = record is not None
         self.unfinished: TurnRecord | None = None
         self.wait = 0.0
@@ -101,12 +110,13 @@ class Session:
         session_id: str | None = None,
         owner: Owner = COMMAND_LINE_USER,
         debug: Path | None = None,
+        project: str | None = None,
     ) -> Self:
         """Open the session `session_id` (or the configuration's), or prepare a new one when neither is given.
 
         home: the folder for massmem's own files, made when missing; None: ~/.massmem. A new session is stored with its
         first question. session_id: also a name, or the beginning of an id. debug: a folder for debug files of what is
-        remembered; None: none are written.
+        remembered; None: none are written. project: as for a Session.
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError, HomeError, InputError: see there; no session was made.
@@ -118,7 +128,7 @@ class Session:
             check_session_name(name)
         team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=name is None)
         try:
-            session = await cls.find(team, name, owner=owner)
+            session = await cls.find(team, name, owner=owner, project=project)
             session._owns_team = True
             await team.start()
         except BaseException:
@@ -127,19 +137,21 @@ class Session:
         return session
 
     @classmethod
-    async def find(cls, team: Team, session_id: str | None = None, *, owner: Owner) -> Self:
+    async def find(cls, team: Team, session_id: str | None = None, *, owner: Owner, project: str | None = None) -> Self:
         """Open one of several sessions of an owner on an open team; close it before the team.
 
         Raises UnknownSessionError, InputError: as `open`.
         """
         record = None if session_id is None else await find_session(team.store, session_id, owner)
-        session = cls(team, record, owner=owner)
+        session = cls(team, record, owner=owner, project=project)
         last = await session._last_turn()
         session.unfinished = last if last is not None and last.is_unfinished else None
         return session
 
     @classmethod
-    async def get_or_create(cls, team: Team, session_id: str, owner: Owner, instructions: str = "") -> "Session":
+    async def get_or_create(
+        cls, team: Team, session_id: str, owner: Owner, instructions: str = "", project: str | None = None
+    ) -> "Session":
         """Return the session with exactly this id on a started team; its first question creates it for `owner`.
 
         instructions: for all agents, after their own system messages, as long as this object is used.
@@ -150,7 +162,7 @@ class Session:
             SessionBusyError: it is being deleted.
         """
         record = await find_own_session(team.store, session_id, owner)
-        return cls(team, record, session_id=session_id, owner=owner, instructions=instructions)
+        return cls(team, record, session_id=session_id, owner=owner, instructions=instructions, project=project)
 
     @property
     def id(self) -> str:
@@ -161,6 +173,11 @@ class Session:
     def config_path(self) -> str:
         """The file of the team that the session began with; empty for a new one."""
         return "" if self._record is None else self._record.config_path
+
+    @property
+    def project(self) -> str:
+        """See SessionRecord."""
+        return self._project if self._record is None else self._record.project
 
     @property
     def is_durable(self) -> bool:
@@ -428,6 +445,7 @@ class Session:
                 model=", ".join(models),
                 config_path=self._config.path,
                 memory_group=memory_group(self._config, self._owner),
+                project=self._project,
                 created_at=created_at,
                 updated_at=created_at,
             )

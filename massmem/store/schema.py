@@ -19,7 +19,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.encoding import clean_json
 
-REVISIONS = ("0013", "0014")
+REVISIONS = ("0013", "0014", "0015")
 """Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -131,6 +131,7 @@ chat_sessions = sa.Table(
     sa.Column("config_path", CleanText, nullable=False),
     sa.Column("description", CleanText, nullable=False),
     sa.Column("memory_group", CleanText, nullable=False, server_default=""),
+    sa.Column("project", CleanText, nullable=False, server_default=""),
     sa.Column("history_hash", sa.Text, nullable=False, server_default=""),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("updated_at", UtcDateTime, nullable=False),

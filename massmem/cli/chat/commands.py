@@ -40,6 +40,7 @@ from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
 from massmem.config.home import expand_home
 from massmem.config.models import BackendType
+from massmem.config.projects import name_project
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
 from massmem.core.records import SessionFilter, TurnRecord
@@ -306,7 +307,7 @@ async def _show_memory(state: ChatState, rest: str) -> None:
             print_stats(replace(await collect_stats(state.setup), unavailable=""))  # the list says it
             async with state.setup.open_memories() as memories:
                 newest, unavailable = await memories.list(Selection(), _MAX_MEMORIES)
-            print_memories(newest, unavailable)
+            print_memories(newest, unavailable, state.session.project)
         case _:
             await _search(state, rest, View())
 
@@ -314,7 +315,7 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 async def _search(state: ChatState, words: str, view: View) -> None:
     async with state.setup.open_memories() as memories:
         recalled, unavailable = await memories.search(words, view, _MAX_MEMORIES)
-    print_hits(recalled, recalled.memories[:_MAX_MEMORIES], unavailable)
+    print_hits(recalled, recalled.memories[:_MAX_MEMORIES], unavailable, here=state.session.project)
     print_backlog(memories.backlog)
 
 
@@ -324,7 +325,8 @@ async def _remember(state: ChatState, rest: str) -> None:
     await state.session.remember(text if session_only else rest, session_only=session_only)
     settings = state.setup.config.memory.persistent_memory
     if settings.all_sessions and not session_only:
-        scope = "for all your conversations"
+        project = state.session.project
+        scope = f"for your conversations in {name_project(project)}" if project else "for all your conversations"
     else:
         name = None if session_only else settings.session_name
         scope = f"for the conversations of {name}" if name else "for this conversation only"

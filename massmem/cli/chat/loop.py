@@ -79,6 +79,7 @@ async def _open_session(invocation: Invocation) -> tuple[Team, Session]:
         session_id=invocation.options.session_id,
         owner=Owner(invocation.options.owner),
         debug=invocation.debug_folder,
+        project=await invocation.find_project(),
     )
     return session.take_team(), session
 

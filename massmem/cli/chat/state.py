@@ -53,7 +53,7 @@ class ChatState:
     @property
     def setup(self) -> Setup:
         """For functions of other commands."""
-        return Setup(self._config, self.invocation.home, self._owner, self.team)
+        return Setup(self._config, self.invocation.home, self._owner, self.team, self.session.project)
 
     def find_agent(self, name: str) -> AgentConfig:
         """Return the agent with this id. Raises InputError when there is none."""
@@ -105,7 +105,7 @@ class ChatState:
         if not self.session.is_durable:
             raise InputError("this conversation is in memory only, and would be lost", "start again with --debug")
         debug_log = new_debug_log() if on else None
-        session_id = self.session.id
+        session_id, project = self.session.id, self.session.project
         await self.session.close()
         await self._close_teams()
         try:
@@ -114,7 +114,7 @@ class ChatState:
         except BaseException:
             self.is_over = True  # nothing is open any more
             raise
-        self.session = await Session.find(self.team, session_id or None, owner=self._owner)
+        self.session = await Session.find(self.team, session_id or None, owner=self._owner, project=project)
         await self.team.start()
         self.start_log(debug_log)
 
@@ -143,7 +143,8 @@ class ChatState:
         team = self._base_team.with_config(config)
         try:
             await team.start()
-            session = await Session.find(team, session_id or None, owner=self._owner)
+            project = None if session_id else self.session.project
+            session = await Session.find(team, session_id or None, owner=self._owner, project=project)
         except BaseException:
             await team.close()
             raise

@@ -46,6 +46,8 @@ class Origin:
     """The turn is complete and this agent won it."""
     group: str = ""
     """As in Episode."""
+    project: str = ""
+    """As in Episode."""
     undecided: bool = False
     """The turn has no winner yet."""
     attempt: int = 1
@@ -138,6 +140,7 @@ def make_fact(statement: Statement, chunk: Chunk, origin: Origin) -> Fact:
         created_at=max(piece.created_at for piece in sources),
         won=origin.won,
         group=origin.group,
+        project=origin.project,
         claim=_make_claim(statement, sources, origin),
     )
 
@@ -250,6 +253,7 @@ class KnownFacts:
             origin.turn + 1,
             all_sessions=not origin.group,
             group=origin.group or None,
+            project=origin.project,
         )
         ids = self.index.list_ids(visible_to(scope, OneOf("kind", ("fact",))), _NEWEST, newest_first=True)
         memories = [to_memory(key, payload) for key, payload in self.index.read_payloads(ids).items()]

@@ -37,7 +37,7 @@ from massmem.server.responses import (
     stream_response,
     wait_for_outcome,
 )
-from massmem.server.turns import NumberedEvent
+from massmem.server.turns import NumberedEvent, Question
 from massmem.session.owners import public_session_id
 
 _chat = APIRouter(route_class=CheckedRoute, prefix="/api/v1/chat", tags=["chat"])
@@ -48,7 +48,7 @@ _memory = APIRouter(route_class=CheckedRoute, prefix="/api/ai-memory", tags=["ai
 @_chat.post("", responses=ANSWERS)
 async def chat(body: schemas.ChatRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.ChatAnswer:
     """Ask, or reply to what was asked for, and wait for the answer. An unknown session is created."""
-    question = replace(await caller.make_question(body.message, body.session_id, body.team, key), full=body.full)
+    question = await _read_question(caller, body, body.message, key)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
     return make_chat_answer(question.session_id, outcome, caller.service.warning)
 
@@ -60,7 +60,7 @@ async def chat_stream(
     """The same as a stream of events. With Last-Event-ID nothing is asked: the stream goes on after that event."""
     if last is not None:
         return await follow(body.session_id or "", caller, last)
-    question = replace(await caller.make_question(body.message, body.session_id, body.team, key), full=body.full)
+    question = await _read_question(caller, body, body.message, key)
     return await _stream(caller, caller.service.turns.ask(question))
 
 
@@ -119,6 +119,11 @@ async def history(
     return schemas.History(session_id=session_id, messages=messages, count=len(messages))
 
 
+async def _read_question(caller: Caller, body: schemas.Asked, content: schemas.Content, key: str | None) -> Question:
+    question = await caller.make_question(content, body.session_id, body.team, key, body.project)
+    return replace(question, full=body.full)
+
+
 @_conversations.get("/conversation/{session_id}", response_model_exclude_none=True)
 async def conversation(session_id: SessionPath, caller: Authorized) -> schemas.Conversation:
     """A conversation: questions and final answers."""
@@ -159,7 +164,7 @@ async def conversations(
 @_conversations.post("/multi-agent/query", responses=ANSWERS)
 async def query(body: schemas.QueryRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.QueryAnswer:
     """Ask the team, and wait for its answer. An unknown session is created."""
-    question = replace(await caller.make_question(body.query, body.session_id, body.team, key), full=body.full)
+    question = await _read_question(caller, body, body.query, key)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
     return make_query_answer(question.session_id, question.text, outcome, caller.service.warning)
 

@@ -25,6 +25,8 @@ _CALLER = "massmem_caller"
 
 
 class UserAccess:
+    project = ""
+
     def __init__(self, caller: Caller) -> None:
         self.team = caller.service.team
         self.owner = caller.owner
@@ -41,12 +43,12 @@ class UserAccess:
         except Refused as e:
             raise InputError(e.message) from e
 
-    async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
+    async def ask(self, question: str, session_id: str | None, project: str | None) -> AsyncGenerator[Event, None]:
         if not question.strip():
             raise InputError("the question is empty")
         if session_id is not None:
             await find_session(self, session_id)
-        asked = await self._caller.make_question(question, session_id, None, None)
+        asked = await self._caller.make_question(question, session_id, None, None, project)
         turns = self._caller.service.turns
         try:
             async for _, event in turns.ask(asked):

@@ -10,13 +10,13 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from massmem.core.errors import MemoryUnavailable
-from massmem.core.events import now
+from massmem.core.events import MemoryAction, now
 from massmem.core.records import is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.memory.quoting import find_author
 from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit, Offset, QueryWords
 from massmem.server.errors import PROBLEMS
-from massmem.server.schemas import Body, SmallBody
+from massmem.server.schemas import Body, ProjectName, SmallBody
 from massmem.session.erasure import Receipt
 from massmem.session.memories import MAX_MEMORY_LENGTH, Memories, View
 from massmem.session.owners import public_session_id
@@ -27,6 +27,9 @@ _COUNTED = 20_000
 """Memories that are counted by agent and day, the newest."""
 
 InSession = Annotated[str | None, Query(max_length=200, description="The session; left out: all of the user.")]
+InProject = Annotated[
+    str | None, Query(max_length=4_096, description="Without a session: in this project, and what is global.")
+]
 OfAgent = Annotated[str | None, Query(max_length=200, description="The id of an agent, or user.")]
 FromOrigin = Annotated[
     str | None,
@@ -57,6 +60,10 @@ class MemoryEntry(Body):
     score: float
     relevance: float
     pinned: bool
+    project: str
+    """Outside of it nobody recalls the memory; empty: it is global."""
+    is_global: bool
+    """The user has made it global."""
     edited_at: datetime | None
     """When the user gave it this text; null: it has the words that it was recorded with."""
     seen_because: Literal["own", "user", "won"] | None
@@ -119,7 +126,7 @@ class Source(Body):
 
 
 class Change(Body):
-    action: Literal["edit", "pin", "unpin"]
+    action: MemoryAction
     by: str
     changed_at: datetime
     old: str
@@ -130,6 +137,8 @@ class NewMemory(SmallBody):
     text: MemoryText
     session_id: Annotated[str | None, Field(max_length=200)] = None
     """In this conversation; null: in one of its own, called Notes."""
+    project: ProjectName | None = None
+    """Without `session_id`: recalled in this project; empty: in all, also by teams with a session_name."""
 
 
 class NewText(SmallBody):
@@ -226,11 +235,12 @@ async def search_memories(
     query: QueryWords,
     caller: Authorized,
     view: OfView,
+    project: InProject = None,
     limit: Limit = 20,
     all: Annotated[bool, Query(description="Also what the agent would not be shown, in `beyond`.")] = False,
 ) -> MemoryHits:
     """The memories that an agent recalls: its own words, the user's, and the winners' of complete turns."""
-    reader, memories = view.agent_id or USER, _open(caller)
+    reader, memories = view.agent_id or USER, await _open(caller).of_project(project)
     recalled, _ = await memories.search(query, view, limit)
     beyond = await memories.search_beyond(query, view, recalled, limit) if all else ()
     return MemoryHits(
@@ -248,9 +258,10 @@ async def memory_history(
     query: QueryWords,
     caller: Authorized,
     view: OfView,
+    project: InProject = None,
 ) -> MemoryHistory:
     """Which values something had, since when and until when, and who said so, as an agent sees it."""
-    memories = _open(caller)
+    memories = await _open(caller).of_project(project)
     chains = await memories.read_history(query, view)
     return MemoryHistory(topics=[Topic.model_validate(chain.to_dict()) for chain in chains], **_explain(memories))
 
@@ -306,7 +317,8 @@ async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetai
 async def add_memory(body: NewMemory, caller: Authorized) -> MemoryEntry:
     """Remember a text as the user's words."""
     await caller.service.turns.check_room(caller.owner)
-    _, memory = await _open(caller).add(body.text, await _find_session(caller, body.session_id))
+    memories, session_id = await _open(caller).of_project(body.project), await _find_session(caller, body.session_id)
+    _, memory = await memories.add(body.text, session_id, everywhere=body.project == "")
     if memory is None:
         raise MemoryUnavailable("the index is in use; the text is stored, and becomes a memory later")
     return _show_memory(memory)
@@ -330,6 +342,19 @@ async def pin_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
 async def unpin_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
     """Show a memory only where it matters for the question."""
     return _show_memory(await _open(caller).change(memory_id, "unpin"))
+
+
+@router.put("/{memory_id}/global")
+async def promote_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
+    """Recall a memory of a project in every project."""
+    await caller.service.turns.check_room(caller.owner)
+    return _show_memory(await _open(caller).change(memory_id, "promote"))
+
+
+@router.delete("/{memory_id}/global")
+async def demote_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
+    """Recall a promoted memory in its project only."""
+    return _show_memory(await _open(caller).change(memory_id, "demote"))
 
 
 @router.delete("/{memory_id}")

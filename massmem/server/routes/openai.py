@@ -108,7 +108,7 @@ class _CouncilRequest(Body):
     tool_choice: Any = None
     """The council calls no tools of the client: it cannot be forced to."""
     metadata: _Object | None = None
-    """`session_id`: the conversation to go on with."""
+    """`session_id`: the conversation to go on with. `project`: of a new one."""
 
 
 class ChatCompletionRequest(_CouncilRequest):
@@ -478,9 +478,11 @@ async def _begin(
     # Other names are those of chats that the client does not keep: "local:...".
     chat = target.naming.chat if is_session_id(target.naming.chat or "") else None
     target_session = await find_session(service.team.store, caller.owner, conversation.history, named=named, chat=chat)
-    public_id = public_session_id(target_session.id)
+    public_id, project = public_session_id(target_session.id), (metadata or {}).get("project")
+    if not isinstance(project, str | None):
+        raise InvalidField("the name of a project is a text", "metadata.project")
     question = replace(
-        await caller.make_question(conversation.content, public_id, model.team_name, None),
+        await caller.make_question(conversation.content, public_id, model.team_name, None, project),
         instructions=conversation.instructions,
         history=conversation.history,
         answer_schema=form.schema,

@@ -129,6 +129,8 @@ class SessionEntry(Body):
     turns: int
     confidence: float | None
     escalated: bool
+    project: str
+    """Empty: none."""
     created_at: datetime
     updated_at: datetime
 
@@ -511,6 +513,7 @@ def _show_session(listed: ListedSession) -> SessionEntry:
         turns=listed.turns,
         confidence=listed.confidence,
         escalated=listed.escalated,
+        project=record.project,
         created_at=record.created_at,
         updated_at=record.updated_at,
     )

@@ -15,7 +15,7 @@ from massmem.recording.forgetting import MARK
 from massmem.session.imports.conversations import ImportedConversation, ImportedTurn, make_id
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.memories import Memories
-from massmem.session.owners import memory_group, to_stored_id
+from massmem.session.owners import memory_group, project_of_folder, to_stored_id
 from massmem.session.portable import WITHOUT_FACTS, PortableSession, dump_entries, list_forgotten
 from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
@@ -233,6 +233,7 @@ async def _create_session(
             model=conversation.turns[0].agent,
             description=conversation.title,
             memory_group=memory_group(memories.config, owner),
+            project=project_of_folder(owner, conversation.folder),
             created_at=min(times, default=now()),
             updated_at=conversation.newest or now(),
         )

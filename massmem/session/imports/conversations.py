@@ -49,6 +49,8 @@ class ImportedConversation:
     """Kinds of things that cannot be read or have no place in turns, and how often."""
     portable: PortableSession | None = None
     """The whole session, in an export of massmem."""
+    folder: str = ""
+    """In which it took place, on whichever machine; "": in none."""
 
     @property
     def newest(self) -> datetime | None:

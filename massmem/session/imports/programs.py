@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -34,6 +35,8 @@ from massmem.session.portable import read_portable
 Recognise = Callable[[Mapping[str, Any]], bool]
 """Whether an object is of a form."""
 
+_MAX_PATH = 4_096
+"""Characters."""
 _USERS = {"user", "human", "prompter"}
 _ASSISTANTS = {
     "assistant", "agent", "model", "gpt", "chatgpt", "gemini", "bard", "bing", "ai", "bot", "claude", "grok", "llm",
@@ -436,7 +439,8 @@ def _read_claude_code(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator
             if line.get("type") in ("user", "assistant") and not line.get("isMeta") and not line.get("isCompactSummary")
         ]
         exchange = _read_exchange(messages, parts, _show_claude_code)
-        yield build("claude-code", session_id, title, exchange, "claude", parts.left_out)
+        conversation = build("claude-code", session_id, title, exchange, "claude", parts.left_out)
+        yield replace(conversation, folder=_read_folder(entries))
 
 
 def _show_claude_code(text: str, _message: Mapping[str, Any]) -> str:
@@ -446,15 +450,21 @@ def _show_claude_code(text: str, _message: Mapping[str, Any]) -> str:
 
 def _read_codex(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[ImportedConversation]:
     """Yield the session of Codex in a file: what its program has shown."""
-    messages, key = list[Message](), None
+    messages, key, folder = list[Message](), None, ""
     for line in lines:
         payload = as_object(line.get("payload"))
         if line.get("type") == "session_meta":
-            key = payload.get("id")
+            key, folder = payload.get("id"), _read_folder([payload])
         elif line.get("type") == "event_msg" and payload.get("type") in ("user_message", "agent_message"):
             text = str(payload.get("message") or "")
             messages.append(Message(payload["type"] == "user_message", text, read_time(line.get("timestamp"))))
-    yield build("codex", key, None, messages, "codex")
+    yield replace(build("codex", key, None, messages, "codex"), folder=folder)
+
+
+def _read_folder(entries: Iterable[Mapping[str, Any]]) -> str:
+    """Return the working directory that the first entry with one names."""
+    folder = next((folder for entry in entries if isinstance(folder := entry.get("cwd"), str)), "")
+    return clean_text(folder)[:_MAX_PATH]
 
 
 # Gemini

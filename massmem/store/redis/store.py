@@ -295,6 +295,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
             MessageToRecord(
                 message=message,
                 group=record.stored.session.memory_group,
+                project=record.stored.session.project,
                 params=record.stored.state.params,
                 winner=record.stored.winners.get(message.turn),
             )

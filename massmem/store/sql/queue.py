@@ -75,7 +75,13 @@ _FINISH = _UPDATE.values(status="done", reason=_REASON, next_attempt_at=None)
 _ADD_ATTEMPTS = _UPDATE.values(attempts=_r.attempts + sa.bindparam("more", type_=sa.Integer))
 _HOLD = _UPDATE.values(reason=_REASON, next_attempt_at=HELD)
 _MESSAGES_TO_RECORD = (
-    sa.select(*MESSAGE_COLUMNS, chat_sessions.c.memory_group, session_state.c.params_json, turns.c.winner)
+    sa.select(
+        *MESSAGE_COLUMNS,
+        chat_sessions.c.memory_group,
+        chat_sessions.c.project,
+        session_state.c.params_json,
+        turns.c.winner,
+    )
     .join(chat_sessions, chat_sessions.c.session_id == _m.session_id)
     .outerjoin(session_state, session_state.c.session_id == _m.session_id)
     .outerjoin(
@@ -243,8 +249,9 @@ def _key(recording: RecordingJob) -> Row:
 
 
 def _build_message_to_record(row: Row) -> MessageToRecord:
-    group, params, winner = (row.pop(name) for name in ("memory_group", "params_json", "winner"))
-    return MessageToRecord(message=MessageRecord(**row), group=group, params=params or {}, winner=winner)
+    group, project, params, winner = (row.pop(n) for n in ("memory_group", "project", "params_json", "winner"))
+    message = MessageRecord(**row)
+    return MessageToRecord(message=message, group=group, project=project, params=params or {}, winner=winner)
 
 
 def _kinds(selection: Selection, message_ids: Sequence[str]) -> tuple[RecordingKind, ...]:

@@ -32,7 +32,7 @@ def test_scope_of_one_session_is_one_key_look_up_and_the_turn() -> None:
 def test_scope_of_more_sessions_restricts_the_turn_in_its_own_session_only() -> None:
     here = OneOf("run_id", ("s1",))
     everywhere = visible_to(Scope("s1", "me", 4, all_sessions=True))
-    assert everywhere.must == (OneOf("seen", ("me", "*")),)
+    assert everywhere.must == (OneOf("seen", ("me|s1", "me", "*|s1", "*")),)
     assert everywhere.must_not[0] == All((here, Span("turn", 5, None)))
     named = visible_to(Scope("s1", "me", 4, group="team"), Ids(frozenset({1})))
     assert named.must == (OneOf("seen", ("me|s1", "me|@team", "*|s1", "*|@team")), Ids(frozenset({1})))

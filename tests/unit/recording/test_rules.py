@@ -198,7 +198,9 @@ def test_a_turn_without_a_winner_is_undecided(winners: dict[tuple[str, int], str
 
 
 def test_whose_conversation_it_is() -> None:
-    found = make_conversation(row(10, "extract", agent="bob"), TURN, RecordingConfig(), {("s", 1): "bob"}, "project")
+    found = make_conversation(
+        row(10, "extract", agent="bob"), TURN, RecordingConfig(), {("s", 1): "bob"}, ("team", "/alpha")
+    )
     assert found is not None
     assert [m.message_id for m in found.messages] == ["m1", "m7"]
     origin = found.origin
@@ -207,7 +209,7 @@ def test_whose_conversation_it_is() -> None:
         "bob",
         1,
         True,
-        "project",
+        "team",
     )
 
 

@@ -53,4 +53,4 @@ def agent(session_name: str, owner: str | None) -> AgentConfig:
 async def test_session_name_pins_only_a_session_of_the_owner(
     store: SessionStore, name: str, owner: str | None, expected: str | None
 ):
-    assert await find_pinned_session(store, agent(name, owner), Owner(owner)) == expected
+    assert await find_pinned_session(store, agent(name, owner).memory, Owner(owner)) == expected

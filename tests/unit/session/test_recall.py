@@ -11,8 +11,8 @@ import pytest
 from massmem.config.load import resolve_agents
 from massmem.config.models import AgentConfig, MemoryConfig, TeamConfig
 from massmem.core.events import Event, NoteAdded
-from massmem.memory.persistent import RecallOptions
-from massmem.session.recall import SessionMemory, build_scope
+from massmem.memory.persistent import RecallOptions, Scope
+from massmem.session.recall import SessionMemory
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, session
@@ -55,6 +55,11 @@ async def open_session_memory(
         yield memory
     finally:
         await memory.close(10)
+
+
+def build_scope(agent: AgentConfig, session_id: str, turn: int) -> Scope:
+    settings = agent.memory.persistent_memory
+    return Scope(session_id, agent.id, turn, settings.all_sessions, settings.session_name)
 
 
 async def recall(memory: SessionMemory, agent: str, question: str, shown: Sequence[str] = (), turn: int = 2) -> str:
