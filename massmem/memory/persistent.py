@@ -87,6 +87,8 @@ class Fact:
     """As in Episode."""
     used: bool = False
     """An agent was shown it."""
+    turns: tuple[int, ...] = ()
+    """All turns in which it was stated, where those are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class Memory:
     """Agents are always shown it."""
     changes: tuple[str, ...] = ()
     """Ids of the messages that say what the user changed of it, oldest first."""
+    turns: tuple[int, ...] = ()
+    """As in Fact."""
 
     @property
     def short_id(self) -> str:
@@ -223,6 +227,10 @@ class Scope:
     """Search also the sessions of this group (the configured session_name)."""
     others: tuple[str, ...] = ()
     """Search also the sessions with these ids."""
+    origins: tuple[tuple[str, int], ...] = ()
+    """As in SessionRecord: what these sessions share with this one counts as said in it."""
+    hidden: frozenset[tuple[str, int]] = frozenset()
+    """Turns, by session and number, that are not part of their conversations: withdrawn, or undone."""
     without: frozenset[str] = frozenset()
     """Ids of memories, or of messages, to go without, as if they had never been stored."""
     as_of: datetime | None = None

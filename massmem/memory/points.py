@@ -111,6 +111,7 @@ def fact_payload(fact: Fact, word_count: int, count: CountTokens) -> dict[str, A
         "f": numbers,
         **_common_fields(fact, fact.text),
         **({"used": True} if fact.used else {}),
+        **({"turns": [*fact.turns]} if fact.turns else {}),
         **claims,
     }
 
@@ -142,6 +143,7 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         edited_at=_read_time(payload, "edited_at"),
         is_pinned=PINNED in payload.get("pin", ()),
         changes=tuple(payload.get("changes", ())),
+        turns=tuple(payload.get("turns", ())),
     )
 
 
@@ -201,6 +203,7 @@ def to_fact(payload: Mapping[str, Any]) -> Fact:
         group=payload.get("group", ""),
         claim=next(iter(_read_claim_fields(payload)), None),
         used=payload.get("used", False),
+        turns=tuple(payload.get("turns", ())),
         origin=read_origin(payload)[0],
         rests_on=read_origin(payload)[1],
     )

@@ -107,22 +107,25 @@ Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX
 """A text, or parts in the form of OpenAI's chat messages."""
 
 
-class _Question(Body):
+class AskRequest(Body):
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
     team: Team | None = None
     """One of the configured teams; left out: the session's own."""
     full: bool = False
     """All agents are asked, also where the first of them would be enough, see `coordination.depth`."""
+    replaces: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """Ask in the place of this turn: the new one is another version of it, and what followed it is withdrawn. Left out:
+    ask after the last turn."""
 
 
-class ChatRequest(_Question):
+class ChatRequest(AskRequest):
     message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     user_id: Annotated[str | None, Field(max_length=255, examples=["user-456"])] = None
     """For older clients; ignored: the token names the owner."""
 
 
-class QueryRequest(_Question):
+class QueryRequest(AskRequest):
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
 
 

@@ -77,6 +77,8 @@ class Question:
     """A JSON Schema that the answer has to fit."""
     full: bool = False
     """All agents are asked, whatever `coordination.depth` says."""
+    replaces: int | None = None
+    """The turn becomes another version of this one; None: it comes after the last one."""
 
     @property
     def size(self) -> int:
@@ -123,7 +125,12 @@ class RunningTurn:
             if question.history and not session.resumed:
                 await session.add_messages(question.history)
             source = session.ask(
-                question.text, question.request_id, question.answer_schema, question.attachments, full=question.full
+                question.text,
+                question.request_id,
+                question.answer_schema,
+                question.attachments,
+                full=question.full,
+                replaces=question.replaces,
             )
         async with aclosing(source) as events:
             async for event in events:
@@ -299,6 +306,12 @@ class Turns:
         self._start(turn, running)
         async with aclosing(turn.follow()) as events:
             await anext(events, None)
+
+    async def choose_version(self, session: SessionRecord, turn: int) -> None:
+        """Show another version of a turn. Raises as `Session.choose_version`."""
+        await self.wait_for_end(session.session_id)
+        chooser = Session(self._teams.named[DEFAULT_TEAM], session, owner=session.owner)
+        await chooser.choose_version(turn)
 
     async def resume_cut_off(self) -> None:
         """Resume, in the background, turns that killed processes left behind."""

@@ -37,7 +37,7 @@ from massmem.server.responses import (
     stream_response,
     wait_for_outcome,
 )
-from massmem.server.turns import NumberedEvent
+from massmem.server.turns import NumberedEvent, Question
 from massmem.session.owners import public_session_id
 
 _chat = APIRouter(route_class=CheckedRoute, prefix="/api/v1/chat", tags=["chat"])
@@ -48,7 +48,7 @@ _memory = APIRouter(route_class=CheckedRoute, prefix="/api/ai-memory", tags=["ai
 @_chat.post("", responses=ANSWERS)
 async def chat(body: schemas.ChatRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.ChatAnswer:
     """Ask, or reply to what was asked for, and wait for the answer. An unknown session is created."""
-    question = replace(await caller.make_question(body.message, body.session_id, body.team, key), full=body.full)
+    question = await _read_question(body, body.message, caller, key)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
     return make_chat_answer(question.session_id, outcome, caller.service.warning)
 
@@ -60,7 +60,7 @@ async def chat_stream(
     """The same as a stream of events. With Last-Event-ID nothing is asked: the stream goes on after that event."""
     if last is not None:
         return await follow(body.session_id or "", caller, last)
-    question = replace(await caller.make_question(body.message, body.session_id, body.team, key), full=body.full)
+    question = await _read_question(body, body.message, caller, key)
     return await _stream(caller, caller.service.turns.ask(question))
 
 
@@ -159,7 +159,7 @@ async def conversations(
 @_conversations.post("/multi-agent/query", responses=ANSWERS)
 async def query(body: schemas.QueryRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.QueryAnswer:
     """Ask the team, and wait for its answer. An unknown session is created."""
-    question = replace(await caller.make_question(body.query, body.session_id, body.team, key), full=body.full)
+    question = await _read_question(body, body.query, caller, key)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
     return make_query_answer(question.session_id, question.text, outcome, caller.service.warning)
 
@@ -212,6 +212,13 @@ async def stats(caller: Authorized) -> schemas.StatsAnswer:
         durable=store.durable,
     )
     return schemas.StatsAnswer(data=data)
+
+
+async def _read_question(
+    body: schemas.AskRequest, content: schemas.Content, caller: Caller, key: str | None
+) -> Question:
+    question = await caller.make_question(content, body.session_id, body.team, key)
+    return replace(question, full=body.full, replaces=body.replaces)
 
 
 async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -> EventSourceResponse:

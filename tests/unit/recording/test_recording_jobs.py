@@ -19,7 +19,7 @@ from massmem.recording.jobs import LARGE, summarize_results
 from massmem.recording.worker import Recorder
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
-from massmem.store.projection import read_seq
+from massmem.core.ids import read_seq
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import answer, begin
 from tests.unit.recording.test_forgetting import WORDS, NameFinder
