@@ -32,6 +32,7 @@ from massmem.session.memories import Memories
 from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
+from massmem.session.versions import choose_version
 from massmem.store.lookup import read_versions, require_own_session
 
 log = logging.getLogger(__name__)
@@ -167,6 +168,12 @@ class Conversations:
         await self._register(fork)
         self._team.memory.wake()
         return fork
+
+    async def choose_version(self, session: SessionRecord, turn: int) -> None:
+        """Show another version of a turn. Raises as `choose_version`, and SessionBusyError: a turn is under way."""
+        await self._turns.wait_for_end(session.session_id)
+        async with hold_lease(self._store, self._team.process, session.session_id, _END_SECONDS):
+            await choose_version(self._store, session.session_id, turn)
 
     async def import_conversations(
         self, owner: Owner, conversations: Sequence[ImportedConversation]

@@ -307,12 +307,6 @@ class Turns:
         async with aclosing(turn.follow()) as events:
             await anext(events, None)
 
-    async def choose_version(self, session: SessionRecord, turn: int) -> None:
-        """Show another version of a turn. Raises as `Session.choose_version`."""
-        await self.wait_for_end(session.session_id)
-        chooser = Session(self._teams.named[DEFAULT_TEAM], session, owner=session.owner)
-        await chooser.choose_version(turn)
-
     async def resume_cut_off(self) -> None:
         """Resume, in the background, turns that killed processes left behind."""
         cut_off = SessionFilter(owner=EVERYBODY, cut_off=True, before=now() - timedelta(seconds=_SETTLE_SECONDS))

@@ -27,7 +27,6 @@ from massmem.core.events import now
 from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import Attachment, clean_text, name_attachments, remove_description
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
-from massmem.core.versions import TurnTree
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import forget_memories
 from massmem.session.copies import hand_over
@@ -37,6 +36,7 @@ from massmem.session.owners import memory_group, restrict_to_owner
 from massmem.session.registry import Registry, register_sessions
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
+from massmem.session.versions import choose_version
 from massmem.store.lookup import (
     find_own_session,
     find_session,
@@ -316,10 +316,7 @@ class Session:
         async with self._hold_lease():
             await self._history.settle()
             self._history.take_prepared()
-            choice = TurnTree(await self._store.list_places(self.id)).plan_choice(turn)
-            if choice.withdrawn or choice.restored:
-                await self._store.append(self.id, 0, [choice])
-            return choice.turn
+            return await choose_version(self._store, self.id, turn)
 
     async def _undo_turn(self, turn: TurnRecord) -> None:
         """Delete its memories first: after a kill on the way, the turn can be undone again."""

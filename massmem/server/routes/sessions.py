@@ -380,7 +380,7 @@ async def turn(
 async def choose_version(session_id: SessionPath, body: VersionChoice, caller: Authorized) -> None:
     """Show another version of a turn, with what followed it, in place of the one that is shown."""
     record = await caller.service.conversations.find(caller.owner, session_id)
-    await caller.service.turns.choose_version(record, body.turn)
+    await caller.service.conversations.choose_version(record, body.turn)
 
 
 @router.get("/sessions/{session_id}/messages/{seq}", response_class=Response, responses=_TEXT)
