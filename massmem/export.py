@@ -81,10 +81,13 @@ def describe_session(session: SessionRecord) -> str:
 
 
 def title_turn(turn: TurnTranscript) -> str:
-    """Return `Turn 3`, `Turn 3, undone` or `Outside of turns`."""
+    """Return `Turn 3`, `Turn 3, version 1 of 2, withdrawn` or `Outside of turns`."""
     if turn.is_between_turns:
         return "Outside of turns"
-    return f"Turn {turn.record.turn}{', undone' if turn.record.status == 'undone' else ''}"
+    record, versions = turn.record, turn.versions
+    place = f", version {versions.index(record.turn) + 1} of {len(versions)}" if versions else ""
+    state = ", undone" if record.status == "undone" else ", withdrawn" if record.withdrawn else ""
+    return f"Turn {record.turn}{place}{state}"
 
 
 def name_speaker(message: MessageRecord) -> str:
@@ -353,6 +356,8 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
     return {
         "turn": record.turn,
         "status": record.status,
+        "parent": record.parent,
+        "withdrawn": record.withdrawn,
         "question": record.question,
         "answer": None if final is None else final.content,
         "citations": [asdict(citation) for citation in turn.citations],

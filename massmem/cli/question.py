@@ -48,6 +48,8 @@ class Question:
     text: str
     attachments: tuple[Attachment, ...] = ()
     """Pictures, and documents without text."""
+    replaces: int | None = None
+    """It becomes another version of this turn."""
 
 
 def read_question(argument: str | None, *, has_files: bool, quiet: bool = False) -> Question | None:

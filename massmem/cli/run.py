@@ -415,7 +415,11 @@ class TurnEvents:
             return self.session.finish_turn(now=self.now)
         question = self.question
         return self.session.ask(
-            question.text, answer_schema=self.schema, attachments=question.attachments, full=self.full
+            question.text,
+            answer_schema=self.schema,
+            attachments=question.attachments,
+            full=self.full,
+            replaces=question.replaces,
         )
 
 

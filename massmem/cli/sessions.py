@@ -53,9 +53,10 @@ from massmem.session.catalogue import (
     rename_session,
 )
 from massmem.session.fork import fork_session
-from massmem.session.lease import mark_interrupted
+from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
 from massmem.session.owners import list_own_sessions
 from massmem.session.registry import register_sessions, without_password
+from massmem.session.versions import choose_version
 from massmem.store.lookup import get_newest_session, read_transcript, read_turn_log, read_turn_transcript
 from massmem.store.ports import SessionStore
 
@@ -239,6 +240,21 @@ def fork_command(
         else "finish its turn: massmem --session-id {}"
     )
     notify(go_on.format(session.session_id))
+
+
+@app.command("version")
+def version_command(
+    name: SessionName,
+    turn: Annotated[int, typer.Argument(min=1, max=MAX_TURN, metavar="TURN", help="The version, by its number.")],
+    owner: OwnerName = None,
+    config: Config = None,
+) -> None:
+    """Go to another version of a turn, and what followed it.
+
+    Asking again, or in other words, makes a version; the other ones stay in the log. sessions show lists all of them.
+    """
+    last = asyncio.run(choose_named_version(load_setup(config, owner), name, turn))
+    notify(f"turn {turn} is part of the conversation, which ends with turn {last} now")
 
 
 @app.command("delete")
@@ -559,6 +575,21 @@ async def fork_named_session(
         session = await fork_session(store, source.session_id, turn, event=event)
         await register_sessions(setup.home, setup.config.store.url, [session])
         return session
+
+
+async def choose_named_version(setup: Setup, name: str, turn: int) -> int:
+    """Show a version of a turn of the session that a user means; return the last turn that is shown then.
+
+    Raises UnknownSessionError, SessionBusyError, and as `choose_version`.
+    """
+    process = ProcessLock(setup.home)
+    try:
+        async with setup.open_store() as store:
+            session = await setup.find_session(store, name)
+            async with hold_lease(store, process, session.session_id):
+                return await choose_version(store, session.session_id, turn)
+    finally:
+        process.close()
 
 
 async def export_named_session(

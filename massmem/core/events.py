@@ -27,8 +27,8 @@ Agents that a limit or `answer_now_requested` cuts off have no result in their r
 
 `notice`, `answer_now_requested`, `context_measured` and a `tool_returned` from outside a turn may stand anywhere. So
 may `context_compressed`, also after the end of the turn, when the next one is prepared. `message_added`, `note_added`,
-`memory_changed` and `history_cleared` stand outside of turns; `turn_undone` follows the end of its turn. Events are on
-disk before they are yielded to a caller.
+`memory_changed`, `history_cleared` and `version_chosen` stand outside of turns; `turn_undone` follows the end of its
+turn. Events are on disk before they are yielded to a caller.
 """
 
 from datetime import UTC, datetime
@@ -125,6 +125,11 @@ class TurnStarted(SourceEvent):
     """How an agent described them for those that do not see; the end of `question`."""
     usage: Usage = Usage()
     """Of the request for the description."""
+    parent: int | None = None
+    """The turn that it follows, 0 at the beginning; null, in old logs: the last one before it that was not undone.
+    Several turns that follow the same one are versions of it."""
+    withdraws: tuple[int, ...] = ()
+    """Turns that are not shown any more, since this one is another version of the first of them."""
 
 
 class TurnResumed(EventBase):
@@ -622,6 +627,18 @@ class TurnUndone(EventBase):
     turn: int
 
 
+class VersionChosen(EventBase):
+    """The user went to another version of a turn, and what follows it. The log keeps all of them."""
+
+    type: Literal["version_chosen"] = "version_chosen"
+    turn: int
+    """The last turn that is shown from now on."""
+    withdrawn: tuple[int, ...]
+    """Turns that are not shown any more."""
+    restored: tuple[int, ...]
+    """Turns that are shown again."""
+
+
 class Notice(EventBase):
     """Something that the user should know and that stops nothing."""
 
@@ -659,6 +676,7 @@ Event = Annotated[
     | MemoryChanged
     | HistoryCleared
     | TurnUndone
+    | VersionChosen
     | ContextMeasured
     | ContextCompressed
     | ToolCalled

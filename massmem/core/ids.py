@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from datetime import datetime
+from hashlib import sha256
 
 from massmem.core.errors import InputError
 
@@ -53,6 +54,20 @@ def check_session_name(text: str) -> str:
         f"names have 1 to {MAX_NAME_LENGTH} printable characters without '/'",
         "see the sessions with: massmem sessions list",
     )
+
+
+def make_message_id(session_id: str, seq: int) -> str:
+    """Return an id of 32 hex digits, unique over all sessions.
+
+    Derived and not random, so that tables rebuilt from the log keep the ids that memories refer to; and rising
+    within a session, so that the index over ids grows at one place instead of touching a random page per message.
+    """
+    return f"{sha256(session_id.encode()).hexdigest()[:16]}{seq:016x}"
+
+
+def read_seq(message_id: str) -> int:
+    """Return the number in its session's log of the message with this id."""
+    return int(message_id[16:], 16)
 
 
 def _quote(text: str) -> str:

@@ -67,6 +67,8 @@ class SessionRecord(_Record):
     """The configured session_name, under which other sessions recall this one; empty: none."""
     project: str = ""
     """The root of its project on this machine, or the name that a user of the HTTP service gives it; empty: none."""
+    origins: tuple[tuple[str, int], ...] = ()
+    """Sessions that it was forked from, each with the last message that they share: its memories are theirs."""
     history_hash: str = ""
     """Of the conversation as a client of the HTTP service resends it (see routes/openai.py); empty: none does."""
     created_at: datetime
@@ -106,6 +108,8 @@ class SessionFilter(_Record):
     has_messages: bool = False
     """Leave out sessions without a message: their first question could not be stored."""
     history_hash: str = ""
+    fork_of: str = ""
+    """Share messages with the session that has this id."""
     cut_off: bool = False
     """The last turn may have been cut off: the session has an owner and its status is active or interrupted."""
 
@@ -197,13 +201,27 @@ class MessageToRecord(_Record):
     """Winner of the message's turn; None until that turn is complete."""
 
 
-class TurnRecord(_Record):
+class TurnPlace(_Record):
+    """Where a turn stands among the turns of its session."""
+
+    turn: int
+    status: TurnStatus
+    parent: int | None = None
+    """As in `TurnStarted`."""
+    withdrawn: bool = False
+    """Another version is shown in its place, or in that of a turn before it."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is part of the conversation."""
+        return not self.withdrawn and self.status != "undone"
+
+
+class TurnRecord(TurnPlace):
     """One row of turns."""
 
     session_id: str
-    turn: int
     question: str
-    status: TurnStatus
     winner: str | None = None
     answer: str | None = None
     """The final answer, once status is completed."""

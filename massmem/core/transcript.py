@@ -37,6 +37,8 @@ class TurnTranscript:
     """Steps that are still to be done, a line each."""
     attachments: tuple[Attachment, ...] = ()
     """Files of the question, where they were loaded."""
+    versions: tuple[int, ...] = ()
+    """Numbers of all versions of the turn, where there are several, the oldest first."""
 
     @property
     def is_between_turns(self) -> bool:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from massmem.core.ids import read_seq
 from massmem.memory.index import All, Condition, OneOf, Span, from_origin, until_second
-from massmem.memory.origins import is_from
+from massmem.memory.origins import OUTSIDE, is_from
 from massmem.memory.persistent import USER, Memory, Scope
 
 _EVERYONE = "*"
@@ -30,7 +31,10 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     too_late = scope.as_of is not None and memory.created_at > scope.as_of
     if too_late or (scope.origin is not None and not is_from(memory.origin, memory.rests_on, scope.origin)):
         return False
-    same_session = memory.session_id == scope.session_id
+    same_session = memory.session_id == scope.session_id or is_shared(scope, memory)
+    place = scope.session_id if same_session else memory.session_id
+    if all((place, turn) in scope.hidden for turn in memory.turns or (memory.turn,)):
+        return False
     same_group = scope.group is not None and memory.group == scope.group
     of_all = scope.all_sessions and not is_owned(memory.group)
     in_reach = (same_group or of_all) and memory.project in ("", scope.project)
@@ -43,6 +47,15 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     return not running and (memory.agent_id == USER or won)
 
 
+def is_shared(scope: Scope, memory: Memory) -> bool:
+    """Return whether the memory is of the part that the scope's session shares with one that it was forked from."""
+    if memory.origin == OUTSIDE:
+        return False
+    return any(
+        memory.session_id == origin and read_seq(min(memory.message_ids)) <= last for origin, last in scope.origins
+    )
+
+
 def is_owned(group: str) -> bool:
     """Return whether it is the group of a user of the HTTP service."""
     return _OWNED.match(group) is not None
@@ -51,7 +64,7 @@ def is_owned(group: str) -> bool:
 def visible_to(scope: Scope, *more: Condition) -> All:
     """Return `may_see` as one condition, together with more conditions."""
     projects = dict.fromkeys(("", scope.project))
-    places: list[str | None] = [scope.session_id, *scope.others]
+    places: list[str | None] = [scope.session_id, *scope.others, *(origin for origin, _ in scope.origins)]
     if scope.all_sessions:
         places += [_place("", project) for project in projects]
     elif scope.group is not None:
@@ -64,7 +77,19 @@ def visible_to(scope: Scope, *more: Condition) -> All:
     of_others_now = All((*here, Span("turn", scope.turn, scope.turn)), (OneOf("agent_id", (scope.agent_id,)),))
     until = () if scope.as_of is None else (until_second(scope.as_of),)
     origin = () if scope.origin is None else (from_origin(scope.origin),)
-    return All((seen, *until, *origin, *more), (later, of_others_now))
+    return All((seen, *until, *origin, *more), (later, of_others_now, *_list_hidden(scope)))
+
+
+def _list_hidden(scope: Scope) -> list[Condition]:
+    """Return the conditions for what was said in hidden turns of the scope's session; a fact may stand elsewhere, too.
+
+    Not of other sessions: what of these is hidden takes no more room than their other memories.
+    """
+    spans: list[tuple[int, int]] = []
+    for turn in sorted(turn for session_id, turn in scope.hidden if session_id == scope.session_id):
+        spans.append((spans.pop()[0], turn) if spans and spans[-1][1] == turn - 1 else (turn, turn))
+    here = (OneOf("run_id", (scope.session_id,)), OneOf("kind", ("episode",)))
+    return [All((*here, Span("turn", first, last))) for first, last in spans]
 
 
 def only_author_sees(session_id: str, turn: int, agent_id: str) -> All:

@@ -498,7 +498,9 @@ def merge_facts(stored: Fact, restated: Fact) -> Fact | None:
     """
     sources = tuple(sorted({*stored.message_ids, *restated.message_ids}))  # ids of messages rise within a session
     best = max(stored, restated, key=_visibility)
+    turns = {*stored.turns, stored.turn, *restated.turns, restated.turn}
     merged = replace(stored, turn=best.turn, created_at=best.created_at, won=best.won, message_ids=sources)
+    merged = replace(merged, turns=tuple(sorted(turns)) if len(turns) > 1 else ())
     origin = choose_origin({stored.origin, restated.origin})
     rests_on = "" if origin == USER else min(filter(None, (stored.rests_on, restated.rests_on)), default="")
     merged = replace(merged, origin=origin, rests_on=rests_on)

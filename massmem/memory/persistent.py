@@ -91,6 +91,8 @@ class Fact:
     """As in Episode."""
     used: bool = False
     """An agent was shown it."""
+    turns: tuple[int, ...] = ()
+    """All turns in which it was stated, where those are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,8 @@ class Memory:
     """The user made it global: it is shown in every project."""
     changes: tuple[str, ...] = ()
     """Ids of the messages that say what the user changed of it, oldest first."""
+    turns: tuple[int, ...] = ()
+    """As in Fact."""
 
     @property
     def short_id(self) -> str:
@@ -234,6 +238,10 @@ class Scope:
     project: str = ""
     """Search what belongs to this project, too; "": only what belongs to none. Its own session, and `others`, are
     searched whatever they belong to."""
+    origins: tuple[tuple[str, int], ...] = ()
+    """As in SessionRecord: what these sessions share with this one counts as said in it."""
+    hidden: frozenset[tuple[str, int]] = frozenset()
+    """Turns, by session and number, that are not part of their conversations: withdrawn, or undone."""
     without: frozenset[str] = frozenset()
     """Ids of memories, or of messages, to go without, as if they had never been stored."""
     as_of: datetime | None = None

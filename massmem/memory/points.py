@@ -111,6 +111,7 @@ def fact_payload(fact: Fact, word_count: int, count: CountTokens) -> dict[str, A
         "f": numbers,
         **_common_fields(fact, fact.text),
         **({"used": True} if fact.used else {}),
+        **({"turns": [*fact.turns]} if fact.turns else {}),
         **claims,
     }
 
@@ -144,6 +145,7 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         is_pinned=PINNED in payload.get("pin", ()),
         is_global=payload.get("global", False),
         changes=tuple(payload.get("changes", ())),
+        turns=tuple(payload.get("turns", ())),
     )
 
 
@@ -206,6 +208,7 @@ def to_fact(payload: Mapping[str, Any]) -> Fact:
         project=payload.get("project", ""),
         claim=next(iter(_read_claim_fields(payload)), None),
         used=payload.get("used", False),
+        turns=tuple(payload.get("turns", ())),
         origin=read_origin(payload)[0],
         rests_on=read_origin(payload)[1],
     )

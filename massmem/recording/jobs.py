@@ -30,7 +30,16 @@ from massmem.memory.extraction.extractor import Extractor, Summarize
 from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.origins import IMPORT
-from massmem.memory.persistent import CompletedTurn, Fact, Memory, MemoryChange, PersistentMemory, Selection
+from massmem.memory.persistent import (
+    USER,
+    CompletedTurn,
+    Fact,
+    Memory,
+    MemoryChange,
+    PersistentMemory,
+    Scope,
+    Selection,
+)
 from massmem.recording.forgetting import fingerprint_fact, is_forgotten, is_same
 from massmem.recording.rules import (
     Conversation,
@@ -495,7 +504,12 @@ class FactWriter:
         settings = self._settings.get(row.agent_id or "", RecordingConfig())
         turn, paid.note = await summarize_results(turn, row, settings, self._extractor.summarize, paid.summaries)
         words = await read_tool_words(self._store, row.session_id, row.turn, of_turn)
-        return make_conversation(row, turn, settings, list_winners(to_record), place, words)
+        conversation = make_conversation(row, turn, settings, list_winners(to_record), place, words)
+        if conversation is None:
+            return None
+        hidden = await self._store.list_hidden(Scope(row.session_id, USER, row.turn))
+        origin = replace(conversation.origin, hidden=frozenset(turn for _, turn in hidden if turn != row.turn))
+        return replace(conversation, origin=origin)
 
 
 async def summarize_results(

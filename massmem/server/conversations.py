@@ -32,7 +32,8 @@ from massmem.session.memories import Memories
 from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
-from massmem.store.lookup import require_own_session
+from massmem.session.versions import choose_version
+from massmem.store.lookup import read_versions, require_own_session
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class ConversationPart:
     """The turns that these messages belong to, and the last turn."""
     has_older: bool
     """There are messages before them."""
+    versions: dict[int, tuple[int, ...]]
+    """As `read_versions`."""
     follow_after: int | None
     """A turn is under way: its events have higher numbers than this one."""
 
@@ -111,7 +114,8 @@ class Conversations:
             turns = [t for t in await store.list_turns(session_id, min(numbers) - 1, count) if t.turn in numbers]
         if last is not None and last.turn not in numbers and before is None:
             turns.append(last)
-        return ConversationPart(messages, turns, has_older, await self._find_start(session, last))
+        versions = await read_versions(store, session_id)
+        return ConversationPart(messages, turns, has_older, versions, await self._find_start(session, last))
 
     async def describe(self, session: SessionRecord) -> ListedSession:
         """Return the session with what lists show beside it."""
@@ -155,16 +159,21 @@ class Conversations:
         session: SessionRecord,
         turn: int | None = None,
         *,
-        before: int | None = None,
         event: int | None = None,
     ) -> SessionRecord:
         """Begin a new session with a copy of this one. Arguments, raises: as `fork_session`."""
         await self._turns.check_room(session.owner, is_new=True)
         prefix = to_stored_id(session.owner, "")
-        fork = await fork_session(self._store, session.session_id, turn, prefix, before=before, event=event)
+        fork = await fork_session(self._store, session.session_id, turn, prefix, event=event)
         await self._register(fork)
         self._team.memory.wake()
         return fork
+
+    async def choose_version(self, session: SessionRecord, turn: int) -> None:
+        """Show another version of a turn. Raises as `choose_version`, and SessionBusyError: a turn is under way."""
+        await self._turns.wait_for_end(session.session_id)
+        async with hold_lease(self._store, self._team.process, session.session_id, _END_SECONDS):
+            await choose_version(self._store, session.session_id, turn)
 
     async def import_conversations(
         self, owner: Owner, conversations: Sequence[ImportedConversation]

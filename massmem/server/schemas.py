@@ -108,7 +108,7 @@ Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX
 """A text, or parts in the form of OpenAI's chat messages."""
 
 
-class Asked(Body):
+class AskRequest(Body):
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
     team: Team | None = None
@@ -118,15 +118,18 @@ class Asked(Body):
     of a folder, or its path. Left out, or empty: none, and it is recalled everywhere. An old one has its own."""
     full: bool = False
     """All agents are asked, also where the first of them would be enough, see `coordination.depth`."""
+    replaces: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """Ask in the place of this turn: the new one is another version of it, and what followed it is withdrawn. Left out:
+    ask after the last turn."""
 
 
-class ChatRequest(Asked):
+class ChatRequest(AskRequest):
     message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     user_id: Annotated[str | None, Field(max_length=255, examples=["user-456"])] = None
     """For older clients; ignored: the token names the owner."""
 
 
-class QueryRequest(Asked):
+class QueryRequest(AskRequest):
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
 
 

@@ -79,6 +79,8 @@ class Question:
     """As for a Session."""
     full: bool = False
     """All agents are asked, whatever `coordination.depth` says."""
+    replaces: int | None = None
+    """The turn becomes another version of this one; None: it comes after the last one."""
 
     @property
     def size(self) -> int:
@@ -125,7 +127,12 @@ class RunningTurn:
             if question.history and not session.resumed:
                 await session.add_messages(question.history)
             source = session.ask(
-                question.text, question.request_id, question.answer_schema, question.attachments, full=question.full
+                question.text,
+                question.request_id,
+                question.answer_schema,
+                question.attachments,
+                full=question.full,
+                replaces=question.replaces,
             )
         async with aclosing(source) as events:
             async for event in events:

@@ -20,6 +20,7 @@ from massmem.core.records import EVERYBODY, ListedSession, SessionFilter, Sessio
 from massmem.export import Format, redact_session, redact_turn
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_session_eraser
+from massmem.session.copies import hand_over
 from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
 from massmem.session.portable import write_log
 from massmem.session.registry import Registry
@@ -186,6 +187,8 @@ async def delete_contents(
     the sessions' leases.
     """
     ids = [session.session_id for session in sessions]
+    for session_id in ids:
+        await hand_over(store, session_id)
     for session_id in ids:
         await store.forget_recordings(Selection(session_id=session_id))
     memories = await erase(ids)

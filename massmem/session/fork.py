@@ -2,17 +2,16 @@
 
 A question can also be asked again in such a copy that only lives in memory, to see what a memory or a model decides.
 
-A copy, and not a log that two sessions share: every query has one session id, and deletion, erasure, forgetting, moves,
-retention and search of one session never have to ask who else reads a row. 10,000 messages of 1,667 turns take 4 s of
-processor time in SQLite and beside PostgreSQL, and as much room as the original: 25 and 35 MB.
+A copy, and not a log that two sessions share: every query has one session id, and deletion, erasure, moves, retention
+and search of one session never have to ask who else reads a row. 10,000 messages of 1,667 turns take 4 s of processor
+time in SQLite and beside PostgreSQL, and as much room as the original: 25 and 35 MB. Their memories are not copied: see
+massmem.session.copies.
 """
 
-import json
 import secrets
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 
 from massmem.config.models import NO_STORE, BackendConfig, TeamConfig
@@ -23,7 +22,6 @@ from massmem.core.outcome import TurnOutcome
 from massmem.core.records import (
     LogEntry,
     MessageRecord,
-    RecordingJob,
     SessionCopy,
     SessionRecord,
     SessionState,
@@ -31,25 +29,26 @@ from massmem.core.records import (
     TurnRecord,
 )
 from massmem.core.text import one_line
+from massmem.core.versions import TurnTree
 from massmem.core.voting import read_plan
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import unknown_memory
+from massmem.session.copies import copy_log
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.store import open_store
-from massmem.store.lookup import read_all_messages, read_log_pages, read_turns_backwards, require_turn
+from massmem.store.lookup import read_all_messages, read_turns_backwards, require_turn
 from massmem.store.move import read_files
 from massmem.store.ports import SessionStore
-from massmem.store.projection import LAST_MESSAGE_LENGTH, UpdateSession, make_message_id, project
+from massmem.store.projection import LAST_MESSAGE_LENGTH, UpdateSession, project
 
-FACTS_STAY = "facts of this turn belong to the session that this one was forked from"
 _SUFFIX = " (fork)"
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
     last: TurnRecord | None
-    """The last turn of which something is copied; None: there is none."""
+    """The last turn of which something is copied; None: there is none yet."""
     seq: int | None = None
     """The last event that is copied; None: the last of the turn."""
     events: list[Event] = field(default_factory=list[Event])
@@ -69,18 +68,15 @@ async def fork_session(
     turn: int | None = None,
     prefix: str = "",
     *,
-    before: int | None = None,
     event: int | None = None,
 ) -> SessionRecord:
-    """Copy a session up to the end of a turn, up to the beginning of one, or up to an event; return the new session.
+    """Copy a session up to the end of a turn, or up to an event; return the new session.
 
     The copy has the messages, votes, winners, summaries and files as they were then, and the values that the user had
-    given. Its messages become memories of its own. Facts are not extracted from them again, which would be paid twice.
+    given. What is remembered of the turns that it has whole stays one memory of both sessions.
 
     turn: the last one that is copied; None: the last one that has ended. prefix: what the new id begins with.
-    before: instead of `turn`: the turn in whose place another question will be asked. Before the first one there may be
-    nothing to copy: the new session then has no name until its first question.
-    event: instead of both: the number in the log of the last event that is copied. A turn that had not ended then is
+    event: instead of it: the number in the log of the last event that is copied. A turn that had not ended then is
     unfinished in the new session, as if it had been cut off there.
 
     Raises:
@@ -91,22 +87,25 @@ async def fork_session(
     copy = await _export(store, session_id)
     if event is not None:
         last = await _find_turn_at(store, session_id, event)
-    elif before is not None:
-        last = await _find_turn_before(store, session_id, before)
     else:
         last = await (_find_newest_turn(store, session_id) if turn is None else _find_turn(store, session_id, turn))
     events = [] if last is None else await store.read_turn_events(session_id, last.turn, event)
     end = _End(last, event, events)
     fork_id = await _choose_id(store, prefix)
+    shared = await _find_last_shared(store, session_id, end)
     fork = SessionCopy(
-        session=await _describe(store, copy.session, end, fork_id),
+        session=await _describe(store, copy.session, end, fork_id, shared),
         state=await _restore_state(store, copy.state, session_id, end),
         # No event says when a turn was given up: when the next question came.
         abandoned=tuple(number for number in copy.abandoned if number < end.turn + (event is None)),
         files=copy.files,
     )
-    log = copy_log(store, session_id, end.includes, fork_id)
+    log = copy_log(store, session_id, end.includes, fork_id, shared)
     await store.import_session(fork, log, read_files(store, copy))
+    if (
+        event is None and last is not None and last.withdrawn
+    ):  # the user wants this version, and not the one that is shown there
+        await store.append(fork_id, 0, [TurnTree(await store.list_places(fork_id)).plan_choice(end.turn)])
     return fork.session
 
 
@@ -209,16 +208,6 @@ async def _find_newest_turn(store: SessionStore, session_id: str) -> TurnRecord:
     return last
 
 
-async def _find_turn_before(store: SessionStore, session_id: str, number: int) -> TurnRecord | None:
-    """Return the last turn before this one that counts; None: there is none."""
-    before = (await require_turn(store, session_id, number)).turn - 1
-    while before > 0 and (turns := await store.list_turns(session_id, before - 1, 1)):
-        if turns[0].turn == before and turns[0].status != "undone":
-            return turns[0]
-        before -= 1
-    return None
-
-
 async def _find_turn_at(store: SessionStore, session_id: str, seq: int) -> TurnRecord | None:
     """Return the last turn that has begun when this event is stored; None: there is none."""
     entries = await store.export_log(session_id, seq - 1, 1)
@@ -249,7 +238,17 @@ async def _choose_id(store: SessionStore, prefix: str) -> str:
     return fork_id
 
 
-async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_id: str) -> SessionRecord:
+async def _find_last_shared(store: SessionStore, session_id: str, end: _End) -> int:
+    """Return the number in the log of the last message of the turns that are copied whole."""
+    last = 0
+    async for message in _read_messages(store, session_id, end.includes):
+        if end.seq is None or message.turn < end.turn:
+            last = message.seq
+    return last
+
+
+async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_id: str, shared: int) -> SessionRecord:
+    """shared: the last message that both share."""
     count, newest = 0, ""
     async for message in _read_messages(store, source.session_id, end.includes):
         count += 1
@@ -262,6 +261,7 @@ async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_
         "last_message": one_line(newest, LAST_MESSAGE_LENGTH),
         "message_count": count,
         "active": True,
+        "origins": (*((name, min(last, shared)) for name, last in source.origins), (source.session_id, shared)),
         "history_hash": "",
         "status": _get_status(source.session_id, end),
         "created_at": created_at,
@@ -308,40 +308,3 @@ async def _restore_state(store: SessionStore, state: SessionState, session_id: s
     waiting = {"turn": end.turn, **plan.to_json()} if plan.waiting_for else None
     changes = {"waiting_for_param": plan.waiting_for, "plan_execution": waiting}
     return state.model_copy(update={"params": params, "last_result": result, **changes})
-
-
-async def copy_log(
-    store: SessionStore, session_id: str, is_included: Callable[[LogEntry], bool], copy_id: str
-) -> AsyncGenerator[Sequence[LogEntry]]:
-    """Yield the log of a session before the first entry that is not included, as the log of the copy.
-
-    What belongs to no turn has the number 0, so that the place of an entry decides, and not its turn alone.
-    """
-    async for page in read_log_pages(store, session_id):
-        entries = list(takewhile(is_included, page))
-        if entries:
-            yield [_rename_entry(entry, session_id, copy_id) for entry in entries]
-        if len(entries) < len(page):
-            return
-
-
-def _rename_entry(entry: LogEntry, source_id: str, fork_id: str) -> LogEntry:
-    payload = json.loads(entry.payload)
-    if payload.get("session_id") == source_id:
-        payload["session_id"] = fork_id
-    return LogEntry(
-        seq=entry.seq,
-        turn=entry.turn,
-        payload=json.dumps(payload, ensure_ascii=False, separators=(",", ":")),
-        recordings=tuple(_requeue(job, fork_id) for job in entry.recordings),
-    )
-
-
-def _requeue(job: RecordingJob, fork_id: str) -> RecordingJob:
-    """Return the job as a new one of the fork. What was forgotten stays forgotten."""
-    changes: dict[str, object] = {"session_id": fork_id, "message_id": make_message_id(fork_id, job.seq)}
-    if job.kind == "extract" and job.status != "forgotten":
-        changes |= {"status": "done", "reason": FACTS_STAY}
-    elif job.status != "forgotten":
-        changes |= {"status": "pending", "attempts": 0, "reason": None, "next_attempt_at": None}
-    return job.model_copy(update=changes)

@@ -17,7 +17,7 @@ from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWind
 from massmem.memory.persistent import RecallOptions, Scope
 from massmem.providers.base import ChatProvider
 from massmem.session.owners import extend_scope
-from massmem.session.recall import SessionMemory
+from massmem.session.recall import SessionMemory, complete_scope
 from massmem.session.team import Windows
 from massmem.store.lookup import find_last_hidden, load_attachments
 from massmem.store.ports import SessionStore
@@ -66,6 +66,8 @@ class History:
         """Ids of memories that no agent recalls."""
         self.as_of: datetime | None = None
         """Agents recall nothing that was said later."""
+        self.replaced: frozenset[int] = frozenset()
+        """Turns that the next one withdraws when it starts: agents see and recall nothing of them."""
         self._max_attached = max_attached
         self._store = store
         self._memory = memory
@@ -200,6 +202,9 @@ class History:
         names = {agent.id: agent.display_name for agent in self._agents}
         scope = Scope(session_id, agent.id, turn, project=project, without=self.without, as_of=self.as_of, names=names)
         scope = await extend_scope(self._store, scope, agent.memory, self._owner)
+        scope = await complete_scope(self._store, scope)
+        hidden = scope.hidden.union((session_id, number) for number in self.replaced)
+        scope = replace(scope, hidden=hidden)
 
         async def recall(question: str, options: RecallOptions) -> str:
             return await self._memory.recall(agent, question, scope, options)
@@ -236,7 +241,7 @@ class History:
         while not all(window.full for window in windows):
             page = await self._store.read_conversation(session_id, before, PAGE)
             for record in page:
-                if record.turn < turn and not _is_note(record):
+                if record.turn < turn and record.turn not in self.replaced and not _is_note(record):
                     for window in windows:
                         window.add(record)
             if len(page) < PAGE:
@@ -249,7 +254,9 @@ class History:
         if not (memory.enabled and memory.conversation_memory.enabled):
             return None
         summary = await self._store.get_latest_summary(session_id, agent.id)
-        return summary if summary is not None and _last_covered(summary) > start else None
+        if summary is None or summary.turn in self.replaced:
+            return None
+        return summary if _last_covered(summary) > start else None
 
     async def _find_relevant(
         self, session_id: str, question: str, window: HistoryWindow, start: int
@@ -263,7 +270,8 @@ class History:
             return []
 
         def belongs(record: MessageRecord) -> bool:
-            return start < record.seq < oldest and (record.kind == "user" or record.final)
+            is_shown = start < record.seq < oldest and record.turn not in self.replaced
+            return is_shown and (record.kind == "user" or record.final)
 
         hits = await self._store.search_messages(question, [session_id], _MAX_HITS, owner=self._owner)
         turns = dict.fromkeys(hit.turn for hit in hits if belongs(hit) and not _is_note(hit))

@@ -19,6 +19,7 @@ from massmem.core.errors import (
     UnknownMemoryError,
 )
 from massmem.core.events import MemoryAction, MemoryChanged, NoteAdded, now
+from massmem.core.ids import make_message_id, read_seq
 from massmem.core.messages import clean_text
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner, SessionRecord
 from massmem.memory.access import HERE
@@ -51,11 +52,10 @@ from massmem.session.owners import (
     restrict_to_owner,
     to_stored_id,
 )
-from massmem.session.recall import list_conversations, recall_by_words, remembers
+from massmem.session.recall import complete_scope, list_conversations, recall_by_words, remembers
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
 from massmem.store.ports import SessionStore
-from massmem.store.projection import make_message_id, read_seq
 
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
@@ -185,7 +185,7 @@ class Memories:
         return sum(job.session_id.startswith(own) for job in jobs)
 
     async def _build_scope(self, view: View) -> Scope:
-        scope = await self._find_scope(view)
+        scope = await complete_scope(self.store, await self._find_scope(view))
         names = {agent.id: agent.display_name for agent in self.agents}
         return replace(scope, as_of=view.as_of, origin=view.origin, names=names)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from massmem.config.models import AgentConfig, MemoryConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable, StoreError
 from massmem.core.events import now
+from massmem.core.ids import make_message_id, read_seq
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter, is_remembered
 from massmem.memory import open_memory
 from massmem.memory.access import HERE, may_see
@@ -145,7 +146,10 @@ class SessionMemory:
             memory = await asyncio.shield(self._opening)
             # An answer that was presented as it is stands in the log a second time, under another id.
             repeated = await self._store.find_repeated_answers([*options.exclude])
-            options = replace(options, exclude=options.exclude.union(repeated))
+            exclude = options.exclude.union(repeated)
+            shown = [*map(read_seq, exclude)]
+            copies = {make_message_id(origin, seq) for origin, last in scope.origins for seq in shown if seq <= last}
+            options = replace(options, exclude=exclude | copies)
             result = await self._search(memory, question, scope, options)
             await self._explain(question, scope, result)
             if result.pins_left_out:
@@ -254,7 +258,13 @@ class SessionMemory:
     ) -> RecallResult:
         try:
             if memory is not None and self._recorder is not None:
-                await self._recorder.catch_up(scope.session_id, scope.turn, CATCH_UP_SECONDS)
+                of_origins = [(origin, sys.maxsize) for origin, _ in scope.origins]
+                await asyncio.gather(
+                    *(
+                        self._recorder.catch_up(name, turn, CATCH_UP_SECONDS)
+                        for name, turn in ((scope.session_id, scope.turn), *of_origins)
+                    )
+                )
                 return await memory.recall(question, scope, options)
         except MemoryUnavailable as e:
             self._notify(f"{e.message}; memories are found by words alone for now")
@@ -329,7 +339,7 @@ async def recall_by_words(store: SessionStore, query: str, scope: Scope, options
     sessions = None if scope.all_sessions else [scope.session_id, *scope.others]
     # Only the user of the command line searches all sessions: those of HTTP users are not among them.
     owner = COMMAND_LINE_USER if scope.all_sessions else EVERYBODY
-    hits = [message.id for message in await store.search_messages(query, sessions, _MAX_HITS, owner=owner)]
+    hits = await find_originals(store, await store.search_messages(query, sessions, _MAX_HITS, owner=owner))
     by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
     messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
     origins = await _find_origins(store, messages)
@@ -404,6 +414,7 @@ async def list_conversations(
 
 async def to_memories(store: SessionStore, message_ids: Sequence[str]) -> list[Memory]:
     """Return messages as memories, without values of params."""
+    message_ids = await find_originals(store, await store.get_messages(message_ids))
     entries = await store.get_messages_to_record(message_ids)
     projects = {entry.message.id: entry.project for entry in entries}
     messages = [m for m in mask_params(entries) if is_remembered(m)]
@@ -435,3 +446,20 @@ def _to_memory(m: "MessageRecord", origins: tuple[str, str], project: str) -> Me
     text = write_out(m)
     memory = Memory(m.id, "episode", *place, text, (m.id,), m.created_at, origin=origin, rests_on=rests_on)
     return replace(memory, group=group, project=project)
+
+
+async def complete_scope(store: SessionStore, scope: Scope) -> Scope:
+    """Return the scope with what the store knows: whose memories its session shares, and which turns do not stand."""
+    session = await store.get_session(scope.session_id) if scope.session_id else None
+    return replace(scope, hidden=await store.list_hidden(scope), origins=() if session is None else session.origins)
+
+
+async def find_originals(store: SessionStore, messages: Sequence["MessageRecord"]) -> list[str]:
+    """Return the ids of messages; of those that a fork has copied, the ids that they have where they were said."""
+    sessions = {name: await store.get_session(name) for name in {message.session_id for message in messages}}
+    ids: dict[str, None] = {}
+    for message in messages:
+        session = sessions[message.session_id]
+        shared = (origin for origin, last in (session.origins if session else ()) if message.seq <= last)
+        ids[make_message_id(next(shared, message.session_id), message.seq)] = None
+    return [*ids]

@@ -30,12 +30,14 @@ from massmem.core.messages import Attachment, clean_text, name_attachments, remo
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import forget_memories
+from massmem.session.copies import hand_over
 from massmem.session.history import AgentContext, History
 from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
 from massmem.session.registry import Registry, register_sessions
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
+from massmem.session.versions import choose_version
 from massmem.store.lookup import (
     find_own_session,
     find_session,
@@ -202,19 +204,23 @@ class Session:
         attachments: Sequence[Attachment] = (),
         *,
         full: bool = False,
+        replaces: int | None = None,
     ) -> AsyncGenerator[ev.Event, None]:
         """Run a turn and yield its events, each after it was stored.
 
         request: an idempotency key: a question with a key that the session has seen is not asked again. answer_schema:
         a JSON Schema: the final answer is a JSON value that fits it, also in `TurnCompleted.data`. attachments: what
-        the question shows. full: all agents are asked, whatever `coordination.depth` says.
+        the question shows. full: all agents are asked, whatever `coordination.depth` says. replaces: the turn becomes
+        another version of this one: that, and what followed it, is withdrawn as the new one starts, and stays in the
+        log; an unfinished turn is given up.
 
         An unfinished turn comes first. It is resumed when a kill cut it off or the question is the same, and abandoned
         when the user stopped it, or saw it fail, and asks something else now. When it waits for the user, the question
         is the reply, and becomes a turn of its own only when it is something else.
 
         Raises:
-            InputError: the question is empty, the schema is none, or an agent does not see what the question shows.
+            InputError: the question is empty, the schema is none, an agent does not see what the question shows, or
+                the turn that it replaces is not part of the conversation.
             DuplicateRequestError: the key is in the log already; nothing was done.
             ProviderError: the reply could not be read; the turn still waits.
             SessionBusyError: another process runs a turn of this session.
@@ -223,6 +229,8 @@ class Session:
         question = clean_text(question)
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
+        if replaces is not None and self._record is None:
+            raise InputError("this conversation is empty", "ask without replacing a turn")
         schema = None if answer_schema is None else check_schema(answer_schema)
         if attachments:
             abilities = {agent.id: self._team.chat[agent.id].abilities for agent in self._agents}
@@ -231,7 +239,9 @@ class Session:
         async with (
             self._create_if_new(),
             self._hold_lease() as lease,
-            aclosing(self._create_runner(lease).ask(question, request, schema, attachments, full=full)) as events,
+            aclosing(
+                self._create_runner(lease).ask(question, request, schema, attachments, full=full, replaces=replaces)
+            ) as events,
         ):
             async for event in events:
                 yield event
@@ -311,10 +321,25 @@ class Session:
                     return turn
         raise InputError("there is no turn to undo", "ask a question first")
 
+    async def choose_version(self, turn: int) -> int:
+        """Show another version of a turn, with what followed it, in place of the one that is shown.
+
+        turn: its number. Return the last turn that is shown then.
+
+        Raises InputError: there is no such version; SessionBusyError.
+        """
+        if self._record is None:
+            raise InputError("this conversation is empty", "ask something first")
+        async with self._hold_lease():
+            await self._history.settle()
+            self._history.take_prepared()
+            return await choose_version(self._store, self.id, turn)
+
     async def _undo_turn(self, turn: TurnRecord) -> None:
         """Delete its memories first: after a kill on the way, the turn can be undone again."""
         selection = Selection(session_id=self.id, turn=turn.turn)
         async with self._team.open_durable_memory() as memory:
+            await hand_over(self._store, self.id, turn.turn)
             await forget_memories(self._store, memory, selection, self._config.memory, self._team.home)
             state = await _remove_turn_values(self._store, turn)
             await self._store.append(

@@ -16,6 +16,7 @@ from massmem.core.messages import AttachedFile, Attachment, add_description, rem
 from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnOutcome, count_deaths, was_cut_off
 from massmem.core.prompts import add_folder_notes
 from massmem.core.records import SessionState, TurnRecord
+from massmem.core.versions import TurnTree
 from massmem.core.voting import Tally
 from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
@@ -24,7 +25,7 @@ from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.recall import remembers
 from massmem.session.team import Team
-from massmem.store.lookup import load_attachments
+from massmem.store.lookup import load_attachments, read_turns_backwards
 from massmem.telemetry import Stage, make_memory_payload, make_respond_payload
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
@@ -112,20 +113,27 @@ class TurnRunner:
         attachments: Sequence[Attachment] = (),
         *,
         full: bool = False,
+        replaces: int | None = None,
     ) -> Events:
         """Do what `Session.ask` does: yield what is left of the turn before, and the new turn."""
         self._request = (request, question)
         last = await self._store.get_last_turn(self._session_id)
         if request and (seq := await self._store.find_request(self._session_id, request)) is not None:
             raise DuplicateRequestError(seq)
-        if last is not None and last.is_unfinished:
+        parent, withdraws = await self._place(replaces)
+        if last is not None and last.is_unfinished and replaces is not None:
+            async with aclosing(self._give_up(last)) as events:
+                async for event in events:
+                    yield event
+        elif last is not None and last.is_unfinished:
             message = _Message(question, tuple(attachment.file for attachment in attachments))
             async with aclosing(self._continue_turn(last, message)) as events:
                 async for event in events:
                     yield event
             if message.consumed or self._stop.requested.is_set():
                 return
-        number = 1 if last is None else last.turn + 1
+        newest = await self._store.get_last_turn(self._session_id, with_withdrawn=True)
+        number = 1 if newest is None else newest.turn + 1
         self.dialog = ParamDialog(self._config, await self._store.load_state(self._session_id), number)
         replies = self.dialog.read_question(question)
         seed = secrets.randbits(32) if self._seed is None else self._seed
@@ -142,8 +150,32 @@ class TurnRunner:
             answer_schema=answer_schema,
             attachments=tuple(attachment.file for attachment in attachments),
             full=full,
+            parent=parent,
+            withdraws=withdraws,
         )
-        async with aclosing(self._run(turn, release_lease=True)) as events:
+        self._history.replaced = frozenset(withdraws)
+        try:
+            async with aclosing(self._run(turn, release_lease=True)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._history.replaced = frozenset()  # the store knows it now, or it did not come to that
+
+    async def _place(self, replaces: int | None) -> tuple[int, tuple[int, ...]]:
+        """Return which turn the next one follows, and which ones it withdraws. Raise InputError."""
+        if replaces is not None:
+            return TurnTree(await self._store.list_places(self._session_id)).plan_version(replaces)
+        async with aclosing(read_turns_backwards(self._store, self._session_id)) as turns:
+            return await anext((turn.turn async for turn in turns if turn.stands), 0), ()
+
+    async def _give_up(self, pending: TurnRecord) -> Events:
+        """Give up the unfinished turn: the user asks in its place, or in that of one before it."""
+        await self._load(pending)
+        if not self.dialog.is_waiting:
+            await self._store.abandon_turn(self._session_id, pending.turn)
+            return
+        ends = self.dialog.abandon(pending, ReplyReading("change"), "")
+        async with aclosing(self._store_and_yield(pending.turn, ends)) as events:
             async for event in events:
                 yield event
 

@@ -1,7 +1,8 @@
 """Sessions read from any store: by what a user calls them, and turn by turn."""
 
 import difflib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 
 from massmem.core.errors import InputError, SessionBusyError, UnknownSessionError
 from massmem.core.events import EVENT, AgentDelta, Event
@@ -19,6 +20,8 @@ from massmem.core.records import (
     TurnRecord,
 )
 from massmem.core.transcript import TurnTranscript, build_transcript
+from massmem.core.versions import TurnTree
+from massmem.memory.persistent import USER, Scope
 from massmem.store.ports import SessionStore
 
 _PAGE = 1_000
@@ -124,13 +127,14 @@ async def read_transcript(store: SessionStore, session_id: str, after: int = 0) 
     """
     records: dict[int, TurnRecord] = {}
     messages: list[MessageRecord] = []
+    versions = await read_versions(store, session_id)
     async for message in read_all_messages(store, session_id, after):
         if messages and message.turn != messages[0].turn:
-            yield await _build_turn(store, records, messages)
+            yield await _build_turn(store, records, messages, versions)
             messages = []
         messages.append(message)
     if messages:
-        yield await _build_turn(store, records, messages)
+        yield await _build_turn(store, records, messages, versions)
 
 
 async def require_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
@@ -142,18 +146,27 @@ async def require_turn(store: SessionStore, session_id: str, number: int) -> Tur
 
 
 async def read_turns_backwards(store: SessionStore, session_id: str) -> AsyncGenerator[TurnRecord]:
-    """Yield the turns of a session, the newest first."""
+    """Yield the turns of a session that are not withdrawn, the newest first."""
     turn = await store.get_last_turn(session_id)
     while turn is not None:
-        yield turn
+        if not turn.withdrawn:
+            yield turn
         before = await store.list_turns(session_id, turn.turn - 2, 1)
         turn = before[0] if before and before[0].turn < turn.turn else None
+
+
+async def read_versions(store: SessionStore, session_id: str) -> dict[int, tuple[int, ...]]:
+    """Return the versions of each turn that has several, by its number, the oldest first."""
+    if not await store.list_hidden(Scope(session_id, USER, 0)):
+        return {}
+    return TurnTree(await store.list_places(session_id)).list_versions()
 
 
 async def read_turn_transcript(store: SessionStore, session_id: str, number: int) -> TurnTranscript:
     """Return one turn. Raises InputError: the session has no such turn."""
     turn = await require_turn(store, session_id, number)
-    return build_transcript(turn, await store.read_turn_messages(session_id, number))
+    transcript = build_transcript(turn, await store.read_turn_messages(session_id, number))
+    return replace(transcript, versions=(await read_versions(store, session_id)).get(number, ()))
 
 
 async def read_turn_log(store: SessionStore, session_id: str, number: int) -> list[tuple[int, Event]]:
@@ -186,14 +199,18 @@ async def load_attachments(
 
 
 async def _build_turn(
-    store: SessionStore, records: dict[int, TurnRecord], messages: Sequence[MessageRecord]
+    store: SessionStore,
+    records: dict[int, TurnRecord],
+    messages: Sequence[MessageRecord],
+    versions: Mapping[int, tuple[int, ...]],
 ) -> TurnTranscript:
     """messages: all of one turn. records: a page of turns, replaced here when the turn is not in it."""
     session_id, turn = messages[0].session_id, messages[0].turn
     if turn not in records:
         records.clear()
         records.update({r.turn: r for r in await store.list_turns(session_id, turn - 1, _TURNS)})
-    return build_transcript(records.get(turn) or _build_record_outside_turns(messages), messages)
+    transcript = build_transcript(records.get(turn) or _build_record_outside_turns(messages), messages)
+    return replace(transcript, versions=versions.get(turn, ()))
 
 
 def _build_record_outside_turns(messages: Sequence[MessageRecord]) -> TurnRecord:

@@ -27,9 +27,10 @@ from massmem.core.records import (
     SessionFilter,
     SessionRecord,
     SessionState,
+    TurnPlace,
     TurnRecord,
 )
-from massmem.memory.persistent import Selection
+from massmem.memory.persistent import Scope, Selection
 
 SEARCHED_KINDS = ("user", "assistant", "tool_call", "tool_result")
 """Kinds of messages that `SessionLog.search_messages` looks into."""
@@ -91,7 +92,17 @@ class SessionLog(Protocol):
         """Return the events of a turn in order, without deltas. until: the number in the log of the last one."""
         ...
 
-    async def get_last_turn(self, session_id: str) -> TurnRecord | None: ...
+    async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:
+        """Return the last turn that is not withdrawn; it may be undone. with_withdrawn: the last one of all."""
+        ...
+
+    async def list_places(self, session_id: str) -> list[TurnPlace]:
+        """Return where each turn of the session stands, in order."""
+        ...
+
+    async def list_hidden(self, scope: Scope) -> frozenset[tuple[str, int]]:
+        """Return the turns, by session and number, that are withdrawn or undone, of all sessions that it searches."""
+        ...
 
     async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
         """Return the session's turns with a number > after, in order."""
@@ -309,6 +320,10 @@ class SessionCatalogue(Protocol):
 
     async def set_config_path(self, session_id: str, config_path: str) -> None:
         """Store which team goes on with the session; nothing happens when the session is unknown."""
+        ...
+
+    async def set_origins(self, session_id: str, origins: Sequence[tuple[str, int]]) -> None:
+        """Store whose memories the session shares; nothing happens when the session is unknown."""
         ...
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import singledispatch
-from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from massmem.core import events as ev
+from massmem.core.ids import make_message_id
 from massmem.core.messages import Citation, Usage, split_question
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 from massmem.core.redact import redact
@@ -37,6 +37,14 @@ class UpdateTurn:
     """New values for columns of the turn's row."""
 
     values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawTurns:
+    """These turns of the session are shown no longer, or again."""
+
+    turns: tuple[int, ...]
+    withdrawn: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class QueueExtraction:
     time: datetime
 
 
-Change = InsertRow | UpdateTurn | VoidBallots | UpdateSession | QueueExtraction
+Change = InsertRow | UpdateTurn | WithdrawTurns | VoidBallots | UpdateSession | QueueExtraction
 """A change of the derived tables."""
 
 
@@ -131,20 +139,6 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Chang
     return changes
 
 
-def make_message_id(session_id: str, seq: int) -> str:
-    """Return an id of 32 hex digits, unique over all sessions.
-
-    Derived and not random, so that tables rebuilt from the log keep the ids that memories refer to; and rising
-    within a session, so that the index over ids grows at one place instead of touching a random page per message.
-    """
-    return f"{sha256(session_id.encode()).hexdigest()[:16]}{seq:016x}"
-
-
-def read_seq(message_id: str) -> int:
-    """Return the number in its session's log of the message with this id."""
-    return int(message_id[16:], 16)
-
-
 @singledispatch
 def _project(event: ev.Event, _position: LogPosition) -> list[Change]:
     raise TypeError(f"nothing says what {event.type} changes")
@@ -180,6 +174,7 @@ def _(event: ev.TurnStarted, position: LogPosition) -> list[Change]:
         "question_seq": position.seq,
         "seed": event.seed,
         "started_at": position.time,
+        "parent": event.parent,
     }
     asked, texts, _ = split_question(event.question, event.attachments)
     asked = asked or ", ".join(name for name, _ in texts)
@@ -187,6 +182,7 @@ def _(event: ev.TurnStarted, position: LogPosition) -> list[Change]:
         _message(position, "user", event.question, metadata=_describe_question(event)),
         *_episode(position, None, event.question),
         InsertRow("turns", row),
+        WithdrawTurns(event.withdraws),
         *_request(position, event.request),
         UpdateSession(
             title=_one_line(asked, TITLE_LENGTH), last_message=_one_line(asked, LAST_MESSAGE_LENGTH), status="active"
@@ -261,6 +257,15 @@ def _(event: ev.TurnResumed, position: LogPosition) -> list[Change]:
 @_project.register
 def _(_event: ev.TurnUndone, _position: LogPosition) -> list[Change]:
     return [UpdateTurn({"status": "undone"}), UpdateSession(status="completed")]
+
+
+@_project.register
+def _(event: ev.VersionChosen, _position: LogPosition) -> list[Change]:
+    return [
+        WithdrawTurns(event.withdrawn),
+        WithdrawTurns(event.restored, withdrawn=False),
+        UpdateSession(status="completed"),
+    ]
 
 
 @_project.register

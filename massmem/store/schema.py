@@ -19,7 +19,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.encoding import clean_json
 
-REVISIONS = ("0013", "0014", "0015")
+REVISIONS = ("0013", "0014", "0015", "0016")
 """Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -30,6 +30,7 @@ IS_PENDING = "status = 'pending'"
 IS_SUMMARY = "kind = 'injection'"
 HAS_OWNER = "user_id IS NOT NULL"
 HAS_HISTORY = "history_hash <> ''"
+IS_HIDDEN = "withdrawn OR status = 'undone'"
 MAY_BE_CUT_OFF = "status IN ('active', 'interrupted')"
 
 
@@ -133,6 +134,7 @@ chat_sessions = sa.Table(
     sa.Column("memory_group", CleanText, nullable=False, server_default=""),
     sa.Column("project", CleanText, nullable=False, server_default=""),
     sa.Column("history_hash", sa.Text, nullable=False, server_default=""),
+    sa.Column("origins", sa.JSON, nullable=False, server_default="[]"),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("updated_at", UtcDateTime, nullable=False),
     sa.Index("ix_chat_sessions_created", "created_at", "session_id"),
@@ -191,6 +193,9 @@ turns = sa.Table(
     sa.Column("seed", sa.BigInteger, nullable=False),
     sa.Column("started_at", UtcDateTime, nullable=False),
     sa.Column("ended_at", UtcDateTime),
+    sa.Column("parent", sa.Integer),
+    sa.Column("withdrawn", sa.Boolean, nullable=False, server_default=sa.false()),
+    _partial_index("ix_turns_hidden", "session_id", "turn", where=IS_HIDDEN),
 )
 
 answers = sa.Table(

@@ -79,7 +79,9 @@ class Turn:
     calibration: Calibration | None = None
     """Of the team as it is; None: there is none."""
     full: bool = False
-    """See `TurnStarted`."""
+    """See `TurnStarted`; the next two as well."""
+    parent: int | None = None
+    withdraws: tuple[int, ...] = ()
 
 
 async def run_turn(
@@ -165,6 +167,8 @@ class _TurnRun:
                 attachments=tuple(turn.attachments),
                 description=turn.description.text,
                 usage=turn.description.usage,
+                parent=turn.parent,
+                withdraws=turn.withdraws,
             )
             self.outbox.emit(started)
             if started.weights:

@@ -6,11 +6,21 @@ import json
 import pytest
 
 from massmem.core.errors import InputError, UnknownSessionError
-from massmem.core.events import HistoryCleared, NoteAdded, ParamProvided, TurnCompleted, TurnUndone
+from massmem.core.events import (
+    HistoryCleared,
+    MemoryChanged,
+    NoteAdded,
+    ParamProvided,
+    TurnCompleted,
+    TurnUndone,
+    VersionChosen,
+)
 from massmem.core.records import EVERYBODY, SessionFilter, SessionRecord, SessionState
-from massmem.session.fork import FACTS_STAY, fork_session
+from massmem.memory.persistent import Selection
+from massmem.session.copies import FACTS_STAY, hand_over
+from massmem.session.fork import fork_session
 from massmem.store.ports import SessionStore
-from tests.contract.test_session_store import done, opener, queue, session, store
+from tests.contract.test_session_store import done, opener, session, store
 from tests.support.sample_turn import USAGE, answer, begin, event, other_ends, whole_turn
 
 __all__ = ["opener", "store"]
@@ -68,16 +78,19 @@ async def test_fork_ends_with_the_turn_that_was_named(three: SessionStore):
     assert {m.turn for m in await three.search_messages("windmill", [fork.session_id], owner=EVERYBODY)} == {2}
 
 
-async def test_fork_ends_before_the_turn_that_is_asked_again(three: SessionStore):
-    await three.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
-    fork = await fork_session(three, ID, before=3)
-    last = await three.get_last_turn(fork.session_id)
-    assert last is not None
-    assert last.turn == 1, "turn 2 was undone"
-    assert await list_conversation(three, fork.session_id) == ["Where is the lighthouse?", "The lighthouse is there."]
-    assert (await three.load_state(fork.session_id)).params == {"lighthouse": 1}
-    with pytest.raises(InputError, match="no turn 9"):
-        await fork_session(three, ID, before=9)
+async def test_fork_shows_the_version_that_was_named(three: SessionStore):
+    """Turn 4 stands in the place of turn 2; a fork of either shows that one."""
+    again = begin("ann", question="Where is the mill?").model_copy(update={"parent": 1, "withdraws": (2, 3)})
+    await three.append(ID, 4, [again, done(5, "The mill is there.")])
+    newest, earlier = await fork_session(three, ID), await fork_session(three, ID, 3)
+    assert [(await list_conversation(three, f.session_id))[2:] for f in (newest, earlier)] == [
+        ["Where is the mill?", "The mill is there."],
+        ["Where is the windmill?", "The windmill is there.", "Where is the harbour?", "The harbour is there."],
+    ]
+    await three.append(ID, 0, [VersionChosen(turn=3, withdrawn=(4,), restored=(2, 3))])
+    later = await fork_session(three, ID, 4)
+    assert (await list_conversation(three, later.session_id))[-1] == "The mill is there."
+    assert (await list_conversation(three, (await fork_session(three, ID)).session_id))[-1] == "The harbour is there."
 
 
 async def test_fork_ends_with_any_event(three: SessionStore):
@@ -136,7 +149,7 @@ async def test_before_the_first_turn_there_are_notes_alone(store: SessionStore):
     await store.append(ID, 0, [NoteAdded(text="I live in Lisbon.")])
     await store.append(ID, 1, [begin("ann", question="Where am I?"), done(1, "In Lisbon.")])
     await store.save_state(ID, SessionState(params={}, last_result={"turn": 1}))
-    fork = await fork_session(store, ID, before=1)
+    fork = await fork_session(store, ID, event=1)
     assert (fork.title, fork.message_count, fork.status) == ("", 1, "active")
     assert await store.get_last_turn(fork.session_id) is None
     assert (await store.load_state(fork.session_id)).last_result is None
@@ -147,16 +160,63 @@ async def test_before_the_first_turn_there_are_notes_alone(store: SessionStore):
     assert await list_conversation(store, fork.session_id) == ["I live in Lisbon.", "Who am I?", "Ana."]
 
 
-async def test_messages_of_the_fork_become_its_memories_and_facts_are_not_paid_again(three: SessionStore):
-    before = {(job.seq, job.kind) for job in await queue(three)}
+async def list_jobs(store: SessionStore, session_id: str) -> set[tuple[int, str, str]]:
+    return {(j.seq, j.kind, j.status) for entry in await store.export_log(session_id) for j in entry.recordings}
+
+
+async def test_whole_turns_of_a_fork_are_not_recorded_again(three: SessionStore):
+    fork = await fork_session(three, ID, 2)
+    assert fork.origins == ((ID, max(m.seq for m in await three.read_messages(ID) if m.turn == 2)),)
+    assert await list_jobs(three, fork.session_id) == set()
+    second = await fork_session(three, fork.session_id, 1)
+    shared = max(m.seq for m in await three.read_messages(ID) if m.turn == 1)
+    assert second.origins == ((ID, shared), (fork.session_id, shared))
+    of_first = SessionFilter(fork_of=ID, owner=EVERYBODY)
+    assert {one.session.session_id for one in await three.find_sessions(of_first)} == {
+        fork.session_id, second.session_id,
+    }  # fmt: skip
+
+
+async def test_a_turn_that_a_fork_goes_on_with_is_its_own_and_facts_are_not_paid_again(three: SessionStore):
+    await three.append(ID, 4, [begin("ann", question="Where is the tall old tower?"), *other_ends()[1:2]])
+    log = await three.export_log(ID)
+    fork = await fork_session(three, ID, event=log[-1].seq)
+    assert fork.origins == ((ID, max(m.seq for m in await three.read_messages(ID) if m.turn == 3)),)
+    jobs = [job for entry in await three.export_log(fork.session_id) for job in entry.recordings]
+    assert {job.turn for job in jobs} == {4}
+    assert {job.session_id for job in jobs} == {fork.session_id}
+    assert {(j.status, j.reason) for j in jobs if j.kind == "extract"} <= {("done", FACTS_STAY)}
+
+
+async def test_one_fork_takes_over_what_it_shares_and_the_others_share_that(three: SessionStore):
+    question = (await three.read_messages(ID))[0]
+    long, short = await fork_session(three, ID), await fork_session(three, ID, 1)
+    jobs = [job for entry in await three.export_log(ID) for job in entry.recordings]
+    await three.finish_recordings(jobs)
+    await three.forget_recordings(Selection(), [question.id])
+    change = MemoryChanged(
+        action="edit", kind="episode", agent_id="ann", turn=1, sources=(3,), old="a", text="b", by="user"
+    )
+    await three.append(ID, 0, [change])
+    for _ in range(2):  # killed, and called again
+        await hand_over(three, ID)
+    last = dict(long.origins)[ID]
+    assert {job for job in await list_jobs(three, long.session_id) if job[0] <= last} == {
+        (job.seq, job.kind, "forgotten" if job.message_id == question.id and job.kind == "episode" else "pending")
+        for job in jobs
+    }
+    assert "memory_changed" in (await three.export_log(long.session_id))[-1].payload, "it holds there, too"
+    assert await list_jobs(three, short.session_id) == set()
+    shared = await three.get_session(short.session_id)
+    assert shared is not None
+    assert shared.origins == (*short.origins, (long.session_id, dict(short.origins)[ID]))
+
+
+async def test_only_an_undone_turn_is_taken_over(three: SessionStore):
     fork = await fork_session(three, ID)
-    jobs = [job for job in await queue(three) if job.session_id == fork.session_id]
-    assert {(job.seq, job.kind) for job in jobs} == {(seq, kind) for seq, kind in before if kind != "extract"}
-    messages = await three.get_messages([job.message_id for job in jobs])
-    assert {message.session_id for message in messages} == {fork.session_id}
-    exported = await three.export_log(fork.session_id)
-    extractions = [job for entry in exported for job in entry.recordings if job.kind == "extract"]
-    assert {(job.status, job.reason) for job in extractions} == {("done", FACTS_STAY)}
+    await hand_over(three, ID, 2)
+    turns = {job.turn for entry in await three.export_log(fork.session_id) for job in entry.recordings}
+    assert turns == {2}
 
 
 async def test_a_client_that_resends_its_history_goes_on_with_the_first_session(three: SessionStore):

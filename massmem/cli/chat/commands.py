@@ -49,7 +49,13 @@ from massmem.export import FORMATS
 from massmem.memory.persistent import USER, Selection
 from massmem.render.text import format_columns, format_tokens, format_window_share, report_context
 from massmem.session.memories import View
-from massmem.store.lookup import read_transcript, read_turn_transcript
+from massmem.store.lookup import (
+    read_transcript,
+    read_turn_transcript,
+    read_turns_backwards,
+    read_versions,
+    require_turn,
+)
 
 _SESSION_ONLY = "--session"
 """Before the text of /remember: no other conversation recalls it."""
@@ -259,9 +265,36 @@ async def _retry(state: ChatState, rest: str) -> None:
         raise InputError("the agents wait for your reply", "reply, or ask another question")
     if rest:
         await state.change_backends({agent.id: replace_model(agent.backend, rest) for agent in state.team.agents})
-    if turn.status == "completed":
-        await state.session.undo()
-    state.next_question = Question(*await state.session.load_question(turn.turn))
+    asked = await state.session.load_question(turn.turn)
+    state.next_question = Question(*asked, turn.turn if turn.status == "completed" else None)
+
+
+async def _reword(state: ChatState, rest: str) -> None:
+    number = _read_turn(rest) if rest else (await _get_last_turn(state)).turn
+    await require_turn(state.team.store, state.session.id, number)
+    question, attachments = await state.session.load_question(number)
+    if text := await asyncio.to_thread(edit_text, question):
+        state.next_question = Question(text, attachments, number)
+    else:
+        write_err("The text is empty; nothing was asked.")
+
+
+async def _go_to_version(state: ChatState, rest: str) -> None:
+    versions = await read_versions(state.team.store, state.session.id)
+    shown = [turn async for turn in read_turns_backwards(state.team.store, state.session.id) if turn.turn in versions]
+    if not shown:
+        raise InputError("no turn of this conversation has several versions", "/retry and /reword make one")
+    numbers = versions[shown[0].turn]
+    if not rest:
+        place = numbers.index(shown[0].turn) + 1
+        write_err(f"You see version {place} of {len(numbers)} of a turn; go to another one with: /version N")
+        return
+    place = _read_turn(rest)
+    if place > len(numbers):
+        raise InputError(f"the turn has {len(numbers)} versions", "name one of them: /version 1")
+    await state.session.choose_version(numbers[place - 1])
+    state.last_turn = None
+    await show_last_turn(state)
 
 
 async def _copy(state: ChatState, _rest: str) -> None:
@@ -505,7 +538,9 @@ COMMANDS: dict[str, Command] = {
         Command("continue", "Finish the turn that was stopped or failed.", _finish_turn),
         Command("now", "The same, at once: with the answers so far, or the first one.", _answer_now),
         Command("show", "Show every answer and vote of the last turn, or of turn N.", _show_turn, "[N]"),
-        Command("retry", "Undo the last turn and ask again, with another model if named.", _retry, "[[TYPE/]MODEL]"),
+        Command("retry", "Ask the last question again, with another model if named.", _retry, "[[TYPE/]MODEL]"),
+        Command("reword", "Ask the last question, or that of turn N, in other words.", _reword, "[N]"),
+        Command("version", "Show which version of a turn you see, or go to version N.", _go_to_version, "[N]"),
         Command("edit", "Write the next question in your editor.", _edit, "[TEXT]"),
         Command("copy", "Copy the last answer to the clipboard.", _copy),
         Command("context", "Show how full each agent's context window is.", _show_context),

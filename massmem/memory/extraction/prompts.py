@@ -52,6 +52,8 @@ class Origin:
     """The turn has no winner yet."""
     attempt: int = 1
     """The last round of the turn that they are from, counted from 1."""
+    hidden: frozenset[int] = frozenset()
+    """Turns of the session that are withdrawn or undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,7 @@ class KnownFacts:
             all_sessions=not origin.group,
             group=origin.group or None,
             project=origin.project,
+            hidden=frozenset((origin.session_id, turn) for turn in origin.hidden),
         )
         ids = self.index.list_ids(visible_to(scope, OneOf("kind", ("fact",))), _NEWEST, newest_first=True)
         memories = [to_memory(key, payload) for key, payload in self.index.read_payloads(ids).items()]
@@ -264,8 +267,10 @@ def _is_known(fact: Mapping[str, Any], origin: Origin) -> bool:
     """Whether to extract the fact again is pointless.
 
     What an agent said in a turn that it lost stays hidden from the others. Extracted again in one that it won, or may
-    still win, it is new to them: it does not count as known then.
+    still win, it is new to them: it does not count as known then. Nor does what was said in hidden turns alone.
     """
+    if origin.hidden.issuperset(fact.get("turns", (fact["turn"],))):
+        return False
     if not (origin.won or origin.undecided):
         return True
     # What the turn itself gave is shown to the others as soon as the turn is won.

@@ -119,9 +119,11 @@ async def history(
     return schemas.History(session_id=session_id, messages=messages, count=len(messages))
 
 
-async def _read_question(caller: Caller, body: schemas.Asked, content: schemas.Content, key: str | None) -> Question:
+async def _read_question(
+    caller: Caller, body: schemas.AskRequest, content: schemas.Content, key: str | None
+) -> Question:
     question = await caller.make_question(content, body.session_id, body.team, key, body.project)
-    return replace(question, full=body.full)
+    return replace(question, full=body.full, replaces=body.replaces)
 
 
 @_conversations.get("/conversation/{session_id}", response_model_exclude_none=True)

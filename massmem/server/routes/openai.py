@@ -671,6 +671,7 @@ async def _find_previous(caller: Caller, response_id: str) -> str:
 
 
 async def _make_response_id(caller: Caller, question: Question) -> str:
-    last = await caller.service.team.store.get_last_turn(question.session_id)
-    turn = 1 if last is None else last.turn if last.is_unfinished else last.turn + 1
+    store = caller.service.team.store
+    last, newest = [await store.get_last_turn(question.session_id, with_withdrawn=every) for every in (False, True)]
+    turn = last.turn if last is not None and last.is_unfinished else 1 if newest is None else newest.turn + 1
     return f"resp_{turn}.{public_session_id(question.session_id)}"

@@ -1,7 +1,7 @@
 """`/api/v1/sessions`: conversations with their turns, as the page shows them; to name, fork, export and search them."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import datetime
@@ -37,7 +37,7 @@ from massmem.session.imports.files import parse_export
 from massmem.session.owners import public_session_id
 from massmem.session.session import Session
 from massmem.session.team import Team
-from massmem.store.lookup import require_turn
+from massmem.store.lookup import read_versions, require_turn
 from massmem.tools.documents import File, read_document, read_files
 
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
@@ -190,6 +190,9 @@ class SessionMessage(Body):
 
 class TurnEntry(Body):
     turn: int
+    versions: list[int]
+    """Numbers of all versions of the turn, the oldest first, where there are several; `turn` is the one that is shown.
+    Ask with `replaces` to add one."""
     status: str
     """running, completed, failed, interrupted, waiting, abandoned or undone."""
     winner: str | None
@@ -223,10 +226,13 @@ class NewTitle(SmallBody):
 class ForkRequest(SmallBody):
     turn: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The last turn that is copied; left out: the last one that has ended."""
-    before: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
-    """Everything before this turn is copied, to ask another question in its place; goes before `turn`."""
     event: Annotated[int | None, Field(ge=1, le=_MAX_SEQ)] = None
-    """Everything up to the event with this number, as in the stream of events; goes before both."""
+    """Everything up to the event with this number, as in the stream of events; goes before `turn`."""
+
+
+class VersionChoice(SmallBody):
+    turn: Annotated[int, Field(ge=1, le=1_000_000)]
+    """The number of the version, see `versions` of a turn."""
 
 
 class ImportedSession(Body):
@@ -342,7 +348,7 @@ async def session(
     return SessionPart(
         session=_show_session(await conversations.describe(record)),
         messages=[_show_message(message) for message in part.messages],
-        turns=[_show_turn(turn, record) for turn in part.turns],
+        turns=[_show_turn(turn, record, part.versions) for turn in part.turns],
         has_older=part.has_older,
         follow_after=part.follow_after,
         team=_show_team(name, upcoming.config, upcoming.agents),
@@ -368,7 +374,15 @@ async def turn(
         public = hide_private_fields(event) if caller.is_local else hide_internals(event)
         if public is not None:
             events.append(public.model_dump(mode="json"))
-    return TurnDetails(turn=_show_turn(turn_record, record), events=events)
+    versions = await read_versions(store, record.session_id)
+    return TurnDetails(turn=_show_turn(turn_record, record, versions), events=events)
+
+
+@router.post("/sessions/{session_id}/version", status_code=204, responses={409: TURN_PROBLEMS[409]})
+async def choose_version(session_id: SessionPath, body: VersionChoice, caller: Authorized) -> None:
+    """Show another version of a turn, with what followed it, in place of the one that is shown."""
+    record = await caller.service.conversations.find(caller.owner, session_id)
+    await caller.service.conversations.choose_version(record, body.turn)
 
 
 @router.get("/sessions/{session_id}/messages/{seq}", response_class=Response, responses=_TEXT)
@@ -441,13 +455,13 @@ async def rename(session_id: SessionPath, body: NewTitle, caller: Authorized) ->
 
 @router.post("/sessions/{session_id}/fork", responses={409: TURN_PROBLEMS[409]})
 async def fork(session_id: SessionPath, body: ForkRequest, caller: Authorized) -> SessionEntry:
-    """Begin a new session with a copy of this one, up to the end of a turn, before its beginning, or to any event.
+    """Begin a new session with a copy of this one, up to the end of a turn, or to any event.
 
     A turn that had not ended at that event is unfinished in the new session, and can be continued.
     """
     conversations = caller.service.conversations
     record = await conversations.find(caller.owner, session_id)
-    record = await conversations.fork(record, body.turn, before=body.before, event=body.event)
+    record = await conversations.fork(record, body.turn, event=body.event)
     return _show_session(await conversations.describe(record))
 
 
@@ -564,8 +578,10 @@ def _show_message(message: MessageRecord) -> SessionMessage:
     )
 
 
-def _show_turn(turn: TurnRecord, session: SessionRecord) -> TurnEntry:
-    return TurnEntry.model_validate(mark_cut_off(turn, session), from_attributes=True)
+def _show_turn(turn: TurnRecord, session: SessionRecord, versions: Mapping[int, tuple[int, ...]]) -> TurnEntry:
+    shown = mark_cut_off(turn, session)
+    fields = {name: getattr(shown, name) for name in TurnEntry.model_fields if name != "versions"}
+    return TurnEntry(versions=[*versions.get(turn.turn, ())], **fields)
 
 
 # What each agent would be sent next, part by part, with the tokens of each

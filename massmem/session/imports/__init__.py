@@ -12,6 +12,7 @@ from massmem.core.events import now
 from massmem.core.messages import Usage
 from massmem.core.records import LogEntry, SessionCopy, SessionRecord, TurnRecord
 from massmem.recording.forgetting import MARK
+from massmem.session.copies import hand_over
 from massmem.session.imports.conversations import ImportedConversation, ImportedTurn, make_id
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.memories import Memories
@@ -136,6 +137,8 @@ async def _remove_turns(store: SessionStore, memories: Memories, session_id: str
     pages = [page async for page in read_log_pages(store, session_id)]
     session = copy.session.model_copy(update={"message_count": len(remaining)})
     async with memories.open_index() as index:
+        for turn in range(first, 1 + (0 if last is None else last.turn)):
+            await hand_over(store, session_id, turn)
         await memories.withdraw(index, session_id, first)
         await store.import_session(copy.model_copy(update={"session": session}), read_log())
         # A recorder may have taken something out of the queue before.

@@ -19,7 +19,7 @@ from massmem.core.records import MessageRecord, RecordingJob, TurnRecord
 from massmem.store import projection
 from massmem.store.encoding import EncodedEvent
 from massmem.store.ports import Retention, turn_started_error
-from massmem.store.projection import InsertRow, UpdateSession, UpdateTurn
+from massmem.store.projection import InsertRow, UpdateSession, UpdateTurn, WithdrawTurns
 
 JobEdit = Callable[[RecordingJob], dict[str, Any] | None]
 """Returns the fields of a job that get a new value; None: the job stays as it is."""
@@ -58,12 +58,19 @@ class StoredSession(BaseModel):
     """Of winners for people, by id; some have none."""
     undone: frozenset[int] = frozenset()
     """Numbers of undone turns."""
+    withdrawn: frozenset[int] = frozenset()
+    """Numbers of turns in whose place another version is shown."""
     abandoned: frozenset[int] = frozenset()
     """Numbers of turns that were given up without an event that says so."""
     requests: dict[str, int] = {}
     """The seq of what each request name became."""
     jobs: records.RecordingCounts = records.RecordingCounts()
     lease: Lease | None = None
+
+    @property
+    def hidden(self) -> frozenset[int]:
+        """Numbers of turns that are not part of the conversation."""
+        return self.undone | self.withdrawn
 
     def update(self, **fields: Any) -> None:
         """Change fields of the session's row."""
@@ -170,11 +177,9 @@ class Record:
         return messages
 
     def read_summaries(self) -> list[MessageRecord]:
-        """Return the summaries of turns that were not undone, oldest first, also trimmed ones."""
+        """Return the summaries of turns that stand, oldest first, also trimmed ones."""
         messages = self.read_messages(trimmed=True)
-        return [
-            message for message in messages if message.kind == "injection" and message.turn not in self.stored.undone
-        ]
+        return [m for m in messages if m.kind == "injection" and m.turn not in self.stored.hidden]
 
     def read_turns(self) -> list[TurnRecord]:
         """Return the turns of the log in order."""
@@ -192,7 +197,7 @@ class Record:
         turn_records: list[TurnRecord] = []
         for row in turns.values():
             question, answer = texts[row.pop("question_seq")], texts.get(row.pop("answer_seq", 0))
-            turn = TurnRecord(question=question, answer=answer, **row)
+            turn = TurnRecord(question=question, answer=answer, withdrawn=row["turn"] in self.stored.withdrawn, **row)
             if turn.is_unfinished and turn.turn in self.stored.abandoned:
                 turn = turn.model_copy(update={"status": "abandoned"})
             turn_records.append(turn)
@@ -257,11 +262,8 @@ class Record:
                     stored.turns = entry.turn
                 case InsertRow("requests", row):
                     stored.requests[row["name"]] = row["seq"]
-                case UpdateTurn({"status": "completed", "winner": winner}):
-                    stored.winners[entry.turn] = winner
-                case UpdateTurn({"status": "undone"}):
-                    stored.winners.pop(entry.turn, None)
-                    stored.undone |= {entry.turn}
+                case UpdateTurn() | WithdrawTurns():
+                    self._note_turns(entry.turn, change)
                 case UpdateSession(title, last_message, status):
                     session = stored.session
                     title, last_message = session.title or title or "", last_message or session.last_message
@@ -273,6 +275,20 @@ class Record:
             if message.final:
                 self._show_answer(message)
         return changes
+
+    def _note_turns(self, turn: int, change: UpdateTurn | WithdrawTurns) -> None:
+        """Note what became of turns. turn: that of the event."""
+        stored = self.stored
+        match change:
+            case UpdateTurn({"status": "completed", "winner": winner}):
+                stored.winners[turn] = winner
+            case UpdateTurn({"status": "undone"}):
+                stored.winners.pop(turn, None)
+                stored.undone |= {turn}
+            case WithdrawTurns(numbers, withdrawn):
+                stored.withdrawn = stored.withdrawn.union(numbers) if withdrawn else stored.withdrawn - {*numbers}
+            case UpdateTurn():
+                pass
 
     def _show_answer(self, message: MessageRecord) -> None:
         """Let lists show what they need of the last answer."""

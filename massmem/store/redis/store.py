@@ -26,6 +26,7 @@ from massmem.core.events import (
     UserReplied,
     now,
 )
+from massmem.core.ids import make_message_id
 from massmem.core.messages import clean_text
 from massmem.core.records import (
     EVERYBODY,
@@ -43,13 +44,13 @@ from massmem.core.records import (
     SessionFilter,
     SessionRecord,
     SessionState,
+    TurnPlace,
     TurnRecord,
 )
 from massmem.core.voting import FIRST_RESTART
-from massmem.memory.persistent import USER, Selection
+from massmem.memory.persistent import USER, Scope, Selection
 from massmem.store.encoding import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
-from massmem.store.projection import make_message_id
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, is_conversation
 from massmem.store.redis.server import Server, read_warnings, rewrite_files
 from massmem.store.redis.tables import RedisFileTable, RedisKeyTable, files_key, is_owned_by, matches, search
@@ -58,6 +59,9 @@ T = TypeVar("T")
 
 USED, DUE = "massmem:v3:used", "massmem:v3:due"
 """Session ids by last use, and those with pending jobs by the time these are due. Some may have expired meanwhile."""
+
+HIDDEN = "massmem:v3:hidden"
+"""Session ids with turns that are withdrawn or undone; some may have expired meanwhile."""
 
 LAYOUT_KEY, LAYOUT = "massmem:layout", 3
 
@@ -154,8 +158,26 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         log = [entry for seq, entry in record.log.items() if until is None or seq <= until] if record else []
         return [entry.parse() for entry in log if entry.turn == turn and entry.type != "agent_delta"]
 
-    async def get_last_turn(self, session_id: str) -> TurnRecord | None:
-        return next(reversed(await self._read_turns(session_id)), None)
+    async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:
+        turns = await self._read_turns(session_id)
+        return next((turn for turn in reversed(turns) if with_withdrawn or not turn.withdrawn), None)
+
+    async def list_places(self, session_id: str) -> list[TurnPlace]:
+        return [*await self._read_turns(session_id)]
+
+    async def list_hidden(self, scope: Scope) -> frozenset[tuple[str, int]]:
+        names = {scope.session_id, *scope.others}
+        if scope.all_sessions or scope.group:
+            names.update(await self._server.run("SMEMBERS", HIDDEN))
+        found = [s for s in await self._load_sessions(names) if s is not None]
+        return frozenset(
+            (stored.session.session_id, turn)
+            for stored in found
+            for turn in stored.hidden
+            if scope.all_sessions
+            or scope.group == stored.session.memory_group != ""
+            or stored.session.session_id in (scope.session_id, *scope.others)
+        )
 
     async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
         return [turn for turn in await self._read_turns(session_id) if turn.turn > after][:limit]
@@ -174,7 +196,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         record = await self._load(session_id)
         if record is None:
             return []
-        messages = [m for m in reversed(record.read_messages()) if m.turn not in record.stored.undone]
+        messages = [m for m in reversed(record.read_messages()) if m.turn not in record.stored.hidden]
         return [m for m in messages if is_conversation(m) and (before is None or m.seq < before)][:limit]
 
     async def get_latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
@@ -213,7 +235,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         sessions = [stored.session for stored in await self._load_sessions(names) if stored is not None]
         messages: list[MessageRecord] = []
         async for record in self._load_all(session.session_id for session in sessions if is_owned_by(session, owner)):
-            messages += [m for m in record.read_messages() if m.turn not in record.stored.undone]
+            messages += [m for m in record.read_messages() if m.turn not in record.stored.hidden]
         return search(messages, query, limit)
 
     async def get_winner_names(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
@@ -444,6 +466,10 @@ class RedisStore(RedisKeyTable, RedisFileTable):
     async def set_config_path(self, session_id: str, config_path: str) -> None:
         await self._change_if_present(session_id, lambda r: r.stored.update(config_path=config_path), is_whole=False)
 
+    async def set_origins(self, session_id: str, origins: Sequence[tuple[str, int]]) -> None:
+        change = {"origins": tuple(origins)}
+        await self._change_if_present(session_id, lambda r: r.stored.update(**change), is_whole=False)
+
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         def delete(record: Record) -> int | None:
             record.is_deleted = len(record.log) <= limit != 0
@@ -518,7 +544,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         """Drop sessions from the indexes. One that is created again at this moment is put back by its next change."""
         names = [clean_text(session_id) for session_id in session_ids]
         if names:
-            await self._server.run_all([("ZREM", USED, *names), ("ZREM", DUE, *names)])
+            await self._server.run_all([("ZREM", USED, *names), ("ZREM", DUE, *names), ("SREM", HIDDEN, *names)])
 
     async def _find(self, criteria: SessionFilter) -> AsyncGenerator[StoredSession]:
         """Yield the sessions that match, the last used first."""
@@ -653,6 +679,7 @@ def store_record(pipeline: Any, record: Record, fields: dict[str, str], encoded:
         pipeline.unlink(key, files_key(session_id))
         pipeline.zrem(USED, session_id)
         pipeline.zrem(DUE, session_id)
+        pipeline.srem(HIDDEN, session_id)
         return
     if gone := fields.keys() - encoded.keys():
         pipeline.hdel(key, *gone)
@@ -660,6 +687,8 @@ def store_record(pipeline: Any, record: Record, fields: dict[str, str], encoded:
         pipeline.hdel(files_key(session_id), *record.removed_files)
     pipeline.hset(key, mapping={name: text for name, text in encoded.items() if fields.get(name) != text})
     pipeline.zadd(USED, {session_id: _us(record.stored.session.updated_at)})
+    if record.stored.hidden:
+        pipeline.sadd(HIDDEN, session_id)
     times = [_us(job.next_attempt_at or job.created_at) for job in record.jobs if job.status == "pending"]
     if times:
         pipeline.zadd(DUE, {session_id: min(times)}, lt=not record.is_whole)

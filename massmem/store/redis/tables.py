@@ -63,6 +63,7 @@ def matches(session: SessionRecord, criteria: SessionFilter) -> bool:
         and is_owned_by(session, criteria.owner)
         and criteria.history_hash in ("", session.history_hash)
         and (not criteria.has_messages or session.message_count > 0)
+        and (not criteria.fork_of or criteria.fork_of in dict(session.origins))
         and (not criteria.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
     )
 

@@ -145,6 +145,9 @@ class SqlSessionCatalogue:
     async def set_config_path(self, session_id: str, config_path: str) -> None:
         await self._database.execute(_UPDATE.values(config_path=config_path), {"of_session": session_id})
 
+    async def set_origins(self, session_id: str, origins: Sequence[tuple[str, int]]) -> None:
+        await self._database.execute(_UPDATE.values(origins=origins), {"of_session": session_id})
+
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         return await self._database.write(lambda connection: self._delete_part(connection, session_id, limit))
 
@@ -273,6 +276,8 @@ def _conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] | sa.Tex
         where.append(_s.updated_at < criteria.before)
     if criteria.has_messages:
         where.append(_s.message_count > 0)
+    if criteria.fork_of:
+        where.append(sa.cast(_s.origins, sa.Text).contains(f'"{criteria.fork_of}"', autoescape=True))
     if criteria.cut_off:
         where.extend((sa.text(HAS_OWNER), sa.text(MAY_BE_CUT_OFF)))
     return [*where, *_client_conditions(criteria)]

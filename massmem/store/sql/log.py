@@ -14,13 +14,24 @@ from sqlalchemy import exc
 
 from massmem.core.events import EVENT, Event, TurnResumed, TurnStarted, now
 from massmem.core.messages import clean_text
-from massmem.core.records import EVERYBODY, Everybody, LogEntry, MessageRecord, Owner, SessionState, TurnRecord
+from massmem.core.records import (
+    EVERYBODY,
+    Everybody,
+    LogEntry,
+    MessageRecord,
+    Owner,
+    SessionState,
+    TurnPlace,
+    TurnRecord,
+)
+from massmem.memory.persistent import Scope
 from massmem.store import projection
 from massmem.store.encoding import EncodedEvent, encode_event, find_unspaced, merge_hits
 from massmem.store.ports import SEARCHED_KINDS, lease_lost_error, turn_started_error, unknown_session_error
-from massmem.store.projection import InsertRow, QueueExtraction, UpdateSession, UpdateTurn, VoidBallots
+from massmem.store.projection import InsertRow, QueueExtraction, UpdateSession, UpdateTurn, VoidBallots, WithdrawTurns
 from massmem.store.schema import (
     IS_CONVERSATION,
+    IS_HIDDEN,
     IS_NO_DELTA,
     IS_SUMMARY,
     MESSAGE_COLUMNS,
@@ -173,6 +184,9 @@ class _Changes:
                 self.rows[table].append(row)
             case UpdateTurn(values):
                 self.turns.setdefault(turn, {}).update(values)
+            case WithdrawTurns(numbers, withdrawn):
+                for number in numbers:
+                    self.turns.setdefault(number, {})["withdrawn"] = withdrawn
             case VoidBallots():
                 self.voids.append((turn, change))
             case QueueExtraction():
@@ -361,11 +375,13 @@ _AFTER = sa.bindparam("after", type_=sa.Integer)
 _BEFORE = sa.bindparam("before", type_=sa.Integer)
 _LIMIT = sa.bindparam("most", type_=sa.Integer)
 
-_undone = turns.alias("undone")
+_hidden = turns.alias("hidden")
 _STANDS = ~sa.exists().where(
-    _undone.c.session_id == _m.session_id, _undone.c.turn == _m.turn, _undone.c.status == "undone"
+    _hidden.c.session_id == _m.session_id,
+    _hidden.c.turn == _m.turn,
+    sa.or_(_hidden.c.withdrawn, _hidden.c.status == "undone"),
 )
-"""Of a message: its turn was not undone."""
+"""Of a message: its turn was neither undone nor withdrawn."""
 
 _MESSAGES = sa.select(*MESSAGE_COLUMNS)
 _MESSAGES_OF_SESSION = _MESSAGES.where(_m.session_id == SESSION)
@@ -408,13 +424,16 @@ _question, _reply = chat_messages.alias("question"), chat_messages.alias("reply"
 _TURNS = (
     sa.select(
         _t.session_id, _t.turn, _question.c.content.label("question"), _t.status, _t.winner,
-        _reply.c.content.label("answer"), _t.seed, _t.started_at, _t.ended_at,
+        _reply.c.content.label("answer"), _t.seed, _t.started_at, _t.ended_at, _t.parent, _t.withdrawn,
     )
     .join(_question, sa.and_(_question.c.session_id == _t.session_id, _question.c.seq == _t.question_seq))
     .outerjoin(_reply, sa.and_(_reply.c.session_id == _t.session_id, _reply.c.seq == _t.answer_seq))
     .where(_t.session_id == SESSION)
 )  # fmt: skip
-_LAST_TURN = _TURNS.order_by(_t.turn.desc()).limit(1)
+_NEWEST_TURN = _TURNS.order_by(_t.turn.desc()).limit(1)
+_LAST_TURN = _NEWEST_TURN.where(~_t.withdrawn)
+_PLACES = sa.select(_t.turn, _t.status, _t.parent, _t.withdrawn).where(_t.session_id == SESSION).order_by(_t.turn)
+_HIDDEN = sa.select(_t.session_id, _t.turn).where(sa.text(f"({IS_HIDDEN})"))
 _TURNS_PAGE = _TURNS.where(_t.turn > _AFTER).order_by(_t.turn).limit(_LIMIT)
 _REQUEST = sa.select(requests.c.seq).where(
     requests.c.session_id == SESSION, requests.c.name == sa.bindparam("of_request", type_=requests.c.name.type)
@@ -470,9 +489,22 @@ class SqlSessionLog:
         rows = await self._database.fetch(_TURN_EVENTS, key)
         return [EVENT.validate_json(row["payload"]) for row in rows]
 
-    async def get_last_turn(self, session_id: str) -> TurnRecord | None:
-        rows = await self._database.fetch(_LAST_TURN, {"of_session": session_id})
+    async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:
+        query = _NEWEST_TURN if with_withdrawn else _LAST_TURN
+        rows = await self._database.fetch(query, {"of_session": session_id})
         return TurnRecord(**rows[0]) if rows else None
+
+    async def list_places(self, session_id: str) -> list[TurnPlace]:
+        return [TurnPlace(**row) for row in await self._database.fetch(_PLACES, {"of_session": session_id})]
+
+    async def list_hidden(self, scope: Scope) -> frozenset[tuple[str, int]]:
+        query = _HIDDEN
+        if not scope.all_sessions:
+            s = chat_sessions.c
+            of_group = sa.select(s.session_id).where(s.memory_group == scope.group) if scope.group else ()
+            named = _t.session_id.in_([scope.session_id, *scope.others])
+            query = query.where(sa.or_(named, _t.session_id.in_(of_group)))
+        return frozenset((row["session_id"], row["turn"]) for row in await self._database.fetch(query))
 
     async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
         rows = await self._database.fetch(_TURNS_PAGE, {"of_session": session_id, "after": after, "most": limit})

@@ -7,10 +7,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from massmem.core.events import now
+from massmem.core.ids import make_message_id
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingCounts, RecordingJob, RecordingKind
 from massmem.memory.persistent import USER, Selection
 from massmem.store.ports import HELD
-from massmem.store.projection import make_message_id
 from massmem.store.schema import (
     IS_PENDING,
     MESSAGE_COLUMNS,

@@ -3,7 +3,7 @@ from typing import Any, get_args
 
 import pytest
 
-from massmem.core.events import AgentBusy, Event, MemoryChanged, WebSearched
+from massmem.core.events import AgentBusy, Event, MemoryChanged, VersionChosen, WebSearched
 from massmem.store.projection import (
     Change,
     InsertRow,
@@ -49,7 +49,8 @@ def test_every_kind_of_event_has_a_meaning() -> None:
         tool_result(0),
     ]
     changed = MemoryChanged(action="edit", kind="fact", agent_id="ann", turn=1, sources=(2,), old="a", text="b", by="u")
-    every += [busy, changed, WebSearched(agent_id="ann", round=1, query="sky")]
+    chosen = VersionChosen(turn=1, withdrawn=(2,), restored=(1,))
+    every += [busy, changed, chosen, WebSearched(agent_id="ann", round=1, query="sky")]
     assert {type(e) for e in every} == set(get_args(get_args(Event)[0]))
     for e in every:
         assert project("s", 1, 5, e) == project("s", 1, 5, e)

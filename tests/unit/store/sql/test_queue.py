@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from massmem.core.ids import make_message_id
 from massmem.memory.persistent import Selection
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
-from massmem.store.projection import make_message_id
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import START, whole_turn
 
