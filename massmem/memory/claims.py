@@ -2,7 +2,7 @@
 
 A model that extracts facts names the claims in them; without one `read_claims` reads them from statements of the user
 that say what something is: "my A is V", "the A of S is V". It would rather miss a statement than read a wrong one: a
-sentence that is unsure, past, planned, in a frame or asks is none, and so is one whose value is no name, number or code.
+sentence that is unsure, past, planned, in a frame or asks is none, and so is one whose value is no name or number.
 Statements in other words are linked when they are recalled, see massmem.memory.retrieval.later.
 
 Claims of one subject and attribute, their topic, supersede one another. The ledger has for each topic the values that
@@ -34,7 +34,7 @@ LONGEST_VALUE = 120
 
 _ME = frozenset({"user", "the", "i", "me", "my", "we", "us", "our", "myself"})
 _ATTRIBUTES: Mapping[str, str] = {
-    "home": "home|home city|city|city of residence|residence|place of residence|lives in|hometown|location|current city",
+    "home": "home|home city|city|city of residence|residence|place of residence|lives in|hometown|location",
     "employer": "employer|company|works for|works at|workplace|place of work|employed by",
     "manager": "manager|boss|reports to|supervisor|line manager",
     "job": "job|job title|occupation|profession|role|position|works as",
@@ -101,7 +101,8 @@ def find_asked_topics(question: str) -> list[str]:
     stems = {stem(word) for word in split_words(question)}
     asked = [usual for terms, usual in _usual_names().items() if stems.issuperset(terms)]
     for words in map(str.split, _MINE.findall(question)):
-        asked += [" ".join(words[:end]) for end in range(1, len(words) + 1)]
+        names = (" ".join(words[:end]) for end in range(1, len(words) + 1))
+        asked += [find_usual_name(name) or name for name in names]
     return list(dict.fromkeys(find_topic(Claim("user", name, "", USER)) for name in asked))
 
 
@@ -187,6 +188,11 @@ _SEVERAL = re.compile(
 )
 """A subject may have several of them."""
 
+_IN_CONTEXT = frozenset(
+    {"deadline", "budget", "price", "version", "time", "status", "size", "region", "license", "lead"}
+)
+"""Attributes of something that the sentence must name: "our budget" is another one in the next conversation."""
+
 # A: the attribute. S: the subject; without it, the user. V: the value.
 _S = r"(?:(?:the|our|my) )?(?P<S>[\w][\w' -]{0,40}?)"
 _A = r"(?P<A>[\w][\w -]{0,40}?)"
@@ -200,7 +206,7 @@ _FORMS = tuple(
         rf"(?:my|our) {_A} (?:is|are) {_V}",
         rf"(?P<S>(?-i:[A-Z])[\w-]*(?: (?-i:[A-Z])[\w-]*)?)'s {_A} is {_V}",
         rf"the (?P<S>(?-i:[A-Z])[\w-]*) {_A} is {_V}",
-        rf"{_V} is (?:the|our|my) {_A} (?:of|for) {_S}",
+        rf"{_V} is (?:the|our) {_A} (?:of|for) {_S}",
         rf"{_V} is my {_A}",
     )
 )
@@ -237,7 +243,8 @@ def _claim_of(match: re.Match[str]) -> Claim | None:
     is_favourite = re.match(r"(?:favou?rite|preferred)\b", named, re.IGNORECASE) is not None
     if len(value.split()) > _MOST_WORDS or _NO_VALUE.match(value) or not (is_favourite or HARD.search(value)):
         return None
-    if _NOT_A_NAME.search(f"{subject} {named}") or _SEVERAL.search(named):
+    is_vague = subject == "user" and (find_usual_name(named) or named.lower()) in _IN_CONTEXT
+    if is_vague or _NOT_A_NAME.search(f"{subject} {named}") or _SEVERAL.search(named):
         return None
     return make_claim(subject, named, value, USER)
 

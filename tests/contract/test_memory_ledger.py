@@ -58,23 +58,27 @@ async def recall(memory: IndexedMemory, query: str, scope: Scope = NOW, room: Re
 @pytest.mark.parametrize("tokens", [1000, 300])
 async def test_recall_shows_the_value_that_holds_and_since_when(memory: IndexedMemory, tokens: int):
     await memory.record(
-        [only_message("I live in Porto.", 0), only_message("Home is Ghent.", 3), only_message("I collect maps.", 4)]
+        [
+            only_message("My home is Porto.", 0),
+            only_message("My home city is Ghent.", 3),
+            only_message("I collect maps.", 4),
+        ]
     )
     text = await recall(memory, "Where do I live?", room=RecallOptions(tokens, abstain=False))
     assert "Porto" not in text
-    assert "User (holds since 11 May 2026): Home is Ghent." in text
+    assert "User (holds since 11 May 2026): My home city is Ghent." in text
 
 
 async def test_a_question_for_history_is_shown_both_with_their_times(memory: IndexedMemory):
-    await memory.record([only_message("I live in Porto.", 0), only_message("I live in Ghent.", 3)])
+    await memory.record([only_message("My home is Porto.", 0), only_message("My home is Ghent.", 3)])
     text = await recall(memory, "Where did I live before Ghent?")
-    assert "User (held until 11 May 2026): I live in Porto." in text
-    assert "User (holds since 11 May 2026): I live in Ghent." in text
+    assert "User (held until 11 May 2026): My home is Porto." in text
+    assert "User (holds since 11 May 2026): My home is Ghent." in text
 
 
 async def test_the_rest_of_a_passage_stays(memory: IndexedMemory):
     await memory.record(
-        [only_message("I live in Porto. The attic there is full of owls.", 0), only_message("I live in Ghent.", 3)]
+        [only_message("My home is Porto. The attic there is full of owls.", 0), only_message("My home is Ghent.", 3)]
     )
     text = await recall(memory, "Where do I live, and what is in the attic?")
     assert "owls" in text
@@ -83,15 +87,15 @@ async def test_the_rest_of_a_passage_stays(memory: IndexedMemory):
 
 async def test_an_answer_that_rests_on_an_outdated_value_says_so(memory: IndexedMemory):
     answer = only_message("In Porto the tram takes 20 minutes.", 1, "a")
-    await memory.record([only_message("I live in Porto.", 0), answer, only_message("I live in Ghent.", 3)])
+    await memory.record([only_message("My home is Porto.", 0), answer, only_message("My home is Ghent.", 3)])
     text = await recall(memory, "How long does the tram take from where I live?")
     assert "You (rests on Porto, which held until 11 May 2026): In Porto the tram takes 20 minutes." in text
 
 
 async def test_a_value_that_nothing_newer_replaces_is_shown_as_it_is(memory: IndexedMemory):
-    await memory.record([only_message("I live in Porto.", 0), only_message("I might live in Ghent next year.", 3)])
-    text = await recall(memory, "Where do I live?")
-    assert "User: I live in Porto." in text
+    await memory.record([only_message("My home is Porto.", 0), only_message("My home might be Ghent next year.", 3)])
+    text = await recall(memory, "Where is my home?")
+    assert "User: My home is Porto." in text
     assert "Ghent" in text
 
 
@@ -124,7 +128,7 @@ async def test_nobody_sees_claims_of_work_in_progress(memory: IndexedMemory):
 async def test_nobody_sees_claims_of_another_owner(memory: IndexedMemory):
     one, other = "1" * 24, "2" * 24
     await memory.record(
-        [only_message("I live in Porto.", 0, group=one), only_message("I live in Ghent.", 3, group=other)]
+        [only_message("My home is Porto.", 0, group=one), only_message("My home is Ghent.", 3, group=other)]
     )
     for owner, value, hidden in ((one, "Porto", "Ghent"), (other, "Ghent", "Porto")):
         scope = Scope("s_now", "a", 1, group=owner)
@@ -136,16 +140,20 @@ async def test_nobody_sees_claims_of_another_owner(memory: IndexedMemory):
 
 
 async def test_a_forgotten_value_is_as_if_it_had_never_been_said(memory: IndexedMemory):
-    await memory.record([only_message("I live in Porto.", 0), only_message("I live in Ghent.", 3)])
+    await memory.record([only_message("My home is Porto.", 0), only_message("My home is Ghent.", 3)])
     (newest,) = [m for m in await memory.list(Selection()) if "Ghent" in m.text]
     await memory.forget(Selection(ids=(newest.id,)))
     assert await values(memory, query="home") == [("Porto", True)]
-    assert await recall(memory, "Where do I live?") == "[8 May 2026]\nUser: I live in Porto."
+    assert await recall(memory, "Where do I live?") == "[8 May 2026]\nUser: My home is Porto."
 
 
 async def test_as_of_a_day_nothing_later_has_been_said(memory: IndexedMemory):
     await memory.record(
-        [only_message("I live in Porto.", 0), only_message("I live in Ghent.", 3), only_message("I live in Turku.", 6)]
+        [
+            only_message("My home is Porto.", 0),
+            only_message("My home is Ghent.", 3),
+            only_message("My home is Turku.", 6),
+        ]
     )
     then = Scope("s_now", "a", 1, all_sessions=True, as_of=START + timedelta(days=4))
     assert await values(memory, then, "home") == [("Porto", False), ("Ghent", True)]

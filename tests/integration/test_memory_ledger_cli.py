@@ -15,7 +15,7 @@ CONFIG = """
 agents: [{id: ann, backend: {type: scripted, script: {answer: "Hello."}}}]
 memory: {persistent_memory: {session_name: null, embedding: {model: none}}}
 """
-NOTES = {4: "I live in Porto.", 9: "My sister collects stamps.", 20: "Home is Ghent."}
+NOTES = {4: "My home is Porto.", 9: "My sister collects stamps.", 20: "My home city is Ghent."}
 """By day of March 2026."""
 
 
@@ -67,9 +67,9 @@ def test_history_shows_each_value_with_its_time(memory: Command) -> None:
 
 def test_search_shows_what_holds_and_as_of_a_day_what_held_then(memory: Command) -> None:
     sister = {"My sister collects stamps.": None}
-    assert memory.notes("Where do I live?") == {"Home is Ghent.": "holds since 20 March 2026"} | sister
+    assert memory.notes("Where do I live?") == {"My home city is Ghent.": "holds since 20 March 2026"} | sister
     assert "(holds since 20 March 2026)" in memory("search", "Where do I live?")[0]
-    assert memory.notes("Where do I live?", "--as-of", "2026-03-10") == {"I live in Porto.": None} | sister
+    assert memory.notes("Where do I live?", "--as-of", "2026-03-10") == {"My home is Porto.": None} | sister
     assert memory.values("home", "--as-of", "2026-03-10T18:00") == [("Porto", "2026-03-04", None)]
     assert memory.notes("Where do I live?", "--as-of", "2026-03-01") == {}
 

@@ -6,9 +6,10 @@ stands in a frame takes the place of nothing. Wordings of a few languages are in
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from massmem.memory.points import CountTokens
 from massmem.memory.quoting import write_date
 from massmem.memory.retrieval.query import Question
 from massmem.memory.retrieval.rank import Candidates, Flags, Floats, Ints, sort_by_score
-from massmem.memory.words import fold, guess_language, is_function_word, split_sentences, split_words, stem
+from massmem.memory.words import fold, guess_language, is_function_word, split_words, stem
 
 _MOST_EARLIER = 20
 """The best statements, for which later ones are looked for."""
@@ -32,6 +33,11 @@ _SAME_SUBJECT = 1 / 2
 """Of the words of the earlier statement but its values, which a later one has with another value."""
 _LIKE_NUMBER = 2.5
 """A number may be a new value of another one when it is at most so many times larger or smaller."""
+_SHORT = 10
+"""Content words: of longer statements only a new number among many of the same words counts."""
+_MANY_WORDS = 3
+_COMMON = 0.1
+"""Of the user's statements: a word that more of them have tells no subject."""
 _FEW_WORDS = 1
 """A statement with a pronoun and no more words of its own speaks of what was said before."""
 
@@ -52,25 +58,50 @@ class Link:
     """What the earlier one is labelled with; "" where the later one only goes on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Statement:
-    words: tuple[frozenset[str], ...]
-    """The forms of each content word; numbers and days are values."""
-    values: Mapping[str, frozenset[str]]
-    persons: frozenset[str]
-    """Words for people near to the user: what is said of a sister says nothing of the user."""
-    signs: frozenset[str]
-    """Names of the wordings that it has."""
-    qualifiers: Mapping[str, str]
-    """What stands between an article and a word, by the word: "small" in "the small tank"."""
+    text: str
 
-    @property
+    @cached_property
+    def words(self) -> tuple[frozenset[str], ...]:
+        """The forms of each content word; numbers, days and words for a change are none."""
+        language = guess_language(self.text)
+        words = (word for word in split_words(self.text) if not is_function_word(word, language))
+        return tuple(dict.fromkeys(_find_forms(w, language) for w in words if not w.isdigit() and not _find_kind(w)))
+
+    @cached_property
     def forms(self) -> frozenset[str]:
         return frozenset(form for word in self.words for form in word)
 
+    @cached_property
+    def values(self) -> Mapping[str, frozenset[str]]:
+        """Numbers, days and names."""
+        words = split_words(self.text)
+        of_kind = {kind: {word.rstrip("s") for word in words if _find_kind(word) == kind} for kind in ("number", "day")}
+        names = {stem(name.casefold()) for name in _NAME.findall(self.text) if not _find_kind(name.casefold())}
+        numbers = of_kind["number"].union(_NUMBER.findall(self.text))
+        return {"number": frozenset(numbers), "day": frozenset(of_kind["day"]), "name": frozenset(names)}
+
+    @cached_property
+    def persons(self) -> frozenset[str]:
+        """Words for people near to the user: what is said of a sister says nothing of the user."""
+        return frozenset(match[0].casefold().rstrip("s") for match in _wordings()["person"].finditer(self.text))
+
+    @cached_property
+    def qualifiers(self) -> Mapping[str, str]:
+        """What stands between an article and a word, by the word: "small" in "the small tank"."""
+        language = guess_language(self.text)
+        pairs = ((word.casefold(), noun.casefold()) for word, noun in _ARTICLE.findall(self.text))
+        return {stem(n): stem(w) for w, n in pairs if not is_function_word(w, language) and not _find_kind(w)}
+
+    @lru_cache(4096)  # noqa: B019 - statements are few, and made once
+    def says(self, *names: str) -> bool:
+        """Return whether it has one of these wordings."""
+        return any(_wordings()[name].search(self.text.replace("’", "'")) for name in names)
+
     @property
     def changes(self) -> bool:
-        return not self.signs.isdisjoint(("ended", "changed"))
+        return self.says("ended", "changed")
 
     def has_other_value(self, later: "_Statement") -> bool:
         return any(values and later.values[kind] - values for kind, values in self.values.items())
@@ -85,12 +116,13 @@ def link_later(question: Question, c: Candidates, scores: Floats, best: Ints) ->
         for i, memory in enumerate(c.memories)
     ]
     own: list[int] = [i for i in np.argsort(c.order).tolist() if speaks[i]]
+    common = _find_common([_read(c.memories[i].text) for i in own])
     chosen = {*best.tolist()}
     ranked: list[int] = [i for i in sort_by_score(c, scores).tolist() if i in chosen]
     links: dict[tuple[int, int], str] = {}
     for place, i in enumerate([i for i in ranked if speaks[i]][:_MOST_EARLIER]):
         behind = own[own.index(i) + 1 :]
-        links |= {(i, j): note for j, note in _find_later(question, c, i, behind, is_best=not place)}
+        links |= {(i, j): note for j, note in _find_later(question, c, i, behind, common, is_best=not place)}
     for i in [i for i in ranked if not c.from_user[i]][:_MOST_EARLIER]:
         if (j := _find_answer(c, i)) is not None and _corrects(c.memories[i].text, c.memories[j].text):
             links[i, j] = _OTHERWISE
@@ -123,21 +155,22 @@ def follows_any(c: Candidates, links: Sequence[Link], shown: Flags) -> Flags:
 
 
 def _find_later(
-    question: Question, c: Candidates, i: int, behind: Sequence[int], *, is_best: bool
+    question: Question, c: Candidates, i: int, behind: Sequence[int], common: frozenset[str], *, is_best: bool
 ) -> Iterator[tuple[int, str]]:
-    """Yield the places of later statements, and the note that each gives the earlier one. behind: all that are later."""
+    """Yield the places of later statements, and the note that each gives the earlier one.
+
+    behind: the places of all that are later. common: words that tell no subject.
+    """
     earlier = _read(c.memories[i].text)
     others: list[int] = []
     for j in behind:
         later = _read(c.memories[j].text)
-        if earlier.persons != later.persons and not (later.signs >= {"pronoun"} and not later.persons):
-            continue
-        note = _compare(earlier, later)
+        note = _compare(earlier, later, common)
         if note is None and _goes_on(c, i, j, later):
             note = _NEWER if _is_new_number(earlier, later) else ""
         if note is not None:
-            yield j, note
-        elif later.changes and not later.persons:
+            yield j, "" if later.says("unsure") else note
+        elif len(later.words) <= _SHORT and later.changes and _are_of_one(earlier, later):
             others.append(j)
     # In other words altogether: what changed last, if it may be an answer, or is a number for a number.
     numbers = [j for j in others if _is_new_number(earlier, _read(c.memories[j].text))]
@@ -145,25 +178,38 @@ def _find_later(
     yield from ((j, _NEWER) for j in {*numbers[:1], *values[-1:]})
 
 
-def _compare(earlier: _Statement, later: _Statement) -> str | None:
+def _compare(earlier: _Statement, later: _Statement, common: frozenset[str]) -> str | None:
     """Return the note of the earlier one when the later one has words of it; None when it is about something else."""
-    forms = later.forms
+    forms = later.forms - common
     shared = [word for word in earlier.words if not word.isdisjoint(forms)]
-    if not shared or _are_told_apart(earlier, later, shared):
+    if not shared or not _are_of_one(earlier, later) or _are_told_apart(earlier, later, shared):
         return None
+    share = len(shared) / len(earlier.words)
+    has_other = earlier.has_other_value(later)
+    if max(len(earlier.words), len(later.words)) > _SHORT:
+        return _NEWER if has_other and len(shared) >= _MANY_WORDS and share >= _SAME_SUBJECT else None
     names = earlier.values["name"]
     about = [word for word in earlier.words if word.isdisjoint(names)]
     of_subject = len([word for word in about if word in shared]) / max(1, len(about))
-    share = len(shared) / len(earlier.words)
-    is_end = "ended" in later.signs or ("denied" in later.signs and "denied" not in earlier.signs)
-    if share >= _LEAST_SHARE and (is_end or (later.changes and earlier.has_other_value(later))):
+    is_end = later.says("ended") or (later.says("denied") and not earlier.says("denied"))
+    if share >= _LEAST_SHARE and (is_end or (later.changes and has_other)):
         return _HELD
-    if earlier.has_other_value(later) and of_subject >= _SAME_SUBJECT:
+    is_more = len(shared) > 1 and bool(later.forms - earlier.forms)
+    if of_subject >= _SAME_SUBJECT and (has_other or is_more):
         return _NEWER
-    is_more = bool(forms - earlier.forms)
-    if (is_end or later.changes) or (of_subject >= _SAME_SUBJECT and len(shared) > 1 and is_more):
-        return _NEWER if share >= _LEAST_SHARE / 2 else None
-    return None
+    return _NEWER if (is_end or later.changes) and share >= _LEAST_SHARE / 2 else None
+
+
+def _find_common(statements: Sequence[_Statement]) -> frozenset[str]:
+    """Return the forms of words that too many statements have to tell what one is about."""
+    counts = Counter(form for statement in statements for form in statement.forms)
+    most = max(_MANY_WORDS, _COMMON * len(statements))
+    return frozenset(form for form, count in counts.items() if count > most)
+
+
+def _are_of_one(earlier: _Statement, later: _Statement) -> bool:
+    """Return whether both are about the same people near to the user, whom a pronoun may stand for."""
+    return earlier.persons == later.persons or (not later.persons and later.says("pronoun"))
 
 
 def _are_told_apart(earlier: _Statement, later: _Statement, shared: Sequence[frozenset[str]]) -> bool:
@@ -179,7 +225,7 @@ def _goes_on(c: Candidates, i: int, j: int, later: _Statement) -> bool:
     between = c.key[j] - c.key[i]
     one, other = c.memories[i], c.memories[j]
     is_next = one.session_id == other.session_id and other.turn - one.turn <= 1 and between <= _REACH
-    return is_next and one.message_ids != other.message_ids and "pronoun" in later.signs
+    return is_next and one.message_ids != other.message_ids and later.says("pronoun")
 
 
 _REACH = 4
@@ -202,12 +248,17 @@ def _to_number(text: str) -> float:
 
 def _may_answer(question: Question, earlier: _Statement, later: _Statement) -> bool:
     """Return whether both say a place, or both a name, as an answer to what the user asks about the user."""
-    if not question.about_user or earlier.forms.isdisjoint(question.terms):
+    if max(len(earlier.words), len(later.words)) > _SHORT:
         return False
-    is_place = not question.words.isdisjoint(_WHERE) and later.signs >= {"place"}
+    if question.words.isdisjoint(_ME) or earlier.forms.isdisjoint(question.terms):
+        return False
+    is_place = not question.words.isdisjoint(_WHERE) and later.says("place")
     return is_place or bool(earlier.values["name"] and later.values["name"] - earlier.values["name"])
 
 
+_ME = frozenset(
+    {"i", "my", "we", "our", "ich", "wir", "mein", "meine", "je", "mon", "ma", "nous", "yo", "mi", "io", "mio"}
+)
 _WHERE = frozenset({"where", "wo", "wohin", "où", "dónde", "dove"})
 
 
@@ -224,42 +275,13 @@ def _find_answer(c: Candidates, i: int) -> int | None:
 def _corrects(text: str, answer: str) -> bool:
     """Return whether the user's answer says that the text is wrong, or says something else about the same."""
     own, reply = _read(text), _read(answer)
-    if "affirms" in reply.signs:
+    if reply.says("affirms"):
         return False
     shared = [word for word in own.words if not word.isdisjoint(reply.forms)]
-    return "corrects" in reply.signs or (2 * len(shared) >= len(own.words) and bool(reply.forms - own.forms))
+    return reply.says("corrects") or (2 * len(shared) >= len(own.words) and bool(reply.forms - own.forms))
 
 
-@lru_cache(4096)
-def _read(text: str) -> _Statement:
-    wordings = read_wordings(_WORDINGS)
-    plain = text.replace("’", "'")
-    low = plain.casefold()
-    signs = {name for name, wording in wordings.items() if wording.search(low)}
-    words = [word for word in wordings["day"].sub(" ", wordings["number"].sub(" ", low)).split()]
-    language = guess_language(plain)
-    content = [
-        word
-        for word in split_words(" ".join(words))
-        if not word.isdigit() and not is_function_word(word, language) and not _is_sign(word)
-    ]
-    numbers = {*_NUMBER.findall(low), *(m[0] for m in wordings["number"].finditer(low))}
-    names = {stem(n.casefold()) for s in split_sentences(plain) for n in _NAME.findall(s) if not _is_day(n)}
-    return _Statement(
-        words=tuple(dict.fromkeys(_find_forms(word, language) for word in content)),
-        values={
-            "number": frozenset(numbers),
-            "day": frozenset(match[0].rstrip("s") for match in wordings["day"].finditer(low)),
-            "name": frozenset(names),
-        },
-        persons=frozenset(match[0].rstrip("s") for match in wordings["person"].finditer(low)),
-        signs=frozenset(signs),
-        qualifiers={
-            stem(noun): stem(word)
-            for word, noun in _ARTICLE.findall(low)
-            if not is_function_word(word, language) and not _is_sign(word)
-        },
-    )
+_read = lru_cache(4096)(_Statement)
 
 
 def _find_forms(word: str, language: str) -> frozenset[str]:
@@ -267,14 +289,14 @@ def _find_forms(word: str, language: str) -> frozenset[str]:
 
 
 @lru_cache(4096)
-def _is_sign(word: str) -> bool:
-    """Return whether a word tells of a change, and not of what changed."""
-    wordings = read_wordings(_WORDINGS)
-    return any(wordings[name].fullmatch(word) for name in ("ended", "changed", "denied", "pronoun", "number"))
+def _find_kind(word: str) -> str:
+    """Return what a word is by itself: a number, a day, or a sign of a change and not what changed; "" for others."""
+    kinds = ("number", "day", "ended", "changed", "denied", "pronoun")
+    return next((kind for kind in kinds if _wordings()[kind].fullmatch(word)), "")
 
 
-def _is_day(word: str) -> bool:
-    return read_wordings(_WORDINGS)["day"].fullmatch(word.casefold()) is not None
+def _wordings() -> Mapping[str, re.Pattern[str]]:
+    return read_wordings(_FILE)
 
 
-_WORDINGS = Path(__file__).with_name("later_wordings.txt")
+_FILE = Path(__file__).with_name("later_wordings.txt")
