@@ -58,6 +58,8 @@ class Question:
     """It asks for what held earlier, too."""
     spellings: int = 0
     """How many of `forms` are not in it: spellings of a word that nobody has said."""
+    asks_advice: bool = False
+    """It asks what would suit the user, or somebody that the user knows: a choice, a gift, a plan."""
     topics: tuple[str, ...] = ()
     """Topics that it asks for the value of, see massmem.memory.claims."""
 
@@ -91,6 +93,13 @@ _OVERVIEW = re.compile(
     r"|how (?:has|have|had|did)\b.{0,200}\b(?:progress|develop|evolve|change)d?)\b",
     re.IGNORECASE,
 )
+_ADVICE = re.compile(
+    r"\b(?:(?:suggest|recommend|advi[sc]e|tips?|ideas?|plan|pick|choose|order|should|shall|could|can|may|might|would)\b"
+    r".{0,60}\b(?:i|me|my|we|us|our)|(?:i|we)\b.{0,20}\b(?:would (?:like|enjoy)|should)|(?:for|suits?) (?:me|us)"
+    r"|gift|present for|(?:soll|kann|könnte) ich|empfiehl|geschenk|recomiénda\w*|debería|regalo|recommande-moi|cadeau)\b"
+    r"|推荐|建议|送.*礼物",
+    re.IGNORECASE,
+)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DATE = re.compile(
     rf"(?:\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )?\b({'|'.join(_MONTHS)})[a-z]*\.?"
@@ -116,6 +125,7 @@ def analyse(question: str) -> Question:
         asks_memory=asks_memory(question),
         is_short=is_short(question),
         asks_history=_HISTORY.search(text) is not None,
+        asks_advice=_ADVICE.search(text) is not None,
         topics=tuple(find_asked_topics(question)),
     )
 

@@ -44,8 +44,18 @@ _NAMED = 0.3
 _ASKED = 0.75
 """Of the margin, for a question that asks for what was said, or names a day on which something was. One that asks in
 few words is never met with silence."""
-_TAIL = 0.2
-"""Of the best relevance: what has less is not shown beside it. With 0.4, recall of evidence falls by .01 to .03."""
+_FOR_ADVICE = 0.2
+"""Of the margin among few memories, for a question that asks for advice: a taste is far from what it is asked for."""
+_OF_SCORE, _OF_RELEVANCE = 0.53, 0.25
+"""Of the best score and of the best relevance: what has less is not shown beside it. docs/benchmarks.md has the curve."""
+_USUAL_ROOM = 1_000
+"""Tokens: in a larger room so much less of the best score is enough."""
+_STANDS_OUT = 0.75
+"""Of the best score: what has it brings along what another said beside it, a reply or what it replied to."""
+_LATER_SCORE, _LATER_RELEVANCE = 0.4, 0.45
+"""Of the best, for a later statement of the user: it may say how that has changed, in other words."""
+_FEW, _FEW_FOR_ADVICE = 5, 8
+"""Shown where nothing stands out."""
 _GROWTH = 1.1
 """A store that has grown more is compared anew."""
 _MOST_SCOPES = 64
@@ -100,6 +110,7 @@ class Silence:
         usual = _MARGIN - _LESS_MARGIN * too_many - _LESS_FOR_FEW * too_few
         margin = max(_LEAST_MARGIN, usual) if self._averages_words else 0.0
         margin *= _ASKED if is_dated or question.asks_past else 1.0
+        margin *= _FOR_ADVICE if too_few and question.asks_advice else 1.0
         return level + (margin - _NAMED * is_named) * (1 - level)
 
     def _find_level(self, scope: Scope) -> tuple[int, float]:
@@ -127,26 +138,30 @@ class Silence:
         self._levels[visible] = (count, level)
         return seen, level
 
-    def find_tail(self, question: Question, c: Candidates, scope: Scope, decision: Decision) -> Flags:
-        """Return which candidates matter too little beside the best one, by their vectors.
+    def find_tail(
+        self, question: Question, c: Candidates, scores: Floats, scope: Scope, options: RecallOptions, decision: Decision
+    ) -> Flags:
+        """Return which candidates matter too little beside the best one. Overviews show what there is.
 
-        What stands beside one that matters stays, unless it only asks: an answer can be one word. So does what is shown
-        whatever its relevance: values of what is asked for, and the agent's own work.
+        Shown whatever they are: values of what is asked for, and the agent's own work.
 
-        Below the threshold being near is mostly chance: nothing has anything beside it, and what is no nearer than
-        unrelated questions come is left out, unless it has all words of the question. Who asks for what was said is
-        shown the best there is.
+        Below the threshold being near is mostly chance: what is no nearer than unrelated questions come is left out,
+        unless it has all words of the question. Who asks for what was said is shown the best few.
         """
+        if question.asks_overview:
+            return np.zeros(len(scores), np.bool_)
+        relevance = np.array([memory.relevance for memory in c.memories], np.float64)
         if decision.score >= decision.threshold:
-            relevance = np.array([memory.relevance for memory in c.memories], np.float64)
-            matters = relevance >= _TAIL * relevance.max(initial=0.0)
-            reach = range(-WEIGHTS.reach, WEIGHTS.reach + 1)
-            matters |= np.isin(c.key, np.concatenate([c.key[matters] + step for step in reach])) & ~c.asks
+            if not self._averages_words:  # all of them are near
+                relevance -= relevance.min(initial=1.0)
+            matters = _find_beside_best(c, scores, relevance, options.max_tokens)
+            if question.asks_advice:
+                matters |= _is_among_best(relevance, _FEW_FOR_ADVICE)
         elif question.asks_memory and question.is_short:
-            return np.zeros(len(c.memories), np.bool_)
+            matters = _is_among_best(scores, _FEW)
         else:
-            level = self._find_level(scope)[1]
-            matters = np.array([m.relevance > level or has_all_words(question, m.text) for m in c.memories], np.bool_)
+            has_words = np.array([has_all_words(question, memory.text) for memory in c.memories], np.bool_)
+            matters = (relevance > self._find_level(scope)[1]) | has_words
         stays = [_is_own_work(memory, scope) or _is_asked_for(memory, question) for memory in c.memories]
         return ~(matters | np.array(stays, np.bool_))
 
@@ -155,6 +170,28 @@ class Silence:
         vectors = iter(self._embed([name_topic(text) for questions in by_language for text in questions]))
         embedded = [[vector for _ in questions if (vector := next(vectors)) is not None] for questions in by_language]
         return embedded if any(embedded) else ()
+
+
+def _find_beside_best(c: Candidates, scores: Floats, relevance: Floats, room: int) -> Flags:
+    """Return which candidates matter beside the best: near to it in score and relevance, or with what is.
+
+    Notes and other statements that stand side by side by chance do not come along. room: tokens.
+    """
+    top = float(scores.max(initial=0.0))
+    matters = (scores >= _OF_SCORE * min(1.0, _USUAL_ROOM / room) * top) & (
+        relevance >= _OF_RELEVANCE * relevance.max(initial=0.0)
+    )
+    matters[np.argmax(relevance)] = True
+    for i in np.flatnonzero(matters & (scores >= _STANDS_OUT * top)):
+        is_beside = (np.abs(c.key - c.key[i]) <= WEIGHTS.reach) & (c.speaker != c.speaker[i])
+        matters |= is_beside & ~c.asks
+    is_later = c.from_user & ~c.asks & (c.order > c.order[matters].min())
+    is_near = (scores >= _LATER_SCORE * top) & (relevance >= _LATER_RELEVANCE * relevance.max(initial=0.0))
+    return matters | (is_later & is_near)
+
+
+def _is_among_best(values: Floats, count: int) -> Flags:
+    return np.isin(np.arange(len(values)), np.argsort(-values, kind="stable")[:count])
 
 
 def find_word_shares(question: Question, c: Candidates) -> Floats:
