@@ -23,7 +23,7 @@ LAST_MESSAGE_LENGTH = 200
 HISTORY_CLEARED = "The history was cleared here: the agents are shown nothing of what was said before."
 HISTORY_PRUNED = "The history was pruned here: the agents are shown only the newest messages of what was said before."
 
-Table = Literal["chat_messages", "turns", "answers", "ballots", "recordings", "requests"]
+Table = Literal["chat_messages", "turns", "recordings", "requests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,6 @@ class WithdrawTurns:
 
 
 @dataclass(frozen=True, slots=True)
-class VoidBallots:
-    """The turn's ballots of these agents with a smaller seq no longer count."""
-
-    agents: tuple[str, ...]
-    before: int
-
-
-@dataclass(frozen=True, slots=True)
 class UpdateSession:
     """None leaves a column as it is."""
 
@@ -73,7 +65,7 @@ class QueueExtraction:
     time: datetime
 
 
-Change = InsertRow | UpdateTurn | WithdrawTurns | VoidBallots | UpdateSession | QueueExtraction
+Change = InsertRow | UpdateTurn | WithdrawTurns | UpdateSession | QueueExtraction
 """A change of the derived tables."""
 
 
@@ -95,6 +87,7 @@ _SilentEvent = (
     | ev.WebSearched
     | ev.AgentRetrying
     | ev.ContextMeasured
+    | ev.BallotsVoided
     | ev.ParamProvided
     | ev.ParamCleared
     | ev.AnswerNowRequested
@@ -269,11 +262,6 @@ def _(event: ev.VersionChosen, _position: LogPosition) -> list[Change]:
 
 
 @_project.register
-def _(event: ev.BallotsVoided, position: LogPosition) -> list[Change]:
-    return [VoidBallots(event.agents, before=position.seq)]
-
-
-@_project.register
 def _(event: ev.WinnerDecided, _position: LogPosition) -> list[Change]:
     return [UpdateTurn({"winner": event.agent_id})]
 
@@ -306,7 +294,6 @@ def _(event: ev.AnswerSubmitted, position: LogPosition) -> list[Change]:
         *_reasoning(position, agent, event.reasoning),
         _message(position, "assistant", event.content, agent=agent, metadata=metadata),
         *_episode(position, event.agent_id, event.content),
-        InsertRow("answers", _action(position, *agent) | {"number": event.number}),
     ]
 
 
@@ -317,7 +304,6 @@ def _(event: ev.BallotCast, position: LogPosition) -> list[Change]:
     return [
         *_reasoning(position, agent, event.reasoning),
         _message(position, "tool_call", call, agent=agent, metadata={"usage": _usage(event.usage)}),
-        InsertRow("ballots", _action(position, *agent) | {"choice": event.choice, "void": False}),
     ]
 
 
@@ -460,16 +446,6 @@ def _request(position: LogPosition, name: str) -> list[Change]:
 
 def _name_agent(name: str) -> dict[str, str]:
     return {"agent_type": name} if name else {}
-
-
-def _action(position: LogPosition, agent_id: str, round_: int) -> dict[str, Any]:
-    return {
-        "session_id": position.session_id,
-        "seq": position.seq,
-        "turn": position.turn,
-        "round": round_,
-        "agent_id": agent_id,
-    }
 
 
 def _list_citations(citations: Sequence[Citation]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The tables of the session store in a relational database.
 
-`events` is the log; chat_messages, turns, answers, ballots, requests and the counters of chat_sessions are derived from
-it by `projection.py`. Texts of any length are in chat_messages only: turns, answers and ballots point to it by seq.
+`events` is the log; chat_messages, turns, requests and the counters of chat_sessions are derived from it by
+`projection.py`. Texts of any length are in chat_messages only: turns point to it by seq.
 
 From the first release on the schema changes only through `migrations/`.
 """
@@ -19,7 +19,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.encoding import clean_json
 
-REVISIONS = ("0013", "0014", "0015", "0016")
+REVISIONS = ("0013", "0014", "0015", "0016", "0017")
 """Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -97,24 +97,8 @@ def _seq() -> sa.Column[int]:
     return sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False)
 
 
-def _agent_action() -> tuple[sa.Column[Any], ...]:
-    return (
-        _session_id(primary_key=True),
-        _seq(),
-        sa.Column("turn", sa.Integer, nullable=False),
-        sa.Column("round", sa.Integer, nullable=False),
-        sa.Column("agent_id", sa.Text, nullable=False),
-    )
-
-
 def _partial_index(name: str, *columns: str, where: str) -> sa.Index:
     return sa.Index(name, *columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
-
-
-def _message_key() -> sa.ForeignKeyConstraint:
-    return sa.ForeignKeyConstraint(
-        ["session_id", "seq"], ["chat_messages.session_id", "chat_messages.seq"], ondelete="CASCADE"
-    )
 
 
 chat_sessions = sa.Table(
@@ -196,25 +180,6 @@ turns = sa.Table(
     sa.Column("parent", sa.Integer),
     sa.Column("withdrawn", sa.Boolean, nullable=False, server_default=sa.false()),
     _partial_index("ix_turns_hidden", "session_id", "turn", where=IS_HIDDEN),
-)
-
-answers = sa.Table(
-    "answers",
-    metadata,
-    *_agent_action(),
-    sa.Column("number", sa.Integer, nullable=False),
-    _message_key(),
-    sa.Index("ix_answers_turn", "session_id", "turn"),
-)
-
-ballots = sa.Table(
-    "ballots",
-    metadata,
-    *_agent_action(),
-    sa.Column("choice", sa.Text, nullable=False),
-    sa.Column("void", sa.Boolean, nullable=False),
-    _message_key(),
-    sa.Index("ix_ballots_turn", "session_id", "turn"),
 )
 
 session_state = sa.Table(

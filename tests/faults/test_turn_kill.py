@@ -34,7 +34,7 @@ def read_log(home: Path) -> list[Event]:
 def sessions(home: Path) -> list[str]:
     """Of every event that is stored."""
     with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as db:
-        return [row[0] for row in db.execute("SELECT session_id FROM events UNION ALL SELECT session_id FROM answers")]
+        return [row[0] for row in db.execute("SELECT session_id FROM events")]
 
 
 def done(events: list[Event]) -> set[tuple[str, str, int]]:

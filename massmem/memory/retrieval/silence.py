@@ -139,7 +139,13 @@ class Silence:
         return seen, level
 
     def find_tail(
-        self, question: Question, c: Candidates, scores: Floats, scope: Scope, options: RecallOptions, decision: Decision
+        self,
+        question: Question,
+        c: Candidates,
+        scores: Floats,
+        scope: Scope,
+        options: RecallOptions,
+        decision: Decision,
     ) -> Flags:
         """Return which candidates matter too little beside the best one. Overviews show what there is.
 

@@ -219,7 +219,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         repeated: list[str] = []
         for record, final in await self._find_messages(message_ids):
             turn = record.read_messages(final.turn) if final.final else []
-            answers = (m for m in turn if m.kind == "assistant" and not m.final and "partial" not in m.metadata)
+            answers = (m for m in turn if m.kind == "assistant" and not m.final)
             repeated += [answer.id for answer in answers if answer.content == final.content]
         return repeated
 

@@ -28,7 +28,7 @@ from massmem.memory.persistent import Scope
 from massmem.store import projection
 from massmem.store.encoding import EncodedEvent, encode_event, find_unspaced, merge_hits
 from massmem.store.ports import SEARCHED_KINDS, lease_lost_error, turn_started_error, unknown_session_error
-from massmem.store.projection import InsertRow, QueueExtraction, UpdateSession, UpdateTurn, VoidBallots, WithdrawTurns
+from massmem.store.projection import InsertRow, QueueExtraction, UpdateSession, UpdateTurn, WithdrawTurns
 from massmem.store.schema import (
     IS_CONVERSATION,
     IS_HIDDEN,
@@ -39,8 +39,6 @@ from massmem.store.schema import (
     TURN,
     CleanText,
     UtcDateTime,
-    answers,
-    ballots,
     chat_messages,
     chat_sessions,
     events,
@@ -113,19 +111,8 @@ _TURN_BEGAN = sa.select(sa.func.max(events.c.at)).where(
     events.c.type.in_(("turn_started", "turn_resumed")),
 )
 _INSERT_EVENTS = sa.insert(events)
-# In this order: answers, ballots and turns refer to messages.
-_INSERTS = {table.name: sa.insert(table) for table in (chat_messages, turns, answers, ballots, recordings, requests)}
+_INSERTS = {table.name: sa.insert(table) for table in (chat_messages, turns, recordings, requests)}
 UPDATE_TURN = sa.update(turns).where(turns.c.session_id == SESSION, turns.c.turn == TURN)
-_VOID_BALLOTS = (
-    sa.update(ballots)
-    .where(
-        ballots.c.session_id == SESSION,
-        ballots.c.turn == TURN,
-        ballots.c.agent_id.in_(sa.bindparam("agents", expanding=True)),
-        ballots.c.seq < sa.bindparam("before", type_=sa.Integer),
-    )
-    .values(void=True)
-)
 _UPDATE_SESSION = (
     sa.update(chat_sessions)
     .where(chat_sessions.c.session_id == SESSION)
@@ -171,9 +158,8 @@ class _Changes:
     rows: dict[str, list[Row]] = field(default_factory=lambda: {table: [] for table in _INSERTS})
     turns: dict[int, Row] = field(default_factory=dict[int, Row])
     """New values by number of the turn."""
-    voids: list[tuple[int, VoidBallots]] = field(default_factory=list[tuple[int, VoidBallots]])
-    """Each with its turn, as the extractions."""
     extractions: list[tuple[int, QueueExtraction]] = field(default_factory=list[tuple[int, QueueExtraction]])
+    """Each with its turn."""
     session: Row = field(default_factory=lambda: {"new_title": None, "new_message": None, "new_status": None})
     empty: bool = True
 
@@ -187,8 +173,6 @@ class _Changes:
             case WithdrawTurns(numbers, withdrawn):
                 for number in numbers:
                     self.turns.setdefault(number, {})["withdrawn"] = withdrawn
-            case VoidBallots():
-                self.voids.append((turn, change))
             case QueueExtraction():
                 self.extractions.append((turn, change))
             case UpdateSession(title, last_message, status):
@@ -321,8 +305,6 @@ def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, 
         connection.execute(QUEUE_EXTRACTION, {**key, "of_turn": turn, "end": extraction.seq, "at": extraction.time})
     for turn, values in changes.turns.items():
         connection.execute(UPDATE_TURN, {**key, "of_turn": turn, **values})
-    for turn, void in changes.voids:
-        connection.execute(_VOID_BALLOTS, {**key, "of_turn": turn, "agents": void.agents, "before": void.before})
     added = len(changes.rows["chat_messages"])
     connection.execute(_UPDATE_SESSION, {**key, **changes.session, "added": added, **newest})
 
@@ -402,11 +384,12 @@ _final, _answer = chat_messages.alias("final"), chat_messages.alias("answer")
 _REPEATED_ANSWERS = (
     sa.select(_answer.c.id)
     .select_from(_final)
-    .join(answers, sa.and_(answers.c.session_id == _final.c.session_id, answers.c.turn == _final.c.turn))
-    .join(_answer, sa.and_(_answer.c.session_id == answers.c.session_id, _answer.c.seq == answers.c.seq))
+    .join(_answer, sa.and_(_answer.c.session_id == _final.c.session_id, _answer.c.turn == _final.c.turn))
     .where(
         _final.c.id.in_(sa.bindparam("of_messages", expanding=True)),
         _final.c.final,
+        _answer.c.kind == "assistant",
+        ~_answer.c.final,
         _answer.c.content == _final.c.content,
     )
 )

@@ -10,7 +10,6 @@ from massmem.store.projection import (
     QueueExtraction,
     UpdateSession,
     UpdateTurn,
-    VoidBallots,
     count_seqs,
     make_message_id,
     project,
@@ -58,7 +57,9 @@ def test_every_kind_of_event_has_a_meaning() -> None:
 
 def test_only_what_was_said_or_decided_touches_a_table() -> None:
     silent = {e.type for e in whole_turn() if not project("s", 1, 5, e)}
-    assert silent == {"round_started", "agent_started", "agent_delta", "agent_retrying", "notice", "agent_failed"}
+    assert silent == {"round_started", "agent_started", "agent_delta", "agent_retrying", "notice", "agent_failed"} | {
+        "ballots_voided"
+    }
 
 
 def test_reasoning_takes_the_number_before_its_event() -> None:
@@ -99,14 +100,6 @@ def test_an_event_without_memory_queues_nothing_and_marks_its_messages() -> None
         assert all("remember" not in m["metadata"] for m in rows(project("s", 1, 5, e), "chat_messages"))
 
 
-def test_an_answer_and_a_ballot_point_to_their_message() -> None:
-    for e, table in ((answer(1, "ann", "A", number=4), "answers"), (ballot(1, "ann", "bob"), "ballots")):
-        operations = project("s", 3, 9, e)
-        (row,), (message,) = rows(operations, table), rows(operations, "chat_messages")
-        assert (row["session_id"], row["seq"]) == (message["session_id"], message["seq"]) == ("s", 9)
-        assert "content" not in row
-
-
 def test_a_ballot_is_kept_verbatim() -> None:
     (message,) = rows(project("s", 1, 2, ballot(1, "ann", "bob", reason='says "blue", ja — 青')), "chat_messages")
     assert message["content"] == '{"vote": {"reason": "says \\"blue\\", ja — 青", "choice": "bob"}}'
@@ -130,10 +123,6 @@ def test_a_prompt_stands_in_the_conversation_once() -> None:
     assert rows(again, "chat_messages") == []
     for operations in (first, again):
         assert UpdateTurn({"status": "waiting", "ended_at": waiting(1, "x", "ann").at}) in operations
-
-
-def test_voiding_spares_later_ballots() -> None:
-    assert project("s", 1, 7, event(1, "ballots_voided", round=2, agents=("ann",))) == [VoidBallots(("ann",), before=7)]
 
 
 def test_the_end_of_a_turn_names_winner_and_answer() -> None:

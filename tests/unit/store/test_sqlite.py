@@ -151,16 +151,8 @@ async def test_cancelled_write_does_not_cost_the_connection(store: SqlSessionSto
     assert connections == []
 
 
-async def test_answers_ballots_and_deltas_are_rows(store: SqlSessionStore, database: Path) -> None:
+async def test_deltas_are_rows(store: SqlSessionStore, database: Path) -> None:
     await store.append("session_a", 1, whole_turn())
-    answers = "SELECT agent_id, number, content FROM answers JOIN chat_messages USING (session_id, seq, agent_id)"
-    assert rows(database, answers + " ORDER BY number") == [
-        ("ann", 1, "Rayleigh scattering."),
-        ("bob", 2, "Blue light scatters more."),
-        ("ann", 3, "Rayleigh scattering, in short."),
-    ]
-    ballots = "SELECT agent_id, choice, void FROM ballots ORDER BY seq"
-    assert rows(database, ballots) == [("bob", "bob", 1), ("ann", "ann", 0), ("bob", "ann", 0)]
     assert rows(database, "SELECT count(*) FROM events WHERE type = 'agent_delta'") == [(3,)]
 
 
@@ -187,7 +179,7 @@ async def test_search_index_follows_the_messages(store: SqlSessionStore, databas
         connection.commit()
         connection.execute("INSERT INTO message_search(message_search, rank) VALUES ('integrity-check', 1)")
     assert [count(word) for word in ("cafe", "small")] == [0, 0]
-    for table in ("chat_messages", "events", "turns", "answers", "ballots"):
+    for table in ("chat_messages", "events", "turns"):
         assert rows(database, f"SELECT count(*) FROM {table}") == [(0,)], table
 
 
