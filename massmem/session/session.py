@@ -206,7 +206,7 @@ class Session:
         question = clean_text(question)
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
-        schema = None if answer_schema is None else check_schema(answer_schema)
+        schema = None if answer_schema is None else await asyncio.to_thread(check_schema, answer_schema)
         if attachments:
             abilities = {agent.id: self._team.chat[agent.id].abilities for agent in self._agents}
             attachments = choose_visible(self._config, abilities, attachments)
