@@ -80,9 +80,11 @@ async def run_isolated(
         task.cancel()
 
 
-def call_isolated(function: Callable[..., T], *args: Any, what: str, seconds: float = 20) -> T:
+def call_isolated(
+    function: Callable[..., T], *args: Any, what: str, seconds: float = 20, caller: str | None = None
+) -> T:
     """Do the same in a thread, and wait. Raises as `run_isolated`."""
-    task = _Task(function, args, what, seconds, caller=None)
+    task = _Task(function, args, what, seconds, caller)
     _get_pool().submit(task)
     try:
         return task.future.result()
@@ -116,6 +118,8 @@ class _Pool:
         """By caller; the first one is served next."""
         self._running = Counter[str | None]()
         self._workers: set[_Worker] = set()
+        self._ready = 0
+        """Threads that wait with a worker: they come first, since a start costs a third of a second."""
         for _ in range(_WORKERS):
             Thread(target=self._serve, name="isolation", daemon=True).start()
         atexit.register(self._end)
@@ -128,6 +132,17 @@ class _Pool:
                 raise BusyError(f"too much is being read at the moment, {task.what} has to wait", _TRY_AGAIN)
             self._waiting.setdefault(task.caller, deque()).append(task)
             self._changed.notify_all()
+
+    def _wait_for_task(self, *, has_worker: bool) -> _Task | None:
+        """Return None when there was none for a while."""
+        with self._changed:
+            self._ready += has_worker
+            task = self._changed.wait_for(
+                lambda: self._take_task() if has_worker or not self._ready else None, _IDLE_SECONDS
+            )
+            self._ready -= has_worker
+            self._changed.notify_all()
+            return task
 
     def _take_task(self) -> _Task | None:
         for caller, tasks in self._waiting.items():
@@ -143,8 +158,7 @@ class _Pool:
     def _serve(self) -> None:
         worker: _Worker | None = None
         while True:
-            with self._changed:
-                task = self._changed.wait_for(self._take_task, _IDLE_SECONDS)
+            task = self._wait_for_task(has_worker=worker is not None)
             if task is not None:
                 worker = self._carry_out(task, worker)
                 with self._changed:

@@ -20,9 +20,9 @@ from massmem.cli.main import main
 from massmem.config.load import section_in
 from massmem.config.massgen import KEYS, PROGRAMS
 from massmem.config.models import Section, TeamConfig
+from massmem.config.presets import PRESETS
 from massmem.config.show import MODULES, NO_KEYS, read_field_docs
 from massmem.core import events
-from massmem.providers.presets import PRESETS
 
 _TYPE_NAMES: dict[Any, str] = {
     str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "secret"

@@ -41,12 +41,14 @@ INSTALLED_BY_THE_USER = {"onnxruntime"}
 
 TOP_LEVEL = {
     "pyproject.toml", "massmem", "configs", "scripts", "tests", "docker-compose.qdrant.yml", "README.md",
-    "LICENSE", "docs", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md",
+    "LICENSE", "docs", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md",
 }  # fmt: skip
 
-MAX_MODULES = 227
-MAX_LINES = 66_709
-"""Ceilings that only go down."""
+LINES: dict[str, int] = {}
+"""Most lines of each package, modules at the top as "massmem": what was there when the ceilings were last set, and 2 %
+of room. A feature that needs more raises one in CHANGELOG.md, under "Size": `- memory: +120, what for`. At a release
+the raises move in here, and room is made anew."""
+RAISE = re.compile(r"^- (\w+): \+(\d+), \S.{9,}$", re.MULTILINE)
 
 PARTICIPLES = {
     "begun", "bought", "bound", "broken", "brought", "built", "caught", "chosen", "done", "drawn", "driven", "fed",
@@ -140,9 +142,26 @@ def above_ceilings(places: list[tuple[str, str]], ceilings: dict[str, int]) -> d
     }
 
 
-def test_the_package_is_small():
-    assert len(FILES) <= MAX_MODULES
-    assert sum(len(p.read_text().splitlines()) for p in FILES) <= MAX_LINES
+def count_lines() -> Counter[str]:
+    lines: Counter[str] = Counter()
+    for path in FILES:
+        parts = path.relative_to(PACKAGE).parts
+        lines[parts[0] if len(parts) > 1 else "massmem"] += len(path.read_text().splitlines())
+    return lines
+
+
+def test_packages_are_small():
+    _, _, size = (ROOT / "CHANGELOG.md").read_text().partition("\n### Size\n")
+    ceilings = Counter(LINES)
+    for package, lines in RAISE.findall(size.partition("\n### ")[0].partition("\n## ")[0]):
+        ceilings[package] += int(lines)
+    above = {
+        name: f"{lines} lines, {ceilings[name]} at most"
+        for name, lines in count_lines().items()
+        if lines > ceilings[name]
+    }
+    assert not above, f"{above}: write less, or raise it in CHANGELOG.md, under Size: `- PACKAGE: +LINES, what for`"
+    assert ceilings.keys() == count_lines().keys()
 
 
 def test_the_repository_has_no_stray_files_at_its_top():

@@ -32,6 +32,7 @@ from massmem.cli.streams import MB, write_json, write_out
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.load import resolve_agents
 from massmem.config.models import BackendConfig, FolderConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
+from massmem.config.presets import PRESETS
 from massmem.core.errors import ConfigError, InputError, MassmemError, StoreError, ToolServerError, ToolsRefused
 from massmem.core.events import now
 from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
@@ -46,8 +47,8 @@ from massmem.memory.persistent import USER, Episode, PersistentMemory, RecallOpt
 from massmem.memory.words import is_english
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
+from massmem.providers.endpoints import NO_KEY, resolve
 from massmem.providers.learnt import LearntModels
-from massmem.providers.presets import NO_KEY, PRESETS, resolve
 from massmem.providers.weights import DEFAULT, models_folder, require_weights
 from massmem.providers.windows import find_window
 from massmem.recording.worker import describe_missing, find_missing

@@ -20,15 +20,15 @@ from massmem.cli.options import AsJson
 from massmem.cli.setup import download_embedded_model, read_environment
 from massmem.cli.streams import choose_option, notify, open_output, write_json, write_out
 from massmem.config.home import make_home, massmem_home
-from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_config
-from massmem.config.models import BackendConfig, BackendType, TeamConfig
+from massmem.config.load import EXAMPLES, default_config_path, find_config, load_config
+from massmem.config.models import BackendConfig, TeamConfig
+from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY, SERVER_NAMES, BackendType
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.memory.embedders import MULTILINGUAL
 from massmem.providers import Providers
 from massmem.providers.base import ask
-from massmem.providers.discovery import SERVER_NAMES, LocalServer, find_local_servers
-from massmem.providers.presets import PRESETS
+from massmem.providers.discovery import LocalServer, find_local_servers
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 
 SCHEMA_FILE = "config.schema.json"

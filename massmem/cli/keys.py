@@ -12,10 +12,9 @@ import typer
 
 from massmem.cli.streams import notify, open_output, write_json, write_out
 from massmem.config.home import make_home, massmem_home
-from massmem.config.load import PROVIDERS_BY_KEY
+from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY
 from massmem.core.errors import InputError
 from massmem.core.redact import show_start
-from massmem.providers.presets import PRESETS
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{2,63}")
 _KEY = re.compile(r"[\x21-\x26\x28-\x5b\x5d-\x7e]{8,512}")

@@ -13,13 +13,14 @@ from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import load_setup
 from massmem.cli.streams import MB, notify, show_progress, write_json, write_out
 from massmem.config.home import make_home, massmem_home
-from massmem.config.models import BackendConfig, BackendType, TeamConfig
+from massmem.config.models import BackendConfig, TeamConfig
+from massmem.config.presets import PRESETS, BackendType
 from massmem.core.errors import ConfigError, DownloadError, InputError, MassmemError, ProviderError
 from massmem.providers.discovery import find_local_servers
 from massmem.providers.downloads import ask_hub_for_hash, fetch_weights, list_sources
+from massmem.providers.endpoints import Endpoint, resolve
 from massmem.providers.learnt import LearntModels
 from massmem.providers.local import CONTEXT_WINDOW
-from massmem.providers.presets import PRESETS, Endpoint, resolve
 from massmem.providers.pricing import fetch_prices, find_token_prices, list_name_of, read_date
 from massmem.providers.weights import (
     DEFAULT,

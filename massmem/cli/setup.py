@@ -11,7 +11,7 @@ from functools import cache
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import dotenv
 from dotenv.parser import parse_stream
@@ -19,16 +19,9 @@ from dotenv.parser import parse_stream
 from massmem.cli.keys import read_keys
 from massmem.cli.streams import notify, show_progress
 from massmem.config.home import massmem_home
-from massmem.config.load import (
-    EXAMPLES,
-    PROVIDERS_BY_KEY,
-    LoadedConfig,
-    default_config_path,
-    find_config,
-    load_named,
-    resolve_agents,
-)
-from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
+from massmem.config.load import EXAMPLES, LoadedConfig, default_config_path, find_config, load_named, resolve_agents
+from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, StoreConfig, TeamConfig
+from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY, BackendType
 from massmem.config.projects import find_project
 from massmem.config.yaml import decode_settings
 from massmem.core.errors import InputError, MassmemError, UnknownSessionError
@@ -49,14 +42,6 @@ if TYPE_CHECKING:
 
 SINGLE_AGENT = "assistant"
 """The id of the agent that -m makes."""
-_NAME_STARTS: Mapping[BackendType, tuple[str, ...]] = {
-    "openai": ("gpt-", "chatgpt-", "o1", "o3", "o4"),
-    "anthropic": ("claude-",),
-    "gemini": ("gemini-",),
-    "grok": ("grok-",),
-    "mistral": ("mistral-",),
-    "deepseek": ("deepseek-",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +277,7 @@ def choose_backend(team: TeamConfig, model: str) -> BackendConfig:
         raise InputError("no model was named", "write it as [TYPE/]MODEL, such as gpt-5 or ollama/qwen3:8b")
     backends = [agent.backend for agent in team.agents]
     type_ = model.partition("/")[0]
-    if type_ not in get_args(BackendType):
+    if type_ not in PRESETS:
         for backend in backends:
             if backend.model == model:
                 return backend
@@ -307,8 +292,8 @@ def _guess_type(model: str) -> BackendType:
         return "local"
     if ":" in model:  # such as qwen3:8b
         return "ollama"
-    for type_, starts in _NAME_STARTS.items():
-        if model.startswith(starts):
+    for type_, preset in PRESETS.items():
+        if preset.model_starts and model.startswith(preset.model_starts):
             return type_
     raise InputError(
         f"the provider of the model {model[:80]!r} is not known", f"write it as TYPE/MODEL, such as groq/{model[:80]}"
@@ -318,7 +303,7 @@ def _guess_type(model: str) -> BackendType:
 def replace_model(backend: BackendConfig, model: str) -> BackendConfig:
     """Return the backend with another model; `model` may be TYPE/MODEL for a backend of another type."""
     type_, _, name = model.partition("/")
-    if type_ not in get_args(BackendType):
+    if type_ not in PRESETS:
         return backend.model_copy(update={"model": model, "price": None})
     if type_ == backend.type:
         return backend.model_copy(update={"model": name, "price": None})

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from massmem.config.addresses import clean_store_url, complete_address, find_key_problem, is_address
 from massmem.config.home import ALLOW_MISSING_VARIABLE, expand_home
 from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
-from massmem.config.models import NO_STORE, AgentConfig, BackendType, FolderConfig, MemoryConfig, Section, TeamConfig
+from massmem.config.models import NO_STORE, AgentConfig, FolderConfig, MemoryConfig, Section, TeamConfig
+from massmem.config.presets import NEEDS_MODEL, NETWORK_TYPES, PRESETS, PROVIDERS_BY_KEY
 from massmem.config.web_search import find_problems
 from massmem.config.yaml import (
     MAX_SHOWN,
@@ -36,23 +37,6 @@ EXAMPLES = "@examples/"
 _GO_ON = "to go on without what is missing here: --allow-missing, or allow_missing: true in the file"
 _SUFFIXES = (".yaml", ".yml")
 _BREAK = re.compile(r"[\x00-\x1f\x7f]")
-# Without a configuration, the first of these variables that is set decides on provider and model. An empty model means
-# that of the shipped configuration with the provider's name.
-PROVIDERS_BY_KEY: tuple[tuple[str, BackendType, str], ...] = (
-    ("OPENAI_API_KEY", "openai", ""),
-    ("ANTHROPIC_API_KEY", "anthropic", ""),
-    ("GEMINI_API_KEY", "gemini", "gemini-flash-latest"),
-    ("GOOGLE_API_KEY", "gemini", "gemini-flash-latest"),
-    ("XAI_API_KEY", "grok", "grok-4"),
-    ("MISTRAL_API_KEY", "mistral", "mistral-medium-latest"),
-    ("DEEPSEEK_API_KEY", "deepseek", "deepseek-chat"),
-    ("GROQ_API_KEY", "groq", "openai/gpt-oss-120b"),
-    ("CEREBRAS_API_KEY", "cerebras", "gpt-oss-120b"),
-    ("TOGETHER_API_KEY", "together", "openai/gpt-oss-120b"),
-    ("FIREWORKS_API_KEY", "fireworks", "accounts/fireworks/models/gpt-oss-120b"),
-    ("OPENROUTER_API_KEY", "openrouter", "openai/gpt-oss-120b"),
-    ("PERPLEXITY_API_KEY", "perplexity", "sonar"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,23 +270,17 @@ MIN_JWT_SECRET = 32
 RESERVED_ID = "user"
 """As massmem.memory.persistent.USER: an agent of that name would pass for the person who asks."""
 
-_ALL_TYPES: frozenset[str] = frozenset(get_args(BackendType))
-_NETWORK_TYPES = _ALL_TYPES - {"local", "scripted"}
 # Fields of a backend that only some types have.
 _FIELD_TYPES: dict[str, frozenset[str]] = {
     "script": frozenset({"scripted"}),
     "thinking_tokens": frozenset({"anthropic"}),
-    "api": _NETWORK_TYPES - {"anthropic"},
+    "api": NETWORK_TYPES - {"anthropic"},
     "code_execution": frozenset({"openai", "anthropic", "gemini"}),
-    "extra_body": _NETWORK_TYPES - {"anthropic"},
-    "effort": _NETWORK_TYPES,
-    "api_key": _NETWORK_TYPES,
-    "base_url": _NETWORK_TYPES,
+    "extra_body": NETWORK_TYPES - {"anthropic"},
+    "effort": NETWORK_TYPES,
+    "api_key": NETWORK_TYPES,
+    "base_url": NETWORK_TYPES,
 }
-# The other types have a usual model.
-NEEDS_MODEL = frozenset(
-    {"grok", "groq", "together", "openrouter", "fireworks", "cerebras", "azure_openai", "ollama", "lmstudio", "vllm"}
-)
 
 # By the first word of pydantic's error types: int_type, int_parsing, int_from_float, ...
 _EXPECTED = {
@@ -442,7 +420,7 @@ def _check_agent_names(agents: Any, ids: Mapping[str, KeyPath], report: Report) 
 
 def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
     kind = backend.get("type")
-    if not isinstance(kind, str) or kind not in _ALL_TYPES:
+    if not isinstance(kind, str) or kind not in PRESETS:
         return
     for key, types in _FIELD_TYPES.items():
         is_given = backend.get(key) not in (None, False) and (key, backend[key]) != ("extra_body", {})

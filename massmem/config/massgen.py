@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from massmem.config.models import MAX_SERVERS
+from massmem.config.presets import PRESETS
 from massmem.config.web_search import SEARCHES
 from massmem.config.yaml import KeyPath, Report, format_path, how_to_set
 from massmem.core.text import trim_value
@@ -26,6 +27,13 @@ BACKEND_WORDS = {
     "inference": "vllm",
     "sglang": "vllm",
 }
+
+
+def _end_of(address: str) -> str:
+    """Return the last two parts of the host."""
+    return ".".join((urlsplit(address).hostname or "").split(".")[-2:])
+
+
 # Services with the OpenAI protocol and no type of their own: the address, and the variable that holds the key.
 SERVICES = {
     "zai": ("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
@@ -35,25 +43,17 @@ SERVICES = {
     "poe": ("https://api.poe.com/v1", "POE_API_KEY"),
     "qwen": ("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "QWEN_API_KEY"),
 }
+_MORE_HOSTS = {"bigmodel.cn": "zai", "moonshot.cn": "moonshot", "nebius.com": "nebius"}
 # The host of base_url says which service `chatcompletion` means, and so which key it needs.
 HOSTS = {
-    "cerebras.ai": "cerebras",
-    "together.xyz": "together",
-    "together.ai": "together",
-    "fireworks.ai": "fireworks",
-    "groq.com": "groq",
-    "openrouter.ai": "openrouter",
-    "deepseek.com": "deepseek",
-    "mistral.ai": "mistral",
-    "z.ai": "zai",
-    "bigmodel.cn": "zai",
-    "moonshot.ai": "moonshot",
-    "moonshot.cn": "moonshot",
-    "nebius.com": "nebius",
-    "nebius.ai": "nebius",
-    "nvidia.com": "nvidia_nim",
-    "poe.com": "poe",
-    "aliyuncs.com": "qwen",
+    **{
+        _end_of(preset.base_url): name
+        for name, preset in PRESETS.items()
+        if preset.kind == "openai" and preset.needs_key and preset.base_url
+    },
+    **{host: name for name, preset in PRESETS.items() for host in preset.hosts},
+    **{_end_of(address): name for name, (address, _) in SERVICES.items()},
+    **_MORE_HOSTS,
 }
 PROGRAMS = {
     "claude_code": ("the program Claude Code as an agent", "type: anthropic"),

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from massmem.config.presets import BackendType
 from massmem.config.section import Section
 from massmem.config.web_search import WebSearch
 from massmem.core.errors import InputError
@@ -14,11 +15,6 @@ from massmem.core.params import ParamSpec, ParamType
 from massmem.core.patterns import PatternError, compile_pattern
 from massmem.core.text import one_line
 
-BackendType = Literal[
-    "openai", "anthropic", "local", "scripted",
-    "gemini", "grok", "groq", "together", "openrouter", "perplexity", "deepseek", "mistral", "fireworks", "cerebras",
-    "minimax", "sarvam", "azure_openai", "ollama", "lmstudio", "vllm", "llamacpp",
-]  # fmt: skip
 Api = Literal["responses", "chat"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT_BUDGETS: Mapping[Effort, int] = {

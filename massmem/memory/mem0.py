@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from massmem.config.home import make_folder
-from massmem.config.models import BackendConfig, BackendType, EmbeddingConfig, MemoryConfig, MemoryLlmConfig
+from massmem.config.models import BackendConfig, EmbeddingConfig, MemoryConfig, MemoryLlmConfig
+from massmem.config.presets import PRESETS, BackendType
 from massmem.core.errors import ConfigError, InputError, MissingKeyError
 from massmem.core.text import trim_value
-from massmem.providers.presets import PRESETS
 
 ModelSettings = MemoryLlmConfig | EmbeddingConfig
 """A section of the configuration that names a model for the memory."""
@@ -109,7 +109,7 @@ def as_backend(
 def name_section(setting: str, variables: tuple[str, ...], without: str) -> Generator[None]:
     """Say in the errors of a backend which setting it comes from, and what there is without it.
 
-    Raises MissingKeyError, InputError: see massmem.providers.presets.resolve.
+    Raises MissingKeyError, InputError: see massmem.providers.endpoints.resolve.
     """
     try:
         yield

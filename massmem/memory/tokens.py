@@ -19,7 +19,8 @@ from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from massmem.config.models import BackendConfig, BackendType
+from massmem.config.models import BackendConfig
+from massmem.config.presets import PRESETS
 from massmem.core.messages import ChatMessage, ChatRequest
 
 if TYPE_CHECKING:
@@ -59,14 +60,6 @@ _SLICES, _SLICE = 100, 500
 
 Within 1 % of the whole count for a megabyte of source code, prose, or both; fewer slices were off by up to 14 %.
 """
-
-# Tokens of other vocabularies for one of o200k_base. Anthropic's is not public; it needs more tokens for the same
-# text, in newer models more than in older ones. Qwen's needs 1.0 to 1.02 for English and code, 0.82 to 0.86 for
-# Japanese and Chinese, 1.1 to 1.4 for other languages, up to 2.2 for numbers (one token a digit). Corrected by the
-# first count that the provider reports (Buffer).
-_FACTORS: Mapping[BackendType, float] = {"openai": 1.0, "azure_openai": 1.0, "anthropic": 1.25}
-_OTHER_FACTOR = 1.05
-
 
 _WORDS = 10_000
 """Words of the vocabulary's file read at once: that takes half the time of a loop, and stops all threads for 3 ms."""
@@ -117,7 +110,7 @@ def counter_for(backend: BackendConfig) -> TokenCounter:
     """
     if backend.type == "scripted":
         return estimate_tokens
-    return partial(_count_quickly, factor=_FACTORS.get(backend.type, _OTHER_FACTOR))
+    return partial(_count_quickly, factor=PRESETS[backend.type].token_factor)
 
 
 async def load(backends: Iterable[BackendConfig]) -> None:

@@ -4,9 +4,10 @@ import asyncio
 import os
 
 from massmem.config.models import BackendConfig
+from massmem.config.presets import PRESETS, Kind
 from massmem.providers.base import ChatProvider, ProviderFactory
+from massmem.providers.endpoints import check_key
 from massmem.providers.learnt import LearntModels
-from massmem.providers.presets import PRESETS, Kind, check_key
 from massmem.providers.retry import LocalPauses, Pauses
 
 __all__ = ["Providers", "check_key"]

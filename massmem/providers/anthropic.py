@@ -38,11 +38,11 @@ from massmem.providers.base import (
 )
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
+from massmem.providers.endpoints import Endpoint
 from massmem.providers.failures import ErrorContext, Refusal
 from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.marks import Source
 from massmem.providers.normaliser import Json, ReplyReader
-from massmem.providers.presets import Endpoint
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from massmem.config.models import BackendConfig
+from massmem.config.presets import Abilities
 from massmem.config.web_search import SearchLocation
 from massmem.core.messages import (
     WRAPPER,
@@ -20,7 +21,6 @@ from massmem.core.messages import (
     Reply,
     Usage,
 )
-from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
 
 GO_ON = ChatMessage("user", "Go on.")

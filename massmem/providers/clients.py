@@ -37,8 +37,8 @@ from massmem.core.errors import (
 from massmem.core.events import now
 from massmem.core.redact import REDACTED, SECRET_KEYS, mask, mask_values, redact, redact_values
 from massmem.core.text import trim_value
+from massmem.providers.endpoints import Endpoint
 from massmem.providers.failures import SHORTEST_KEY
-from massmem.providers.presets import Endpoint
 
 LONGEST_REPLY = 50_000_000
 """Bytes, decompressed; the longest replies of today's models, an event per token, have 30 million."""

@@ -10,16 +10,17 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
 
-from massmem.config.models import BackendConfig, BackendType
+from massmem.config.models import BackendConfig
+from massmem.config.presets import PRESETS, SERVER_NAMES, BackendType, Dialect
 from massmem.core.errors import MalformedResponse, MassmemError, ProviderError, ProviderTimeout
 from massmem.providers.clients import HTTP_ERRORS, http_client, kind_of, timeouts
+from massmem.providers.endpoints import Endpoint, resolve
 from massmem.providers.failures import ErrorContext, parse_error_body
-from massmem.providers.presets import PRESETS, Endpoint, resolve
 from massmem.providers.pricing import find_listed_window
 
 # The models of a server
@@ -33,22 +34,6 @@ _MAX_MODELS = 2_000
 _REQUESTS_AT_ONCE = 8
 
 Json = Mapping[str, Any]
-Dialect = Literal["models", "anthropic", "llamacpp", "ollama", "lmstudio"]
-"""How to ask for a window; "models" is the model list of the OpenAI protocol."""
-
-# Providers that are not here name no window.
-_DIALECT: Mapping[BackendType, Dialect] = {
-    "anthropic": "anthropic",
-    "groq": "models",
-    "together": "models",
-    "openrouter": "models",
-    "mistral": "models",
-    "fireworks": "models",
-    "ollama": "ollama",
-    "lmstudio": "lmstudio",
-    "vllm": "models",
-    "llamacpp": "llamacpp",
-}
 _ALL_DIALECTS: tuple[Dialect, ...] = ("models", "llamacpp", "ollama", "lmstudio")
 """For a server of which only the address is known."""
 _ASK_EACH_MODEL = ("ollama", "lmstudio", "llamacpp")
@@ -181,8 +166,8 @@ async def _connect(type_: BackendType, endpoint: Endpoint, patience: float) -> A
 
 
 def _dialects_of(type_: BackendType, endpoint: Endpoint) -> tuple[Dialect, ...]:
-    if type_ in _DIALECT:
-        return (_DIALECT[type_],)
+    if dialect := PRESETS[type_].dialect:
+        return (dialect,)
     is_elsewhere = endpoint.base_url != PRESETS[type_].base_url and type_ != "azure_openai"
     return _ALL_DIALECTS if PRESETS[type_].kind == "openai" and is_elsewhere else ()
 
@@ -324,10 +309,6 @@ def _to_window(value: object) -> int | None:
 
 
 # Servers on this machine
-
-SERVER_NAMES: Mapping[BackendType, str] = {
-    "ollama": "Ollama", "lmstudio": "LM Studio", "vllm": "vLLM", "llamacpp": "llama.cpp"
-}  # fmt: skip
 
 LOCAL_PATIENCE = 3.0
 """Seconds for a server on this machine to accept a connection, and for its model list. A busy machine takes its time; a

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from massmem.config.models import BackendConfig
+from massmem.config.presets import Abilities
 from massmem.core.errors import (
     ModelNotFound,
     ProviderConnectionError,
@@ -29,6 +30,7 @@ from massmem.providers.base import AlwaysReady, ChatProvider, ProviderFactory
 from massmem.providers.clients import CONNECT_TIMEOUT, http_client, kind_of
 from massmem.providers.dialects import ToolDialect, settle_calls, sign_call
 from massmem.providers.discovery import read_models
+from massmem.providers.endpoints import Endpoint, resolve
 from massmem.providers.failures import (
     ErrorContext,
     ErrorReply,
@@ -41,7 +43,6 @@ from massmem.providers.failures import (
 )
 from massmem.providers.learnt import LearntModels
 from massmem.providers.normaliser import Frames, ReplyReader
-from massmem.providers.presets import Abilities, Endpoint, resolve
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import LocalPauses, Pause, Pauses, Retrier, RetryBudget, RetryPolicy
 

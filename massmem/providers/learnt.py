@@ -13,8 +13,8 @@ from massmem.config.home import replace_file
 from massmem.core.calls import parse_object
 from massmem.core.events import now
 from massmem.core.redact import redact
+from massmem.providers.endpoints import Endpoint
 from massmem.providers.failures import REFUSALS, Refusal, describe_refusal
-from massmem.providers.presets import Endpoint
 
 log = logging.getLogger(__name__)
 

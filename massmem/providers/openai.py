@@ -14,7 +14,8 @@ import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
 
-from massmem.config.models import Api, BackendConfig, BackendType
+from massmem.config.models import Api, BackendConfig
+from massmem.config.presets import PRESETS, BackendType
 from massmem.config.web_search import WebSearchConfig
 from massmem.core.calls import parse_object
 from massmem.core.errors import (
@@ -42,12 +43,12 @@ from massmem.providers.base import (
 from massmem.providers.chat_reader import ChatReader
 from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
 from massmem.providers.dialects import read_state
+from massmem.providers.endpoints import Endpoint
 from massmem.providers.failures import ErrorContext, Refusal, parse_error_body
 from massmem.providers.gemini import GeminiReader, build_gemini_body, is_alone, is_old
 from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.marks import Form
 from massmem.providers.normaliser import Json, ReplyReader
-from massmem.providers.presets import PRESETS, Endpoint
 
 # With every request the SDK looks for httpx in sys.modules, and fails on one that is half loaded. Qdrant's client and
 # mem0 load it in a thread, beside the first answers: load it whole before that.

@@ -19,11 +19,12 @@ from urllib.parse import urlsplit
 
 from massmem.config.addresses import is_loopback
 from massmem.config.home import massmem_home, replace_file
-from massmem.config.models import BackendConfig, BackendType, PriceConfig
+from massmem.config.models import BackendConfig, PriceConfig
+from massmem.config.presets import PRESETS
 from massmem.core.errors import ConfigError, HomeError, MalformedResponse, ProviderConnectionError
 from massmem.core.events import now
 from massmem.core.messages import Usage
-from massmem.providers.presets import PRESETS, find_base_url
+from massmem.providers.endpoints import find_base_url
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
@@ -124,12 +125,6 @@ def _cost_at(price: PriceConfig, usage: Usage) -> Decimal:
 
 # The list of models: their prices and context windows
 
-_LIST_NAMES: Mapping[BackendType, str] = {
-    "openai": "openai", "anthropic": "anthropic", "gemini": "google", "grok": "x-ai", "groq": "groq",
-    "together": "together", "openrouter": "openrouter", "deepseek": "deepseek", "mistral": "mistral",
-    "fireworks": "fireworks", "cerebras": "cerebras", "perplexity": "perplexity",
-}  # fmt: skip
-"""The names of providers in the list, where it has them."""
 _AZURE_HOSTS = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
 
 # OpenAI takes 128,000 tokens of these windows for the reply.
@@ -141,7 +136,8 @@ def list_name_of(url: str) -> str | None:
     host = urlsplit(url).hostname or ""
     if host.endswith(_AZURE_HOSTS):
         return "azure"
-    return next((name for kind, name in _LIST_NAMES.items() if urlsplit(PRESETS[kind].base_url).hostname == host), None)
+    listed = (preset for preset in PRESETS.values() if preset.price_list)
+    return next((preset.price_list for preset in listed if urlsplit(preset.base_url).hostname == host), None)
 
 
 def find_list_price(provider: str, model: str, usage: Usage) -> Decimal | None:

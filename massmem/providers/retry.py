@@ -21,7 +21,7 @@ from typing import Protocol, Self
 from massmem.config.models import BackendConfig
 from massmem.core.errors import DeadlineExceeded, ProviderError, RateLimited, StoreError
 from massmem.core.messages import Chunk, FinishChunk, RetryChunk, TextChunk
-from massmem.providers.presets import Endpoint
+from massmem.providers.endpoints import Endpoint
 from massmem.providers.pricing import Price
 
 log = logging.getLogger(__name__)

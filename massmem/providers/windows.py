@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from massmem.config.models import BackendConfig, BackendType
+from massmem.config.models import BackendConfig
+from massmem.config.presets import PRESETS, BackendType
 from massmem.core.errors import PromptTruncated
 from massmem.core.messages import Usage
+from massmem.providers.endpoints import Endpoint, resolve
 from massmem.providers.learnt import LearntModels
 from massmem.providers.local import CONTEXT_WINDOW
-from massmem.providers.presets import Endpoint, resolve
 from massmem.providers.pricing import find_listed_window
 
 ASSUMED_WINDOW = 128_000
@@ -35,12 +36,6 @@ _MIN_MISSING = 300
 _ALIKE = 3
 """Prompts that count alike, however long they are, before that proves a cut. What is read anew differs each time."""
 
-_WINDOW_SETTINGS: Mapping[BackendType, str] = {
-    "ollama": "num_ctx in its Modelfile, or OLLAMA_CONTEXT_LENGTH where `ollama serve` runs",
-    "llamacpp": "--ctx-size of llama-server (it is divided by --parallel)",
-    "lmstudio": "the context length that the model is loaded with",
-    "vllm": "--max-model-len",
-}
 _ANY_SETTING = "the context size of the server (Ollama: num_ctx or OLLAMA_CONTEXT_LENGTH; llama.cpp: --ctx-size)"
 
 
@@ -119,8 +114,8 @@ def find_cut(backend: BackendConfig, window: int | None, counts: Sequence[tuple[
     return PromptTruncated(
         f"{backend.type} ({backend.model}) read {reported:,} of about {estimated:,} tokens: it cut the prompt to its "
         "context size without saying so, and its reply does not count",
-        f"Raise {_WINDOW_SETTINGS.get(backend.type, _ANY_SETTING)}, or set backend.context_window to what it really "
-        "has.",
+        f"Raise {PRESETS[backend.type].window_setting or _ANY_SETTING}, or set backend.context_window to what it "
+        "really has.",
     )
 
 

@@ -231,7 +231,7 @@ class Session:
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         if replaces is not None and self._record is None:
             raise InputError("this conversation is empty", "ask without replacing a turn")
-        schema = None if answer_schema is None else check_schema(answer_schema)
+        schema = None if answer_schema is None else await asyncio.to_thread(check_schema, answer_schema)
         if attachments:
             abilities = {agent.id: self._team.chat[agent.id].abilities for agent in self._agents}
             attachments = choose_visible(self._config, abilities, attachments)

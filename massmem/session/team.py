@@ -22,8 +22,8 @@ from massmem.memory import tokens
 from massmem.memory.tokens import Buffer
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
+from massmem.providers.endpoints import resolve
 from massmem.providers.learnt import LearntModels
-from massmem.providers.presets import resolve
 from massmem.providers.retry import LocalPauses, Pauses
 from massmem.providers.weights import has_few_weights
 from massmem.providers.windows import ContextWindow, find_window

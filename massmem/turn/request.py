@@ -29,7 +29,7 @@ from massmem.core.messages import (
 from massmem.core.text import one_line
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.base import ChatProvider
-from massmem.providers.presets import resolve
+from massmem.providers.endpoints import resolve
 from massmem.providers.pricing import Price
 from massmem.providers.windows import ask_served_window, find_cut, is_short_count
 from massmem.turn.compressor import Compressor, TokenMeter

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from massmem.config.models import TeamConfig
+from massmem.config.presets import Abilities
 from massmem.core import prompts
 from massmem.core.errors import InputError, NotAnActionError
 from massmem.core.messages import Attachment, ChatRequest, Usage, clean_text
 from massmem.providers.base import ChatProvider, ask
-from massmem.providers.presets import Abilities
 from massmem.turn.stream import run_until
 
 

@@ -15,45 +15,31 @@ DOUBLING = {
     "$defs": {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": TEXT},
     "$ref": "#/$defs/d0",
 }
-DEEP: Any = TEXT
-for _ in range(80):
-    DEEP = {"type": "array", "items": DEEP}
+DEEP = json.loads('{"items": ' * 80 + "{}" + "}" * 80)
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "no schema": ("text", "no JSON object"),
     "refers to itself": ({"$ref": "#"}, "refers to itself"),
     "refers to itself through others": (
         {"$defs": {"a": {"anyOf": [TEXT, {"$ref": "#/$defs/b"}]}, "b": {"not": {"$ref": "#/$defs/a"}}}}
-        | {"properties": {"x": {"$ref": "#/$defs/a"}}},
+        | {"$ref": "#/$defs/a"},
         "refers to itself",
     ),
     "refers to itself dynamically": ({"$dynamicRef": "#"}, "refers to itself"),
-    "refers to itself recursively": ({"allOf": [{"$recursiveRef": "#"}]}, "refers to itself"),
-    "refers to another file": (
-        {"items": {"$ref": "https://example.org/a.json"}},
-        "items/$ref refers to https://example",
-    ),
-    "refers to nothing": ({"$ref": "#/$defs/a"}, "which the schema does not have"),
-    "references that multiply": (DOUBLING, "refers to others so often"),
+    "refers to another file": ({"items": {"$ref": "https://example.org/a.json"}}, "refers to https://example"),
+    "refers to nothing": ({"properties": {"a": {"$ref": "#/$defs/a"}}}, "which it does not have"),
+    "references that multiply": (DOUBLING, "takes longer"),
     "too deep": (DEEP, "64 levels"),
-    "too many choices": ({"enum": [*range(5_000)]}, "enum has more than 2,000"),
     "too large a constant": ({"const": "x" * 200_000}, "100,000 characters"),
-    "too many properties": ({"properties": {f"p{n}": {} for n in range(3_000)}}, "2,000 schemas"),
-    "factor of nothing": ({"multipleOf": 0}, "multipleOf is not a number above 0"),
-    "length that is none": ({"minLength": -1}, "minLength is not a whole number"),
-    "keyword of a wrong type": ({"properties": {"a": {"required": True}}}, "properties/a/required is not a list"),
-    "unknown type": ({"type": "objekt"}, "type is not a type"),
+    "too many values": ({"enum": [*range(30_000)]}, "20,000 values"),
+    "factor of nothing": ({"multipleOf": 0}, "multipleOf: 0 is"),
+    "length that is none": ({"minLength": -1}, "minLength: -1 is"),
+    "keyword of a wrong type": ({"properties": {"a": {"required": True}}}, "properties/a/required: True is not"),
+    "unknown type": ({"type": "objekt"}, "type: 'objekt' is not"),
     "unknown dialect": ({"$schema": "https://example.org/schema"}, "$schema"),
-    "dialect within": ({"properties": {"a": {"$schema": "http://json-schema.org/draft-07/schema#"}}}, "properties/a"),
-    "id within": ({"properties": {"a": {"$id": "https://example.org/a"}}}, "properties/a"),
-    "pattern that looks around": ({**TEXT, "pattern": "^(?!a)"}, "pattern"),
-    "pattern that refers back": ({"properties": {"a": {"pattern": r"(a+)\1"}}}, "properties/a/pattern"),
-    "pattern of a name": ({"patternProperties": {"(": {}}}, "patternProperties/("),
-    "repetition too large": ({**TEXT, "pattern": "((a{100}){100}){100}"}, "repetitions"),
+    "pattern that is none": ({"properties": {"a": {"pattern": "("}}}, "properties/a/pattern: '(' is not a 'regex'"),
+    "pattern of a name": ({"patternProperties": {"(": {}}}, "patternProperties"),
     "pattern where nobody looks": ({"$defs": {"a": {"pattern": "("}}}, "$defs/a/pattern"),
-    "many patterns": ({"anyOf": [{"pattern": rf"\pL{{20}}{n}"} for n in range(99)]}, "repetitions"),
-    "nothing fits": ({"type": "integer", "minimum": 5, "maximum": 3}, "no value fits the schema"),
-    "nothing fits below": ({"type": "object", "required": ["a"], "properties": {"a": False}}, "is allowed for a"),
 }
 
 
@@ -117,12 +103,12 @@ def test_number_that_json_does_not_have_is_refused(service: Service, council: Co
     assert council.requests == []
 
 
-def test_pattern_that_others_need_hours_for_is_matched_at_once(service: Service) -> None:
-    schema = {"type": "string", "pattern": "^(a+)+$|b$"}
-    for place in (schema, {"anyOf": [{"type": "null"}, schema]}):
-        answer = ask_chat(service, place, model="massmem/slow")
-        assert answer.status_code == 200, answer.text
-        assert json.loads(answer.json()["choices"][0]["message"]["content"]).endswith("!b")
+def test_pattern_that_takes_hours_ends_its_own_turn_and_keeps_nobody_waiting(service: Service) -> None:
+    answer = ask_chat(service, {"type": "string", "pattern": "^(a+)+$|b$"}, model="massmem/slow")
+    assert answer.status_code >= 400, answer.text
+    answer = ask_chat(service, {"type": "string", "pattern": "b$"}, model="massmem/slow")
+    assert answer.status_code == 200, answer.text
+    assert json.loads(answer.json()["choices"][0]["message"]["content"]).endswith("!b")
 
 
 def test_model_that_is_asked_alone_is_told_the_form_that_its_provider_may_not_take(

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from massmem.cli import session_view as view
 from massmem.cli.chat.state import ChatState
@@ -39,7 +39,7 @@ from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
 from massmem.config.home import expand_home
-from massmem.config.models import BackendType
+from massmem.config.presets import PRESETS
 from massmem.config.projects import name_project
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
@@ -191,7 +191,7 @@ async def _complete_model(state: ChatState, words: Sequence[str]) -> Sequence[st
     if len(words) != 1:
         return await _complete_agent(state, words)
     used = dict.fromkeys(f"{a.backend.type}/{a.backend.model}" for a in state.team.agents if a.backend.model)
-    return [*used, *(f"{type_}/" for type_ in get_args(BackendType) if type_ != "scripted")]
+    return [*used, *(f"{type_}/" for type_ in PRESETS if type_ != "scripted")]
 
 
 # Conversation

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from massmem.config.home import explain_write_error, make_folder
 from massmem.config.models import MemoryLlmConfig
+from massmem.config.presets import PRESETS
 from massmem.core.errors import ContentRefused, ContextOverflow, MalformedResponse, MassmemError, ProviderTimeout
 from massmem.core.events import now
 from massmem.core.messages import (
@@ -70,7 +71,6 @@ from massmem.memory.mem0 import (
 from massmem.memory.persistent import Fact
 from massmem.memory.points import fact_id
 from massmem.providers import Providers
-from massmem.providers.presets import PRESETS
 from massmem.providers.retry import Pauses
 
 if TYPE_CHECKING:

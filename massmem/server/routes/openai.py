@@ -159,25 +159,31 @@ class AnswerForm:
     stops: tuple[str, ...] = ()
 
 
-def read_chat(body: ChatCompletionRequest) -> tuple[Conversation, AnswerForm]:
-    """Return the conversation of a request, and the form of the answer. Raise InvalidField."""
+def read_chat(body: ChatCompletionRequest, caller: str) -> tuple[Conversation, AnswerForm]:
+    """Return the conversation of a request, and the form of the answer. May take seconds. Raise InvalidField.
+
+    caller: the name of its sender.
+    """
     if body.n not in (None, 1):
         raise InvalidField("a council gives one answer: n can only be 1", "n")
     _check_tool_choice(body.tool_choice)
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     limits = [limit for limit in (body.max_tokens, body.max_completion_tokens) if limit is not None]
-    schema = _read_format(body.response_format, "response_format", nested=True)
+    schema = _read_format(body.response_format, "response_format", caller, nested=True)
     form = AnswerForm(schema, body.temperature, min(limits, default=None), stops)
     return _read_messages([(m.role, m.content or "") for m in body.messages], "messages"), form
 
 
-def read_response_request(body: ResponseRequest) -> tuple[Conversation, AnswerForm]:
-    """Return the conversation of a request, and the form of the answer. Raise InvalidField."""
+def read_response_request(body: ResponseRequest, caller: str) -> tuple[Conversation, AnswerForm]:
+    """Return the conversation of a request, and the form of the answer. May take seconds. Raise InvalidField.
+
+    caller: the name of its sender.
+    """
     _check_tool_choice(body.tool_choice)
     items = [InputItem(content=body.input)] if isinstance(body.input, str) else body.input
     messages = [(item.role or ("user" if item.type in (None, "message") else ""), item.content or "") for item in items]
     messages.insert(0, ("system", body.instructions or ""))
-    schema = _read_format(None if body.text is None else body.text.format, "text.format", nested=False)
+    schema = _read_format(None if body.text is None else body.text.format, "text.format", caller, nested=False)
     return _read_messages(messages, "input"), AnswerForm(schema, body.temperature, body.max_output_tokens)
 
 
@@ -262,7 +268,7 @@ def _read_part(part: Mapping[str, Any]) -> ContentPart | None:
             return None
 
 
-def _read_format(form: Mapping[str, Any] | None, param: str, *, nested: bool) -> Mapping[str, Any] | None:
+def _read_format(form: Mapping[str, Any] | None, param: str, caller: str, *, nested: bool) -> Mapping[str, Any] | None:
     """Return the schema of the answer. nested: it stands below `json_schema`."""
     match form:
         case None | {"type": "text"}:
@@ -276,7 +282,7 @@ def _read_format(form: Mapping[str, Any] | None, param: str, *, nested: bool) ->
         case _:
             raise InvalidField("the form is text, json_object, or json_schema with a schema", param)
     try:
-        return check_schema(schema)
+        return check_schema(schema, caller)
     except InputError as e:
         raise InvalidField(e.message, param) from e
 
@@ -417,7 +423,7 @@ async def chat_completions(
     naming: Naming,
 ) -> Response:
     """Go on with a conversation. A client that closes the connection stops the council."""
-    conversation, form = read_chat(body)
+    conversation, form = await asyncio.to_thread(read_chat, body, caller.name)
     target = _Target(body.model, naming, body.metadata, bool(body.stream))
     answer, pieces = await _begin(caller, target, conversation, form, "chatcmpl-")
     if body.stream:
@@ -434,7 +440,7 @@ async def responses(
     naming: Naming,
 ) -> Response:
     """Go on with a conversation. A client that closes the connection stops the council."""
-    conversation, form = read_response_request(body)
+    conversation, form = await asyncio.to_thread(read_response_request, body, caller.name)
     if body.previous_response_id is not None:
         naming = replace(naming, session_id=await _find_previous(caller, body.previous_response_id))
     target = _Target(body.model, naming, body.metadata, bool(body.stream))

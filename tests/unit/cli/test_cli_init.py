@@ -13,9 +13,9 @@ import pexpect
 import pytest
 
 from massmem.cli.init import Candidates, Draft, find_candidates, format_config
-from massmem.config.load import PROVIDERS_BY_KEY, load_config
+from massmem.config.load import load_config
+from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY
 from massmem.providers.discovery import ListedModel, LocalServer
-from massmem.providers.presets import PRESETS
 from massmem.providers.weights import DEFAULT, record_verified
 from tests.support.cli import call_massmem
 from tests.support.forked import ForkedTerminal

@@ -4,17 +4,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from massmem.config.load import NEEDS_MODEL, RESERVED_ID, find_config, load_config, load_default, resolve_agents
-from massmem.config.models import BackendType
+from massmem.config.load import RESERVED_ID, find_config, load_config, load_default, resolve_agents
 from massmem.core.errors import ConfigError
 from massmem.memory.persistent import USER
-from massmem.providers.presets import PRESETS
 from tests.support.configs import AGENT, SECRET, load, problems
 
 
@@ -455,12 +452,6 @@ def test_host_of_qdrant_is_no_address(tmp_path: Path) -> None:
     assert problem.endswith("qdrant.host: must be the name of a machine; an address is given as url instead")
 
 
-def test_types_that_need_a_model_match_the_presets() -> None:
-    no_default = {kind for kind, preset in PRESETS.items() if not preset.default_model}
-    assert no_default - {"local", "scripted"} == NEEDS_MODEL
-    assert set(PRESETS) == set(get_args(BackendType))
-
-
 def test_all_problems_are_reported_at_once_with_lines_and_suggestions(tmp_path: Path) -> None:
     text = """\
 agents:
@@ -482,7 +473,9 @@ server:
   port: 70000
 """
     messages = problems(tmp_path, text)
-    assert messages[0].startswith("team.yaml:3: agents.0.backend.type: 'opnai' is not one of openai, anthropic, local,")
+    assert messages[0].startswith(
+        "team.yaml:3: agents.0.backend.type: 'opnai' is not one of openai, anthropic, gemini,"
+    )
     assert messages[0].endswith(" (did you mean 'openai'?)")
     assert messages[1:] == [
         "team.yaml:4: agents.0.temperature: unknown key (did you mean 'backend.temperature'?)",

@@ -3,8 +3,8 @@ import pytest
 from massmem.config.models import BackendConfig
 from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.providers.base import end_with_user
+from massmem.providers.endpoints import resolve
 from massmem.providers.openai import build_chat_body
-from massmem.providers.presets import resolve
 
 ASKED = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital?"))
 SUMMED_UP = (*ASKED, ChatMessage("assistant", "I have read the atlas."))

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from massmem.config.models import BackendConfig, BackendType
+from massmem.config.models import BackendConfig
+from massmem.config.presets import BackendType
 from massmem.core.errors import (
     AuthenticationError,
     MalformedResponse,
@@ -14,7 +15,7 @@ from massmem.core.errors import (
     ProviderUnavailable,
 )
 from massmem.providers.discovery import ListedModel, LocalServer, find_local_servers, list_models, list_usual_addresses
-from massmem.providers.presets import resolve
+from massmem.providers.endpoints import resolve
 from tests.support.provider_stub import KEY, Http, Stub, running_stub
 
 NOBODY = "http://127.0.0.1:9/v1"

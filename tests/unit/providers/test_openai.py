@@ -19,10 +19,10 @@ from massmem.core.messages import (
     ToolSpec,
     make_attachment,
 )
+from massmem.providers.endpoints import resolve
 from massmem.providers.http import kind_of
 from massmem.providers.learnt import LearntModels
 from massmem.providers.openai import ERRORS, OpenAIFactory, build_chat_body, build_response_body
-from massmem.providers.presets import resolve
 from tests.support.newest_server import TOOLS_ON_CHAT
 from tests.support.openai_provider import open_openai
 from tests.support.provider_stub import KEY, Cut, Http, OpenAIWire, ResponsesWire, Say, Stub

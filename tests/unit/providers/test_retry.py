@@ -18,7 +18,7 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.providers import retry as module
-from massmem.providers.presets import resolve
+from massmem.providers.endpoints import resolve
 from massmem.providers.retry import LocalPauses, Pause, Retrier, RetryBudget, RetryPolicy, SharedPauses
 from massmem.store import RedisPauses, open_pauses
 from massmem.store.redis.server import Server

@@ -13,8 +13,8 @@ from massmem.config.models import BackendConfig
 from massmem.core.errors import MissingKeyError
 from massmem.core.messages import Usage
 from massmem.providers.discovery import WINDOW_PATIENCE
+from massmem.providers.endpoints import resolve
 from massmem.providers.learnt import FILE, LearntModels
-from massmem.providers.presets import resolve
 from massmem.providers.windows import (
     ASSUMED_WINDOW,
     ContextWindow,

@@ -90,41 +90,55 @@ def test_schema_that_providers_differ_in_is_left_to_the_prompt(schema: dict[str,
     assert native_schema(check_schema(json.loads(json.dumps(schema)))) is None
 
 
-def test_value_that_many_parts_are_compared_with_is_given_up_after_seconds():
-    item = {"type": "array", "allOf": [{"items": {"$ref": "#/$defs/item"}}] * 3}
-    schema = check_schema({"$defs": {"item": item}, "allOf": [{"$ref": "#/$defs/item"}]})
-    assert read_value("[[[]]]", schema) == [[[]]]
+ITEM = {"type": "array", "allOf": [{"items": {"$ref": "#/$defs/item"}}] * 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "schema"),
+    [
+        ("[" * 40 + "]" * 40, {"$defs": {"item": ITEM}, "allOf": [{"$ref": "#/$defs/item"}]}),
+        (json.dumps("a" * 40 + "!"), {"pattern": "^(a+)+$"}),
+        (json.dumps({"a" * 40 + "!": 1}), {"patternProperties": {"^(a+)+$": False}}),
+    ],
+)
+def test_value_that_takes_too_long_to_compare_is_given_up_after_seconds(text: str, schema: dict[str, Any]):
+    check_schema(schema)
     with pytest.raises(FormError, match="longer than"):
-        read_value("[" * 40 + "]" * 40, schema)
+        read_value(text, schema)
+
+
+def test_schema_that_contradicts_itself_is_refused_with_the_first_answer():
+    schema = check_schema({"type": "integer", "minimum": 5, "maximum": 3})
+    with pytest.raises(FormError, match=r"4 is greater than the maximum of 3|4 is less than the minimum of 5"):
+        read_value("4", schema)
 
 
 @pytest.mark.parametrize(
     ("text", "schema", "fits"),
     [
-        (json.dumps("a" * 50_000 + "!"), {"pattern": "^(a+)+$"}, False),
-        (json.dumps({"a" * 50_000 + "!": 1}), {"patternProperties": {"^(a+)+$": False}}, True),
-        (json.dumps({"a" * 50_000 + "!": 1}), {"propertyNames": {"pattern": "^(a|a)*$"}}, False),
         (json.dumps({"a1": 1, "b": 2}), {"patternProperties": {"^a": {}}, "additionalProperties": False}, False),
-        (json.dumps({"a1": 1}), {"patternProperties": {"^a": {}}, "additionalProperties": False}, True),
         (json.dumps({"b": 1}), {"additionalProperties": {"type": "string"}}, False),
-        (json.dumps([{"a": n} for n in range(5_000)]), {"uniqueItems": True}, True),
         ("[1, 1.0]", {"uniqueItems": True}, False),
         ("[1, true]", {"uniqueItems": True}, True),
         ("19.99", {"multipleOf": 0.01}, True),
+        ("19.995", {"multipleOf": 0.01}, False),
         ("7" * 4_000, {"multipleOf": 0.5}, True),
+        ("2.0", {"type": "integer"}, True),
+        ("0.5", {"enum": [0.5]}, True),
         ("1e999", {"type": "number"}, False),
         ("NaN", {}, False),
         ("```" + "\n" * 100_000 + "```", {}, False),
-        ("[" * 500 + "]" * 500, {"items": {"$ref": "#"}}, False),
+        ("[" * 900 + "]" * 900, {"items": {"$ref": "#"}}, False),
     ],
-    ids=range(15),
+    ids=range(13),
 )
-def test_hostile_value_is_compared_in_time_that_grows_with_its_size(text: str, schema: dict[str, Any], *, fits: bool):
+def test_value_is_compared_exactly(text: str, schema: dict[str, Any], *, fits: bool):
     check_schema(schema)
     try:
         read_value(text, schema)
-    except FormError:
+    except FormError as error:
         assert not fits
+        assert "Decimal" not in str(error)
     else:
         assert fits
 

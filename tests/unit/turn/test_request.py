@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from massmem.config.models import AgentConfig, BackendConfig, BackendType, CompressionConfig, MemoryConfig
+from massmem.config.models import AgentConfig, BackendConfig, CompressionConfig, MemoryConfig
+from massmem.config.presets import BackendType
 from massmem.core.errors import ContextOverflow, DoesNotFit
 from massmem.core.events import AgentBusy, AgentRetrying, AnswerSubmitted, ContextCompressed, ContextMeasured
 from massmem.core.messages import ActivityChunk, Candidate, ChatMessage

@@ -1,127 +1,18 @@
-"""The backend types, in one table, and how a backend finds its endpoint and key."""
+"""How a backend finds its endpoint and key."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 from urllib.parse import urlsplit
 
 from massmem.config.addresses import complete_address, find_key_problem, is_address, is_loopback
-from massmem.config.models import BackendConfig, BackendType
+from massmem.config.models import BackendConfig
+from massmem.config.presets import PRESETS, Abilities, BackendType, CompletionLimit, Preset
 from massmem.core.errors import ConfigError, MissingKeyError
-from massmem.core.messages import ToolChoice
 from massmem.core.text import trim_value
-
-Kind = Literal["openai", "anthropic", "local", "scripted"]
-CompletionLimit = Literal["max_tokens", "max_completion_tokens"]
-"""The name of the field that bounds the reply."""
 
 NO_KEY = "no-key"
 """Sent where an SDK insists on a key and the server on this machine does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Abilities:
-    tools: bool = True
-    """It can call the tools of a request. Without this ability, send `ChatRequest.schema` instead of tools."""
-    spare_tools: ToolChoice | None = None
-    """With which choice tools are named that a step does not need; None: not at all.
-
-    Where the provider's cache begins with the tools, the same ones stand in all requests of a turn: a cache that is
-    read costs a tenth.
-    """
-    vision: bool | None = None
-    """It sees pictures; None: nobody knows, so it is tried."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """A backend type."""
-
-    kind: Kind
-    """The adapter."""
-    base_url: str = ""
-    key_variables: tuple[str, ...] = ()
-    """Environment variables that may hold the key; the first that is set wins."""
-    needs_key: bool = True
-    key_start: str = ""
-    """How all keys of this provider begin, and no others; "" where they have no mark."""
-    url_variable: str = ""
-    """Environment variable that replaces base_url."""
-    default_model: str = ""
-    """Empty where a model must be named."""
-    memory_model: str = ""
-    """A cheap one, which extracts memories when none is configured; empty: default_model."""
-    embedding_model: str = ""
-    """Embeds memories when none is configured; empty where it must be named."""
-    abilities: Abilities = field(default_factory=Abilities)
-    completion_limit: CompletionLimit = "max_tokens"
-    ends_with_user: bool = True
-    """A conversation must not end with the assistant (see base.end_with_user)."""
-
-
-PRESETS: dict[BackendType, Preset] = {
-    "openai": Preset(
-        "openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), url_variable="OPENAI_BASE_URL",
-        key_start="sk-proj-",
-        default_model="gpt-5-mini", memory_model="gpt-4.1-nano-2025-04-14", embedding_model="text-embedding-3-small",
-        completion_limit="max_completion_tokens", ends_with_user=False,
-    ),
-    "anthropic": Preset(
-        "anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), url_variable="ANTHROPIC_BASE_URL",
-        key_start="sk-ant-",
-        default_model="claude-sonnet-5", memory_model="claude-haiku-4-5", abilities=Abilities(spare_tools="auto"),
-    ),
-    "gemini": Preset(
-        "openai", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        key_start="AIza", default_model="gemini-flash-latest", embedding_model="gemini-embedding-001",
-    ),
-    "grok": Preset("openai", "https://api.x.ai/v1", ("XAI_API_KEY",), key_start="xai-"),
-    "groq": Preset(
-        "openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), key_start="gsk_",
-        memory_model="llama-3.1-8b-instant",
-    ),
-    "together": Preset(
-        "openai", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",),
-        embedding_model="intfloat/multilingual-e5-large-instruct",
-    ),
-    "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), key_start="sk-or-"),
-    # Its search models call no tools.
-    "perplexity": Preset(
-        "openai", "https://api.perplexity.ai", ("PERPLEXITY_API_KEY",), key_start="pplx-", default_model="sonar",
-        abilities=Abilities(tools=False),
-    ),
-    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), default_model="deepseek-chat",
-        memory_model="deepseek-chat",),
-    "mistral": Preset(
-        "openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), default_model="mistral-small-latest"
-    ),
-    "fireworks": Preset("openai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",), key_start="fw_"),
-    "cerebras": Preset("openai", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), key_start="csk-"),
-    "minimax": Preset(
-        "openai", "https://api.minimax.io/v1", ("MINIMAX_API_KEY",), default_model="MiniMax-M2.7"
-    ),
-    "sarvam": Preset("openai", "https://api.sarvam.ai/v1", ("SARVAM_API_KEY",), default_model="sarvam-m"),
-    "azure_openai": Preset(
-        "openai", "", ("AZURE_OPENAI_API_KEY",), url_variable="AZURE_OPENAI_ENDPOINT",
-        embedding_model="text-embedding-3-small",
-        completion_limit="max_completion_tokens", ends_with_user=False,
-    ),
-    "ollama": Preset(
-        "openai", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), needs_key=False, embedding_model="nomic-embed-text"
-    ),
-    "lmstudio": Preset(
-        "openai", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), needs_key=False,
-        embedding_model="text-embedding-nomic-embed-text-v1.5",
-    ),
-    "vllm": Preset("openai", "http://localhost:8000/v1", ("VLLM_API_KEY",), needs_key=False),
-    # llama-server answers with the model that it has loaded, whatever the name.
-    "llamacpp": Preset(
-        "openai", "http://localhost:8080/v1", ("LLAMA_API_KEY",), needs_key=False, default_model="default"
-    ),
-    "local": Preset("local", needs_key=False, abilities=Abilities(tools=False, vision=False)),
-    "scripted": Preset("scripted", needs_key=False),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
