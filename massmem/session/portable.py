@@ -28,16 +28,16 @@ _OF_JOBS = {"seq", "kind", "agent_id", "position", "since", "status", "created_a
 async def write_log(
     store: SessionStore, session_id: str, shown_id: str, params: Mapping[str, object]
 ) -> AsyncGenerator[str]:
-    """Yield the pieces of the log as a member of a JSON object. shown_id: the session's id in the export."""
+    """Yield the end of a session as JSON, from behind its last turn. shown_id: the session's id in the export."""
     copy = await store.export_session(session_id)
-    yield f'"log": {{"abandoned": {dump_json(copy.abandoned if copy else ())}, "entries": ['
+    yield f'\n], "log": {{"abandoned": {dump_json(copy.abandoned if copy else ())}, "entries": ['
     separator = "\n"
     async with aclosing(read_log_pages(store, session_id)) as pages:
         async for page in pages:
             for row in dump_entries(page, params, session_id, shown_id):
                 yield separator + dump_json(row)
                 separator = ",\n"
-    yield "\n]}"
+    yield "\n]}}\n"
 
 
 def dump_entries(

@@ -84,7 +84,7 @@ def test_each_view_records_what_waits(
     assert command.json("record")["episodes"] == 0
 
 
-def test_what_a_view_cannot_record_is_named(
+def test_messages_that_a_view_cannot_record_are_named(
     database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("massmem.session.memories._VIEW_SECONDS", -1)
@@ -119,7 +119,7 @@ def test_lost_index_is_named_and_filled_again_without_what_was_forgotten(memory:
 def test_index_from_before_a_session_is_filled_with_that_session(memory: Command, home: Path, database: Path) -> None:
     folder, old = home / ".massmem" / "memory", home / "old"
     shutil.copytree(folder, old)
-    massmem("What now?", "--config", "team.yaml", text=True)
+    assert massmem("Where do we go from here?", "--config", "team.yaml", text=True).returncode == 0
     everything_listed = memory.ids()
     shutil.rmtree(folder)
     old.rename(folder)
