@@ -180,7 +180,7 @@ async def test_user_of_the_service_imports_it_as_their_own(
     assert texts == [memory.text for memory in await list_memories(source)]
 
 
-@pytest.mark.parametrize("damage", ["event", "order", "entries", "job"])
+@pytest.mark.parametrize("damage", ["event", "order", "entries", "job", "number", "turn"])
 async def test_damaged_log_leaves_the_turns(
     damage: str, source: Memories, elsewhere: SessionStore, tmp_path: Path
 ) -> None:
@@ -192,6 +192,10 @@ async def test_damaged_log_leaves_the_turns(
         entries.reverse()
     elif damage == "entries":
         export_["log"]["entries"] = "none"
+    elif damage == "number":
+        entries[0]["event"]["seed"] = 2**70
+    elif damage == "turn":
+        entries[-1]["turn"] = 2**31
     else:
         next(entry for entry in entries if entry["jobs"])["jobs"][0]["seq"] = "one"
     read = parse_export(json.dumps(export_).encode(), "e.json", "e.json")
