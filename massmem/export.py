@@ -129,7 +129,7 @@ class Format:
     suffix = "txt"
     end = ""
     has_log = False
-    """After the last turn stands the log, with what an import needs to make the same session again."""
+    """A file of a whole session ends with its log, see `massmem.session.portable`, and not with `end`."""
     separator = "\n\n"
     """Between the parts of a turn."""
     heading = "\n--- {}, {} ---"
@@ -310,7 +310,7 @@ class Html(Format):
 class Json(Format):
     """Writes one JSON object, {"schema_version", "session", "turns": [...], "log"}, with a turn per line, all steps."""
 
-    suffix, end, has_log = "json", "}\n", True
+    suffix, end, has_log = "json", "\n]}\n", True
 
     def write_start(self, session: SessionRecord) -> str:
         about = dump_json(session.model_dump(mode="json"))

@@ -11,11 +11,10 @@ import platform
 import re
 import secrets
 import shutil
-import sqlite3
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, closing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -556,7 +555,7 @@ async def check_store(context: DoctorContext) -> Sequence[CheckResult]:
 
 async def _check_sqlite(context: DoctorContext) -> Sequence[CheckResult]:
     from massmem.store.schema import REVISIONS
-    from massmem.store.sqlite import parse_path, quote_recovery_paths, read_revision
+    from massmem.store.sqlite import check_integrity, parse_path, quote_recovery_paths, read_revision
 
     path = parse_path(context.team.store.url)
     if not path.exists():
@@ -564,7 +563,7 @@ async def _check_sqlite(context: DoctorContext) -> Sequence[CheckResult]:
     current = await asyncio.to_thread(read_revision, path)
     if current is not None and current not in REVISIONS:
         return [fail(f"{path} was written by a newer massmem (schema {current})", "update massmem")]
-    messages = await asyncio.to_thread(_check_integrity, path)
+    messages = await asyncio.to_thread(check_integrity, path)
     if messages != ["ok"]:
         fix = "save what can be read with: massmem store recover {quoted_path} --to {recovered}"
         return [fail(f"{path} is damaged", fix.format(**quote_recovery_paths(path)), *messages)]
@@ -572,17 +571,6 @@ async def _check_sqlite(context: DoctorContext) -> Sequence[CheckResult]:
         # Opening the store would update it, and a check must not change anything.
         return [ok(f"{path}: sound; the next question updates its schema from {current} to {REVISIONS[-1]}")]
     return await _check_contents(context, f"{path}, schema {current}, sound")
-
-
-def _check_integrity(path: Path) -> list[str]:
-    """Return the first ten problems that SQLite finds, or "ok"."""
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            rows = connection.execute("PRAGMA integrity_check(10)").fetchall()
-            orphans = connection.execute("PRAGMA foreign_key_check").fetchmany(10)
-    except sqlite3.Error as e:
-        return [str(e)]
-    return [*(str(text) for (text,) in rows), *(f"a row of {row[0]} refers to a missing row" for row in orphans)]
 
 
 async def _check_contents(context: DoctorContext, name: str) -> Sequence[CheckResult]:
@@ -603,8 +591,7 @@ async def _check_contents(context: DoctorContext, name: str) -> Sequence[CheckRe
         reason = one_line(queue.reason or "unknown reason")
         return [contents, fail(text, "fix the failures above, then: massmem memory record", reason)]
     if missing:
-        notice, _, command = describe_missing(missing).partition(": ")
-        return [contents, ok(text), fail(notice, f"run: {command}; or the next question records them again")]
+        return [contents, ok(text), fail(describe_missing(missing), "or ask: a question records them again")]
     return [contents, ok(text)]
 
 

@@ -88,13 +88,12 @@ async def export_session(
             done += len(transcript.messages)
             yield form.write_turn(clean, first, detailed), done
             first = False
-    if form.has_log:
-        yield "\n], ", done
-        log = write_log(store, session.session_id, (shown or session).session_id, params)
-        async with aclosing(log) as pieces:
-            async for piece in pieces:
-                yield piece, done
-    yield form.end, done
+    if not form.has_log:
+        yield form.end, done
+        return
+    async with aclosing(write_log(store, session.session_id, (shown or session).session_id, params)) as pieces:
+        async for piece in pieces:
+            yield piece, done
 
 
 Progress = Callable[[int, int], None]

@@ -4,6 +4,7 @@ It has what the readable part has not: votes and rounds as they happened, what t
 are forgotten. It goes without secrets, values of params and what only a provider can read, as all of an export.
 """
 
+import json
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -21,6 +22,8 @@ from massmem.store.lookup import read_log_pages
 from massmem.store.ports import SessionStore
 from massmem.store.projection import make_message_id
 
+_MOST, _DIGITS = 1_000_000_000, 18
+"""Events and turns of a log, and digits of its other numbers."""
 WITHOUT_FACTS = "imported without facts"
 _OF_JOBS = {"seq", "kind", "agent_id", "position", "since", "status", "created_at", "forgotten"}
 
@@ -28,16 +31,16 @@ _OF_JOBS = {"seq", "kind", "agent_id", "position", "since", "status", "created_a
 async def write_log(
     store: SessionStore, session_id: str, shown_id: str, params: Mapping[str, object]
 ) -> AsyncGenerator[str]:
-    """Yield the pieces of the log as a member of a JSON object. shown_id: the session's id in the export."""
+    """Yield the end of a session as JSON, from behind its last turn. shown_id: the session's id in the export."""
     copy = await store.export_session(session_id)
-    yield f'"log": {{"abandoned": {dump_json(copy.abandoned if copy else ())}, "entries": ['
+    yield f'\n], "log": {{"abandoned": {dump_json(copy.abandoned if copy else ())}, "entries": ['
     separator = "\n"
     async with aclosing(read_log_pages(store, session_id)) as pages:
         async for page in pages:
             for row in dump_entries(page, params, session_id, shown_id):
                 yield separator + dump_json(row)
                 separator = ",\n"
-    yield "\n]}"
+    yield "\n]}}\n"
 
 
 def dump_entries(
@@ -99,18 +102,25 @@ def read_portable(export: Mapping[str, Any]) -> PortableSession | None:
 
     Raises ValueError, TypeError, LookupError: its log cannot be read.
     """
-    log = clean_json(export.get("log"))
-    if not log:
+    if not export.get("log"):
         return None
+    log = json.loads(dump_json(clean_json(export["log"])), parse_int=_read_number)
     known = {name: value for name, value in export["session"].items() if name in SessionRecord.model_fields}
     session = SessionRecord.model_validate(clean_json(known))
     entries = tuple(_read_entry(session.session_id, entry) for entry in log["entries"])
     numbers = [entry.seq for entry in entries]
-    if not entries or numbers != sorted({*numbers}) or session.status == "deleting":
+    in_order = entries and numbers == sorted({*numbers}) and 0 < numbers[0] and numbers[-1] < _MOST
+    if not in_order or any(not 0 <= entry.turn < _MOST for entry in entries) or session.status == "deleting":
         raise ValueError("the log is empty, or not in order")
     files = [b64decode(file["data"]) for turn in export["turns"] for file in turn.get("files", ())]
     by_hash = {sha256(data).hexdigest(): data for data in files}
     return PortableSession(session, entries, tuple(map(int, log["abandoned"])), by_hash)
+
+
+def _read_number(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError("a number is too large for a database")
+    return int(text)
 
 
 def _read_entry(session_id: str, entry: Mapping[str, Any]) -> LogEntry:

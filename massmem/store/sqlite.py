@@ -490,3 +490,14 @@ def _can_rewrite(connection: sa.Connection, path: Path) -> bool:
     ]
     needed = (pages - free) * size
     return needed <= _MAX_VACUUM and disk_usage(path).free > 2 * needed
+
+
+def check_integrity(path: Path) -> list[str]:
+    """Return the first ten problems that SQLite finds, or "ok"."""
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            rows = connection.execute("PRAGMA integrity_check(10)").fetchall()
+            orphans = connection.execute("PRAGMA foreign_key_check").fetchmany(10)
+    except sqlite3.Error as e:
+        return [str(e)]
+    return [*(str(text) for (text,) in rows), *(f"a row of {row[0]} refers to a missing row" for row in orphans)]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -60,18 +61,70 @@ def holds(folder: Path, text: str) -> list[Path]:
 
 def test_record_drains_the_queue(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(capsys)
-    before = command.json("stats")
-    assert (before["episodes"], before["recordings"]["pending"]) == (0, SAID + 3)
     done = command.json("record")
     assert (done["episodes"], done["turns"], done["recordings"]["pending"]) == (SAID, 1, 0)
     assert command("record")[1].endswith("massmem: recorded 0 messages, 0 ends of turns, 0 new facts\n")
     after = command.json("stats")
     assert (after["episodes"], after["sessions"], after["embedder"]) == (SAID, 1, "none")
     assert after["recordings"] == {
-        "pending": 0, "retrying": 0, "oldest": None, "done": SAID + 3, "failed": 0, "reason": None,
+        "pending": 0, "messages": 0, "retrying": 0, "oldest": None, "done": SAID + 3, "failed": 0, "reason": None,
     }  # fmt: skip
     assert after["bytes"] > 0
     assert f"recording  0 pending, {SAID + 3} done, 0 failed" in command("stats")[0]
+
+
+@pytest.mark.parametrize("view", [("search", "lifetimes"), ("list",), ("stats",), ("history", "home")])
+def test_each_view_records_what_waits(
+    view: tuple[str, ...], database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = Command(capsys)
+    reply = command.json(*view)
+    assert (reply["not_recorded"], reply["not_in_index"]) == (0, 0)
+    assert len(command.ids()) == SAID
+    assert command.json("record")["episodes"] == 0
+
+
+def test_messages_that_a_view_cannot_record_are_named(
+    database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("massmem.session.memories._VIEW_SECONDS", -1)
+    command = Command(capsys)
+    notice = "massmem: 5 messages are not recorded yet (massmem memory record)\n"
+    for view in (("search", "lifetimes"), ("list",), ("stats",), ("history", "home")):
+        assert notice in command(*view)[1], view
+    assert command.json("list")["not_recorded"] == SAID
+
+
+def test_lost_index_is_named_and_filled_again_without_what_was_forgotten(memory: Command, home: Path) -> None:
+    ids = memory.ids()
+    text = next(iter(ids))
+    memory("forget", ids[text], "--yes")
+    shutil.rmtree(home / ".massmem" / "memory")
+    doctor = massmem("doctor", "--offline", "--config", "team.yaml", text=True)
+    assert doctor.returncode == 1
+    assert "4 messages are not in the index" in doctor.stdout
+    assert "massmem: 4 messages are not in the index: massmem memory rebuild\n" in memory("list")[1]
+    assert memory.ids() == {other: name for other, name in ids.items() if other != text}
+    assert "not in the index" not in memory("list")[1]
+    assert "not in the index" not in massmem("doctor", "--offline", "--config", "team.yaml", text=True).stdout
+    shutil.rmtree(home / ".massmem" / "memory")
+    question = massmem("What now?", "--config", "team.yaml", text=True)
+    assert question.returncode == 0
+    assert "4 messages are not in the index: massmem memory rebuild" in question.stderr
+    assert text not in memory.ids()
+    assert ids.keys() - {text} <= memory.ids().keys()
+    assert memory.json("stats")["not_in_index"] == 0
+
+
+def test_index_from_before_a_session_is_filled_with_that_session(memory: Command, home: Path, database: Path) -> None:
+    folder, old = home / ".massmem" / "memory", home / "old"
+    shutil.copytree(folder, old)
+    assert massmem("Where do we go from here?", "--config", "team.yaml", text=True).returncode == 0
+    everything_listed = memory.ids()
+    shutil.rmtree(folder)
+    old.rename(folder)
+    assert "not in the index: massmem memory rebuild" in memory("list")[1]
+    assert memory.ids() == everything_listed
 
 
 async def test_search_of_an_owner_reaches_sessions_with_a_session_name_of_their_own(

@@ -110,6 +110,10 @@ class PlainMemory:
             del self.found[id_]
         return len(gone)
 
+    async def list_sessions(self) -> frozenset[str]:
+        self._check()
+        return frozenset(memory.session_id for memory in self.found.values())
+
     async def stats(self) -> MemoryStats:
         kinds = [m.kind for m in self.found.values()]
         sessions = len({m.session_id for m in self.found.values()})

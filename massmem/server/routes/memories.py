@@ -77,14 +77,18 @@ class MemoryEntry(Body):
     created_at: datetime
 
 
-class MemoryPage(Body):
-    memories: list[MemoryEntry]
+class MemoryView(Body):
     notice: str
+    """What the user should know of it; empty: nothing."""
     not_recorded: int = 0
     """Messages that become memories in a while."""
 
 
-class MemoryHits(Body):
+class MemoryPage(MemoryView):
+    memories: list[MemoryEntry]
+
+
+class MemoryHits(MemoryView):
     memories: list[MemoryEntry]
     beyond: list[MemoryEntry]
     """With `all`: what the agent would not be shown, the best first."""
@@ -92,8 +96,6 @@ class MemoryHits(Body):
     """Why these memories are shown, or why nothing is; empty: nothing was found."""
     tokens: int
     by_words_alone: bool
-    notice: str
-    not_recorded: int = 0
 
 
 class Value(Body):
@@ -111,10 +113,8 @@ class Topic(Body):
     values: list[Value]
 
 
-class MemoryHistory(Body):
+class MemoryHistory(MemoryView):
     topics: list[Topic]
-    notice: str
-    not_recorded: int = 0
 
 
 class Source(Body):
@@ -178,7 +178,7 @@ class Queue(Body):
     reason: str | None
 
 
-class MemoryFigures(Body):
+class MemoryFigures(MemoryView):
     agents: list[AgentMemories]
     days: list[DayMemories]
     turns: dict[str, int]
@@ -186,8 +186,6 @@ class MemoryFigures(Body):
     counted: int
     queue: Queue | None
     size: int | None
-    notice: str
-    not_recorded: int = 0
 
 
 async def _read_view(

@@ -367,22 +367,15 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         )
 
     async def count_recorded(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        async for record in self._load_all(await self._choose(None)):
-            done = [job for job in record.jobs if job.kind == "episode" and job.status == "done" and job.reason is None]
-            if any(job.agent_id is None for job in done):
-                counts[record.session_id] = len(done)
-        return counts
+        records = self._load_all(await self._choose(None))
+        return {record.session_id: number async for record in records if (number := record.count_recorded())}
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool, facts: bool = True) -> int:
         statuses = {"pending", "failed", "done"} if done else {"pending", "failed"}
         again = {"status": "pending", "attempts": 0, "reason": None, "next_attempt_at": None}
+        kinds = {"episode", "complete", *(("extract",) if facts else ())}
         names = await self._choose(session_id)
-
-        def requeue(job: RecordingJob) -> dict[str, Any] | None:
-            return again if job.status in statuses and (facts or job.kind != "extract") else None
-
-        return await self._edit_jobs(names, requeue)
+        return await self._edit_jobs(names, lambda job: again if job.status in statuses and job.kind in kinds else None)
 
     async def forget_fact(
         self, session_id: str, agent_id: str, message_ids: Sequence[str], words: Sequence[int]
