@@ -9,6 +9,7 @@ import pytest
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import RateLimited
 from massmem.core.events import MemoryAction, MemoryChanged
+from massmem.core.ids import read_seq
 from massmem.core.records import MessageRecord
 from massmem.memory import open_memory
 from massmem.memory.extraction.facts import cut_middle
@@ -19,7 +20,6 @@ from massmem.recording.jobs import LARGE, summarize_results
 from massmem.recording.worker import Recorder
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
-from massmem.core.ids import read_seq
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import answer, begin
 from tests.unit.recording.test_forgetting import WORDS, NameFinder
