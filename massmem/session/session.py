@@ -37,7 +37,6 @@ from massmem.session.owners import memory_group, restrict_to_owner
 from massmem.session.registry import Registry, register_sessions
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
-from massmem.session.versions import choose_version
 from massmem.store.lookup import (
     find_own_session,
     find_session,
@@ -320,20 +319,6 @@ class Session:
                     await self._undo_turn(turn)
                     return turn
         raise InputError("there is no turn to undo", "ask a question first")
-
-    async def choose_version(self, turn: int) -> int:
-        """Show another version of a turn, with what followed it, in place of the one that is shown.
-
-        turn: its number. Return the last turn that is shown then.
-
-        Raises InputError: there is no such version; SessionBusyError.
-        """
-        if self._record is None:
-            raise InputError("this conversation is empty", "ask something first")
-        async with self._hold_lease():
-            await self._history.settle()
-            self._history.take_prepared()
-            return await choose_version(self._store, self.id, turn)
 
     async def _undo_turn(self, turn: TurnRecord) -> None:
         """Delete its memories first: after a kill on the way, the turn can be undone again."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from massmem.core.events import Event, TurnStarted, TurnUndone, VersionChosen
+from massmem.core.events import Event, TurnUndone, VersionChosen
 from massmem.core.records import EVERYBODY, SessionCopy
 from massmem.core.versions import TurnTree
 from massmem.memory.persistent import Scope
@@ -15,11 +15,11 @@ __all__ = ["opener", "store"]
 ID, OTHER = "session_a", "session_b"
 
 
-def ask(word: str, parent: int | None = None, withdraws: tuple[int, ...] = ()) -> TurnStarted:
+def ask(word: str, parent: int | None = None, withdraws: tuple[int, ...] = ()) -> Event:
     return begin("ann", question=f"Where is the {word}?").model_copy(update={"parent": parent, "withdraws": withdraws})
 
 
-def whole(started: TurnStarted, word: str) -> list[Event]:
+def whole(started: Event, word: str) -> list[Event]:
     summary = compression(9, agent="ann").model_copy(update={"summary": f"of the {word}", "until": 1})
     return [started, answer(1, "ann", f"The {word} is near."), done(5, f"The {word} is there."), summary]
 

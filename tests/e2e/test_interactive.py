@@ -128,7 +128,13 @@ def test_last_question_is_copied_edited_and_asked_again(team: str, tmp_path: Pat
     assert base64.b64decode(child.match.group(1)) == b"Blue light is scattered most."
     child.expect(READY)
     say(child, "/edit blood red", "> Why is blood red\\?", "scattered most\\.", READY)
+    say(child, "/version", "no turn of this conversation has several versions", READY)
     say(child, "/retry", "> Why is blood red\\?", "scattered most\\.", READY)
+    say(child, "/version", "version 2 of 2", READY)
+    say(child, "/version 1", "Turn 2, version 1 of 2", "Why is blood red", READY)
+    say(child, "/version 3", "the turn has 2 versions", READY)
+    say(child, "/reword", "> Why is Why is blood red\\?\\?", "scattered most\\.", READY)
+    say(child, "/show", "Turn 4, version 3 of 3", READY)
     child.send("exit\r")
     text, code = ending(child)
     assert (code, "Traceback" in text) == (0, False)
@@ -136,9 +142,11 @@ def test_last_question_is_copied_edited_and_asked_again(team: str, tmp_path: Pat
     turns = json.loads(massmem("sessions", "show", session, "--json", "--config", team).stdout)["turns"]
     assert [(turn["question"], turn["status"]) for turn in turns] == [
         ("What does @notes.txt say?\n\n--- notes.txt ---\na note of mine", "completed"),
-        ("Why is blood red?", "undone"),
         ("Why is blood red?", "completed"),
+        ("Why is blood red?", "completed"),
+        ("Why is Why is blood red??", "completed"),
     ]
+    assert [turn["withdrawn"] for turn in turns] == [False, True, True, False]
 
 
 def test_session_to_continue_is_chosen_from_a_list(team: str):

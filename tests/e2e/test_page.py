@@ -318,7 +318,7 @@ def test_values_are_shown_over_time(open_page: Open) -> None:
     expect(rows.last).to_contain_text("holds")
 
 
-def test_question_is_asked_in_other_words_in_a_conversation_of_its_own(open_page: Open, tmp_path: Path) -> None:
+def test_question_that_is_asked_in_other_words_becomes_another_version(open_page: Open, tmp_path: Path) -> None:
     page = open_page("editor")
     ask(page, "Why is the sky blue?")
     expect(final_answer(page)).to_be_visible()
@@ -329,7 +329,7 @@ def test_question_is_asked_in_other_words_in_a_conversation_of_its_own(open_page
     expect(page.locator(".turn").nth(1).locator(".message.final:not([aria-busy])")).to_be_visible()
     first = get_address(page)
     page.get_by_role("region", name="Turn 2").get_by_role("button", name="Edit").press("Enter")
-    field = page.get_by_label("Your question in a new conversation")
+    field = page.get_by_label("Your question; the one before")
     expect(field).to_be_focused()
     expect(field).to_have_value("And at night?")
     page.keyboard.press("Escape")
@@ -342,14 +342,26 @@ def test_question_is_asked_in_other_words_in_a_conversation_of_its_own(open_page
     expect(questions).to_contain_text(["Why is the sky blue?", "And at dawn?"])
     expect(page.locator(".turn").nth(1).locator(".message.final:not([aria-busy])")).to_be_visible()
     expect(page.locator(".picture")).to_be_visible()
-    assert get_address(page) != first
+    assert get_address(page) == first
+    versions = page.get_by_role("group", name="Versions")
+    expect(versions).to_have_text("2/2")
+    check_view(page, "versions")
+    versions.get_by_role("button", name="Earlier version").click()
+    expect(questions).to_contain_text(["Why is the sky blue?", "And at night?"])
+    expect(versions).to_have_text("1/2")
+    expect(versions.get_by_role("button", name="Earlier version")).to_be_disabled()
+    versions.get_by_role("button", name="Later version").press("Enter")
+    expect(questions).to_contain_text(["Why is the sky blue?", "And at dawn?"])
+    expect(page.locator(".list a")).to_have_count(1)
     page.get_by_role("region", name="Turn 1").get_by_role("button", name="Ask again").click()
     page.locator(".editing").get_by_label("Team").select_option("asking")
     page.get_by_role("button", name="Ask", exact=True).first.click()
     expect(page.get_by_text("What is the number of your order?")).to_be_visible()
     expect(questions).to_have_text(["Why is the sky blue?"])
-    page.goto(first)
-    expect(questions).to_contain_text(["Why is the sky blue?", "And at night?"])
+    page.reload()
+    expect(questions).to_have_text(["Why is the sky blue?"])
+    versions.get_by_role("button", name="Earlier version").click()
+    expect(questions).to_contain_text(["Why is the sky blue?", "And at dawn?"])
 
 
 def test_conversations_of_other_programs_are_imported(open_page: Open, tmp_path: Path) -> None:
@@ -396,7 +408,7 @@ def test_files_go_with_a_question(open_page: Open, tmp_path: Path) -> None:
     expect(page.locator(".hit .excerpt").first).to_contain_text("notes.txt: The sky over")
     expect(page.locator(".hit .title").first).to_have_text("What is in it?")
     page.get_by_role("region", name="Turn 1").get_by_role("button", name="Ask again").click()
-    expect(page.get_by_label("Your question in a new conversation")).to_have_value("What is in it?")
+    expect(page.get_by_label("Your question; the one before")).to_have_value("What is in it?")
     page.get_by_role("button", name="Ask", exact=True).first.click()
     expect(page.get_by_role("region", name="Turn 2")).to_have_count(0)
     expect(page.locator(".message.user summary")).to_have_text("notes.txt 1,574 characters")

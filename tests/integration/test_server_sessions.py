@@ -207,19 +207,25 @@ def test_fork_belongs_to_its_user_and_goes_its_own_way(alice: Client, bob: Clien
     assert alice.post(f"{SESSIONS}/s/fork", {"turn": 7}).status_code == 422
 
 
-def test_fork_before_a_turn_has_what_was_said_before_it(alice: Client, bob: Client) -> None:
+def test_turn_that_is_asked_again_has_versions(alice: Client, bob: Client) -> None:
     for question in ("Why?", "How?"):
         alice.chat(question, "s")
-    fork = alice.post(f"{SESSIONS}/s/fork", {"before": 2}).json()["session_id"]
-    alice.chat("When?", fork)
-    assert [text for role, text in alice.read_history(fork) if role == "user"] == ["Why?", "When?"]
-    first = alice.post(f"{SESSIONS}/s/fork", {"before": 1}).json()["session_id"]
-    assert first not in alice.list_sessions(), "nothing has been said in it"
-    alice.chat("Who?", first)
-    assert [text for role, text in alice.read_history(first) if role == "user"] == ["Who?"]
-    assert alice.get(f"{SESSIONS}/{first}").json()["session"]["title"] == "Who?"
-    assert alice.post(f"{SESSIONS}/s/fork", {"before": 3}).status_code == 422
-    assert bob.post(f"{SESSIONS}/s/fork", {"before": 1}).status_code == 404
+
+    def list_questions() -> list[str]:
+        return [text for role, text in alice.read_history("s") if role == "user"]
+
+    again = {"message": "When?", "session_id": "s", "replaces": 1}
+    assert alice.post("/api/v1/chat", again).json()["turn"] == 3
+    assert list_questions() == ["When?"]
+    assert [(turn["turn"], turn["versions"]) for turn in read_part(alice, "s")["turns"]] == [(3, [1, 3])]
+    assert alice.post(f"{SESSIONS}/s/version", {"turn": 1}).status_code == 204
+    assert list_questions() == ["Why?", "How?"]
+    assert alice.get(f"{SESSIONS}/s/turns/1").json()["turn"]["versions"] == [1, 3]
+    assert alice.list_sessions() == ["s"]
+    refused = alice.post("/api/v1/chat", again | {"replaces": 3})
+    assert (refused.status_code, "not part of the conversation" in refused.json()["error"]) == (422, True)
+    assert alice.post(f"{SESSIONS}/s/version", {"turn": 4}).status_code == 422
+    assert bob.post(f"{SESSIONS}/s/version", {"turn": 1}).status_code == 404
 
 
 def test_fork_from_an_event_continues_there(alice: Client) -> None:

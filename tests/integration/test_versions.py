@@ -69,11 +69,12 @@ async def test_a_withdrawn_version_is_neither_shown_nor_recalled_until_it_is_cho
         memories, shown = await prompt(council, session, "Where is the old windmill of Aalsmeer, and the castle?")
         assert WINDMILL not in shown + memories
         assert CASTLE in shown
-        assert await session.choose_version(2) == 3
+        assert await choose_named_version(setup(config, folder), session.id, 2) == 3
         memories, shown = await prompt(council, session, "Where is the castle of Tarragona, what did I ask?")
         assert CASTLE not in shown + memories
         assert WINDMILL in shown
-        assert await read_versions(session._store, session.id) == {2: (2, 4), 4: (2, 4)}
+    async with setup(config, folder).open_store() as store:
+        assert await read_versions(store, session.id) == {2: (2, 4), 4: (2, 4)}
 
 
 async def test_other_conversations_and_processes_recall_the_version_that_is_shown(
@@ -100,14 +101,12 @@ async def test_other_conversations_and_processes_recall_the_version_that_is_show
 async def test_versions_are_chosen_among_those_that_are_there_while_no_turn_runs(config: TeamConfig, folder: Path):
     async with open_session(config, folder) as session:
         with pytest.raises(InputError, match="empty"):
-            await session.choose_version(1)
-        with pytest.raises(InputError, match="empty"):
             await collect(session.ask(CASTLE, replaces=1))
         await tell(session, LIGHTHOUSE)
         with pytest.raises(InputError, match="turn 7"):
             await collect(session.ask(CASTLE, replaces=7))
         with pytest.raises(InputError, match="no version 7"):
-            await session.choose_version(7)
+            await choose_named_version(setup(config, folder), session.id, 7)
         await replace_turn(session, 1, WINDMILL)
         with pytest.raises(InputError, match="turn 1 is not part"):
             await collect(session.ask(CASTLE, replaces=1))

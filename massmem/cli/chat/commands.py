@@ -34,7 +34,13 @@ from massmem.cli.memory_view import (
 )
 from massmem.cli.options import MAX_TURN
 from massmem.cli.question import Question, attach_mentioned_files
-from massmem.cli.sessions import export_named_session, fork_named_session, list_sessions, rename_named_session
+from massmem.cli.sessions import (
+    choose_named_version,
+    export_named_session,
+    fork_named_session,
+    list_sessions,
+    rename_named_session,
+)
 from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
@@ -292,8 +298,8 @@ async def _go_to_version(state: ChatState, rest: str) -> None:
     place = _read_turn(rest)
     if place > len(numbers):
         raise InputError(f"the turn has {len(numbers)} versions", "name one of them: /version 1")
-    await state.session.choose_version(numbers[place - 1])
-    state.last_turn = None
+    await choose_named_version(state.setup, state.session.id, numbers[place - 1])
+    await state.resume(state.session.id)
     await show_last_turn(state)
 
 

@@ -30,7 +30,7 @@ export function Conversation({ id, part, about }) {
 
   const ask = async (text, files, team, sending) => {
     const isNew = talk.id === null;
-    await talk.ask(text, files, team, sending);
+    await talk.ask(text, files, { team }, sending);
     if (team !== null) talk.team = about.teams.find((entry) => entry.name === team);
     if (isNew) {
       // The address names the conversation from now on; this view stays as it is.
@@ -246,6 +246,7 @@ function Turn({ talk, group, models, colours, about, isLast }) {
         <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}><${Icon} name="down" />${open ? "Hide the council" : "How they decided"}</button>
         ${details && html`<${Verdict} turn=${details} />`}
         ${canEdit && !editing && html`<button type="button" class="plain" onClick=${() => edit(true)}>Ask again</button>`}
+        ${record?.versions.length > 1 && html`<${Versions} talk=${talk} record=${record} onProblem=${setProblem} />`}
         ${answer && html`<${Copy} text=${answer} />`}
       </footer>`}
       ${open && !isRunning && details && html`<${Council} turn=${details} models=${known} />`}
@@ -254,6 +255,15 @@ function Turn({ talk, group, models, colours, about, isLast }) {
       ${status === "undone" && html`<p class="dim">You took this turn back; the agents do not see it.</p>`}
       ${status === "abandoned" && html`<p class="dim">This turn was given up.</p>`}
     </section>`;
+}
+
+// Goes between the versions of a turn.
+function Versions({ talk, record: { turn, versions }, onProblem }) {
+  const place = versions.indexOf(turn);
+  const go = (next) => talk.chooseVersion(versions[next]).then(announceChange, onProblem);
+  const arrow = (next, label, icon) => html`<button type="button" class=${`icon-button small ${icon}`} aria-label=${label} title=${label} disabled=${!(next in versions) || talk.isRunning} onClick=${() => go(next)}><${Icon} name="down" /></button>`;
+  return html`<span class="versions" role="group" aria-label="Versions">${arrow(place - 1, "Earlier version", "back")}
+    <span aria-label=${`Version ${place + 1} of ${versions.length}`}>${place + 1}/${versions.length}</span>${arrow(place + 1, "Later version", "on")}</span>`;
 }
 
 function Unfinished({ talk, status }) {
@@ -337,7 +347,7 @@ function Message({ talk, message, colour, names = {}, onEdit, wasEditing }) {
     </article>`;
 }
 
-// The question of a turn, to be asked in other words, or again: in a new conversation, from before this turn.
+// The question of a turn, to be asked in other words, or again: the turn gets another version.
 function EditQuestion({ talk, turn, about, onClose }) {
   const [question, problem, again] = useLoad(() => talk.loadQuestion(turn), [turn]);
   if (!question) return problem ? html`<${Trouble} problem=${problem} onRetry=${again} />` : html`<${Waiting} label="Reading the question" />`;
@@ -358,9 +368,9 @@ function EditForm({ talk, turn, about, question, onClose }) {
     if (!text.trim() || busy) return;
     setBusy(true);
     try {
-      const id = await talk.askInstead(question, text, files, { team, full });
+      await talk.askInstead(question, text, files, { team, full });
+      if (team !== null) talk.team = about.teams.find((entry) => entry.name === team);
       announceChange();
-      location.hash = `#/c/${encodeURIComponent(id)}`;
     } catch (error) {
       setProblem(error);
       setBusy(false);
@@ -374,7 +384,7 @@ function EditForm({ talk, turn, about, question, onClose }) {
   };
   return html`
     <form class="message user editing" onSubmit=${(e) => { e.preventDefault(); send(); }}>
-      <label for="edit">Your question in a new conversation; this one stays as it is</label>
+      <label for="edit">Your question; the one before stays as another version</label>
       <textarea id="edit" ref=${field} rows="1" value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey}></textarea>
       ${files.length > 0 && html`<${FileList} files=${files} onRemove=${(index) => setFiles(files.filter((_, i) => i !== index))} />`}
       <${Trouble} problem=${problem} />

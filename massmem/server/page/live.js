@@ -112,10 +112,11 @@ export class LiveConversation {
 
   // Asks, or replies to what was asked for. files: [{name, url}] with data: URLs. sending: {id, name} of the session and
   // of the question. Throws a Problem when nothing was asked.
-  async ask(text, files, team, sending) {
+  // whom: {team, full, replaces}, as in the body of a request.
+  async ask(text, files, whom, sending) {
     await this.refresh(); // a conversation that was deleted meanwhile would begin anew
     if (!this.isLoaded) throw this.problem;
-    const response = await sendQuestion(sending.id, text, files, { team }, sending.name, this._abort.signal);
+    const response = await sendQuestion(sending.id, text, files, whom, sending.name, this._abort.signal);
     this.id = sending.id;
     this.problem = null;
     this.live = newTurn(text);
@@ -138,21 +139,21 @@ export class LiveConversation {
     return request(this.path(`/messages/${message.seq}?part=${part}`)).then((response) => response.text());
   }
 
-  // Asks in the place of a question of `loadQuestion`, in a new conversation that has what was said before it. Returns its id.
-  // whom: {team, full}, as in the body of a request.
+  // Asks in the place of a question of `loadQuestion`: the turn gets another version.
   async askInstead(question, text, files, whom) {
     let whole = text;
     for (const file of files.filter((one) => one.part !== null)) whole += `\n\n--- ${file.name} ---\n${await this.loadText(question, file.part)}`;
     const sent = await Promise.all(files.filter((file) => file.part === null).map(async (file) => ({ name: file.name, url: await this._loadFile(file) })));
-    const fork = await postJson(this.path("/fork"), { before: question.turn });
-    try {
-      const response = await sendQuestion(fork.session_id, whole, sent, whom, randomName());
-      response.body.cancel().catch(() => {}); // the turn goes on; whoever shows the conversation follows it
-    } catch (error) {
-      if (error.status) await request(`api/ai-memory/conversations/${encodeURIComponent(fork.session_id)}`, { method: "DELETE" }).catch(() => {});
-      throw error;
-    }
-    return fork.session_id;
+    await this.ask(whole, sent, { ...whom, replaces: question.turn }, { id: this.id, name: randomName() });
+    this.live.question = text;
+    this.messages = this.messages.filter((message) => message.seq < question.seq);
+  }
+
+  // Shows another version of a turn. turn: its number.
+  async chooseVersion(turn) {
+    await postJson(this.path("/version"), { turn });
+    this.messages = [];
+    await this.load();
   }
 
   async _loadFile(file) {
@@ -294,8 +295,8 @@ export class LiveConversation {
   }
 }
 
-function sendQuestion(id, text, files, { team, full = false }, name, signal) {
+function sendQuestion(id, text, files, { team, full = false, replaces = null }, name, signal) {
   const parts = [{ type: "text", text }, ...files.map((file) => ({ type: "file", file: { filename: file.name, file_data: file.url } }))];
-  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }), full };
+  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }), full, replaces };
   return request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": name }, signal });
 }

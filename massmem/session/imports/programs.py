@@ -338,7 +338,9 @@ def read_turn(turn: Mapping[str, Any], left_out: Counter[str]) -> ImportedTurn |
     agent = clean_text(str(turn.get("winner") or "massmem"))[:MAX_ID_LENGTH]
     began, ended = (read_time(turn.get(name)) for name in ("started_at", "ended_at"))
     citations = tuple(clean_citations(map(_read_citation, as_list(turn.get("citations"))[:MOST_SOURCES])))
-    return ImportedTurn(clean_text(question), clean_text(answer), agent, began, ended, citations)
+    number, parent = (value if isinstance(value := turn.get(name), int) else None for name in ("turn", "parent"))
+    place = (number or 0, parent, turn.get("withdrawn") is True)
+    return ImportedTurn(clean_text(question), clean_text(answer), agent, began, ended, citations, *place)
 
 
 def _read_citation(entry: Any) -> Citation:
