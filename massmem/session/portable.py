@@ -109,7 +109,7 @@ def read_portable(export: Mapping[str, Any]) -> PortableSession | None:
     session = SessionRecord.model_validate(clean_json(known))
     entries = tuple(_read_entry(session.session_id, entry) for entry in log["entries"])
     numbers = [entry.seq for entry in entries]
-    in_order = entries and numbers == sorted({*numbers}) and 0 < numbers[0] and numbers[-1] < _MOST
+    in_order = entries and numbers == sorted({*numbers}) and numbers[0] > 0 and numbers[-1] < _MOST
     if not in_order or any(not 0 <= entry.turn < _MOST for entry in entries) or session.status == "deleting":
         raise ValueError("the log is empty, or not in order")
     files = [b64decode(file["data"]) for turn in export["turns"] for file in turn.get("files", ())]
