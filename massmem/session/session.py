@@ -229,7 +229,7 @@ class Session:
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         if replaces is not None and self._record is None:
-            raise InputError("this conversation is empty", "ask without replacing a turn")
+            raise InputError("this conversation is empty", "ask something first")
         schema = None if answer_schema is None else await asyncio.to_thread(check_schema, answer_schema)
         if attachments:
             abilities = {agent.id: self._team.chat[agent.id].abilities for agent in self._agents}

@@ -2,9 +2,11 @@
 
 import pytest
 
-from massmem.memory.access import only_author_sees, reader_keys, visible_to
+from massmem.core.events import now
+from massmem.core.ids import make_message_id
+from massmem.memory.access import may_see, only_author_sees, reader_keys, visible_to
 from massmem.memory.index import All, Ids, OneOf, Span
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import USER, Memory, Scope
 
 PAYLOAD = {"run_id": "s1", "agent_id": "a", "turn": 1, "group": "", "won": False}
 
@@ -53,3 +55,28 @@ def test_group_is_never_taken_for_a_session_of_that_name() -> None:
 def test_only_author_sees_selects_what_a_turn_has_not_shared() -> None:
     turn = (OneOf("run_id", ("s1",)), Span("turn", 2, 2))
     assert only_author_sees("s1", 2, "a") == All((OneOf("seen", ("a|s1",)), *turn))
+
+
+def make_memory(session_id: str = "s1", turn: int = 2, *, seq: int = 5, turns: tuple[int, ...] = ()) -> Memory:
+    ids = (make_message_id(session_id, seq),)
+    return Memory("1", "fact" if turns else "episode", session_id, turn, USER, "It rains.", ids, now(), turns=turns)
+
+
+def test_nothing_of_a_hidden_turn_is_seen_but_a_fact_that_stands_elsewhere_too() -> None:
+    scope = Scope("s1", "me", 9, all_sessions=True, hidden=frozenset({("s1", 2), ("s1", 3), ("s1", 6), ("s2", 4)}))
+    seen = [may_see(scope, memory, won=False) for memory in (
+        make_memory(), make_memory(turn=4), make_memory("s2"), make_memory("s2", 4), make_memory(turns=(2, 4)),
+        make_memory(turns=(2, 6)),
+    )]  # fmt: skip
+    assert seen == [False, True, True, False, True, False]
+    here = (OneOf("run_id", ("s1",)), OneOf("kind", ("episode",)))
+    assert visible_to(scope).must_not[2:] == (All((*here, Span("turn", 2, 3))), All((*here, Span("turn", 6, 6))))
+
+
+def test_what_a_fork_shares_counts_as_its_own() -> None:
+    scope = Scope("s2", "me", 3, origins=(("s1", 7),), hidden=frozenset({("s1", 2), ("s2", 1)}))
+    seen = [may_see(scope, memory, won=False) for memory in (
+        make_memory(), make_memory(seq=8), make_memory(turn=1), make_memory(turn=3), make_memory("s3"),
+    )]  # fmt: skip
+    assert seen == [True, False, False, False, False], "what is withdrawn in s1 by now does not matter here"
+    assert visible_to(scope).must == (OneOf("seen", ("me|s2", "me|s1", "*|s2", "*|s1")),)

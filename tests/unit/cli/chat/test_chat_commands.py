@@ -15,8 +15,8 @@ from massmem.session.team import Team
 from tests.support.sessions import collect, team
 
 NAMES = (
-    "help agents model memory remember forget context cost sessions resume rename export compact clear undo reword version debug quit "
-    "continue now solo full retry edit copy fork show correct pin unpin"
+    "help agents model memory remember forget context cost sessions resume rename export compact clear undo debug quit "
+    "continue now solo full retry reword version edit copy fork show correct pin unpin"
 )
 
 
