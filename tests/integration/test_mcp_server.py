@@ -268,8 +268,8 @@ async def test_project_is_named_or_that_of_the_folder_where_the_server_was_start
         projects: dict[str, set[tuple[str, str]]] = {}
         asked = {"here": {}, "beta": {"project": str(tmp_path / "beta")}, "none": {"project": ""}}
         for name, arguments in asked.items():
-            found = await call(client, "search_memory", query="heron", **arguments)
-            projects[name] = {(m["text"], m["project"]) for m in found["memories"]}
+            hits = await call(client, "search_memory", query="heron", **arguments)
+            projects[name] = {(m["text"], m["project"]) for m in hits["memories"]}
         assert "there is no project" in await fail(client, "ask_council", question="Which bird?", project="gamma")
     everywhere = ("The heron eats fish.", "")
     assert projects == {
