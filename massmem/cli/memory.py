@@ -130,7 +130,7 @@ async def search_command(
         return
     memory_view.print_hits(recalled, memories, unavailable, beyond, here=opened.project)
     memory_view.print_backlog(opened.backlog)
-    if session_id is None:
+    if session_id is None and (opened.project or not memories):
         where = f"in the project {name_project(opened.project)} and" if opened.project else "outside of any project,"
         notify(f"looked {where} in what is global")
     if explain:
@@ -297,7 +297,7 @@ def unpin_command(
 def promote_command(
     memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Make a memory of a project global: it is recalled in every project."""
+    """Recall a memory of a project in every project."""
     memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, "promote"))
     report_change(memory, "global", as_json=as_json)
 
@@ -306,7 +306,7 @@ def promote_command(
 def demote_command(
     memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Give a promoted memory back to its project."""
+    """Recall a promoted memory in its project only again."""
     memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, "demote"))
     report_change(memory, f"in {name_project(memory.project)}" if memory.project else "global", as_json=as_json)
 

@@ -555,7 +555,7 @@ async def test_winners_are_listed_under_their_names(store: SessionStore) -> None
 
 
 async def test_recording_comes_with_the_winner_group_and_params_of_its_turn(store: SessionStore) -> None:
-    await store.create_session(session("a").model_copy(update={"memory_group": "project"}))
+    await store.create_session(session("a").model_copy(update={"memory_group": "team", "project": "/work/alpha"}))
     await store.create_session(session("b"))
     await store.append("a", 1, whole_turn())
     await store.append("a", 2, [begin("ann")], state=SessionState(params={"order_id": "A-17"}))
@@ -565,10 +565,14 @@ async def test_recording_comes_with_the_winner_group_and_params_of_its_turn(stor
     assert [each.message for each in found if each.message.session_id == "a"] == said[:-1]
     assert [each.message for each in found if each.message.session_id == "b"] == said[-1:]
     assert {(each.message.session_id, each.message.turn, each.winner, each.group, *each.params) for each in found} == {
-        ("a", 1, "ann", "project", "order_id"),
-        ("a", 2, None, "project", "order_id"),
+        ("a", 1, "ann", "team", "order_id"),
+        ("a", 2, None, "team", "order_id"),
         ("b", 1, None, ""),
     }
+    assert {(one.message.session_id, one.project) for one in found} == {("a", "/work/alpha"), ("b", "")}
+    copy = await store.export_session("a")
+    assert copy is not None
+    assert copy.session.project == "/work/alpha"
     assert "A-17" not in repr(found)
     assert await store.get_messages_to_record([]) == await store.get_messages_to_record(["unknown"]) == []
 

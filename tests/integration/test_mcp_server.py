@@ -114,7 +114,8 @@ async def use_every_tool(client: Client) -> None:
     assert len(json.loads(getattr(content, "text", ""))["messages"]) >= 4
 
 
-async def test_every_tool_works_over_stdio(tmp_path: Path) -> None:
+async def test_every_tool_works_over_stdio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # it is in no project
     async with open_stdio(tmp_path) as client:
         await use_every_tool(client)
 
@@ -253,3 +254,26 @@ def test_signal_ends_the_server_although_its_client_stays(signum: signal.Signals
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 128 + signum
+
+
+async def test_project_is_named_or_that_of_the_folder_where_the_server_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("alpha", "beta"):
+        (tmp_path / name / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "alpha")
+    async with open_stdio(tmp_path) as client:
+        await call(client, "remember", text="The heron nests on the roof.")
+        await call(client, "remember", text="The heron eats fish.", project="")
+        projects: dict[str, set[tuple[str, str]]] = {}
+        asked = {"here": {}, "beta": {"project": str(tmp_path / "beta")}, "none": {"project": ""}}
+        for name, arguments in asked.items():
+            hits = await call(client, "search_memory", query="heron", **arguments)
+            projects[name] = {(m["text"], m["project"]) for m in hits["memories"]}
+        assert "there is no project" in await fail(client, "ask_council", question="Which bird?", project="gamma")
+    everywhere = ("The heron eats fish.", "")
+    assert projects == {
+        "here": {("The heron nests on the roof.", str(tmp_path / "alpha")), everywhere},
+        "beta": {everywhere},
+        "none": {everywhere},
+    }

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.service import Client, Service, make_agent, make_config, wait_until
+from tests.support.service import Client, Service, StartService, make_agent, make_config, wait_until
 
 MEMORIES = "/api/v1/memories"
 ANN, BEN = "Quokkas live on Rottnest Island.", "Quokkas are small wallabies."
@@ -201,3 +201,36 @@ def test_context_shows_what_each_agent_is_sent(alice: Client) -> None:
     assert kinds["question"] == "What are quokkas?"
     assert BEN in kinds["memories"]
     assert len(alice.read_history("s")) == 2
+
+
+def test_project_of_a_conversation_bounds_what_is_recalled(start_service: StartService) -> None:
+    """Its name is the user's own: others use the same one."""
+    shared = {"persistent_memory": {"session_name": None, "embedding": {"provider": "none"}}}
+    service = start_service(make_config(make_agent("ann", ANN), memory=shared))
+    bob, eve = service.client("bob"), service.client("eve")
+    ghent, porto = "Our own herons nest in Ghent.", "Our herons nest in Porto, too."
+    for client, message in ((bob, ghent), (eve, "Our secret herons nest in Lille.")):
+        asked = {"message": message, "session_id": "s", "project": "alpha"}
+        assert client.post("/api/v1/chat", asked).status_code == 200
+    completion = {"model": "massmem", "messages": [{"role": "user", "content": porto}]}
+    sent = {**completion, "metadata": {"project": "beta"}}
+    assert bob.post("/v1/chat/completions", sent).status_code == 200
+    added = bob.post(MEMORIES, {"text": "Herons are birds.", "project": ""}).json()
+    assert (added["project"], added["is_global"]) == ("", False)
+    wait_until(lambda: len(list_memories(bob, "agent=user")) == 3)
+
+    def find(**query: str) -> set[str]:
+        return {text for text, why in search(bob, query="herons nest", **query).items() if why == "user"}
+
+    assert find(project="alpha") == {ghent, "Herons are birds."}
+    assert find(project="beta") == {porto, "Herons are birds."}
+    assert find() == {"Herons are birds."}
+    sessions = bob.get("/api/v1/sessions").json()["sessions"]
+    assert sorted(session["project"] for session in sessions) == ["", "alpha", "beta"]
+    (memory,) = [m for m in list_memories(bob, "agent=user") if m["text"] == ghent]
+    assert bob.put(f"{MEMORIES}/{memory['id']}/global").json()["is_global"]
+    assert ghent in find()
+    assert bob.delete(f"{MEMORIES}/{memory['id']}/global").json()["project"] == "alpha"
+    assert find() == {"Herons are birds."}
+    moved = bob.post("/api/v1/chat", {"message": "And now?", "session_id": "s", "project": "beta"})
+    assert (moved.status_code, "belongs to the project alpha" in moved.text) == (422, True)

@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { newSessionId, randomName, readAsUrl, request } from "./api.js";
 import { loadDraft, saveDraft } from "./drafts.js";
-import { bytes } from "./format.js";
+import { bytes, projectName } from "./format.js";
 import { FileList, fitHeight, Icon, Trouble } from "./parts.js";
 
 const OWN = "own"; // the team that the conversation has had so far, when no request can name it
@@ -114,6 +114,8 @@ export function Composer({ talk, about, onAsk }) {
           ${(about.teams.length > 1 || own.name === null) && !asked && html`<label class="team-choice"><span class="hidden">Team</span><select value=${chosen} onChange=${(e) => setTeam(e.target.value)}>
             ${own.name === null && html`<option value=${OWN}>${own.agents.map((agent) => agent.name).join(", ")}</option>`}
             ${about.teams.map((entry) => html`<option value=${entry.name}>${entry.name || "default team"}</option>`)}</select></label>`}
+          ${talk.id === null && html`<label><span class="hidden">Project</span><input class="project" maxlength="4096" placeholder="Project (none)" title="What is said here is recalled in this project alone" value=${talk.project} onInput=${(e) => (talk.project = e.target.value.trim())} /></label>`}
+          ${talk.session?.project && html`<span class="dim" title=${talk.session.project}>in ${projectName(talk.session.project)}</span>`}
           <span class="spacer"></span>
           <button type="submit" class="primary send" aria-label=${asked ? "Reply" : "Ask"} disabled=${isRunning || busy || !draft.text.trim()}>${busy ? html`<span class="spinner" aria-hidden="true"></span>` : html`<${Icon} name="send" />`}</button>
         </div>

@@ -54,3 +54,6 @@ export function dayGroup(text) {
 const startOfDay = (date) => new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime();
 
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+
+// What people call a project that may be a path: the name of its folder.
+export const projectName = (project) => project.split(/[\\/]/).filter(Boolean).at(-1) || project;

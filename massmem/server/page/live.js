@@ -13,6 +13,7 @@ export class LiveConversation {
     this.session = null;
     this.messages = [];
     this.turns = new Map();
+    this.project = ""; // of a new conversation
     this.team = null; // who answers next; null: the default team, or the one that is chosen
     this.note = ""; // what to know of that before the next question
     this.hasOlder = false;
@@ -116,7 +117,8 @@ export class LiveConversation {
   async ask(text, files, whom, sending) {
     await this.refresh(); // a conversation that was deleted meanwhile would begin anew
     if (!this.isLoaded) throw this.problem;
-    const response = await sendQuestion(sending.id, text, files, whom, sending.name, this._abort.signal);
+    const project = this.id === null ? this.project : "";
+    const response = await sendQuestion(sending.id, text, files, { project, ...whom }, sending.name, this._abort.signal);
     this.id = sending.id;
     this.problem = null;
     this.live = newTurn(text);
@@ -295,8 +297,8 @@ export class LiveConversation {
   }
 }
 
-function sendQuestion(id, text, files, { team, full = false, replaces = null }, name, signal) {
+function sendQuestion(id, text, files, { team, full = false, replaces = null, project = "" }, name, signal) {
   const parts = [{ type: "text", text }, ...files.map((file) => ({ type: "file", file: { filename: file.name, file_data: file.url } }))];
-  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }), full, replaces };
+  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }), ...(project ? { project } : {}), full, replaces };
   return request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": name }, signal });
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "./html.js";
 import { getJson, postJson, request } from "./api.js";
 import { addColours, Bars, colourTable } from "./chart.js";
-import { bytes, count, exactly, percent, plural, when } from "./format.js";
+import { bytes, count, exactly, percent, plural, projectName, when } from "./format.js";
 import { AgentName, Confirm, Dialog, Empty, Icon, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 
 const TABS = [["", "Search"], ["history", "History"], ["all", "Browse"], ["figures", "Figures"]];
@@ -27,7 +27,7 @@ const agentsOf = (about) => {
 };
 
 function Search({ about, colours }) {
-  const [form, setForm] = useState({ query: "", agent: agentsOf(about)[0]?.[0] || "", session: "", turn: "", as_of: "", origin: "" });
+  const [form, setForm] = useState({ query: "", agent: agentsOf(about)[0]?.[0] || "", session: "", turn: "", as_of: "", origin: "", project: "" });
   const [asked, setAsked] = useState(null);
   const [sessions] = useLoad(() => getJson("api/v1/sessions?limit=100"), []);
   const set = (name) => (event) => setForm((old) => ({ ...old, [name]: event.target.value }));
@@ -40,6 +40,7 @@ function Search({ about, colours }) {
       <label class="wide">What to look for<input type="search" required value=${form.query} onInput=${set("query")} /></label>
       <label>As<select value=${form.agent} onChange=${set("agent")}>${agentsOf(about).map(([id, name]) => html`<option value=${id}>${name}</option>`)}<option value="">any agent</option></select></label>
       <label>In<select value=${form.session} onChange=${set("session")}><option value="">all conversations</option>${(sessions?.sessions || []).map((session) => html`<option value=${session.session_id}>${(session.title || session.session_id).slice(0, 60)}</option>`)}</select></label>
+      ${!form.session && html`<label>Project<input class="project" maxlength="4096" placeholder="none" value=${form.project} onInput=${set("project")} /></label>`}
       ${form.session && html`<label>In turn<input class="short" type="number" min="1" placeholder="next" value=${form.turn} onInput=${set("turn")} /></label>`}
       <label>From<select value=${form.origin} onChange=${set("origin")}><${Origins} /></select></label>
       <label>As of<input type="date" value=${form.as_of} onInput=${set("as_of")} /></label>
@@ -54,6 +55,7 @@ function Hits({ asked, about, colours }) {
   const query = new URLSearchParams({ query: asked.query, limit: "30" });
   if (asked.agent) query.set("agent", asked.agent);
   if (asked.session) query.set("session_id", asked.session);
+  if (!asked.session && asked.project.trim()) query.set("project", asked.project.trim());
   if (asked.session && asked.turn) query.set("turn", asked.turn);
   if (asked.as_of) query.set("as_of", asked.as_of);
   if (asked.origin) query.set("origin", asked.origin);
@@ -179,7 +181,7 @@ function TextDialog({ title, text, verb, onSave, onClose }) {
     <//>`;
 }
 
-const DONE = { edit: "corrected", pin: "pinned", unpin: "no longer pinned" };
+const DONE = { edit: "corrected", pin: "pinned", unpin: "no longer pinned", promote: "made global", demote: "given back to its project" };
 
 function MemoryCard({ memory, about, colours, onChanged, isSearch }) {
   const [details, setDetails] = useState(null);
@@ -201,6 +203,7 @@ function MemoryCard({ memory, about, colours, onChanged, isSearch }) {
     onChanged();
   };
   const pin = () => change("/pin", { method: memory.pinned ? "DELETE" : "PUT" }).catch(setProblem);
+  const promote = () => change("/global", { method: memory.is_global ? "DELETE" : "PUT" }).catch(setProblem);
   const name = memory.agent_id === "user" ? "you" : Object.fromEntries(agentsOf(about))[memory.agent_id] || memory.agent_id;
   if (receipt)
     return html`<li class="memory" role="status"><${Icon} name="check" /> Forgotten at ${exactly(receipt.forgotten_at)}: ${plural(receipt.entries, "entry").replace("entrys", "entries")} of the index. It is never recorded again; ${outcomeOf(receipt.receipt)}</li>`;
@@ -212,6 +215,7 @@ function MemoryCard({ memory, about, colours, onChanged, isSearch }) {
         ${originOf(memory) && html`<span class="badge">${originOf(memory)}</span>`}
         ${memory.note && html`<span class="badge">${memory.note}</span>`}
         ${memory.pinned && html`<span class="badge">pinned</span>`}
+        ${memory.project && html`<span class="badge" title=${memory.project}>in ${projectName(memory.project)}</span>`}
         ${memory.edited_at && html`<span class="badge" title=${exactly(memory.edited_at)}>edited</span>`}
         <span class="spacer"></span>
         ${isSearch && !memory.pinned && html`<span class="dim" title="How much it matters for the words">${percent(memory.relevance)}</span>`}
@@ -221,6 +225,7 @@ function MemoryCard({ memory, about, colours, onChanged, isSearch }) {
         <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}>Where it comes from</button>
         <button type="button" class="plain" onClick=${() => setEditing(true)}>Correct</button>
         <button type="button" class="plain" aria-pressed=${memory.pinned} onClick=${pin}>${memory.pinned ? "Unpin" : "Pin"}</button>
+        ${(memory.project || memory.is_global) && html`<button type="button" class="plain" onClick=${promote}>${memory.is_global ? "In its project only" : "Make global"}</button>`}
         <button type="button" class="plain danger-text" onClick=${() => setAsking("memory")}>Forget</button>
         <button type="button" class="plain danger-text" onClick=${() => setAsking("everywhere")}>Forget everywhere</button></footer>
       <${Trouble} problem=${problem} />

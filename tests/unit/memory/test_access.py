@@ -1,5 +1,7 @@
 """Who may see what, as keys of a point and as a condition."""
 
+from hashlib import sha256
+
 import pytest
 
 from massmem.core.events import now
@@ -10,6 +12,9 @@ from massmem.memory.persistent import USER, Memory, Scope
 
 PAYLOAD = {"run_id": "s1", "agent_id": "a", "turn": 1, "group": "", "won": False}
 
+ALPHA = f"#{sha256(b'/alpha').hexdigest()[:16]}"
+"""Where the project /alpha looks."""
+
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
@@ -18,6 +23,9 @@ PAYLOAD = {"run_id": "s1", "agent_id": "a", "turn": 1, "group": "", "won": False
         ({"group": "team"}, ["a", "a|s1", "a|@team"]),
         ({"won": True}, ["*", "*|s1"]),
         ({"agent_id": "user", "group": "g"}, ["*", "*|s1", "*|@g"]),
+        ({"project": "/alpha"}, [f"a|{ALPHA}", "a|s1"]),
+        ({"project": "/alpha", "group": "g"}, [f"a|{ALPHA}", "a|s1", f"a|{ALPHA}@g"]),
+        ({"project": "/alpha", "global": True}, ["a", "a|s1"]),
     ],
 )
 def test_seen_keys_name_the_reader_with_each_place(fields: dict[str, object], expected: list[str]) -> None:
@@ -45,6 +53,18 @@ def test_other_sessions_are_seen_by_name_and_with_all_their_turns() -> None:
     pinned = visible_to(Scope("s1", "me", 4, others=("s2",)))
     assert pinned.must == (OneOf("seen", ("me|s1", "me|s2", "*|s1", "*|s2")),)
     assert pinned.must_not == visible_to(Scope("s1", "me", 4, group="team")).must_not
+
+
+def test_scope_in_a_project_looks_there_and_in_what_is_global() -> None:
+    everywhere = visible_to(Scope("s1", "me", 4, all_sessions=True, project="/alpha"))
+    assert everywhere.must == (OneOf("seen", ("me|s1", "me", f"me|{ALPHA}", "*|s1", "*", f"*|{ALPHA}")),)
+    (named,) = visible_to(Scope("s1", "me", 4, group="g", project="/alpha")).must
+    assert set(named.values) == {f"{who}|{place}" for who in ("me", "*") for place in ("s1", "@g", f"{ALPHA}@g")}  # type: ignore[union-attr]
+
+
+def test_group_with_the_name_of_a_project_is_another_place() -> None:
+    posing = set(reader_keys({**PAYLOAD, "run_id": "x", "group": ALPHA, "won": True}))
+    assert not posing & set(visible_to(Scope("s1", "me", 1, group="g", project="/alpha")).must[0].values)  # type: ignore[union-attr]
 
 
 def test_group_is_never_taken_for_a_session_of_that_name() -> None:

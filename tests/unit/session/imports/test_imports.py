@@ -12,7 +12,7 @@ import pytest
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.events import NoteAdded, TurnStarted
-from massmem.core.records import COMMAND_LINE_USER, Owner
+from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.conversations import ImportedConversation, Message, build, read_time
@@ -349,3 +349,19 @@ async def test_edited_conversation_that_went_on_here_stays(store: SessionStore, 
     result = await bring_in(store, make_conversation(OLDER[0], OLDER[3], time=1_700_000_100), tmp_path)
     assert (result.conflict, result.added) == (True, 0)
     assert len(await list_texts(store, older.session_id)) == 2
+
+
+async def test_conversation_belongs_to_the_project_of_its_folder(store: SessionStore, tmp_path: Path):
+    (conversation,) = read(tmp_path, EXPORTS["claude"])
+    (tmp_path / "alpha" / ".git").mkdir(parents=True)
+    (tmp_path / "alpha" / "src").mkdir()
+    folders = {str(tmp_path / "alpha" / "src"): str(tmp_path / "alpha"), str(tmp_path): "", "/gone/beta": "/gone/beta"}
+    for number, (folder, project) in enumerate(folders.items()):
+        one = replace(conversation, folder=folder, session_id=f"import_{number}")
+        await bring_in(store, one)
+        session = await store.get_session(one.session_id)
+        assert session is not None
+        assert session.project == project
+    await bring_in(store, replace(conversation, folder="/gone/beta"), owner=Owner("ann"))
+    (listed,) = await store.find_sessions(SessionFilter(owner=Owner("ann")))
+    assert listed.session.project == "beta"  # the service's disk is not looked at for its users

@@ -393,3 +393,11 @@ def test_deepseek_has_fragments():
     conversation = read_deepseek({"id": "d", "title": "Talk", "mapping": mapping}, "")
     assert list_texts([conversation]) == ["Where?\n\n[attached: a.pdf]", "Here."]
     assert conversation.turns[0].agent == "deepseek"
+
+
+def test_folder_of_a_conversation_is_the_first_that_is_named():
+    code = [*CLAUDE_CODE[:3], {**CLAUDE_CODE[3], "cwd": "/work/alpha"}, *({**e, "cwd": "/x"} for e in CLAUDE_CODE[4:])]
+    codex = [{"type": "session_meta", "payload": {"id": "x", "cwd": r"C:\alpha"}}, *CODEX[1:]]
+    odd = [{"type": "session_meta", "payload": {"id": "x", "cwd": ["/alpha"]}}, *CODEX[1:]]
+    folders = [parse(lines, lines=True).conversations[0].folder for lines in (code, codex, odd, CODEX)]
+    assert folders == ["/work/alpha", r"C:\alpha", "", ""]
