@@ -55,10 +55,8 @@ class Stats:
         return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
-def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
-    """Write a line per memory, cut to the width of the terminal. unavailable: why the index was not used."""
-    if unavailable:
-        notify(f"{unavailable}: this is what was said, newest first; facts are in the index alone")
+def print_memories(memories: Sequence[Memory]) -> None:
+    """Write a line per memory, cut to the width of the terminal."""
     if memories:
         write_out("".join(_format_table([_COLUMNS, *map(_list_cells, memories)])))
     else:

@@ -247,6 +247,8 @@ class RecallOptions:
     """Ids of messages to leave out, because the prompt shows them verbatim; or of memories."""
     verbatim: tuple[str, ...] = ()
     """Texts that the prompt shows, whatever their ids: what says the same is left out."""
+    pinned: tuple[Memory, ...] = ()
+    """Memories that the prompt shows beside what is recalled, so that copies of them are left out, too."""
     plain: bool = False
     """For a small model: a plain sentence for each memory, without dates and labels."""
     abstain: bool = True

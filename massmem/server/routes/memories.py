@@ -72,7 +72,7 @@ class MemoryEntry(Body):
 
 class MemoryPage(Body):
     memories: list[MemoryEntry]
-    notice: str
+    notice: str = ""
 
 
 class MemoryHits(Body):
@@ -171,7 +171,7 @@ class MemoryFigures(Body):
     counted: int
     queue: Queue | None
     size: int | None
-    notice: str
+    notice: str = ""
 
 
 async def _read_view(
@@ -209,8 +209,8 @@ async def memories(
     offset: Offset = 0,
 ) -> MemoryPage:
     """The memories, the newest first."""
-    listed, unavailable = await _open(caller).list(selection, limit, offset)
-    return MemoryPage(memories=[_show_memory(memory) for memory in listed], notice=_explain(unavailable))
+    listed = await _open(caller).list(selection, limit, offset)
+    return MemoryPage(memories=[_show_memory(memory) for memory in listed])
 
 
 @router.get("/search")
@@ -249,7 +249,7 @@ async def memory_history(
 @router.get("/figures")
 async def memory_figures(caller: Authorized) -> MemoryFigures:
     """How much is remembered, by agent, turn and day."""
-    memories, unavailable = await _open(caller).list(Selection(), _COUNTED)
+    memories = await _open(caller).list(Selection(), _COUNTED)
     queue = await caller.service.team.store.count_recordings() if caller.is_operator else None
     agents: dict[str, Counter[str]] = {}
     days: dict[str, Counter[str]] = {}
@@ -266,7 +266,6 @@ async def memory_figures(caller: Authorized) -> MemoryFigures:
         counted=len(memories),
         queue=None if queue is None else Queue.model_validate(queue, from_attributes=True),
         size=await _open(caller).measure() if caller.is_operator else None,
-        notice=_explain(unavailable),
     )
 
 
@@ -350,11 +349,6 @@ async def forget(
 
 def _open(caller: Caller) -> Memories:
     return Memories.of(caller.service.team, caller.owner)
-
-
-def _explain(unavailable: str) -> str:
-    """Return what to say of a list. unavailable: why the index was not used; "": it was."""
-    return unavailable and f"{unavailable}: this is what was said; facts are in the index alone"
 
 
 def _show_receipt(receipt: Receipt) -> dict[str, Any]:

@@ -297,6 +297,10 @@ class RedisStore(RedisKeyTable, RedisFileTable):
                 group=record.stored.session.memory_group,
                 params=record.stored.state.params,
                 winner=record.stored.winners.get(message.turn),
+                is_forgotten=any(
+                    job.kind == "episode" and job.status == "forgotten"
+                    for job in record.jobs_by_seq.get(message.seq, ())
+                ),
             )
             for record, message in await self._find_messages(message_ids)
         ]

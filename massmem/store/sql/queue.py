@@ -74,8 +74,17 @@ _RELEASE = _UPDATE.values(next_attempt_at=None)
 _FINISH = _UPDATE.values(status="done", reason=_REASON, next_attempt_at=None)
 _ADD_ATTEMPTS = _UPDATE.values(attempts=_r.attempts + sa.bindparam("more", type_=sa.Integer))
 _HOLD = _UPDATE.values(reason=_REASON, next_attempt_at=HELD)
+_IS_FORGOTTEN = sa.exists().where(
+    _r.session_id == _m.session_id, _r.seq == _m.seq, _r.kind == "episode", _r.status == "forgotten"
+)
 _MESSAGES_TO_RECORD = (
-    sa.select(*MESSAGE_COLUMNS, chat_sessions.c.memory_group, session_state.c.params_json, turns.c.winner)
+    sa.select(
+        *MESSAGE_COLUMNS,
+        chat_sessions.c.memory_group,
+        session_state.c.params_json,
+        turns.c.winner,
+        _IS_FORGOTTEN.label("is_forgotten"),
+    )
     .join(chat_sessions, chat_sessions.c.session_id == _m.session_id)
     .outerjoin(session_state, session_state.c.session_id == _m.session_id)
     .outerjoin(
@@ -231,8 +240,10 @@ def _key(recording: RecordingJob) -> Row:
 
 
 def _build_message_to_record(row: Row) -> MessageToRecord:
-    group, params, winner = (row.pop(name) for name in ("memory_group", "params_json", "winner"))
-    return MessageToRecord(message=MessageRecord(**row), group=group, params=params or {}, winner=winner)
+    names = ("memory_group", "params_json", "winner", "is_forgotten")
+    group, params, winner, is_forgotten = (row.pop(name) for name in names)
+    message = MessageRecord(**row)
+    return MessageToRecord(message=message, group=group, params=params or {}, winner=winner, is_forgotten=is_forgotten)
 
 
 def _kinds(selection: Selection, message_ids: Sequence[str]) -> tuple[RecordingKind, ...]:
