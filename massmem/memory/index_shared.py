@@ -69,13 +69,14 @@ class SharedIndex(Index):
 
     def __init__(self, folder: Path, dims: int, wait: float = 2.0) -> None:
         """dims: size of the vectors; 0: words only. wait: seconds for a process that opens or closes the index."""
-        self.folder = self._folder = folder.absolute()
+        self.folder, self._folder = folder, folder.absolute()
         self._dims, self._wait = dims, wait
         self._lock = Lock()
         self._server: _Server | None = None
         self._idle: list[Connection] = []
         self._is_closed = False
         self._find_holder()
+        self._wait = max(wait, _PATIENCE)  # whoever takes it over may have much to bring to the disk
 
     def count_values(self, key: str) -> dict[str, int]:
         return {str(value): number for value, number in self.call("count_values", key).items()}

@@ -1,8 +1,9 @@
 """How rows of the queue are carried out: large results are summarised, and what the user changes of memories comes
 from the log into the index, once, and again after a rebuild."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +14,7 @@ from massmem.core.records import MessageRecord
 from massmem.memory import open_memory
 from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Memory, Selection
+from massmem.memory.persistent import Episode, Memory, Selection
 from massmem.recording.forgetting import forget_memories
 from massmem.recording.jobs import LARGE, summarize_results
 from massmem.recording.worker import Recorder
@@ -197,6 +198,30 @@ async def test_forgotten_memory_takes_its_changes_along(
     await forget_memories(store, memory, Selection(ids=(one.id,)), WORDS, tmp_path)
     await rebuild(store, memory)
     assert not {one.text, "Greta moved to Oslo."} & {*await texts(memory)}
+
+
+class MemoryOfTwoProcesses:
+    """Another process forgets the question while this one records it."""
+
+    def __init__(self, memory: IndexedMemory, store: SessionStore) -> None:
+        self._memory, self._store = memory, store
+
+    async def record(self, episodes: Sequence[Episode]) -> None:
+        ids = [episode.message_id for episode in episodes if episode.text == QUESTION]
+        await self._store.forget_recordings(Selection(), ids)
+        await self._memory.forget(Selection(message_ids=tuple(ids)))
+        await self._memory.record(episodes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+
+async def test_what_is_forgotten_while_it_is_recorded_is_taken_back(store: SessionStore, tmp_path: Path):
+    memory = await open_memory(WORDS, tmp_path, {})
+    await Recorder(store, cast("IndexedMemory", MemoryOfTwoProcesses(memory, store))).drain()
+    assert QUESTION not in await texts(memory)
+    assert any("Greta" in text for text in await texts(memory))
+    await memory.close()
 
 
 async def test_change_waits_for_a_memory_that_is_not_recorded_yet(tmp_path: Path, store: SessionStore):
