@@ -60,6 +60,8 @@ class Episode:
     """Another agent won the complete turn in which an agent said it."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
     """Results that tools had given back when an agent wrote it; None: none."""
+    changes: "tuple[MemoryChange, ...]" = field(default=(), compare=False)
+    """What the user has changed of it before it is stored, oldest first: nobody is to find it as it was, meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

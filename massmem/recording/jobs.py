@@ -226,7 +226,12 @@ class EpisodeWriter:
         to_record = [entry for entry in to_record if not is_change(entry.message)]
         turns = await self._read_turns(rows, {entry.message.id: entry.message for entry in to_record})
         if episodes := make_episodes(rows, to_record, turns):
-            await self._memory.record(episodes)
+            known = list(map(read_change, mask_params(changes)))
+            await self._memory.record(
+                [replace(e, changes=tuple(c for c in known if e.message_id in c.message_ids)) for e in episodes]
+                if known
+                else episodes
+            )
         for change in changes:
             await carry_out_change(self._store, self._memory, change)
         recorded = {entry.message.id for entry in to_record}

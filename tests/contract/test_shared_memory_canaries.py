@@ -144,8 +144,8 @@ async def change_one(user: User, number: int, source: Path) -> None:
             async with user.open_session(session_id) as session:
                 assert (await session.undo()).question == write_canary(number)
         case _:
-            said = [{"role": "user", "content": write_canary(number)}, {"role": "assistant", "content": "I see."}]
-            source.write_text(json.dumps(said))
+            exported = [{"role": "user", "content": write_canary(number)}, {"role": "assistant", "content": "I see."}]
+            source.write_text(json.dumps(exported))
             await user.run("import", str(source))
             await user.run("memory", "record")
             for _ in range(2):  # as it was said, and as it was imported

@@ -216,7 +216,7 @@ class MemoryOfTwoProcesses:
         return getattr(self._memory, name)
 
 
-async def test_what_is_forgotten_while_it_is_recorded_is_taken_back(store: SessionStore, tmp_path: Path):
+async def test_message_that_is_forgotten_while_it_is_recorded_is_taken_back(store: SessionStore, tmp_path: Path):
     memory = await open_memory(WORDS, tmp_path, {})
     await Recorder(store, cast("IndexedMemory", MemoryOfTwoProcesses(memory, store))).drain()
     assert QUESTION not in await texts(memory)
@@ -233,3 +233,34 @@ async def test_change_waits_for_a_memory_that_is_not_recorded_yet(tmp_path: Path
     assert counts.retried == 1
     assert QUESTION in await texts(memory)
     await memory.close()
+
+
+class MemoryAsItIsRecorded:
+    """Another process lists the memories whenever this one has recorded messages."""
+
+    def __init__(self, memory: IndexedMemory) -> None:
+        self._memory = memory
+        self.seen: list[str] = []
+
+    async def record(self, episodes: Sequence[Episode]) -> None:
+        await self._memory.record(episodes)
+        self.seen += await texts(self._memory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+
+async def test_corrected_memory_that_is_recorded_again_is_never_seen_as_it_was(
+    store: SessionStore, memory: IndexedMemory
+):
+    (question,) = [one for one in await memory.list(Selection(), 1000) if one.text == QUESTION]
+    await note(store, question, "edit", "Who is Hilde then?")
+    await record(store, memory)
+    await store.requeue_recordings(done=True)
+    await memory.forget(Selection("a"))
+    again = MemoryAsItIsRecorded(memory)
+    await Recorder(store, cast("IndexedMemory", again)).drain()
+    assert "Who is Hilde then?" in again.seen
+    assert QUESTION not in again.seen
+    (changed,) = [one for one in await memory.list(Selection(), 1000) if one.text == "Who is Hilde then?"]
+    assert (changed.edited_at is not None, len(changed.changes)) == (True, 1)
