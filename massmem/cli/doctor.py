@@ -13,7 +13,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from filelock import FileLock, Timeout
 
 from massmem import __version__
 from massmem.cli.access import SECRET, SECRET_FILE, add_secret, needs_secret
@@ -517,9 +516,6 @@ async def _open_memory(context: DoctorContext) -> AsyncGenerator[PersistentMemor
     folder = index_root(config, context.home)
     if context.offline and (settings.qdrant.mode == "server" or settings.embedding.provider not in _LOCAL_EMBEDDERS):
         raise Skip("not tried (--offline)")
-    locks: Iterable[Path] = () if settings.qdrant.mode == "server" else folder.glob("*/lock")
-    if holder := next((pid for lock in locks if (pid := _find_lock_holder(lock))), ""):
-        raise Skip(f"in use by process {holder}, which is normal; until it ends others find memories by words")
     if not any(folder.glob("*/shard")):
         config = config.model_copy(update={"persistent_memory": settings.model_copy(update={"on_disk": False})})
     memory = await open_memory(config, context.home, context.environ)
@@ -527,17 +523,6 @@ async def _open_memory(context: DoctorContext) -> AsyncGenerator[PersistentMemor
         yield memory
     finally:
         await memory.close()
-
-
-def _find_lock_holder(path: Path) -> str:
-    """Return the process that holds the lock of an index, "" when it is free."""
-    lock = FileLock(path, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        return pid.read_text() if (pid := path.with_suffix(".pid")).exists() else "unknown"
-    lock.release()
-    return ""
 
 
 def _new_session_id() -> str:

@@ -44,10 +44,11 @@ from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, Selection, find_ids
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.jobs import DrainCounts
+from massmem.recording.standing import find_originals, read_standing
 from massmem.recording.worker import Recorder, requeue_missing
 from massmem.session.erasure import Findings, Receipt
 from massmem.session.memories import Memories, View
-from massmem.session.recall import explain_recall, to_memories
+from massmem.session.recall import explain_recall
 from massmem.store.ports import SessionStore
 
 _ALL = 1_000_000
@@ -183,12 +184,12 @@ async def list_command(
     )
     setup = load_setup(config, owner, all_owners=all_owners)
     async with setup.open_memories() as opened:
-        memories, unavailable = await opened.list(await _resolve_session(setup, opened, selection), limit)
+        memories = await opened.list(await _resolve_session(setup, opened, selection), limit)
     if as_json:
-        notes = {"unavailable": unavailable or None} | memory_view.backlog_to_dict(opened.backlog)
+        notes = memory_view.backlog_to_dict(opened.backlog)
         write_json({"memories": [memory_view.memory_to_dict(m) for m in memories]} | notes)
     else:
-        memory_view.print_memories(memories, unavailable, opened.project)
+        memory_view.print_memories(memories, opened.project)
         memory_view.print_backlog(opened.backlog)
 
 
@@ -207,14 +208,14 @@ def show_command(
 async def _load_memory(setup: Setup, name: str) -> memory_view.MemoryDetails:
     """Return a memory with what it came from. Raises UnknownMemoryError, InputError: several begin so.
 
-    name: its id or a short form; or the id of a message, as they are listed while another process has the index.
+    name: its id or a short form; or the id of a message, as a search by words gives it.
     """
     async with setup.open_memories() as memories:
         messages = await memories.store.get_messages([name])
         session = await memories.store.get_session(messages[0].session_id) if messages else None
         is_own = session is not None and setup.owner in (EVERYBODY, session.owner)
-        if is_own and (spoken := await to_memories(memories.store, [name])):
-            return memory_view.MemoryDetails(spoken[0], messages)
+        if is_own and (standing := await read_standing(memories.store, await find_originals(memories.store, messages))):
+            return memory_view.MemoryDetails(standing[0][0], messages)
         memory = await memories.find(name)
         memory_view.print_backlog(memories.backlog)
         if memory is None:
@@ -574,7 +575,7 @@ def check_origin(text: str | None) -> str | None:
 async def list_memories(setup: Setup, selection: Selection) -> Sequence[Memory]:
     """Return all selected memories, newest first. Raises UnknownSessionError, UnknownMemoryError."""
     async with setup.open_memories() as memories:
-        return await memories.list_from_index(await _resolve_session(setup, memories, selection), _ALL)
+        return await memories.list(await _resolve_session(setup, memories, selection), _ALL)
 
 
 async def forget_memories(setup: Setup, selection: Selection) -> int:
@@ -622,6 +623,6 @@ async def _resolve_session(setup: Setup, memories: Memories, selection: Selectio
     except UnknownSessionError:
         is_gone = name and SESSION_ID.fullmatch(name) and await memories.store.get_session(name) is None
         with suppress(MemoryUnavailable):  # then nobody can tell
-            if is_gone and await memories.list_from_index(Selection(name), 1):
+            if is_gone and await memories.list(Selection(name), 1):
                 return selection
         raise

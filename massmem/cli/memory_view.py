@@ -62,14 +62,9 @@ class Stats:
         return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
-def print_memories(memories: Sequence[Memory], unavailable: str = "", here: str = "") -> None:
-    """Write a line per memory, cut to the width of the terminal. unavailable: why the index was not used.
-
-    here: the project that is not named.
-    """
+def print_memories(memories: Sequence[Memory], here: str = "") -> None:
+    """Write a line per memory, cut to the width of the terminal. here: the project that is not named."""
     memories = _hide_project(memories, here)
-    if unavailable:
-        notify(f"{unavailable}: this is what was said, newest first; facts are in the index alone")
     if memories:
         write_out("".join(_format_table([_COLUMNS, *map(_list_cells, memories)])))
     else:

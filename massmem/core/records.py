@@ -199,6 +199,8 @@ class MessageToRecord(_Record):
     """Values that must not leave the session, by name."""
     winner: str | None = None
     """Winner of the message's turn; None until that turn is complete."""
+    is_forgotten: bool = False
+    """It is not to be a memory, in this process or another: the user has forgotten one of it."""
 
 
 class TurnPlace(_Record):

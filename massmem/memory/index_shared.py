@@ -2,7 +2,7 @@
 
 Whoever comes first locks the folder, opens the index, and listens at `socket` in there, where only the folder's owner
 gets to. The others send each call as JSON. When the first one ends, or is killed, whoever calls next opens the index;
-what was under way then is called again, which does no harm: a call changes nothing more when it is made twice.
+what was under way then is called again, which does no harm: no call changes more when it is made twice.
 """
 
 import json
@@ -39,12 +39,13 @@ _LARGEST = 64 * 2**20
 """Bytes of a message."""
 _LONGEST_ADDRESS = 100
 """Bytes of a socket's address, on all systems."""
-_PING = "ping"
+_NOBODY = (FileNotFoundError, ConnectionError, EOFError)
+"""Errors that say that no process serves the index."""
 
 
 def _forward(name: str) -> Callable[..., Any]:
     def call(self: "SharedIndex", *args: object, **options: object) -> Any:
-        return self.call(name, args, options)
+        return self.call(name, *args, **options)
 
     return call
 
@@ -54,16 +55,6 @@ class SharedIndex(Index):
 
     Raises (all methods): MemoryUnavailable: as EdgeIndex; or the process that serves it does not answer.
     """
-
-    def __init__(self, folder: Path, dims: int, wait: float = 3.0) -> None:
-        """dims: size of the vectors; 0: words only. wait: seconds for a process that opens or closes the index."""
-        self.folder = self._folder = folder.absolute()
-        self._dims, self._wait = dims, wait
-        self._lock = Lock()
-        self._server: Server | None = None
-        self._idle: list[Connection] = []
-        self._is_closed = False
-        self._keep(self._find_holder())
 
     upsert = _forward("upsert")
     set_payload = _forward("set_payload")
@@ -76,8 +67,19 @@ class SharedIndex(Index):
     delete_matching = _forward("delete_matching")
     sync = _forward("sync")
 
+    def __init__(self, folder: Path, dims: int, wait: float = 2.0) -> None:
+        """dims: size of the vectors; 0: words only. wait: seconds for a process that opens or closes the index."""
+        self.folder, self._folder = folder, folder.absolute()
+        self._dims, self._wait = dims, wait
+        self._lock = Lock()
+        self._server: _Server | None = None
+        self._idle: list[Connection] = []
+        self._is_closed = False
+        self._find_holder()
+        self._wait = max(wait, _PATIENCE)  # whoever takes it over may have much to bring to the disk
+
     def count_values(self, key: str) -> dict[str, int]:
-        return {str(value): number for value, number in self.call("count_values", (key,), {}).items()}
+        return {str(value): number for value, number in self.call("count_values", key).items()}
 
     @contextmanager
     def writing(self) -> Generator[None]:
@@ -100,14 +102,14 @@ class SharedIndex(Index):
         if server is not None:
             server.close()
 
-    def call(self, name: str, args: Sequence[object], options: Mapping[str, object]) -> Any:
+    def call(self, name: str, *args: object, **options: object) -> Any:
         for _ in range(_MOST_ATTEMPTS):
             holder = self._find_holder()
             if isinstance(holder, EdgeIndex):
                 return getattr(holder, name)(*args, **options)
-            with suppress(EOFError, ConnectionError):  # the process has ended
-                result = self._ask(holder, [name, args, options])
-                self._keep(holder)
+            with suppress(*_NOBODY):
+                result = self._ask(holder, name, *args, **options)
+                self._idle.append(holder)
                 return result
             self._idle.clear()
         raise MemoryUnavailable(f"all processes that had the memory index in {self._folder} have ended", "try again")
@@ -119,38 +121,34 @@ class SharedIndex(Index):
             while not self._is_closed:
                 if self._server is not None:
                     return self._server.index
-                with suppress(FileNotFoundError, ConnectionError):
+                with suppress(*_NOBODY, AttributeError):  # Windows has no such sockets
                     return self._idle.pop() if self._idle else self._connect()
                 try:
-                    self._server = Server(EdgeIndex(self._folder, self._dims, 0), self._folder)
+                    self._server = _Server(EdgeIndex(self._folder, self._dims, 0), self._folder)
                 except FolderInUse:  # by a process that opens or closes it, or clears it
                     if time.monotonic() > end:
                         raise
                     time.sleep(0.02)
         raise MemoryUnavailable(f"the memory index in {self._folder} is closed")
 
-    def _keep(self, holder: EdgeIndex | Connection) -> None:
-        if isinstance(holder, Connection):
-            self._idle.append(holder)
-
     def _connect(self) -> Connection:
-        """Raise FileNotFoundError, ConnectionError: nobody listens. MemoryUnavailable: nobody answers."""
-        with _shorten(self._folder) as address, _make_socket() as sock:
+        with _find_address(self._folder) as address, socket.socket(socket.AF_UNIX) as sock:
             for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
                 sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _PATIENCE, 0))
             with self._explain_silence():
                 sock.connect(address)
             connection = Connection(sock.detach())
-        self._ask(connection, [_PING, (), {}])
+        self._ask(connection, "")
         return connection
 
-    def _ask(self, connection: Connection, request: Sequence[object]) -> Any:
+    def _ask(self, connection: Connection, name: str, *args: object, **options: object) -> Any:
+        """Return what the index returns. name: "": ask only whether somebody is there."""
         with self._explain_silence():
-            connection.send_bytes(_write(request))
+            connection.send_bytes(_write([name, args, options]))
             while not connection.poll(_PATIENCE):  # it takes its time, unless it answers nobody
-                if request[0] == _PING:
+                if not name:
                     raise TimeoutError("timed out")
-                self._connect().close()
+                self._connect()
             kind, *values = _read(connection.recv_bytes(_LARGEST))
         if kind == "result":
             return values[0]
@@ -160,38 +158,39 @@ class SharedIndex(Index):
     def _explain_silence(self) -> Generator[None]:
         try:
             yield
-        except (ConnectionError, FileNotFoundError):
+        except _NOBODY:
             raise
         except OSError as e:
+            holder = f"{self._folder} is in use by another process{holder_of(self._folder)}"
             raise MemoryUnavailable(
-                f"the memory index in {self._folder} is in use by another process{holder_of(self._folder)}, which does "
-                f"not answer ({e.strerror or e})",
+                f"the memory index in {holder}, which does not answer: {e.strerror or e}",
                 "end that one; what was said until then is remembered later",
             ) from e
 
 
-class Server:
-    """The index in this process, which serves it to others until it is closed."""
+class _Server:
+    """Serves the index of this process to others until it is closed."""
 
     def __init__(self, index: EdgeIndex, folder: Path) -> None:
         self.index, self._folder = index, folder
         self._is_closing = False
         try:
             (folder / "socket").unlink(missing_ok=True)  # of a process that was killed
-            with _shorten(folder) as address:
-                listening = _make_socket()
+            listening = socket.socket(socket.AF_UNIX)
+            with _find_address(folder) as address:
                 listening.bind(address)
             (folder / "socket").chmod(0o600)
             listening.listen(128)
-        except OSError as e:
+        except (OSError, AttributeError) as e:
             log.info("other processes cannot use the memory index in %s meanwhile: %s", folder, e)
         else:
             Thread(target=self._accept, args=(listening,), daemon=True).start()
 
     def close(self) -> None:
         self._is_closing = True
-        with suppress(OSError), _shorten(self._folder) as address, _make_socket() as sock:
-            sock.connect(address)  # wakes `_accept`
+        wakes_accept = suppress(OSError, AttributeError)
+        with wakes_accept, _find_address(self._folder) as address, socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(address)
         (self._folder / "socket").unlink(missing_ok=True)
         self.index.close()
 
@@ -202,7 +201,7 @@ class Server:
                 Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
-        with suppress(EOFError, OSError, ValueError), connection:  # the other one has ended, or sends no requests
+        with suppress(EOFError, OSError, ValueError), connection:  # the other one has ended, or sends no calls
             while True:
                 name, args, options = _read(connection.recv_bytes(_LARGEST))
                 reply = self._carry_out(name, args, options)
@@ -211,26 +210,18 @@ class Server:
                 connection.send_bytes(_write(reply))
 
     def _carry_out(self, name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Sequence[object]:
-        if name == _PING:
-            return "result", None
         try:
-            if name.startswith("_") or name == "close":
+            if name.startswith("_") or name in ("close", "flush"):
                 raise AttributeError(name)
-            return "result", getattr(self.index, name)(*args, **options)
+            return "result", name and getattr(self.index, name)(*args, **options)
         except MemoryUnavailable as e:
             return type(e).__name__, e.message, e.hint
         except (OSError, AttributeError, TypeError) as e:  # one of another version, for example
             return "MemoryUnavailable", f"the process that has the memory index cannot do this: {e}"
 
 
-def _make_socket() -> socket.socket:
-    if not hasattr(socket, "AF_UNIX"):
-        raise FileNotFoundError("this system has no sockets in folders")
-    return socket.socket(socket.AF_UNIX)
-
-
 @contextmanager
-def _shorten(folder: Path) -> Generator[str]:
+def _find_address(folder: Path) -> Generator[str]:
     """Yield the address of the folder's socket: by a link when its path is too long for one."""
     path = folder / "socket"
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS:

@@ -371,14 +371,18 @@ class IndexWriter:
             payload = self._index.read_payloads([point_id]).get(point_id)
             if payload is None or change.id in payload.get("changes", ()):
                 return
-            forms = extract_forms(change.text, guess_language(change.text))
-            is_users = payload["kind"] == "episode" and payload["agent_id"] == USER and self.reads_claims
-            claims = read_claims(change.text, change.text) if is_users else ()
-            new = apply_change(payload, change, len(forms), self._count, claims)
+            forms, new = self._apply(payload, change)
             if new["data"] != payload["data"]:
                 self._store([point_id], [forms], [new])
             else:
                 self._index.set_payload([point_id], new | {"seen": reader_keys(new)})
+
+    def _apply(self, payload: Mapping[str, Any], change: MemoryChange) -> tuple[list[tuple[str, ...]], dict[str, Any]]:
+        """Return the forms of the words, and the payload, of a memory after a change."""
+        forms = extract_forms(change.text, guess_language(change.text))
+        is_users = payload["kind"] == "episode" and payload["agent_id"] == USER and self.reads_claims
+        claims = read_claims(change.text, change.text) if is_users else ()
+        return forms, apply_change(payload, change, len(forms), self._count, claims)
 
     def copy_outside(self) -> None:
         """Store as facts what other programs wrote into the index since the last time."""
@@ -428,6 +432,10 @@ class IndexWriter:
             | ({"frame": frames[point_id]} if frames[point_id] else {})
             for (point_id, passage), forms, (origin, rests_on) in zip(passages.items(), words, origins, strict=True)
         ]
+        for i, passage in enumerate(passages.values()):
+            for change in passage.episode.changes:
+                if change.kind == "episode" and payloads[i]["data"] == change.old:
+                    words[i], payloads[i] = self._apply(payloads[i], change)
         self._share_results(dict(zip(passages, payloads, strict=True)), [r for p in plans.values() for r in p.repeats])
         self._store([*passages], words, payloads)
 

@@ -163,7 +163,7 @@ class IndexedMemory:
             self._writer.copy_outside()
         pins = read_pinned(self._index, scope, options, self._count)
         exclude = options.exclude.union(memory.id for memory in pins.pinned)
-        rest = replace(options, max_tokens=options.max_tokens - pins.tokens, exclude=exclude)
+        rest = replace(options, max_tokens=options.max_tokens - pins.tokens, exclude=exclude, pinned=pins.pinned)
         result = self._retriever.recall(query, scope, rest)
         return replace(
             result,

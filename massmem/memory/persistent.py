@@ -62,6 +62,8 @@ class Episode:
     """Another agent won the complete turn in which an agent said it."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
     """Results that tools had given back when an agent wrote it; None: none."""
+    changes: "tuple[MemoryChange, ...]" = field(default=(), compare=False)
+    """What the user has changed of it before it is stored, oldest first: nobody is to find it as it was, meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,8 @@ class RecallOptions:
     """Ids of messages to leave out, because the prompt shows them verbatim; or of memories."""
     verbatim: tuple[str, ...] = ()
     """Texts that the prompt shows, whatever their ids: what says the same is left out."""
+    pinned: tuple[Memory, ...] = ()
+    """Memories that the prompt shows beside what is recalled, so that copies of them are left out, too."""
     plain: bool = False
     """For a small model: a plain sentence for each memory, without dates and labels."""
     abstain: bool = True

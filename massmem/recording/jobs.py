@@ -230,14 +230,27 @@ class EpisodeWriter:
     async def _write_episodes(self, rows: Sequence[RecordingJob]) -> None:
         if not rows:
             return
-        to_record = await self._store.get_messages_to_record([row.message_id for row in rows])
+        to_record = await self._read([row.message_id for row in rows])
         changes = [entry for entry in to_record if is_change(entry.message)]
         to_record = [entry for entry in to_record if not is_change(entry.message)]
         turns = await self._read_turns(rows, {entry.message.id: entry.message for entry in to_record})
         if episodes := make_episodes(rows, to_record, turns):
-            await self._memory.record(episodes)
+            known = list(map(read_change, mask_params(changes)))
+            await self._memory.record(
+                [replace(e, changes=tuple(c for c in known if e.message_id in c.message_ids)) for e in episodes]
+                if known
+                else episodes
+            )
         for change in changes:
             await carry_out_change(self._store, self._memory, change)
+        recorded = {entry.message.id for entry in to_record}
+        if recorded and (gone := recorded - {entry.message.id for entry in await self._read([*recorded])}):
+            # Forgotten, or deleted with its session, while it was written: whoever did that may have looked before.
+            await self._memory.forget(Selection(message_ids=tuple(gone)))
+
+    async def _read(self, message_ids: Sequence[str]) -> list[MessageToRecord]:
+        entries = await self._store.get_messages_to_record(message_ids)
+        return [entry for entry in entries if not entry.is_forgotten]
 
     async def _read_turns(self, rows: Sequence[RecordingJob], messages: Mapping[str, MessageRecord]) -> Turns:
         """Return what tools gave back in the turns of what agents wrote and called."""

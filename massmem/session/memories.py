@@ -12,7 +12,6 @@ from massmem.config.home import measure_disk_usage
 from massmem.config.models import AgentConfig, TeamConfig
 from massmem.config.projects import name_project
 from massmem.core.errors import (
-    IndexDamaged,
     InputError,
     MemoryUnavailable,
     SessionExistsError,
@@ -52,7 +51,7 @@ from massmem.session.owners import (
     restrict_to_owner,
     to_stored_id,
 )
-from massmem.session.recall import complete_scope, list_conversations, recall_by_words, remembers
+from massmem.session.recall import complete_scope, recall_by_words, remembers
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
 from massmem.store.ports import SessionStore
@@ -110,14 +109,14 @@ class Backlog:
 class Memories:
     """Ids of sessions are those of the store.
 
-    All methods raise StoreError; all that need the index, not `search`, `list` and `add`, also MemoryUnavailable.
+    All methods raise StoreError; all that need the index, not `search` and `add`, also MemoryUnavailable.
     """
 
     config: TeamConfig
     home: Path
     store: SessionStore
     open_index: Callable[[], AbstractAsyncContextManager["IndexedMemory"]]
-    """Raises MemoryUnavailable: another process has it, or its server is away."""
+    """Raises MemoryUnavailable: it is damaged, or the process or the server that has it does not answer."""
     owner: Owner | Everybody
     project: str = ""
     """Where one is, outside of any session: what is searched, and what notes belong to. "": in no project."""
@@ -212,20 +211,10 @@ class Memories:
             return scope
         return await extend_scope(self.store, scope, agent.memory, self.user)
 
-    async def list_from_index(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
+    async def list(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
         """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError."""
         async with self.open_view() as index:
             return await index.list(await self._select(index, selection), limit, offset)
-
-    async def list(self, selection: Selection, limit: int, offset: int = 0) -> tuple[Sequence[Memory], str]:
-        """Return memories, newest first, and "" or why the index was not used: then they are what was said."""
-        try:
-            return await self.list_from_index(selection, limit, offset), ""
-        except IndexDamaged:
-            raise  # the user has to know: nothing but a rebuild mends it
-        except MemoryUnavailable as e:
-            spoken = await list_conversations(self.store, selection, self.owner, limit + offset)
-            return spoken[offset:], e.message
 
     async def find(self, name: str) -> Memory | None:
         """Return a memory of the owner by its id or a short form; None: there is none.
@@ -233,7 +222,7 @@ class Memories:
         Raises InputError: several memories begin so.
         """
         try:
-            return next(iter(await self.list_from_index(Selection(ids=(name,)), 1)), None)
+            return next(iter(await self.list(Selection(ids=(name,)), 1)), None)
         except UnknownMemoryError:
             return None
 

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,9 @@ from massmem.config.models import AgentConfig, MemoryConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable, StoreError
 from massmem.core.events import now
 from massmem.core.ids import make_message_id, read_seq
-from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter, is_remembered
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY
 from massmem.memory import open_memory
-from massmem.memory.access import HERE, may_see
+from massmem.memory.access import may_see
 from massmem.memory.extraction.extractor import (
     Extractor,
     failing_extractor,
@@ -25,10 +25,8 @@ from massmem.memory.extraction.extractor import (
     with_debug_files,
     write_debug,
 )
-from massmem.memory.origins import AGENT, find_tool_name, is_from, name_tool_origin
 from massmem.memory.persistent import (
     PINNED_TOKENS,
-    USER,
     Decision,
     Memory,
     PersistentMemory,
@@ -37,29 +35,17 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
-from massmem.memory.quoting import NOT_CHOSEN, Quote, render
+from massmem.memory.quoting import Quote, render
 from massmem.memory.retrieval.query import analyse, explain_asking, find_least_share, share_words
-from massmem.memory.retrieval.repeats import PromptTexts, is_echo
+from massmem.memory.retrieval.repeats import PromptTexts, drop_copies, is_echo
 from massmem.memory.tokens import estimate_tokens
 from massmem.memory.words import is_question
 from massmem.providers.retry import Pauses
-from massmem.recording.rules import (
-    TurnWords,
-    find_message_origin,
-    find_web_origin,
-    is_ballot,
-    is_for_session_only,
-    is_lost,
-    is_tool_use,
-    mask_params,
-    read_tool_words,
-    write_out,
-)
+from massmem.recording.standing import find_originals, read_standing
 from massmem.recording.worker import Recorder, describe_missing, requeue_missing
 from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
-    from massmem.core.records import MessageRecord, MessageToRecord
     from massmem.memory.indexed import IndexedMemory
 
 log = logging.getLogger(__name__)
@@ -334,132 +320,44 @@ def remembers(config: MemoryConfig) -> bool:
 async def recall_by_words(store: SessionStore, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
     """Recall from the log itself when the index cannot be used: best word matches first, until the budget is full.
 
+    Each has the share of the question's words that matters, unless it is pinned.
+
     Raises StoreError: the log cannot be read.
     """
     sessions = None if scope.all_sessions else [scope.session_id, *scope.others]
     # Only the user of the command line searches all sessions: those of HTTP users are not among them.
     owner = COMMAND_LINE_USER if scope.all_sessions else EVERYBODY
     hits = await find_originals(store, await store.search_messages(query, sessions, _MAX_HITS, owner=owner))
-    by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
-    messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
-    origins = await _find_origins(store, messages)
-    return await asyncio.to_thread(_choose_messages, query, scope, options, messages, origins, by_id)
+    visible = [memory for memory, won in await read_standing(store, hits) if may_see(scope, memory, won=won)]
+    best_first = sorted(visible, key=lambda memory: (not memory.is_pinned, hits.index(memory.id)))
+    return await asyncio.to_thread(_choose, query, scope, options, best_first)
 
 
-def _choose_messages(
-    query: str,
-    scope: Scope,
-    options: RecallOptions,
-    messages: "Sequence[MessageRecord]",
-    origins: Mapping[str, tuple[str, str]],
-    entries: "Mapping[str, MessageToRecord]",
-) -> RecallResult:
-    """Return those of the messages, best first, that an agent is shown."""
-    question = analyse(query)
+def _choose(query: str, scope: Scope, options: RecallOptions, memories: Iterable[Memory]) -> RecallResult:
+    """Return those of the memories, best first, that an agent is shown."""
+    question, prompt, room = analyse(query), PromptTexts(options, scope.session_id), options.max_tokens
+    least, why = find_least_share(question), explain_asking(question, options)
     chosen: list[Memory] = []
-    room, prompt = options.max_tokens, PromptTexts(options, scope.session_id)
-    for message in messages:
-        if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
+    silenced: list[Memory] = []
+    for memory in drop_copies(replace(m, relevance=share_words(question, m.text)) for m in memories):
+        if prompt.have(memory) or (is_question(memory.text) and is_echo(memory.text, question.terms)):
             continue
-        memory = _to_memory(message, origins[message.id], entries[message.id].project)
-        memory = replace(memory, relevance=share_words(question, memory.text))
-        winner = entries[message.id].winner
-        shared = winner == memory.agent_id
-        if is_lost(message, winner):
-            memory = replace(memory, note=NOT_CHOSEN)
-        repeats = is_question(memory.text) and is_echo(memory.text, question.terms)
-        allowed = may_see(scope, memory, won=shared) and not repeats
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
-        if not allowed or prompt.have(memory) or cost > room:
-            continue
-        chosen.append(memory)
-        room -= cost
-        if len(chosen) == options.limit:
-            break
-    if not chosen:
-        return RecallResult(lexical_only=True)
-    score = max(memory.relevance for memory in chosen)
-    decision = Decision.of(score, find_least_share(question), explain_asking(question, options))
-    if decision.is_silent:
-        return RecallResult(lexical_only=True, silenced=tuple(chosen), decision=decision)
+        if memory.relevance < least and not (why or memory.is_pinned):
+            silenced.append(memory)
+        elif cost <= room and len(chosen) != options.limit:
+            chosen.append(memory)
+            room -= cost
+    score = max((memory.relevance for memory in (*chosen, *silenced)), default=None)
+    decision = Decision() if score is None else Decision.of(score, least, why)
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
     text = render([Quote(m) for m in in_order], scope.agent_id, scope.names, plain=options.plain)
-    return RecallResult(text, tuple(chosen), options.max_tokens - room, lexical_only=True, decision=decision)
-
-
-async def list_conversations(
-    store: SessionStore, selection: Selection, owner: Owner | Everybody, limit: int
-) -> Sequence[Memory]:
-    """Return what was said in the selected sessions, newest first, when the index cannot be used.
-
-    Facts, and what agents said to one another, are in the index alone.
-
-    Raises StoreError: the log cannot be read.
-    """
-    memories: list[Memory] = []
-    for listed in await store.find_sessions(SessionFilter(owner=owner, prefix=selection.session_id or "")):
-        session = listed.session
-        is_older = len(memories) == limit and session.updated_at < memories[-1].created_at
-        if selection.kind == "fact" or is_older:
-            break
-        if selection.session_id in (None, session.session_id):
-            conversation = await store.read_conversation(session.session_id, None, limit)
-            memories += await to_memories(store, [message.id for message in conversation])
-        memories = [m for m in memories if selection.agent_id in (None, m.agent_id)]
-        memories = [m for m in memories if selection.turn in (None, m.turn) and not selection.is_pinned]
-        memories = [m for m in memories if selection.origin is None or is_from(m.origin, m.rests_on, selection.origin)]
-        memories = sorted(memories, key=lambda m: (m.created_at, m.id), reverse=True)[:limit]
-    return memories
-
-
-async def to_memories(store: SessionStore, message_ids: Sequence[str]) -> list[Memory]:
-    """Return messages as memories, without values of params."""
-    message_ids = await find_originals(store, await store.get_messages(message_ids))
-    entries = await store.get_messages_to_record(message_ids)
-    projects = {entry.message.id: entry.project for entry in entries}
-    messages = [m for m in mask_params(entries) if is_remembered(m)]
-    origins = await _find_origins(store, messages)
-    return [_to_memory(message, origins[message.id], projects[message.id]) for message in messages]
-
-
-async def _find_origins(store: SessionStore, messages: Sequence["MessageRecord"]) -> dict[str, tuple[str, str]]:
-    """Return by id who said a message, and which tool's words it rests on, as far as its own turn tells it."""
-    turns: dict[tuple[str, int], TurnWords] = {}
-    origins: dict[str, tuple[str, str]] = {}
-    for m in messages:
-        origin = find_message_origin(m) or (AGENT if m.agent_id else USER)
-        rests_on = origin if find_tool_name(origin) else ""
-        if origin == AGENT:
-            place = (m.session_id, m.turn)
-            turns[place] = turns.get(place) or await read_tool_words(store, *place)
-            words = turns[place].list_before(m.agent_id, m.round, m.seq)
-            tool = await asyncio.to_thread(words.find_tool, write_out(m))
-            rests_on = name_tool_origin(tool) or find_web_origin(m)
-        origins[m.id] = origin, rests_on
-    return origins
-
-
-def _to_memory(m: "MessageRecord", origins: tuple[str, str], project: str) -> Memory:
-    author, group = m.agent_id or USER, HERE if is_for_session_only(m) else ""
-    place = m.session_id, m.turn, author
-    origin, rests_on = origins
-    text = write_out(m)
-    memory = Memory(m.id, "episode", *place, text, (m.id,), m.created_at, origin=origin, rests_on=rests_on)
-    return replace(memory, group=group, project=project)
+    return RecallResult(
+        text, tuple(chosen), options.max_tokens - room, True, silenced=tuple(silenced), decision=decision
+    )
 
 
 async def complete_scope(store: SessionStore, scope: Scope) -> Scope:
     """Return the scope with what the store knows: whose memories its session shares, and which turns do not stand."""
     session = await store.get_session(scope.session_id) if scope.session_id else None
     return replace(scope, hidden=await store.list_hidden(scope), origins=() if session is None else session.origins)
-
-
-async def find_originals(store: SessionStore, messages: Sequence["MessageRecord"]) -> list[str]:
-    """Return the ids of messages; of those that a fork has copied, the ids that they have where they were said."""
-    sessions = {name: await store.get_session(name) for name in {message.session_id for message in messages}}
-    ids: dict[str, None] = {}
-    for message in messages:
-        session = sessions[message.session_id]
-        shared = (origin for origin, last in (session.origins if session else ()) if message.seq <= last)
-        ids[make_message_id(next(shared, message.session_id), message.seq)] = None
-    return [*ids]

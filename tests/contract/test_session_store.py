@@ -456,6 +456,9 @@ async def test_forgotten_message_is_never_recorded_again(store: SessionStore) ->
     assert None not in [row.agent_id for row in await queue(store, "b")]
     await store.append("a", 2, [begin("ann", at=30, question="One more question")])
     assert (await queue(store, "a"))[-2].position == 5
+    rows = await store.get_messages_to_record([message.id for message in await everything(store, "a")])
+    forgotten = {row.message.id for row in rows if row.is_forgotten}
+    assert forgotten == {question.message_id, *(row.message_id for row in bob if row.kind == "episode")}
 
 
 async def test_a_row_is_claimed_by_one_alone(store: SessionStore) -> None:

@@ -345,8 +345,8 @@ async def _show_memory(state: ChatState, rest: str) -> None:
         case []:
             print_stats(replace(await collect_stats(state.setup), unavailable=""))  # the list says it
             async with state.setup.open_memories() as memories:
-                newest, unavailable = await memories.list(Selection(), _MAX_MEMORIES)
-            print_memories(newest, unavailable, state.session.project)
+                newest = await memories.list(Selection(), _MAX_MEMORIES)
+            print_memories(newest, state.session.project)
         case _:
             await _search(state, rest, View())
 
@@ -378,7 +378,7 @@ async def _pin(state: ChatState, rest: str) -> None:
         raise InputError("no memory was named", "write an id as /memory shows it, or: /pin last")
     if name == "last":
         async with state.setup.open_memories() as memories:
-            newest, _ = await memories.list(Selection(agent_id=USER), 1)
+            newest = await memories.list(Selection(agent_id=USER), 1)
         if not newest:
             raise InputError("nothing of you is remembered yet", "/remember TEXT remembers a text")
         name = newest[0].id

@@ -1,6 +1,6 @@
 """Repeats: texts that the prompt shows word for word, or that another memory says in nearly these words. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,20 @@ def is_echo(text: str, terms: frozenset[str]) -> bool:
     """Return whether a question is the one with these terms, as far as its words tell."""
     own = set(extract_query_terms(text))
     return bool(own) and len(own & terms) >= SAME_SHARE * len(own | terms)
+
+
+def drop_copies(memories: Iterable[Memory]) -> list[Memory]:
+    """Of those that say the same word for word, said by the same, leave the last one, at the place of the first."""
+    newest: dict[tuple[str, ...], Memory] = {}
+    for memory in memories:
+        key = *_wording(memory), memory.call, memory.note
+        if key not in newest or newest[key].created_at < memory.created_at:
+            newest[key] = memory
+    return [*newest.values()]
+
+
+def _wording(memory: Memory) -> tuple[str, str]:
+    return memory.agent_id, normalise(memory.text)
 
 
 def normalise(text: str) -> str:
@@ -68,6 +82,7 @@ class PromptTexts:
     def __init__(self, options: RecallOptions, session_id: str) -> None:
         self._exclude, self._session_id = options.exclude, session_id
         self._texts = [*map(Wording, options.verbatim)]
+        self._pinned = {*map(_wording, options.pinned)}
         self._whole = "\n".join(text.normal_form for text in self._texts)  # no normal form has a line break
 
     @cached_property
@@ -79,8 +94,10 @@ class PromptTexts:
 
         What an agent wrote in another session may be what is asked about, also when the question quotes it.
         """
-        if memory.kind != "episode" or memory.id in self._exclude:
-            return memory.id in self._exclude
+        if memory.id in self._exclude or (self._pinned and _wording(memory) in self._pinned):
+            return True
+        if memory.kind != "episode":
+            return False
         # Of what the user has edited the prompt has the old words.
         if memory.edited_at is None and not self._exclude.isdisjoint(memory.message_ids):
             return True

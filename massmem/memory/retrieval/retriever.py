@@ -32,7 +32,7 @@ from massmem.memory.retrieval.rank import (
     shortlist,
     sort_by_score,
 )
-from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, find_revised, is_echo, normalise
+from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, drop_copies, find_revised, is_echo, normalise
 from massmem.memory.retrieval.silence import Embed, Silence, find_word_shares
 from massmem.memory.words import build_query_vector, extract_terms
 
@@ -352,7 +352,8 @@ def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> 
     in_prompt: ids of messages.
     """
     revised = find_revised(memories)
-    memories = {i: memory for i, memory in memories.items() if i not in revised}
+    distinct = {memory.id for memory in drop_copies(memories.values())}
+    memories = {i: memory for i, memory in memories.items() if i not in revised and memory.id in distinct}
     shown: dict[int, Memory] = {}
     results: set[tuple[str, str]] = set()
     spoken = {normalise(memory.text) for memory in memories.values() if memory.kind == "episode"}
@@ -398,14 +399,16 @@ def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: Count
     """
     ids = index.list_ids(visible_to(scope, OneOf("pin", (PINNED,))), _MOST_PINS, newest_first=True)
     pins: list[tuple[datetime, int, Memory]] = []
+    prompt = PromptTexts(options, scope.session_id)
     for point_id, payload in index.read_payloads(ids).items():
         memory = to_memory(point_id, payload)
         is_in_prompt = memory.edited_at is None and options.exclude.issuperset(memory.message_ids)
+        is_in_prompt = is_in_prompt or prompt.have(memory)
         if may_see(scope, memory, won=payload["won"] is True) and not is_in_prompt:
             pins.append((datetime.fromisoformat(payload["pin_at"]), point_id, memory))
     shown: list[Memory] = []
     room = min(PINNED_TOKENS, options.max_tokens // 2)
-    for *_, memory in sorted(pins, key=lambda pin: pin[:2]):
+    for memory in drop_copies(memory for *_, memory in sorted(pins, key=lambda pin: pin[:2])):
         cost = count(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
         if cost <= room:
             shown.append(memory)

@@ -224,8 +224,8 @@ async def memories(
 ) -> MemoryPage:
     """The memories, the newest first."""
     memories = _open(caller)
-    listed, unavailable = await memories.list(selection, limit, offset)
-    return MemoryPage(memories=[_show_memory(memory) for memory in listed], **_explain(memories, unavailable))
+    listed = await memories.list(selection, limit, offset)
+    return MemoryPage(memories=[_show_memory(memory) for memory in listed], **_explain(memories))
 
 
 @router.get("/search")
@@ -268,7 +268,7 @@ async def memory_history(
 async def memory_figures(caller: Authorized) -> MemoryFigures:
     """How much is remembered, by agent, turn and day."""
     opened = _open(caller)
-    memories, unavailable = await opened.list(Selection(), _COUNTED)
+    memories = await opened.list(Selection(), _COUNTED)
     queue = await caller.service.team.store.count_recordings() if caller.is_operator else None
     agents: dict[str, Counter[str]] = {}
     days: dict[str, Counter[str]] = {}
@@ -285,7 +285,7 @@ async def memory_figures(caller: Authorized) -> MemoryFigures:
         counted=len(memories),
         queue=None if queue is None else Queue.model_validate(queue, from_attributes=True),
         size=await _open(caller).measure() if caller.is_operator else None,
-        **_explain(opened, unavailable),
+        **_explain(opened),
     )
 
 

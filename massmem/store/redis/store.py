@@ -320,6 +320,10 @@ class RedisStore(RedisKeyTable, RedisFileTable):
                 project=record.stored.session.project,
                 params=record.stored.state.params,
                 winner=record.stored.winners.get(message.turn),
+                is_forgotten=any(
+                    job.kind == "episode" and job.status == "forgotten"
+                    for job in record.jobs_by_seq.get(message.seq, ())
+                ),
             )
             for record, message in await self._find_messages(message_ids)
         ]

@@ -74,6 +74,9 @@ _RELEASE = _UPDATE.values(next_attempt_at=None)
 _FINISH = _UPDATE.values(status="done", reason=_REASON, next_attempt_at=None)
 _ADD_ATTEMPTS = _UPDATE.values(attempts=_r.attempts + sa.bindparam("more", type_=sa.Integer))
 _HOLD = _UPDATE.values(reason=_REASON, next_attempt_at=HELD)
+_IS_FORGOTTEN = sa.exists().where(
+    _r.session_id == _m.session_id, _r.seq == _m.seq, _r.kind == "episode", _r.status == "forgotten"
+)
 _MESSAGES_TO_RECORD = (
     sa.select(
         *MESSAGE_COLUMNS,
@@ -81,6 +84,7 @@ _MESSAGES_TO_RECORD = (
         chat_sessions.c.project,
         session_state.c.params_json,
         turns.c.winner,
+        _IS_FORGOTTEN.label("is_forgotten"),
     )
     .join(chat_sessions, chat_sessions.c.session_id == _m.session_id)
     .outerjoin(session_state, session_state.c.session_id == _m.session_id)
@@ -249,9 +253,9 @@ def _key(recording: RecordingJob) -> Row:
 
 
 def _build_message_to_record(row: Row) -> MessageToRecord:
-    group, project, params, winner = (row.pop(n) for n in ("memory_group", "project", "params_json", "winner"))
-    message = MessageRecord(**row)
-    return MessageToRecord(message=message, group=group, project=project, params=params or {}, winner=winner)
+    others = {name: row.pop(name) for name in ("project", "winner", "is_forgotten")}
+    group, params = row.pop("memory_group"), row.pop("params_json")
+    return MessageToRecord(message=MessageRecord(**row), group=group, params=params or {}, **others)
 
 
 def _kinds(selection: Selection, message_ids: Sequence[str]) -> tuple[RecordingKind, ...]:

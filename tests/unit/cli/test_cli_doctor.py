@@ -245,23 +245,22 @@ async def test_offline_contacts_no_server(server: Stub, tmp_path: Path):
     assert code == 1
 
 
-async def test_index_in_use_is_skipped(tmp_path: Path):
+async def test_index_in_use_is_checked_where_it_is(tmp_path: Path):
     slow = write_team(tmp_path, script("one", latency=20), memory=QUIET)
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "massmem", "--config", slow, "Why?",
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        lock = Path(os.environ["HOME"], ".massmem", "memory", "words", "lock.pid")
+        socket = Path(os.environ["HOME"], ".massmem", "memory", "words", "socket")
         async with asyncio.timeout(15):
-            while not lock.exists():
+            while not socket.exists():
                 await asyncio.sleep(0.05)
         code, results = await report_in_thread("--config", slow)
     finally:
         running.kill()
         await running.wait()
-    assert (code, results["index"][0]["status"]) == (0, "skipped")
-    assert f"in use by process {running.pid}" in results["index"][0]["text"]
+    assert (code, results["index"][0]["status"]) == (0, "ok")
 
 
 def test_changed_weights_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):

@@ -68,12 +68,13 @@ async def test_another_embedder_starts_anew_and_says_so(tmp_path: Path):
     await again.close()
 
 
-async def test_a_second_one_is_told_who_has_it(tmp_path: Path):
-    first = await open_memory(make_memory_config(WORDS), tmp_path, {})
-    with pytest.raises(MemoryUnavailable, match="in use by another process"):
-        await open_memory(make_memory_config(WORDS), tmp_path, {})
+async def test_a_second_one_has_the_same_index(tmp_path: Path):
+    first, second = [await open_memory(make_memory_config(WORDS), tmp_path, {}) for _ in range(2)]
+    await second.record([make_episode("Red kites nest in Cobham.")])
+    assert "Cobham" in (await first.recall("kites", asks(), RecallOptions(1000))).text
     await first.close()
-    await (await open_memory(make_memory_config(WORDS), tmp_path, {})).close()
+    assert "Cobham" in (await second.recall("kites", asks(), RecallOptions(1000))).text
+    await second.close()
 
 
 async def test_an_embedder_that_was_asked_for_must_be_there(tmp_path: Path):

@@ -1,8 +1,9 @@
 """How rows of the queue are carried out: large results are summarised, and what the user changes of memories comes
 from the log into the index, once, and again after a rebuild."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from massmem.core.records import MessageRecord
 from massmem.memory import open_memory
 from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Memory, Selection
+from massmem.memory.persistent import Episode, Memory, Selection
 from massmem.recording.forgetting import forget_memories
 from massmem.recording.jobs import LARGE, summarize_results
 from massmem.recording.worker import Recorder
@@ -199,6 +200,30 @@ async def test_forgotten_memory_takes_its_changes_along(
     assert not {one.text, "Greta moved to Oslo."} & {*await texts(memory)}
 
 
+class MemoryOfTwoProcesses:
+    """Another process forgets the question while this one records it."""
+
+    def __init__(self, memory: IndexedMemory, store: SessionStore) -> None:
+        self._memory, self._store = memory, store
+
+    async def record(self, episodes: Sequence[Episode]) -> None:
+        ids = [episode.message_id for episode in episodes if episode.text == QUESTION]
+        await self._store.forget_recordings(Selection(), ids)
+        await self._memory.forget(Selection(message_ids=tuple(ids)))
+        await self._memory.record(episodes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+
+async def test_message_that_is_forgotten_while_it_is_recorded_is_taken_back(store: SessionStore, tmp_path: Path):
+    memory = await open_memory(WORDS, tmp_path, {})
+    await Recorder(store, cast("IndexedMemory", MemoryOfTwoProcesses(memory, store))).drain()
+    assert QUESTION not in await texts(memory)
+    assert any("Greta" in text for text in await texts(memory))
+    await memory.close()
+
+
 async def test_change_waits_for_a_memory_that_is_not_recorded_yet(tmp_path: Path, store: SessionStore):
     memory = await open_memory(WORDS, tmp_path, {})
     messages = await store.read_messages("a")
@@ -208,3 +233,34 @@ async def test_change_waits_for_a_memory_that_is_not_recorded_yet(tmp_path: Path
     assert counts.retried == 1
     assert QUESTION in await texts(memory)
     await memory.close()
+
+
+class MemoryAsItIsRecorded:
+    """Another process lists the memories whenever this one has recorded messages."""
+
+    def __init__(self, memory: IndexedMemory) -> None:
+        self._memory = memory
+        self.seen: list[str] = []
+
+    async def record(self, episodes: Sequence[Episode]) -> None:
+        await self._memory.record(episodes)
+        self.seen += await texts(self._memory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+
+async def test_corrected_memory_that_is_recorded_again_is_never_seen_as_it_was(
+    store: SessionStore, memory: IndexedMemory
+):
+    (question,) = [one for one in await memory.list(Selection(), 1000) if one.text == QUESTION]
+    await note(store, question, "edit", "Who is Hilde then?")
+    await record(store, memory)
+    await store.requeue_recordings(done=True)
+    await memory.forget(Selection("a"))
+    again = MemoryAsItIsRecorded(memory)
+    await Recorder(store, cast("IndexedMemory", again)).drain()
+    assert "Who is Hilde then?" in again.seen
+    assert QUESTION not in again.seen
+    (changed,) = [one for one in await memory.list(Selection(), 1000) if one.text == "Who is Hilde then?"]
+    assert (changed.edited_at is not None, len(changed.changes)) == (True, 1)

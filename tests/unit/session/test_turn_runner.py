@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -35,7 +36,6 @@ from massmem.core.events import (
 )
 from massmem.core.messages import make_attachment
 from massmem.core.records import COMMAND_LINE_USER
-from massmem.memory import open_memory
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.scripted import ScriptedProvider
 from massmem.session.handle import ConversationMemory
@@ -220,10 +220,10 @@ async def test_user_is_told_with_each_answer_that_nothing_is_kept(folder: Path):
 
 async def test_user_is_told_in_the_first_answer_that_the_memory_cannot_be_used(folder: Path):
     config = team({"ann": {}}, memory={"persistent_memory": WORDS})
-    holder = await open_memory(config.memory, folder, {})
-    async with await Session.open(config, home=folder) as session:
-        first, second = [await collect(session.ask(question)) for question in (QUESTION, "And now?")]
-    await holder.close()
+    (folder / "memory" / "words").mkdir(parents=True)
+    with FileLock(folder / "memory" / "words" / "lock"):
+        async with await Session.open(config, home=folder) as session:
+            first, second = [await collect(session.ask(question)) for question in (QUESTION, "And now?")]
     assert any("in use" in event.message for event in only(first, Notice))
     assert not any("in use" in event.message for event in only(second, Notice))
     assert only(read_log(folder), Notice) == only([*first, *second], Notice)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from massmem.memory.persistent import USER, Memory, RecallOptions
-from massmem.memory.retrieval.repeats import PromptTexts, Wording, find_revised
+from massmem.memory.retrieval.repeats import PromptTexts, Wording, drop_copies, find_revised
 
 ANSWER = (
     "Use PostgreSQL for the tracker, because two services write to it at once. SQLite lets one writer in at a time. "
@@ -26,6 +26,16 @@ def test_an_answer_that_the_prompt_shows_is_no_memory_also_under_another_id_and_
     assert stands(OF_ANN, FINAL)
     assert not stands(OF_ANN, "Use PostgreSQL.", exclude=("m2",))
     assert not stands(OF_ANN, FINAL.replace("20", "30"))
+
+
+def test_a_sentence_of_the_same_author_is_shown_once_whatever_its_session():
+    later = replace(OF_ANN, id="2", session_id="t", text=ANSWER.upper(), created_at=datetime(2026, 5, 9, tzinfo=UTC))
+    others = [replace(OF_ANN, id="3", agent_id="bob"), replace(OF_ANN, id="4", note="until 9 May")]
+    others.append(replace(OF_ANN, id="5", text="Use SQLite."))
+    assert drop_copies([OF_ANN, *others, later]) == [later, *others]
+    options = RecallOptions(100, pinned=(OF_ANN,))
+    assert PromptTexts(options, "s").have(later)
+    assert not PromptTexts(options, "s").have(others[0])
 
 
 def test_words_of_another_session_that_the_question_quotes_are_still_looked_for():
