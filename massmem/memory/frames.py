@@ -7,10 +7,10 @@ in frame_wordings.txt. What no sign tells is taken as it stands.
 
 import re
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
-from massmem.memory.words import split_sentences
+from massmem.memory.words import read_wordings, split_sentences
 
 ROLE = "in a role"
 QUOTED, SUPPOSED, JOKE, FICTION = "quoted", "hypothetical", "as a joke", "fiction"
@@ -125,10 +125,3 @@ def _says(name: str, text: str) -> bool:
 
 def _read_wordings() -> Mapping[str, re.Pattern[str]]:
     return read_wordings(Path(__file__).with_name("frame_wordings.txt"))
-
-
-@cache
-def read_wordings(file: Path) -> Mapping[str, re.Pattern[str]]:
-    """Return the wordings of each section of a file, by its name: what stands before the colon of its heading."""
-    sections = re.findall(r"^\[([^:\]]+)[^\]]*\]\n((?:.+\n)+)", file.read_text(encoding="utf-8"), re.MULTILINE)
-    return {name: re.compile("|".join(lines.splitlines()), re.IGNORECASE | re.MULTILINE) for name, lines in sections}
