@@ -25,8 +25,8 @@ _MOST_EARLIER, _MOST_LATER = 20, 4
 """Of the best, for which later ones are looked for; of the newest of these."""
 _LEAST_SHARE, _SAME_SUBJECT = 1 / 3, 1 / 2
 """Of the words of the earlier statement that a later one has: which ends or changes it, which has another value."""
-_SHORT, _MANY_WORDS = 10, 3
-"""Content words. Of longer statements only another value among many shared words counts."""
+_SHORT, _MANY_WORDS, _FEW_WORDS = 10, 3, 6
+"""Content words. Of longer statements only another value among many shared words counts; what shares none has few."""
 _COMMON = 0.1
 """Of the user's statements: a word that more of them have tells no subject."""
 _LIKE_NUMBER = 2.5
@@ -123,18 +123,29 @@ def link_later(question: Question, c: Candidates, scores: Floats, best: Ints) ->
                 note = _NEWER if _is_new_number(said[i], said[j]) else ""
             if note is not None:
                 links[i, j] = "" if said[j].says("unsure") else note
-            elif (
-                len(said[j].words) <= _SHORT and said[i].is_of_same_person(said[j]) and said[j].says("ended", "changed")
-            ):
+            elif len(said[j].words) <= _FEW_WORDS and said[i].is_of_same_person(said[j]):
                 others.append(j)
-        # In other words altogether: the next like number, and what changed last, if it may be an answer as well.
-        numbers = [j for j in others if _is_new_number(said[i], said[j])][:1]
-        answers = [j for j in others if not place and _may_answer(question, said[i], said[j])][-1:]
-        links |= {(i, j): _NEWER for j in (*numbers, *answers)}
+        links |= {(i, j): _NEWER for j in _find_in_other_words(question, said, i, others, is_best=not place)}
     for i in [i for i in ranked if not c.from_user[i]][:_MOST_EARLIER]:
         links |= {(i, j): _OTHERWISE for j in _find_correction(c, i)}
     newest = sorted({j for _, j in links}, key=lambda j: int(c.order[j]))[-_MOST_LATER:]
     return [Link(int(c.key[i]), int(c.key[j]), note) for (i, j), note in links.items() if j in newest]
+
+
+def _find_in_other_words(
+    question: Question, said: Mapping[int, _Statement], i: int, others: Sequence[int], *, is_best: bool
+) -> Iterator[int]:
+    """Yield the next number for that of the statement, and what changed last, if it may be an answer as well.
+
+    said: all statements, the earliest first. others: those that are later.
+    """
+    order = [*said]
+    for j in others:
+        between = order[order.index(i) + 1 : order.index(j)]
+        if _is_new_number(said[i], said[j]) and not any(_is_new_number(said[k], said[j]) for k in between):
+            yield j
+    changes = (j for j in reversed(others) if is_best and said[j].says("ended", "changed"))
+    yield from (j for j in [next(changes, i)] if j != i and _may_answer(question, said[i], said[j]))
 
 
 def mark_earlier(c: Candidates, scores: Floats, links: Sequence[Link], count: CountTokens) -> tuple[Candidates, Floats]:
@@ -144,11 +155,8 @@ def mark_earlier(c: Candidates, scores: Floats, links: Sequence[Link], count: Co
     pairs = [(place[x.earlier], place[x.later], x.note) for x in links if {x.earlier, x.later} <= place.keys()]
     for i, j, _ in pairs:
         scores[j] = max(scores[j], scores[i])
-    notes = {
-        i: note.format(write_date(c.memories[j].created_at))
-        for i, j, note in sorted(pairs, key=lambda pair: int(c.order[pair[1]]))
-        if note
-    }
+    pairs.sort(key=lambda pair: int(c.order[pair[1]]))
+    notes = {i: note.format(write_date(c.memories[j].created_at)) for i, j, note in pairs if note}
     for i, note in notes.items():
         if "until" not in memories[i].note:
             memories[i] = replace(memories[i], note="; ".join(filter(None, (memories[i].note, note))))
@@ -167,9 +175,8 @@ def _compare(earlier: _Statement, later: _Statement, common: frozenset[str]) -> 
     shared = earlier.share_words(later, common)
     if not shared or not earlier.is_of_same_person(later):
         return None
-    if any(
-        {noun} & word for noun in later.qualifiers for word in shared if later.qualifiers[noun] not in earlier.forms
-    ):
+    other = {noun for noun, qualifier in later.qualifiers.items() if qualifier not in earlier.forms}
+    if any(word & other for word in shared):
         return None
     share, has_other = len(shared) / len(earlier.words), earlier.has_other_value(later)
     if max(len(earlier.words), len(later.words)) > _SHORT:
@@ -180,7 +187,8 @@ def _compare(earlier: _Statement, later: _Statement, common: frozenset[str]) -> 
     is_change = later.says("changed")
     if share >= _LEAST_SHARE and (is_end or (is_change and has_other)):
         return _HELD
-    if of_subject >= _SAME_SUBJECT and (has_other or (len(shared) > 1 and later.forms - earlier.forms)):
+    is_same = len(shared) >= max(2, _SAME_SUBJECT * min(len(earlier.words), len(later.words)))
+    if (of_subject >= _SAME_SUBJECT and has_other) or (is_same and later.forms - earlier.forms):
         return _NEWER
     return _NEWER if (is_end or is_change) and share >= _LEAST_SHARE / 2 else None
 
@@ -197,10 +205,13 @@ def _is_next(c: Candidates, i: int, j: int) -> bool:
 
 def _is_new_number(earlier: _Statement, later: _Statement) -> bool:
     """Return whether a statement of hardly a word of its own has a number like that of the earlier one."""
-    if len(later.words) > 1 + len(later.share_words(earlier)):
-        return False
     pairs = ((_to_number(a), _to_number(b)) for a in earlier.values["number"] for b in later.values["number"])
-    return any(a != b and 0 < a <= _LIKE_NUMBER * b and b <= _LIKE_NUMBER * a for a, b in pairs)
+    pairs = [(a, b) for a, b in pairs if 0 < a != b > 0]
+    if not pairs or len(later.words) > 1 + len(later.share_words(earlier)):
+        return False
+    is_change, is_about_it = later.says("changed"), later.says("pronoun")
+    are_like = any(max(pair) <= _LIKE_NUMBER * min(pair) for pair in pairs)
+    return (is_change and is_about_it) or (are_like and (is_change or is_about_it))  # "it went up by 40"
 
 
 def _to_number(text: str) -> float:
@@ -215,7 +226,7 @@ def _may_answer(question: Question, earlier: _Statement, later: _Statement) -> b
     if earlier.forms.isdisjoint(question.terms) or not _wordings()["first person"].search(asked):
         return False
     is_place = _wordings()["where"].search(asked) is not None and later.says("place")
-    return is_place or bool(earlier.values["name"] and later.values["name"] - earlier.values["name"])
+    return is_place or earlier.has_other_value(later)
 
 
 def _find_correction(c: Candidates, i: int) -> Iterator[int]:
@@ -224,7 +235,8 @@ def _find_correction(c: Candidates, i: int) -> Iterator[int]:
     text, answer = _read(c.memories[i].text), _read(c.memories[j].text)
     if not _is_next(c, i, j) or c.asks[j] or answer.says("affirms"):
         return
-    is_other = 2 * len(text.share_words(answer)) >= len(text.words) and answer.forms - text.forms
+    is_same = 2 * len(text.share_words(answer)) >= min(len(text.words), len(answer.words)) > 0
+    is_other = is_same and (text.has_other_value(answer) or answer.forms - text.forms)
     if answer.says("corrects") or is_other:
         yield j
 
