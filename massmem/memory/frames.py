@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from massmem.memory.words import read_wordings, split_sentences
+from massmem.memory.words import is_question, read_wordings, split_sentences
 
 ROLE = "in a role"
 QUOTED, SUPPOSED, JOKE, FICTION = "quoted", "hypothetical", "as a joke", "fiction"
@@ -42,8 +42,9 @@ def find_frame(message: str, text: str) -> str:
         return ""
     frames = _frame_sentences(message)
     inside = {sentence: frame for sentence, frame in frames.items() if sentence in text or text in sentence}
-    size = sum(len(sentence) for sentence, frame in inside.items() if frame)
-    return next(filter(None, inside.values()), "") if 2 * size >= sum(map(len, inside)) else ""
+    told = {sentence: frame for sentence, frame in inside.items() if not is_question(sentence)} or inside
+    size = sum(len(sentence) for sentence, frame in told.items() if frame)
+    return next(filter(None, told.values()), "") if 2 * size >= sum(map(len, told)) else ""
 
 
 def ends_role(message: str) -> bool:
