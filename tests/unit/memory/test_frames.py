@@ -31,7 +31,8 @@ def test_a_sign_names_the_frame(message: str, frame: str):
         "I live in Quito.", "As I told you: my home is Turin.", "I translate novels: my last one was in French.",
         'I just read "The Name of the Rose".', "I wonder if you could tell me more.", "Summarise my plan.",
         "My novel comes out in June.", "You are a good adviser. My salary is 54,000.",
-        "Can you fix the tap in my flat?", "My boss plays the cello.", "Hello, my name is Sam.", "Note: my number is 5550.",
+        "Can you fix the tap in my flat?", "My boss plays the cello.", "Hello, my name is Sam.",
+        "Note: my number is 5550.",
     ],
 )  # fmt: skip
 def test_what_is_said_in_earnest_has_no_frame(message: str):
