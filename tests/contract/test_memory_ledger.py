@@ -70,8 +70,8 @@ async def test_recall_shows_the_value_that_holds_and_since_when(memory: IndexedM
 
 
 async def test_the_rest_of_a_passage_stays(memory: IndexedMemory):
-    said = ("My home is Porto. The attic there is full of owls.", "My home is Ghent.")
-    await memory.record([only_message(text, 3 * n) for n, text in enumerate(said)])
+    texts = ("My home is Porto. The attic there is full of owls.", "My home is Ghent.")
+    await memory.record([only_message(text, 3 * n) for n, text in enumerate(texts)])
     text = await recall(memory, "Where do I live, and what is in the attic?")
     assert "User (Porto held until 11 May 2026): My home is Porto. The attic there is full of owls." in text
 
@@ -86,7 +86,7 @@ async def test_the_rest_of_a_passage_stays(memory: IndexedMemory):
         ("Ich wohne in Kassel.", "Ich wohne nicht mehr in Kassel.", "Wo wohne ich?", "held until 11 May 2026"),
     ],
 )
-async def test_what_was_said_later_in_other_words_comes_along(
+async def test_a_later_statement_in_other_words_comes_along(
     memory: IndexedMemory, earlier: str, later: str, question: str, mark: str
 ):
     await memory.record([only_message(earlier, 0), only_message(later, 3)])
@@ -106,7 +106,7 @@ async def test_what_was_said_later_in_other_words_comes_along(
         ("Peter from the bank approved the loan.", "My son Peter starts school.", "Did Peter approve the loan?"),
     ],
 )
-async def test_what_is_about_something_else_takes_no_place(
+async def test_a_statement_about_something_else_takes_no_place(
     memory: IndexedMemory, earlier: str, later: str, question: str
 ):
     await memory.record([only_message(earlier, 0), only_message(later, 3)])
@@ -114,11 +114,11 @@ async def test_what_is_about_something_else_takes_no_place(
 
 
 async def test_the_user_corrects_what_an_agent_said(memory: IndexedMemory):
-    said = [("user", "Who is my vet?"), ("a", "Your vet is Dr Lund."), ("user", "No, Dr Berg.")]
+    texts = [("user", "Who is my vet?"), ("a", "Your vet is Dr Lund."), ("user", "No, Dr Berg.")]
     await memory.record(
         [
             Episode("s", f"m{n}", n, 1 + n // 2, who, text, START + timedelta(minutes=n), won=who == "a")
-            for n, (who, text) in enumerate(said)
+            for n, (who, text) in enumerate(texts)
         ]
     )
     text = await recall(memory, "Who is my vet?")
@@ -126,11 +126,11 @@ async def test_the_user_corrects_what_an_agent_said(memory: IndexedMemory):
 
 
 async def test_a_role_lasts_until_the_user_leaves_it_and_claims_nothing(memory: IndexedMemory):
-    said = ("Let's pretend I am Captain Flint.", "My home is Tortuga.", "Seriously, my home is Porto.")
-    for n, text in enumerate(said):
+    texts = ("Let's pretend I am Captain Flint.", "My home is Tortuga.", "Seriously, my home is Porto.")
+    for n, text in enumerate(texts):
         await memory.record([Episode("s", f"m{n}", n, n + 1, USER, text, START + timedelta(minutes=n))])
     notes = {m.text: m.note for m in await memory.list(Selection())}
-    assert notes == {said[0]: "in a role", said[1]: "in a role", said[2]: ""}
+    assert notes == {texts[0]: "in a role", texts[1]: "in a role", texts[2]: ""}
     assert await values(memory, query="home") == []
 
 

@@ -295,8 +295,8 @@ Leave out:
 - advice that fits any project, intentions without a result, politeness
 - how often something was used, unless that explains something
 - what Existing Memories already say
-- what does not speak for the user: a joke, a role, a story, "imagine" and "if", a quotation, another person's "I", a text
-  to translate, proofread or summarise, a letter, code
+- what does not speak for the user: a joke, a role, a story, "imagine" and "if", a quotation, another person's "I", a
+  text to translate, proofread or summarise, a letter, code
 
 Each memory is one statement of at most 60 words in the language of its message. It names its subject: no "it", "this
 file" or "the above". Relative dates become dates, counted from the Observation Date. Nothing is added that the messages

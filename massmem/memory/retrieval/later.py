@@ -109,8 +109,8 @@ def link_later(question: Question, c: Candidates, scores: Floats, best: Ints) ->
         for i, m in enumerate(c.memories)
     ]
     own: list[int] = [i for i in np.argsort(c.order).tolist() if speaks[i]]
-    said = {i: _read(c.memories[i].text) for i in own}
-    counts = Counter(form for statement in said.values() for form in statement.forms)
+    statements = {i: _read(c.memories[i].text) for i in own}
+    counts = Counter(form for statement in statements.values() for form in statement.forms)
     common = frozenset(form for form, count in counts.items() if count > max(_MANY_WORDS, _COMMON * len(own)))
     chosen = {*best.tolist()}
     ranked: list[int] = [i for i in sort_by_score(c, scores).tolist() if i in chosen]
@@ -118,14 +118,14 @@ def link_later(question: Question, c: Candidates, scores: Floats, best: Ints) ->
     for place, i in enumerate([i for i in ranked if speaks[i]][:_MOST_EARLIER]):
         others: list[int] = []
         for j in own[own.index(i) + 1 :]:
-            note = _compare(said[i], said[j], common)
-            if note is None and _is_next(c, i, j) and said[j].says("pronoun"):
-                note = _NEWER if _is_new_number(said[i], said[j]) else ""
+            note = _compare(statements[i], statements[j], common)
+            if note is None and _is_next(c, i, j) and statements[j].says("pronoun"):
+                note = _NEWER if _is_new_number(statements[i], statements[j]) else ""
             if note is not None:
-                links[i, j] = "" if said[j].says("unsure") else note
-            elif len(said[j].words) <= _FEW_WORDS and said[i].is_of_same_person(said[j]):
+                links[i, j] = "" if statements[j].says("unsure") else note
+            elif len(statements[j].words) <= _FEW_WORDS and statements[i].is_of_same_person(statements[j]):
                 others.append(j)
-        links |= {(i, j): _NEWER for j in _find_in_other_words(question, said, i, others, is_best=not place)}
+        links |= {(i, j): _NEWER for j in _find_in_other_words(question, statements, i, others, is_best=not place)}
     for i in [i for i in ranked if not c.from_user[i]][:_MOST_EARLIER]:
         links |= {(i, j): _OTHERWISE for j in _find_correction(c, i)}
     newest = sorted({j for _, j in links}, key=lambda j: int(c.order[j]))[-_MOST_LATER:]
@@ -133,19 +133,20 @@ def link_later(question: Question, c: Candidates, scores: Floats, best: Ints) ->
 
 
 def _find_in_other_words(
-    question: Question, said: Mapping[int, _Statement], i: int, others: Sequence[int], *, is_best: bool
+    question: Question, statements: Mapping[int, _Statement], i: int, others: Sequence[int], *, is_best: bool
 ) -> Iterator[int]:
     """Yield the next number for that of the statement, and what changed last, if it may be an answer as well.
 
-    said: all statements, the earliest first. others: those that are later.
+    statements: all statements, the earliest first. others: those that are later.
     """
-    order = [*said]
+    order = [*statements]
     for j in others:
-        between = order[order.index(i) + 1 : order.index(j)]
-        if _is_new_number(said[i], said[j]) and not any(_is_new_number(said[k], said[j]) for k in between):
+        between = (statements[k] for k in order[order.index(i) + 1 : order.index(j)])
+        is_for_this = not any(_is_new_number(one, statements[j]) for one in between)
+        if is_for_this and _is_new_number(statements[i], statements[j]):
             yield j
-    changes = (j for j in reversed(others) if is_best and said[j].says("ended", "changed"))
-    yield from (j for j in [next(changes, i)] if j != i and _may_answer(question, said[i], said[j]))
+    changes = (j for j in reversed(others) if is_best and statements[j].says("ended", "changed"))
+    yield from (j for j in [next(changes, i)] if j != i and _may_answer(question, statements[i], statements[j]))
 
 
 def mark_earlier(c: Candidates, scores: Floats, links: Sequence[Link], count: CountTokens) -> tuple[Candidates, Floats]:
@@ -230,7 +231,7 @@ def _may_answer(question: Question, earlier: _Statement, later: _Statement) -> b
 
 
 def _find_correction(c: Candidates, i: int) -> Iterator[int]:
-    """Yield the place of the user's answer to what an agent said, when it says something else."""
+    """Yield the place of the user's answer to what an agent statements, when it says something else."""
     j = next((j for j in range(i + 1, min(i + 1 + _REACH, len(c.key))) if c.from_user[j]), i)
     text, answer = _read(c.memories[i].text), _read(c.memories[j].text)
     if not _is_next(c, i, j) or c.asks[j] or answer.says("affirms"):

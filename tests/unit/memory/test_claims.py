@@ -175,7 +175,7 @@ def test_names_of_one_attribute_share_a_topic():
     assert {find_topic(claim) for claim in claims} == {"user|home"}
 
 
-def test_what_stands_in_a_frame_is_no_claim():
+def test_a_frame_makes_no_claims():
     text = "Suppose my home is Porto. My boss is Anna."
     assert read_claims(text, text) == []
     text = "My boss is Anna. My salary is 1 billion, ha ha."

@@ -35,7 +35,7 @@ def test_a_sign_names_the_frame(message: str, frame: str):
         "Note: my number is 5550.",
     ],
 )  # fmt: skip
-def test_what_is_said_in_earnest_has_no_frame(message: str):
+def test_earnest_words_have_no_frame(message: str):
     assert find_frame(message, message) == ""
 
 
