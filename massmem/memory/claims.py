@@ -19,13 +19,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from massmem.core.messages import split_texts
 from massmem.memory.frames import find_frame
 from massmem.memory.persistent import USER, Claim, Memory
 from massmem.memory.quoting import to_one_line
-from massmem.memory.words import STOP_WORDS, split_sentences, split_words, stem
+from massmem.memory.words import STOP_WORDS, read_sections, read_wordings, split_sentences, split_words, stem
 
 LONGEST_NAME = 60
 """Characters of a subject or an attribute."""
@@ -33,27 +34,8 @@ LONGEST_VALUE = 120
 """Characters."""
 
 _ME = frozenset({"user", "the", "i", "me", "my", "we", "us", "our", "myself"})
-_ATTRIBUTES: Mapping[str, str] = {
-    "home": "home|home city|city|city of residence|residence|place of residence|lives in|hometown|location",
-    "employer": "employer|company|works for|works at|workplace|place of work|employed by",
-    "manager": "manager|boss|reports to|supervisor|line manager",
-    "job": "job|job title|occupation|profession|role|position|works as",
-    "deadline": "deadline|due date|delivery date|due|delivery|launch date|release date",
-    "car": "car|vehicle|drives",
-    "phone": "phone|phone number|mobile|mobile number|telephone|telephone number|cell|number",
-    "email": "email|e-mail|email address|e-mail address|mail address",
-    "partner": "partner|spouse|husband|wife|girlfriend|boyfriend",
-    "price": "price|cost|costs|fee",
-    "license": "license|licence",
-    "region": "region|cloud region|hosting region|hosted in|location of hosting|data centre|data center",
-    "time": "time|start time|meeting time|starts at|start",
-    "lead": "lead|team lead|leader|head|led by|owner",
-    "website": "website|url|domain",
-    "status": "status|state",
-    "size": "size|team size|headcount",
-}
-"""Attributes that have several names, and these."""
-USUAL_ATTRIBUTES = (*_ATTRIBUTES, "address", "age", "salary", "budget", "version")
+_FILE = Path(__file__).with_name("claim_wordings.txt")
+USUAL_ATTRIBUTES = tuple(line.partition("|")[0] for line in read_sections(_FILE)["attributes"])
 
 _ABOUT_ME = re.compile(r"\b(?:i|me|my|we|our|the user)\b", re.IGNORECASE)
 _MINE = re.compile(r"\b(?:my|our|the user's) ((?:\w+ ){0,2}\w+)", re.IGNORECASE)
@@ -130,7 +112,8 @@ def is_distinctive(value: str) -> bool:
 
 @lru_cache(1)
 def _usual_names() -> Mapping[tuple[str, ...], str]:
-    return {_sort_terms(name): usual for usual, names in _ATTRIBUTES.items() for name in names.split("|")}
+    rows = (line.split("|") for line in read_sections(_FILE)["attributes"])
+    return {_sort_terms(name): names[0] for names in rows for name in names}
 
 
 def _is_user(subject: str) -> bool:
@@ -158,95 +141,42 @@ _LONGEST_SENTENCE = 160
 _MOST_WORDS = 8
 """Of a value."""
 
-_UNSURE = re.compile(
-    r"\b(?:maybe|perhaps|might|could|would|should|if|unless|whether|probably|possibly|likely|think|guess|suppose"
-    r"|believe|hope|want|wish|plans?|planned|planning|consider(?:ing)?|going to|gonna|will|won't|not|never|no longer"
-    r"|used to|was|were|had|did|almost|nearly|once|temporarily|until|till|ago|last|when|about to|instead of|or)\b"
-    r"|n't\b|'ll\b|'d\b|[\"“”«»]",
-    re.IGNORECASE,
-)
-_MAY = re.compile(r"\bmay\b")  # the month has a capital
 _AFTER_NUMBER = re.compile(r"(?<=\d\.)\s+(?=[A-Z])")
-_TAIL = re.compile(
-    r"(?:,(?!\d)|;| - | – | — | \(| because | so that | which | who | where | and (?:i|we|my|it|that)\b| but | as of "
-    r"| since | at the moment| these days| right now| nowadays| already| again\b| now\b| currently).*$",
-    re.IGNORECASE,
-)
-_NO_VALUE = re.compile(
-    r"^(?:an?|in|on|from|near|by|under|with|for|about|to|it|that|this|these|those|there|what|he|she|they|you|we|i|my"
-    r"|your)\b|^(?:french|german|dutch|greek|swiss|czech|danish|[a-z]+(?:ian|ish|ese|[^aeiou]can))$",
-    re.IGNORECASE,
-)
-"""What describes rather than names: "a nurse", "in Porto", "Italian"."""
-_NOT_A_NAME = re.compile(
-    r"\b(?:is|are|am|was|my|our|i|we|you|it|that|this|there|what|problem|question|point|idea)\b", re.IGNORECASE
-)
-_SEVERAL = re.compile(
-    r"\b(?:brother|sister|son|daughter|child|friend|cousin|aunt|uncle|colleague|member|part|example|reason|author|user"
-    r"|student|employee|one|some|many|most|all|rest|type|kind)s?$",
-    re.IGNORECASE,
-)
-"""A subject may have several of them."""
-
-_IN_CONTEXT = frozenset(
-    {"deadline", "budget", "price", "version", "time", "status", "size", "region", "license", "lead"}
-)
-"""Attributes of something that the sentence must name: "our budget" is another one in the next conversation."""
-
-# A: the attribute. S: the subject; without it, the user. V: the value.
-_S = r"(?:(?:the|our|my) )?(?P<S>[\w][\w' -]{0,40}?)"
-_A = r"(?P<A>[\w][\w -]{0,40}?)"
-_V = r"(?:(?:at|the|called|named|only|just|still|now|currently) )*(?P<V>\w.*)"
-_FORMS = tuple(
-    re.compile(
-        rf"^(?:(?:by the way|also|so|ok|well|note that|remember that|actually|now|from now on),? )*{form}$", re.I
-    )
-    for form in (
-        rf"(?:the|our) {_A} (?:of|for) {_S} (?:is|are) {_V}",
-        rf"(?:my|our) {_A} (?:is|are) {_V}",
-        rf"(?P<S>(?-i:[A-Z])[\w-]*(?: (?-i:[A-Z])[\w-]*)?)'s {_A} is {_V}",
-        rf"the (?P<S>(?-i:[A-Z])[\w-]*) {_A} is {_V}",
-        rf"{_V} is (?:the|our) {_A} (?:of|for) {_S}",
-        rf"{_V} is my {_A}",
-    )
-)
 
 
 def read_claims(message: str, passage: str) -> list[Claim]:
     """Return the claims in a passage of one of the user's messages, in their order. message: its whole text."""
     if len(message) > _LONGEST_MESSAGE or any(name for name, _ in split_texts(message)):
         return []
-    earnest = (sentence for sentence in split_statements(passage) if not find_frame(message, sentence))
-    return [claim for sentence in earnest if (claim := read_statement(sentence)) is not None]
-
-
-def split_statements(text: str) -> list[str]:
-    """Return the sentences of a text; one that ends with a number ends there, too."""
-    return [part for sentence in split_sentences(text) for part in _AFTER_NUMBER.split(sentence)]
+    sentences = (part for sentence in split_sentences(passage) for part in _AFTER_NUMBER.split(sentence))
+    claims = (read_statement(sentence) for sentence in sentences if not find_frame(message, sentence))
+    return [claim for claim in claims if claim is not None]
 
 
 def read_statement(sentence: str) -> Claim | None:
     """Return the claim of a sentence that says what something is; None when it makes none, or is not sure of it."""
-    plain = sentence.replace("’", "'").strip().rstrip(" .!")
-    if len(plain) > _LONGEST_SENTENCE or plain.endswith("?") or _UNSURE.search(plain) or _MAY.search(plain):
+    plain = _wordings()["before a statement"].sub("", sentence.replace("’", "'").strip().rstrip(" .!"))
+    if len(plain) > _LONGEST_SENTENCE or _wordings()["unsure"].search(plain):
         return None
-    for form in _FORMS:
-        if (match := form.match(plain)) is not None and (claim := _claim_of(match)) is not None:
-            return claim
-    return None
+    matches = (re.fullmatch(form, plain, re.IGNORECASE) for form in read_sections(_FILE)["forms of statements"])
+    return next((claim for match in matches if match and (claim := _claim_of(match))), None)
 
 
 def _claim_of(match: re.Match[str]) -> Claim | None:
     """Return the claim of "the A of S is V"; None when its parts are none: a value is a name, a number or a code."""
-    value, named = _TAIL.sub("", match["V"]).strip(" ."), match["A"]
-    subject = match.groupdict().get("S") or "user"
-    is_favourite = re.match(r"(?:favou?rite|preferred)\b", named, re.IGNORECASE) is not None
-    if len(value.split()) > _MOST_WORDS or _NO_VALUE.match(value) or not (is_favourite or HARD.search(value)):
+    wordings, named, subject = _wordings(), match["A"], match.groupdict().get("S") or "user"
+    value = wordings["before a value"].sub("", wordings["behind a value"].sub("", match["V"])).strip(" .")
+    if len(value.split()) > _MOST_WORDS or wordings["no value"].search(value) or wordings["several"].search(named):
         return None
-    is_vague = subject == "user" and (find_usual_name(named) or named.lower()) in _IN_CONTEXT
-    if is_vague or _NOT_A_NAME.search(f"{subject} {named}") or _SEVERAL.search(named):
+    is_vague = subject == "user" and wordings["in context"].search(find_usual_name(named) or named)
+    is_plain = not HARD.search(value) and not re.match(r"(?:favou?rite|preferred)\b", named, re.IGNORECASE)
+    if is_vague or is_plain or wordings["no name"].search(f"{subject} {named}"):
         return None
     return make_claim(subject, named, value, USER)
+
+
+def _wordings() -> Mapping[str, re.Pattern[str]]:
+    return read_wordings(_FILE)
 
 
 @dataclass(slots=True)

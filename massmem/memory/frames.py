@@ -7,10 +7,10 @@ in frame_wordings.txt. What no sign tells is taken as it stands.
 
 import re
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
-from massmem.memory.words import split_sentences
+from massmem.memory.words import is_question, read_wordings, split_sentences
 
 ROLE = "in a role"
 QUOTED, SUPPOSED, JOKE, FICTION = "quoted", "hypothetical", "as a joke", "fiction"
@@ -42,8 +42,9 @@ def find_frame(message: str, text: str) -> str:
         return ""
     frames = _frame_sentences(message)
     inside = {sentence: frame for sentence, frame in frames.items() if sentence in text or text in sentence}
-    size = sum(len(sentence) for sentence, frame in inside.items() if frame)
-    return next(filter(None, inside.values()), "") if 2 * size >= sum(map(len, inside)) else ""
+    statements = {sentence: frame for sentence, frame in inside.items() if not is_question(sentence)} or inside
+    size = sum(len(sentence) for sentence, frame in statements.items() if frame)
+    return next(filter(None, statements.values()), "") if 2 * size >= sum(map(len, statements)) else ""
 
 
 def ends_role(message: str) -> bool:
@@ -57,15 +58,15 @@ def _frame_sentences(message: str) -> Mapping[str, str]:
     sentences = split_sentences(message)
     if _says("role", message):
         return dict.fromkeys(sentences, ROLE)
-    code = _flatten(" ".join(_FENCE.findall(message)))
-    quotations = [_flatten(match).strip(_MARKS) for match in _QUOTATION.findall(_FENCE.sub(" ", message))]
+    code = _join_lines(" ".join(_FENCE.findall(message)))
+    quotations = [_join_lines(match).strip(_MARKS) for match in _QUOTATION.findall(_FENCE.sub(" ", message))]
     is_transcript = _TRANSCRIPT.search(message) is not None
     is_about_text = len(sentences) > 1 and _says("task", sentences[-1]) and _OF_TEXT.search(sentences[-1]) is not None
     frames = dict.fromkeys(sentences, TASK if is_about_text else "")
     rest = ""
     for i, sentence in enumerate(sentences):
         rest = _find_rest(message, sentence, rest)
-        if _flatten(sentence) in code or "```" in sentence:
+        if _join_lines(sentence) in code or "```" in sentence:
             frames[sentence] = CODE
         elif sentence.startswith(">") or is_transcript or _quotes(sentence, quotations):
             frames[sentence] = QUOTED
@@ -97,7 +98,7 @@ def _begins(sentence: str, position: int) -> bool:
     return len(before.split()) <= 4 and not _FIRST_PERSON.search(before)
 
 
-def _flatten(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -107,7 +108,7 @@ def _quotes(sentence: str, quotations: list[str]) -> bool:
         behind = re.match(r"[^.!?:\"“„«]{0,40}:\s*(.+)", sentence[match.end() :], re.DOTALL)
         if behind and _FIRST_PERSON.search(behind[1]) and not _SPEAKS_FOR_USER.search(sentence[: match.start()]):
             return True
-    plain = _flatten(sentence)
+    plain = _join_lines(sentence)
     own = plain.strip(_MARKS)
     spoken = [text for text in quotations if len(text.split()) >= _LEAST_QUOTED and not _is_title(text)]
     return any(own in text or (text in plain and _FIRST_PERSON.search(text)) for text in spoken)
@@ -125,10 +126,3 @@ def _says(name: str, text: str) -> bool:
 
 def _read_wordings() -> Mapping[str, re.Pattern[str]]:
     return read_wordings(Path(__file__).with_name("frame_wordings.txt"))
-
-
-@cache
-def read_wordings(file: Path) -> Mapping[str, re.Pattern[str]]:
-    """Return the wordings of each section of a file, by its name: what stands before the colon of its heading."""
-    sections = re.findall(r"^\[([^:\]]+)[^\]]*\]\n((?:.+\n)+)", file.read_text(encoding="utf-8"), re.MULTILINE)
-    return {name: re.compile("|".join(lines.splitlines()), re.IGNORECASE | re.MULTILINE) for name, lines in sections}

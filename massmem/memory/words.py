@@ -8,10 +8,26 @@ forms that it adds stand beside those that every word has.
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
 
 import Stemmer
+
+
+@cache
+def read_sections(file: Path) -> Mapping[str, list[str]]:
+    """Return the lines of each section of a file of wordings, by what stands before the colon of its heading."""
+    sections = re.findall(r"^\[([^:\]]+)[^\]]*\]\n((?:.+\n)+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return {name: lines.splitlines() for name, lines in sections}
+
+
+@cache
+def read_wordings(file: Path) -> Mapping[str, re.Pattern[str]]:
+    """Return for each section what finds one of its wordings; for those without named groups, which stand alone."""
+    joined = {name: "|".join(lines) for name, lines in read_sections(file).items()}
+    return {name: re.compile(text, re.I | re.M) for name, text in joined.items() if "(?P<" not in text}
+
 
 _READ = 1_000
 """Characters of a text that are looked at: the language of a message shows in its first sentences."""

@@ -23,6 +23,7 @@ BENCHES: dict[str, str] = {
     "deaf": "whether hostile inputs of one user keep the service from answering others: --only KIND for some of them",
     "memory": "searching and recording memories, and with DIR how much is recalled",
     "silence": "whether recall is silent when nothing stored matters, over stores of five sizes: needs DIR",
+    "chats": "what recall makes of plain words: updates, negations, jokes, quotations; DIR: another file of chats",
     "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
     "massgen": "how many configurations of MassGen in DIR run here, and what is missing for the others",
     "verdict": "whether promised errors hold, and what adaptive depth saves, on recorded answers: no model is asked",
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "data", nargs="?", metavar="DIR", type=Path,
         help="memory, silence: conversations with questions, as *.json; peers: virtual environments; "
-        "massgen: configurations; verdict: recorded answers",
+        "massgen: configurations; verdict: recorded answers; chats: a file",
     )  # fmt: skip
     parser.add_argument("--scale", metavar="N", type=int, help="memory: cost of so many memories, such as 1000000")
     parser.add_argument("--sessions", metavar="N", type=int, help="store: of 100 messages each [default: 10000]")

@@ -51,7 +51,7 @@ async def _claim(database: Path, notes: Notes, name: str, count: int) -> None:
         recorder.start()
     for number in range(count):
         town = f"{name}town{number}"
-        note = event(0, "note_added", text=f"I live in {town}.").model_copy(update={"at": datetime.now(UTC)})
+        note = event(0, "note_added", text=f"My home is {town}.").model_copy(update={"at": datetime.now(UTC)})
         await store.append("s", 0, [note])
         notes.add(town)
         if recorder is not None:
@@ -67,7 +67,7 @@ async def read_towns(store: SessionStore) -> list[str]:
     """The towns in the order of their time in the log."""
     messages = await store.read_messages("s", limit=1_000_000)
     in_order = sorted(messages, key=lambda message: (message.created_at, message.id))
-    return [message.content.removeprefix("I live in ").rstrip(".") for message in in_order]
+    return [message.content.removeprefix("My home is ").rstrip(".") for message in in_order]
 
 
 async def read_ledger(database: Path) -> list[Entry]:

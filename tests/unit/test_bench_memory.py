@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from scripts.benches import main as bench
+from scripts.benches.chats import CHATS, play
+from scripts.benches.chats import run as run_chats
 from scripts.benches.memory_adapter import Adapter, massmem, massmem_words
 from scripts.benches.memory_recall import measure
 from scripts.benches.process import BenchError
@@ -122,3 +124,23 @@ def test_lower_bound_is_shown_as_lower_bound():
     rows = [at_least("recall", 0.9, "", 0.85), at_least("recall", 0.8, "", 0.85)]
     assert [row.ok for row in rows] == [True, False]
     assert ">= 0.85" in as_table(rows)
+
+
+def test_faults_of_a_recall_are_named():
+    chat = {"chat": [[1, "user", "I drive a Skoda."]], "question": "Do I drive a Skoda?"}
+    checks = {"want": ["Zoe"], "stale": ["Skoda"], "not_held": [], "current": []}
+    fault, others = play(chat | checks)
+    assert fault == "Do I drive a Skoda? Zoe is missing, Skoda is not marked"
+    assert others == 0
+
+
+@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.full)])
+def test_chats_are_recalled_rightly(tmp_path: Path, step: int):
+    file = tmp_path / "chats.jsonl"
+    file.write_text("\n".join(CHATS.read_text(encoding="utf-8").splitlines()[::step]), encoding="utf-8")
+    assert (run_chats(file)[0].value or 0) >= 0.85
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path):
+    with pytest.raises(BenchError, match="no file of chats"):
+        run_chats(tmp_path / "none")

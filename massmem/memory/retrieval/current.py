@@ -1,23 +1,18 @@
-"""Candidates that hold now: older values make room for the one that took their place, or say until when. Pure.
-
-Values are cut out sentence by sentence: what else stands in a passage stays.
-"""
+"""Candidates that hold now: they rank with the older ones that they replace, which say until when they held. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from massmem.memory.claims import Chain, Entry, find_topic, is_distinctive, read_statement, says_value, split_statements
+from massmem.memory.claims import Chain, Entry, find_topic, is_distinctive, says_value
 from massmem.memory.persistent import Memory
 from massmem.memory.points import CountTokens
-from massmem.memory.quoting import quote_text, to_one_line, write_date
+from massmem.memory.quoting import to_one_line, write_date
 from massmem.memory.retrieval.query import Question
 from massmem.memory.retrieval.rank import Candidates, Floats, Ints
-from massmem.memory.words import extract_terms
+from massmem.memory.words import extract_terms, split_sentences
 
-_SHORTEST_REST = 12
-"""Characters that a passage must still have to be shown without its outdated sentences."""
 _LONGEST_NAME = 40
 """Characters of a value in a note."""
 
@@ -38,31 +33,18 @@ def settle(
 ) -> tuple[Candidates, Floats]:
     """Return the candidates and scores as they are shown.
 
-    What holds is lifted to the rank of what it replaced. What no longer holds is left out, unless the question asks
-    for it: then a note says until when it did. count: tokens of a text.
+    What holds is lifted to the rank of what it replaced, which a note says the end of. count: tokens of a text.
     """
     if not chains:
         return c, scores
     ledger = _Ledger.of(chains.values())
-    scores = _lift(question, c, scores, ledger)
     memories = list(c.memories)
     tokens = c.tokens.copy()
-    stays = np.ones(len(memories), np.bool_)
     for i, memory in enumerate(c.memories):
-        stated = ledger.find_entries(memory)
-        outdated = [entry for entry in stated if entry.until is not None]
-        if outdated and not question.asks_history:
-            rest = _cut(memory, outdated)
-            stays[i] = len(rest) >= _SHORTEST_REST
-            memories[i] = memory = replace(memory, text=rest)
-            tokens[i] = count(f" {quote_text(rest, memory.kind)}")
-            stated = [entry for entry in stated if entry.until is None]
-        if note := ledger.write_note(memory, stated):
+        if note := ledger.write_note(memory, ledger.find_entries(memory)):
             memories[i] = replace(memory, note="; ".join(filter(None, (memory.note, note))))
             tokens[i] += count(f" ({note})")
-    c = replace(c, memories=tuple(memories), tokens=tokens)
-    shown = np.flatnonzero(stays)
-    return c.take(shown), scores[shown]
+    return replace(c, memories=tuple(memories), tokens=tokens), _lift(question, c, scores, ledger)
 
 
 def select_chains(question: Question, c: Candidates, scores: Floats, chains: Mapping[str, Chain]) -> list[Chain]:
@@ -133,11 +115,14 @@ class _Ledger:
         """Return how long the memory holds and who disagrees; "" when there is nothing to say."""
         disputed = sorted({name for entry in stated for name in entry.disputed_by if entry.until is None})
         notes = [f"{_write_names(disputed)} otherwise"] if disputed else []
-        if (ended := [entry.until for entry in stated if entry.until is not None]) and len(ended) == len(stated):
-            notes.append(f"held until {write_date(min(ended))}")
-        elif since := [entry.since for entry in stated if id(entry) in self.replaced and entry.until is None]:
+        is_all = len(split_sentences(memory.text)) <= len(stated)
+        for entry in stated:
+            if entry.until is not None:
+                name = "" if is_all and len(stated) == 1 else f"{_write_name(entry.claim.value)} "
+                notes.append(f"{name}held until {write_date(entry.until)}")
+        if since := [entry.since for entry in stated if id(entry) in self.replaced and entry.until is None]:
             notes.append(f"holds since {write_date(max(since))}")
-        elif not stated and (base := self._find_base(memory)) is not None:
+        if not stated and (base := self._find_base(memory)) is not None:
             name = _write_name(base.claim.value)
             notes.append(f"rests on {name}, which held until {write_date(base.until or base.since)}")
         return "; ".join(notes)
@@ -172,23 +157,6 @@ def _lift(question: Question, c: Candidates, scores: Floats, ledger: _Ledger) ->
     for i, topic in holding:
         lifted[i] = max(lifted[i], best[topic])
     return lifted
-
-
-def _cut(memory: Memory, outdated: Sequence[Entry]) -> str:
-    """Return what of the memory's text does not state one of the entries."""
-    if memory.kind == "fact":
-        return ""
-    return " ".join(sentence for sentence in split_statements(memory.text) if not _states_any(sentence, outdated))
-
-
-def _states_any(sentence: str, entries: Iterable[Entry]) -> bool:
-    claim = read_statement(sentence)
-    for entry in entries:
-        if claim is not None and find_topic(claim) == find_topic(entry.claim):
-            return claim.value == entry.claim.value
-        if says_value(sentence, entry.claim.value):
-            return True
-    return False
 
 
 def _distinct(entries: Iterable[Entry]) -> Iterator[Entry]:

@@ -54,8 +54,6 @@ class Question:
     """It asks for what was said, done or decided earlier."""
     is_short: bool = False
     """It has few words."""
-    asks_history: bool = False
-    """It asks for what held earlier, too."""
     spellings: int = 0
     """How many of `forms` are not in it: spellings of a word that nobody has said."""
     asks_advice: bool = False
@@ -79,12 +77,6 @@ _THE_USER = re.compile(r"\bthe user(?:'s)?\b", re.IGNORECASE)
 _WHEN = re.compile(
     r"\b(when|what (?:date|day|month|year|time)|which (?:date|day|month|year)|how long"
     r"|how many (?:days|weeks|months|years))\b",
-    re.IGNORECASE,
-)
-_HISTORY = re.compile(
-    r"\b(before|previous(?:ly)?|prior|former(?:ly)?|earlier|used to|original(?:ly)?|initial(?:ly)?|first|history"
-    r"|over time|as of|back (?:in|then)|until|ever|so far|how (?:often|many times)|chang\w*|was|were|did|had|been"
-    r"|ago|old|last (?:year|month|week)|(?:in|since) (?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
 _ORDER = re.compile(r"\b(?:(?:in|the|what|which) order|chronolog\w+)\b", re.IGNORECASE)
@@ -124,7 +116,6 @@ def analyse(question: str) -> Question:
         days=find_days(text),
         asks_memory=asks_memory(question),
         is_short=is_short(question),
-        asks_history=_HISTORY.search(text) is not None,
         asks_advice=_ADVICE.search(text) is not None,
         topics=tuple(find_asked_topics(question)),
     )

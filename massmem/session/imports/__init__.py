@@ -77,12 +77,8 @@ async def import_conversation(
             if session.title == session.description != conversation.title:  # nobody has named it here
                 await store.rename_session(session_id, conversation.title)
             missing = turns[len(stored) :]
-            numbers = {turn.number: number for number, turn in enumerate(turns, 1)}
             for number, turn in enumerate(missing, len(stored) + 1):
-                parent = None if turn.parent is None else numbers.get(turn.parent, turn.parent and number - 1)
-                await store.append(session_id, number, _build_events(session_id, number, turn, parent))
-            if missing:
-                await _withdraw(store, session_id, turns)
+                await store.append(session_id, number, _build_events(session_id, number, turn))
             if not facts:
                 extractions = await store.list_due_recordings("extract", len(turns), session_id)
                 await store.finish_recordings([job for job in extractions if job.turn <= len(turns)], WITHOUT_FACTS)
@@ -118,7 +114,7 @@ async def _is_only_imported(store: SessionStore, session_id: str, turn: int) -> 
     return True
 
 
-_BETWEEN = {event.model_fields["type"].default for event in (ev.RoundStarted, ev.WinnerDecided, ev.VersionChosen)}
+_BETWEEN = {event.model_fields["type"].default for event in (ev.RoundStarted, ev.WinnerDecided)}
 """Types of events between the question and the answer of an imported turn."""
 
 
@@ -251,28 +247,13 @@ async def _create_session(
     return session if is_usable else None
 
 
-async def _withdraw(store: SessionStore, session_id: str, turns: Sequence[ImportedTurn]) -> None:
-    """Show the versions that the export shows; nothing happens where each turn has one."""
-    withdrawn = tuple(number for number, turn in enumerate(turns, 1) if turn.withdrawn)
-    shown = [number for number, turn in enumerate(turns, 1) if not turn.withdrawn]
-    if withdrawn and shown:
-        await store.append(session_id, 0, [ev.VersionChosen(turn=shown[-1], withdrawn=withdrawn, restored=())])
-
-
-def _build_events(session_id: str, number: int, turn: ImportedTurn, parent: int | None) -> list[ev.Event]:
+def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[ev.Event]:
     """Return the events of a turn in which one agent was asked."""
     time, agent = turn.time or turn.answered_at or now(), turn.agent
     answered = max(time, turn.answered_at or time)
     return [
         ev.TurnStarted(
-            imported=True,
-            at=time,
-            session_id=session_id,
-            turn=number,
-            question=turn.question,
-            agents=(agent,),
-            seed=0,
-            parent=parent,
+            imported=True, at=time, session_id=session_id, turn=number, question=turn.question, agents=(agent,), seed=0
         ),
         ev.RoundStarted(at=time, round=1, agents=(agent,)),
         ev.AnswerSubmitted(

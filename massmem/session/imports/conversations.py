@@ -35,12 +35,6 @@ class ImportedTurn:
     answered_at: datetime | None = None
     citations: tuple[Citation, ...] = ()
     """Sources of the answer."""
-    number: int = 0
-    """Of the turn in the export of massmem; 0: it has none."""
-    parent: int | None = None
-    """As in `TurnStarted`, by its number in the export."""
-    withdrawn: bool = False
-    """Another version is shown in its place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -329,7 +329,12 @@ def _read_massmem(export: Mapping[str, Any], _name: str) -> ImportedConversation
 def read_turn(turn: Mapping[str, Any], left_out: Counter[str]) -> ImportedTurn | None:
     """Return a turn of massmem or MassGen; None: it was undone, or has no question or no answer."""
     question, answer = turn.get("question"), turn.get("answer")
-    if turn.get("status") == "undone" or not isinstance(question, str) or not question.strip():
+    if (
+        turn.get("status") == "undone"
+        or turn.get("withdrawn") is True
+        or not isinstance(question, str)
+        or not question.strip()
+    ):
         return None
     if not isinstance(answer, str) or not answer.strip():
         left_out["question without an answer"] += 1
@@ -338,9 +343,7 @@ def read_turn(turn: Mapping[str, Any], left_out: Counter[str]) -> ImportedTurn |
     agent = clean_text(str(turn.get("winner") or "massmem"))[:MAX_ID_LENGTH]
     began, ended = (read_time(turn.get(name)) for name in ("started_at", "ended_at"))
     citations = tuple(clean_citations(map(_read_citation, as_list(turn.get("citations"))[:MOST_SOURCES])))
-    number, parent = (value if isinstance(value := turn.get(name), int) else None for name in ("turn", "parent"))
-    place = (number or 0, parent, turn.get("withdrawn") is True)
-    return ImportedTurn(clean_text(question), clean_text(answer), agent, began, ended, citations, *place)
+    return ImportedTurn(clean_text(question), clean_text(answer), agent, began, ended, citations)
 
 
 def _read_citation(entry: Any) -> Citation:

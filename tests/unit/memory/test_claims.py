@@ -140,11 +140,11 @@ def test_plain_statements_are_claims(sentence: str, subject: str, attribute: str
     [
         "Is my home Porto?", "My home might be Porto.", "My home was Porto.", "I want my home to be Porto.",
         "My home will be Porto.", "My home is not Porto.", "If my home is Porto, taxes fall.",
-        "I think my boss is Anna.", "My boss is nice.", "My boss is in Porto.", "My wife is Italian.", "My phone is a Pixel 8.",
-        "My home is Porto?", "The sister of John is Clara.", "The problem of the day is Postgres 16.", "It is my job.", "I live in Porto.",
-        "My sister Clara is a nurse.", "I speak Danish.", "The staging server runs nginx.", "My account is locked.",
-        'He wrote: "My home is Porto".', "My job is stressful.", "My home is Porto or Lisbon.", "My home is .",
-        "The gate of Falcon is closed.",
+        "I think my boss is Anna.", "My boss is nice.", "My boss is in Porto.", "My wife is Italian.",
+        "My phone is a Pixel 8.", "My home is Porto?", "The sister of John is Clara.",
+        "The problem of the day is Postgres 16.", "It is my job.", "I live in Porto.", "My sister Clara is a nurse.",
+        "I speak Danish.", "The staging server runs nginx.", "My account is locked.", 'He wrote: "My home is Porto".',
+        "My job is stressful.", "My home is Porto or Lisbon.", "My home is .", "The gate of Falcon is closed.",
     ],
 )  # fmt: skip
 def test_unsure_past_planned_and_other_sentences_are_none(sentence: str):
@@ -175,7 +175,7 @@ def test_names_of_one_attribute_share_a_topic():
     assert {find_topic(claim) for claim in claims} == {"user|home"}
 
 
-def test_what_stands_in_a_frame_is_no_claim():
+def test_a_frame_makes_no_claims():
     text = "Suppose my home is Porto. My boss is Anna."
     assert read_claims(text, text) == []
     text = "My boss is Anna. My salary is 1 billion, ha ha."

@@ -171,10 +171,11 @@ async def test_hidden_memories_take_no_place_from_the_one_that_a_reader_of_all_s
     assert [m.session_id for m in result.memories] == ["y"]
 
 
-async def test_an_outdated_value_is_not_shown_when_words_of_the_best_lead_to_it(memory: IndexedMemory):
+async def test_an_outdated_value_says_so_when_words_of_the_best_lead_to_it(memory: IndexedMemory):
     painted = make_episode("I paint the harbour of Porto.", 0, session="x")
-    await memory.record([painted, make_episode("I live in Porto.", 1, session="y")])
-    await memory.record([make_episode("I live in Ghent.", 9, session="z")])
+    await memory.record([painted, make_episode("My home is Porto.", 1, session="y")])
+    await memory.record([make_episode("My home is Ghent.", 9, session="z")])
     result = await memory.recall("What do I paint?", asks(all_sessions=True), ROOM)
     assert painted.text in result.text
-    assert "I live in Porto." not in result.text
+    assert ": My home is Porto." in result.text
+    assert "User: My home is Porto." not in result.text
