@@ -65,19 +65,17 @@ def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
         notify("no memory matches")
 
 
-def print_hits(
-    recalled: RecallResult, memories: Sequence[Memory], unavailable: str, beyond: Sequence[Memory] | None = None
-) -> None:
+def print_hits(recalled: RecallResult, memories: Sequence[Memory], unavailable: str, beyond: Sequence[Memory]) -> None:
     """Write what a search found, a line per memory with its relevance; pinned ones have none.
 
     memories: what an agent would be shown beside them. unavailable: why the index was not used; "": it was. beyond:
-    what an agent would not be shown, best first; None: nobody asked for it.
+    what an agent would not be shown, best first.
     """
     if unavailable:
         notify(f"{unavailable}: the log was searched by words instead")
     best_first = sorted(memories, key=lambda memory: memory.relevance, reverse=True)
     shown = [*(_list_cells(memory, "pinned") for memory in recalled.pinned), *map(_list_hit, best_first)]
-    rows = [*shown, *map(_list_hit, beyond or ())]
+    rows = [*shown, *map(_list_hit, beyond)]
     if rows:
         lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
         if beyond:
@@ -85,8 +83,6 @@ def print_hits(
         write_out("".join(lines))
     if reason := recalled.decision.reason if not memories else "":
         notify(reason)
-    if recalled.silenced and beyond is None:
-        notify("--all shows what was found all the same")
     if not rows:
         notify("no memory matches")
 
@@ -101,7 +97,7 @@ def print_explanation(recalled: RecallResult) -> None:
 
 
 def _list_hit(memory: Memory) -> tuple[str, ...]:
-    return _list_cells(memory, f"{max(memory.relevance, 0):.2f}")
+    return _list_cells(memory, f"{memory.relevance:.2f}" if memory.relevance > 0 else "beside")
 
 
 def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -17,6 +17,7 @@ from massmem.memory.claims import find_topic
 from massmem.memory.index import EVERYTHING, All, Index
 from massmem.memory.persistent import Decision, Memory, RecallOptions, Scope, Selection
 from massmem.memory.retrieval.query import (
+    POINTS_BACK,
     Question,
     explain_asking,
     find_least_share,
@@ -47,15 +48,19 @@ few words is never met with silence."""
 _FOR_ADVICE = 0.2
 """Of the margin among few memories, for a question that asks for advice: a taste is far from what it is asked for."""
 _OF_SCORE, _OF_RELEVANCE = 0.53, 0.25
-"""Of the best score and of the best relevance: what has less is not shown beside it. docs/benchmarks.md has the curve."""
+"""Of the best score and of the best relevance: what has less is not shown beside it. See docs/benchmarks.md."""
 _USUAL_ROOM = 1_000
 """Tokens: in a larger room so much less of the best score is enough."""
 _STANDS_OUT = 0.75
-"""Of the best score: what has it brings along what another said beside it, a reply or what it replied to."""
+"""Of the best score: what has it brings along what another said beside it, a reply or what it replied to, and what its
+author went on to say of it."""
 _LATER_SCORE, _LATER_RELEVANCE = 0.4, 0.45
 """Of the best, for a later statement of the user: it may say how that has changed, in other words."""
 _FEW, _FEW_FOR_ADVICE = 5, 8
 """Shown where nothing stands out."""
+_BEGINNING = 12
+"""Memories, of which the best few are shown to a question about the user: other words are no evidence that they do not
+matter, and they are short."""
 _GROWTH = 1.1
 """A store that has grown more is compared anew."""
 _MOST_SCOPES = 64
@@ -98,6 +103,8 @@ class Silence:
             return "the agent has worked on this question before"
         if any(_is_asked_for(memory, question) for memory in c.memories):
             return "what the question asks for is on record"
+        if _has_few_for_user(question, c):
+            return "little is remembered, and the question is about the user"
         return ""
 
     def _find_threshold(self, question: Question, c: Candidates, scope: Scope, *, lexical_only: bool) -> float:
@@ -139,7 +146,7 @@ class Silence:
         return seen, level
 
     def find_tail(
-        self, question: Question, c: Candidates, scores: Floats, scope: Scope, options: RecallOptions, decision: Decision
+        self, question: Question, c: Candidates, scores: Floats, scope: Scope, decision: Decision, room: int
     ) -> Flags:
         """Return which candidates matter too little beside the best one. Overviews show what there is.
 
@@ -147,6 +154,8 @@ class Silence:
 
         Below the threshold being near is mostly chance: what is no nearer than unrelated questions come is left out,
         unless it has all words of the question. Who asks for what was said is shown the best few.
+
+        room: tokens that are recalled at most.
         """
         if question.asks_overview:
             return np.zeros(len(scores), np.bool_)
@@ -154,10 +163,10 @@ class Silence:
         if decision.score >= decision.threshold:
             if not self._averages_words:  # all of them are near
                 relevance -= relevance.min(initial=1.0)
-            matters = _find_beside_best(c, scores, relevance, options.max_tokens)
+            matters = _find_beside_best(c, scores, relevance, room)
             if question.asks_advice:
-                matters |= _is_among_best(relevance, _FEW_FOR_ADVICE)
-        elif question.asks_memory and question.is_short:
+                matters |= _is_among_best(relevance, _FEW_FOR_ADVICE) & (relevance > 0)
+        elif (question.asks_memory and question.is_short) or _has_few_for_user(question, c):
             matters = _is_among_best(scores, _FEW)
         else:
             has_words = np.array([has_all_words(question, memory.text) for memory in c.memories], np.bool_)
@@ -182,9 +191,10 @@ def _find_beside_best(c: Candidates, scores: Floats, relevance: Floats, room: in
         relevance >= _OF_RELEVANCE * relevance.max(initial=0.0)
     )
     matters[np.argmax(relevance)] = True
+    points_back = np.array([POINTS_BACK.match(memory.text) is not None for memory in c.memories], np.bool_)
     for i in np.flatnonzero(matters & (scores >= _STANDS_OUT * top)):
-        is_beside = (np.abs(c.key - c.key[i]) <= WEIGHTS.reach) & (c.speaker != c.speaker[i])
-        matters |= is_beside & ~c.asks
+        is_beside = (np.abs(c.key - c.key[i]) <= WEIGHTS.reach) & ~c.asks
+        matters |= is_beside & ((c.speaker != c.speaker[i]) | (points_back & (c.key > c.key[i])))
     is_later = c.from_user & ~c.asks & (c.order > c.order[matters].min())
     is_near = (scores >= _LATER_SCORE * top) & (relevance >= _LATER_RELEVANCE * relevance.max(initial=0.0))
     return matters | (is_later & is_near)
@@ -215,6 +225,10 @@ def find_word_shares(question: Question, c: Candidates) -> Floats:
 def _is_own_work(memory: Memory, scope: Scope) -> bool:
     """Whether the scope's agent said it in the running turn."""
     return (memory.agent_id, memory.session_id, memory.turn) == (scope.agent_id, scope.session_id, scope.turn)
+
+
+def _has_few_for_user(question: Question, c: Candidates) -> bool:
+    return question.asks_of_user and len(c.memories) <= _BEGINNING
 
 
 def _is_asked_for(memory: Memory, question: Question) -> bool:
