@@ -97,7 +97,7 @@ def print_explanation(recalled: RecallResult) -> None:
 
 
 def _list_hit(memory: Memory) -> tuple[str, ...]:
-    return _list_cells(memory, f"{memory.relevance:.2f}" if memory.relevance > 0 else "beside")
+    return _list_cells(memory, f"{memory.relevance:.2f}" if memory.relevance > 0 else "near")
 
 
 def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:

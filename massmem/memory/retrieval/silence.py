@@ -47,8 +47,10 @@ _ASKED = 0.75
 few words is never met with silence."""
 _FOR_ADVICE = 0.2
 """Of the margin among few memories, for a question that asks for advice: a taste is far from what it is asked for."""
-_OF_SCORE, _OF_RELEVANCE = 0.53, 0.25
-"""Of the best score and of the best relevance: what has less is not shown beside it. See docs/benchmarks.md."""
+_OF_SCORE, _OF_RELEVANCE = 0.54, 0.25
+"""Of the best score, and of the best relevance: what has less is not shown beside it."""
+_ALONE = 0.5
+"""Of the best relevance: where nothing else has it, and the score agrees, the best is shown alone."""
 _USUAL_ROOM = 1_000
 """Tokens: in a larger room so much less of the best score is enough."""
 _STANDS_OUT = 0.75
@@ -160,18 +162,18 @@ class Silence:
         if question.asks_overview:
             return np.zeros(len(scores), np.bool_)
         relevance = np.array([memory.relevance for memory in c.memories], np.float64)
+        stays = [_is_own_work(memory, scope) or _is_asked_for(memory, question) for memory in c.memories]
         if decision.score >= decision.threshold:
             if not self._averages_words:  # all of them are near
                 relevance -= relevance.min(initial=1.0)
-            matters = _find_beside_best(c, scores, relevance, room)
+            matters = _find_beside_best(c, scores, relevance, _OF_SCORE * min(1.0, _USUAL_ROOM / room))
             if question.asks_advice:
                 matters |= _is_among_best(relevance, _FEW_FOR_ADVICE) & (relevance > 0)
-        elif (question.asks_memory and question.is_short) or _has_few_for_user(question, c):
+        elif (question.asks_memory and question.is_short) or (_has_few_for_user(question, c) and not any(stays)):
             matters = _is_among_best(scores, _FEW)
         else:
             has_words = np.array([has_all_words(question, memory.text) for memory in c.memories], np.bool_)
             matters = (relevance > self._find_level(scope)[1]) | has_words
-        stays = [_is_own_work(memory, scope) or _is_asked_for(memory, question) for memory in c.memories]
         return ~(matters | np.array(stays, np.bool_))
 
     def _embed_unrelated(self) -> Sequence[Sequence[Sequence[float]]]:
@@ -181,22 +183,23 @@ class Silence:
         return embedded if any(embedded) else ()
 
 
-def _find_beside_best(c: Candidates, scores: Floats, relevance: Floats, room: int) -> Flags:
+def _find_beside_best(c: Candidates, scores: Floats, relevance: Floats, least: float) -> Flags:
     """Return which candidates matter beside the best: near to it in score and relevance, or with what is.
 
-    Notes and other statements that stand side by side by chance do not come along. room: tokens.
+    Notes and other statements that stand side by side by chance do not come along. least: of the best score.
     """
     top = float(scores.max(initial=0.0))
-    matters = (scores >= _OF_SCORE * min(1.0, _USUAL_ROOM / room) * top) & (
-        relevance >= _OF_RELEVANCE * relevance.max(initial=0.0)
-    )
-    matters[np.argmax(relevance)] = True
+    best = int(np.argmax(relevance))
+    is_alone = np.argmax(scores) == best and np.sum(relevance >= _ALONE * relevance[best]) == 1
+    share = _ALONE if is_alone else _OF_RELEVANCE
+    matters = (scores >= least * top) & (relevance >= share * relevance[best])
+    matters[best] = True
     points_back = np.array([POINTS_BACK.match(memory.text) is not None for memory in c.memories], np.bool_)
     for i in np.flatnonzero(matters & (scores >= _STANDS_OUT * top)):
         is_beside = (np.abs(c.key - c.key[i]) <= WEIGHTS.reach) & ~c.asks
         matters |= is_beside & ((c.speaker != c.speaker[i]) | (points_back & (c.key > c.key[i])))
     is_later = c.from_user & ~c.asks & (c.order > c.order[matters].min())
-    is_near = (scores >= _LATER_SCORE * top) & (relevance >= _LATER_RELEVANCE * relevance.max(initial=0.0))
+    is_near = (scores >= _LATER_SCORE * top) & (relevance >= _LATER_RELEVANCE * relevance[best])
     return matters | (is_later & is_near)
 
 
