@@ -49,8 +49,6 @@ _FOR_ADVICE = 0.2
 """Of the margin among few memories, for a question that asks for advice: a taste is far from what it is asked for."""
 _OF_SCORE, _OF_RELEVANCE = 0.54, 0.25
 """Of the best score, and of the best relevance: what has less is not shown beside it."""
-_ALONE = 0.5
-"""Of the best relevance: where nothing else has it, and the score agrees, the best is shown alone."""
 _USUAL_ROOM = 1_000
 """Tokens: in a larger room so much less of the best score is enough."""
 _STANDS_OUT = 0.75
@@ -189,10 +187,8 @@ def _find_beside_best(c: Candidates, scores: Floats, relevance: Floats, least: f
     Notes and other statements that stand side by side by chance do not come along. least: of the best score.
     """
     top = float(scores.max(initial=0.0))
-    best = int(np.argmax(relevance))
-    is_alone = np.argmax(scores) == best and np.sum(relevance >= _ALONE * relevance[best]) == 1
-    share = _ALONE if is_alone else _OF_RELEVANCE
-    matters = (scores >= least * top) & (relevance >= share * relevance[best])
+    best = np.argmax(relevance)
+    matters = (scores >= least * top) & (relevance >= _OF_RELEVANCE * relevance[best])
     matters[best] = True
     points_back = np.array([POINTS_BACK.match(memory.text) is not None for memory in c.memories], np.bool_)
     for i in np.flatnonzero(matters & (scores >= _STANDS_OUT * top)):

@@ -220,13 +220,15 @@ async def notes(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
 
 
 async def test_notes_that_stand_beside_the_best_one_do_not_come_along(notes: IndexedMemory):
-    result = await notes.recall("Which tree structure did we choose for the index of the ledger?", ELSEWHERE, ROOM)
-    assert result.memories[0].text == NOTES[0]
-    assert len(result.memories) == 1
+    result = await notes.recall("Which oil does the tractor take?", ELSEWHERE, ROOM)
+    assert [m.text for m in result.memories] == ["The tractor needs 15W-40."]
 
 
 async def test_a_large_room_keeps_its_breadth(notes: IndexedMemory):
-    question = "What do we do with the trees and the apples?"
+    texts = ["The apple harvest of the orchard was good.", "Apple cake burned again."]
+    episodes = [make_episode(f"{1990 + n}: {texts[n % 2]}", n, turn=0, session="years") for n in range(10)]
+    await notes.record(episodes)
+    question = "How good was the apple harvest of the orchard?"
     usual, large = [await notes.recall(question, ELSEWHERE, RecallOptions(room)) for room in (1000, 8000)]
     assert len(large.memories) > len(usual.memories)
 
