@@ -20,7 +20,7 @@ from scripts.benches.memory_adapter import Adapter
 from scripts.benches.rows import Row, at_least, reported
 
 _BUDGET = 1000
-_SAID = re.compile(r"(\d+)(?:\.| (user|assistant):) (.+)")
+_MESSAGE = re.compile(r"(\d+)(?:\.| (user|assistant):) (.+)")
 _ASKED = re.compile(r"(\w+)(?: ([\d,]+))?: (.+)")
 _FOLDER = Path(__file__).parent
 
@@ -32,7 +32,7 @@ LEAST_SILENT = 0.75
 class Set:
     """Who said what, in order, and questions: kind, numbers of what answers them, text."""
 
-    said: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    messages: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     questions: list[tuple[str, frozenset[str], str]] = field(default_factory=list[tuple[str, frozenset[str], str]])
 
 
@@ -58,22 +58,22 @@ def read_sets(name: str) -> list[Set]:
     for line in (_FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
             sets.append(Set())
-        elif said := _SAID.fullmatch(line):
-            sets[-1].said.append((said[2] or "user", said[3]))
+        elif spoken := _MESSAGE.fullmatch(line):
+            sets[-1].messages.append((spoken[2] or "user", spoken[3]))
         elif asked := _ASKED.fullmatch(line):
             sets[-1].questions.append((asked[1], frozenset(filter(None, (asked[2] or "").split(","))), asked[3]))
     return sets
 
 
 @contextmanager
-def store(said: Sequence[tuple[str, str]], *, are_notes: bool) -> Generator[Adapter]:
+def store(messages: Sequence[tuple[str, str]], *, are_notes: bool) -> Generator[Adapter]:
     """Yield a memory of one session; the id of a message is its number."""
     begin = datetime(2026, 5, 1, 9)  # noqa: DTZ001 - as the other files have it
     step = timedelta(days=1) if are_notes else timedelta(minutes=1)
     with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
         memory = Adapter(Path(folder))
         try:
-            for i, (who, text) in enumerate(said):
+            for i, (who, text) in enumerate(messages):
                 moment = {"ts": (begin + i * step).isoformat(), "turn": -1 if are_notes else i // 2}
                 memory.add([{"id": str(i + 1), "session": "notes", "agent": who, "text": text, **moment}])
             yield memory
@@ -86,7 +86,7 @@ def measure(name: str, everyday: Sequence[str]) -> dict[tuple[str, str], Recalle
     figures: dict[tuple[str, str], Recalled] = {}
     for number, one in enumerate(read_sets(name)):
         half = "held out" if number % 2 else "chosen on"
-        with store(one.said, are_notes=name == "notes") as memory:
+        with store(one.messages, are_notes=name == "notes") as memory:
             for kind, evidence, text in [*one.questions, *(("everyday", frozenset[str](), text) for text in everyday)]:
                 result = memory.recall(text, _BUDGET)
                 shown = (i for m in result.memories for i in m.message_ids)

@@ -157,7 +157,7 @@ class Silence:
 
         room: tokens that are recalled at most.
         """
-        if question.asks_overview:
+        if question.asks_overview or not c.memories:
             return np.zeros(len(scores), np.bool_)
         relevance = np.array([memory.relevance for memory in c.memories], np.float64)
         stays = [_is_own_work(memory, scope) or _is_asked_for(memory, question) for memory in c.memories]

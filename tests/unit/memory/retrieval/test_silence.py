@@ -224,6 +224,12 @@ async def test_notes_that_stand_beside_the_best_one_do_not_come_along(notes: Ind
     assert [m.text for m in result.memories] == ["The tractor needs 15W-40."]
 
 
+async def test_an_empty_memory_is_silent(tmp_path: Path):
+    memory = await open_memory(MemoryConfig(), tmp_path / "other", {})
+    assert (await memory.recall("Which oil does the tractor take?", ELSEWHERE, ROOM)).memories == ()
+    await memory.close()
+
+
 async def test_a_large_room_keeps_its_breadth(notes: IndexedMemory):
     texts = ["The apple harvest of the orchard was good.", "Apple cake burned again."]
     episodes = [make_episode(f"{1990 + n}: {texts[n % 2]}", n, turn=0, session="years") for n in range(10)]
