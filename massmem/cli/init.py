@@ -25,7 +25,10 @@ from massmem.config.models import BackendConfig, TeamConfig
 from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY, SERVER_NAMES, BackendType
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import ChatMessage, ChatRequest
+from massmem.core.records import COMMAND_LINE_USER
 from massmem.memory.embedders import MULTILINGUAL
+from massmem.memory.persistent import USER, Selection
+from massmem.memory.words import is_english
 from massmem.providers import Providers
 from massmem.providers.base import ask
 from massmem.providers.discovery import LocalServer, find_local_servers
@@ -43,6 +46,8 @@ _PROBE_TOKENS = 64
 """Most tokens of the reply to a probe: a model that thinks first needs some to say anything."""
 _PROBE_TIMEOUT = 60.0
 _TEAM_SIZE = 3
+_NEWEST = 200
+"""Messages whose language is looked at."""
 _FIRST_STEPS = (
     "paste an API key (OpenAI, Anthropic, Gemini, Groq, ...)",
     "download a small model that runs inside massmem (1.1 GB, once)",
@@ -252,7 +257,7 @@ def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prom
         "" if is_own else shlex.quote(str(path)),
         SCHEMA_FILE if is_own else "",
         extractor,
-        is_multilingual=_choose_multilingual(),
+        is_multilingual=_choose_multilingual(home),
     )
     if is_own:
         from massmem.config.show import build_json_schema
@@ -271,20 +276,45 @@ def _choose_extractor(backends: tuple[Draft, ...], prompter: Prompter) -> Draft 
     return draft if prompter.confirm(f"Also extract facts for long-term memory ({request})?") else None
 
 
-def _choose_multilingual() -> bool:
-    """Return whether the user's language is not English and the embedder for it is installed; offer it if it is not."""
+def _choose_multilingual(home: Path) -> bool:
+    """Return whether the user's language is not English and the embedder for it is installed; offer it if it is not.
+
+    What the user has said, or imported, tells it; else the locale.
+    """
     locale = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "C")
-    language = locale.partition(".")[0]
-    if language.startswith("en") or language in ("C", "POSIX"):
-        return False
-    if find_spec(MULTILINGUAL) is None:
+    reason = f"your locale is {locale}"
+    is_foreign = locale[:2] != "en" and locale.partition(".")[0] not in ("C", "POSIX")
+    if texts := asyncio.run(_read_newest(home)):
+        reason = "most of what you have said is not English"
+        is_foreign = 2 * sum(map(is_english, texts)) < len(texts)
+    if is_foreign and find_spec(MULTILINGUAL) is None:
         notify(
-            f"your locale is {locale}: to find memories in other words than they were said in, run "
+            f"{reason}: to find memories in other words than they were said in, run "
             "`pip install 'massmem[multilingual]'` (89 MB), then massmem init again"
         )
         return False
-    notify(f"memories are embedded by {MULTILINGUAL}, because your locale is {locale}")
-    return True
+    if is_foreign:
+        again = "; `massmem memory rebuild` embeds what there is" if texts else ""
+        notify(f"memories are embedded by {MULTILINGUAL}, because {reason}{again}")
+    return is_foreign
+
+
+async def _read_newest(home: Path) -> list[str]:
+    """Return what the user said last, as far as the usual store has it and can be read."""
+    from massmem.session.recall import list_conversations
+    from massmem.store import open_store
+
+    if not (home / "massmem.db").exists():
+        return []
+    try:
+        store = await open_store(f"sqlite:///{home / 'massmem.db'}", home)
+        try:
+            newest = await list_conversations(store, Selection(agent_id=USER), COMMAND_LINE_USER, _NEWEST)
+        finally:
+            await store.close()
+    except MassmemError:  # what is wrong with the store is for `massmem doctor` to say
+        return []
+    return [memory.text for memory in newest]
 
 
 def _replace_config(path: Path, text: str) -> TeamConfig:

@@ -47,7 +47,7 @@ from massmem.recording.jobs import DrainCounts
 from massmem.recording.standing import find_originals, read_standing
 from massmem.recording.worker import Recorder, requeue_missing
 from massmem.session.erasure import Findings, Receipt
-from massmem.session.memories import Memories, View
+from massmem.session.memories import FIRST_BEYOND, Memories, View
 from massmem.session.recall import explain_recall
 from massmem.store.ports import SessionStore
 
@@ -91,7 +91,7 @@ async def search_command(
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Most memories.")] = None,
     tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Token budget.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what an agent would not be shown, below a line that says so.")
+        bool, typer.Option("--all", help="All that an agent would not be shown, not only the first ten.")
     ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say why these are shown, how much each matters, and what is left out.")
@@ -104,7 +104,7 @@ async def search_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find what agents would be shown here: the best first.
+    """Find memories: what agents would be shown here, the best first, and below a line what bears less on the words.
 
     By meaning and words; FITS is how much a memory matters, from 0 to 1.
 
@@ -117,13 +117,13 @@ async def search_command(
         opened = await opened.of_project(name)
         view = await _resolve_view(setup, opened, view)
         recalled, unavailable = await opened.search(query, view, limit, tokens)
-        beyond = await opened.search_beyond(query, view, recalled, limit) if everything else None
+        beyond = await opened.search_beyond(query, view, recalled, limit)
+    beyond = beyond if everything else beyond[:FIRST_BEYOND]
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
-        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, beyond or ())]
+        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, beyond)]
         notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
-        notes |= memory_view.backlog_to_dict(opened.backlog)
-        notes |= {"beyond": more} if everything else {}
+        notes |= memory_view.backlog_to_dict(opened.backlog) | {"beyond": more}
         notes |= {"explanation": explain_recall(recalled)} if explain else {}
         pinned = [memory_view.memory_to_dict(memory) for memory in recalled.pinned]
         notes |= {} if session_id else {"project": opened.project or None}

@@ -72,17 +72,12 @@ def print_memories(memories: Sequence[Memory], here: str = "") -> None:
 
 
 def print_hits(
-    recalled: RecallResult,
-    memories: Sequence[Memory],
-    unavailable: str,
-    beyond: Sequence[Memory] | None = None,
-    *,
-    here: str = "",
+    recalled: RecallResult, memories: Sequence[Memory], unavailable: str, beyond: Sequence[Memory], *, here: str = ""
 ) -> None:
     """Write what a search found, a line per memory with its relevance; pinned ones have none.
 
     memories: what an agent would be shown beside them. unavailable: why the index was not used; "": it was. beyond:
-    what an agent would not be shown, best first; None: nobody asked for it. here: the project that is not named.
+    what an agent would not be shown, best first. here: the project that is not named.
     """
     if unavailable:
         notify(f"{unavailable}: the log was searched by words instead")
@@ -91,7 +86,7 @@ def print_hits(
         *(_list_cells(memory, "pinned") for memory in _hide_project(recalled.pinned, here)),
         *map(_list_hit, best_first),
     ]
-    rows = [*shown, *map(_list_hit, _hide_project(beyond or (), here))]
+    rows = [*shown, *map(_list_hit, _hide_project(beyond, here))]
     if rows:
         lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
         if beyond:
@@ -99,8 +94,6 @@ def print_hits(
         write_out("".join(lines))
     if reason := recalled.decision.reason if not memories else "":
         notify(reason)
-    if recalled.silenced and beyond is None:
-        notify("--all shows what was found all the same")
     if not rows:
         notify("no memory matches")
 
@@ -129,7 +122,7 @@ def _hide_project(memories: Sequence[Memory], here: str) -> list[Memory]:
 
 
 def _list_hit(memory: Memory) -> tuple[str, ...]:
-    return _list_cells(memory, f"{max(memory.relevance, 0):.2f}")
+    return _list_cells(memory, f"{memory.relevance:.2f}" if memory.relevance > 0 else "near")
 
 
 def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:

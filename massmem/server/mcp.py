@@ -21,10 +21,11 @@ from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted, Verdict, VerdictCandidate
 from massmem.core.outcome import TurnOutcome
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord
+from massmem.memory.persistent import Memory
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
 from massmem.server.schemas import MAX_QUERY_LENGTH, check_words
-from massmem.session.memories import Memories, View
+from massmem.session.memories import FIRST_BEYOND, Memories, View
 from massmem.session.owners import find_project, memory_group, name_notes, public_session_id
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -123,6 +124,8 @@ class FoundMemory(BaseModel):
 
 class SearchResult(BaseModel):
     memories: list[FoundMemory]
+    beyond: list[FoundMemory]
+    """What bears less on the words."""
     not_recorded: int = 0
     """Messages that become memories in a while."""
 
@@ -170,6 +173,17 @@ def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
     return server
 
 
+def _show_memory(memory: Memory) -> FoundMemory:
+    return FoundMemory(
+        text=memory.text,
+        session_id=public_session_id(memory.session_id),
+        turn=memory.turn,
+        agent=memory.agent_id,
+        project=memory.project,
+        created_at=memory.created_at,
+    )
+
+
 def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
     @server.tool()
     async def ask_council(
@@ -193,19 +207,11 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
             access = get_access(ctx.request_context.request)
             memories = await Memories.of(access.team, access.owner, access.project).of_project(project)
             recalled, _ = await memories.search(query, View(), limit)
+            beyond = await memories.search_beyond(query, View(), recalled, limit)
             return SearchResult(
                 not_recorded=memories.backlog.waiting,
-                memories=[
-                    FoundMemory(
-                        text=memory.text,
-                        session_id=public_session_id(memory.session_id),
-                        turn=memory.turn,
-                        agent=memory.agent_id,
-                        project=memory.project,
-                        created_at=memory.created_at,
-                    )
-                    for memory in recalled.memories
-                ],
+                memories=[*map(_show_memory, recalled.memories)],
+                beyond=[*map(_show_memory, beyond[:FIRST_BEYOND])],
             )
 
     @server.tool()

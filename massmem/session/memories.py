@@ -34,6 +34,7 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
+from massmem.memory.retrieval.query import analyse, share_words
 from massmem.memory.tokens import estimate_tokens
 from massmem.recording.forgetting import erase_from_indexes, forget_memories, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
@@ -63,6 +64,8 @@ MAX_MEMORY_LENGTH = 2_000
 """Characters of what a user writes as a memory."""
 _MOST_BEYOND, _BEYOND_TOKENS = 50, 100_000
 """Of what was found and an agent would not be shown."""
+FIRST_BEYOND = 10
+"""Of that, where all of it is not asked for."""
 _MAX_OF_SESSION = 1_000_000
 _VIEW_SECONDS = 1.0
 """That a view waits for what is recorded meanwhile."""
@@ -70,6 +73,17 @@ _MOST_COUNTED = 1_000
 """Messages that wait of a user of the service, and of others before them."""
 _MOST_SESSIONS = 1_000
 """Sessions of a user of the service that are searched, the last used."""
+
+
+_LEAST_FIT = 0.005
+"""Less is shown as nothing."""
+
+
+def _add_fits(query: str, memories: Sequence[Memory]) -> tuple[Memory, ...]:
+    """Return the memories; the fit of one that came by its words alone is the share of the query's words in it."""
+    question = analyse(query)
+    fits = (m.relevance if m.relevance >= _LEAST_FIT else share_words(question, m.text) for m in memories)
+    return tuple(replace(memory, relevance=fit) for memory, fit in zip(memories, fits, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +159,28 @@ class Memories:
         options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit, abstain=abstain)
         try:
             async with self.open_view() as index:
-                return await index.recall(query, scope, options), ""
+                recalled = await index.recall(query, scope, options)
+                return replace(recalled, memories=_add_fits(query, recalled.memories)), ""
         except MemoryUnavailable as e:
             return await recall_by_words(self.store, query, scope, options), e.message
 
     async def search_beyond(
         self, query: str, view: View, recalled: RecallResult, limit: int | None = None
     ) -> Sequence[Memory]:
-        """Return what was found and an agent would not be shown, best first. recalled: what it would be."""
-        everything, _ = await self.search(query, view, limit or _MOST_BEYOND, _BEYOND_TOKENS, abstain=False)
+        """Return what was found and an agent would not be shown, best first. recalled: what it would be.
+
+        Where an agent would find nothing at all, what has words of the query, whoever may recall it.
+        """
+        most = limit or _MOST_BEYOND
+        everything, unavailable = await self.search(query, view, most, _BEYOND_TOKENS, abstain=False)
         shown = {memory.id for memory in (*recalled.memories, *recalled.pinned)}
-        return [memory for memory in everything.memories if memory.id not in shown]
+        beyond = [memory for memory in everything.memories if memory.id not in shown and memory.relevance > 0]
+        if beyond or shown or unavailable or view.as_of:
+            return sorted(beyond, key=lambda memory: memory.relevance, reverse=True)
+        async with self.open_index() as index:
+            among = await self._select(index, Selection(view.session_id, view.agent_id, origin=view.origin))
+            near = await index.find_near(query, among, most)
+        return [memory for memory in _add_fits(query, near) if memory.relevance > 0]
 
     async def read_history(self, query: str, view: View) -> Sequence[Chain]:
         """Return the values of what the query names, by topic, the best first."""

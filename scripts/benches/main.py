@@ -22,7 +22,7 @@ BENCHES: dict[str, str] = {
     "peers": "a question beside other councils of models, each installed in DIR: tokens, CPU, memory, size",
     "deaf": "whether hostile inputs of one user keep the service from answering others: --only KIND for some of them",
     "memory": "searching and recording memories, and with DIR how much is recalled",
-    "silence": "whether recall is silent when nothing stored matters, over stores of five sizes: needs DIR",
+    "silence": "how precise recall is on notes and chats, and silent where nothing matters; with DIR in five stores",
     "chats": "what recall makes of plain words: updates, negations, jokes, quotations; DIR: another file of chats",
     "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
     "massgen": "how many configurations of MassGen in DIR run here, and what is missing for the others",

@@ -1,7 +1,8 @@
 """Whether recall is silent when nothing stored matters, and speaks when something does, over stores of several sizes.
 
-What is asked of each store: everyday questions, in four languages; questions about conversations that are not in it;
-its own questions, whose evidence is recalled with silence on and off. The files are those of the bench memory.
+Notes, chats and statements are here (notes.py). With conversations, the files of the bench memory, each store is asked
+everyday questions, in four languages; questions about conversations that are not in it; its own questions, whose
+evidence is recalled with silence on and off.
 """
 
 import json
@@ -21,6 +22,7 @@ from massmem.memory.persistent import RecallResult
 from massmem.memory.words import split_passages
 from scripts.benches.memory_adapter import Adapter
 from scripts.benches.memory_recall import list_scored
+from scripts.benches.notes import list_rows
 from scripts.benches.process import BenchError
 from scripts.benches.rows import Row, at_least, at_most, reported, resample
 
@@ -47,6 +49,8 @@ class Answers:
     milliseconds: list[float] = field(default_factory=list[float])
     evidence: list[float] = field(default_factory=list[float])
     """Share of each question's evidence that is shown."""
+    precision: list[float] = field(default_factory=list[float])
+    """Share of the messages shown that are evidence, of each question that is shown something."""
     without_silence: list[float] = field(default_factory=list[float])
     """The same with silence off."""
 
@@ -55,21 +59,23 @@ class Answers:
         return mean(tokens == 0 for tokens in self.tokens)
 
     def add(self, other: "Answers") -> None:
-        for name in ("tokens", "milliseconds", "evidence", "without_silence"):
+        for name in ("tokens", "milliseconds", "evidence", "precision", "without_silence"):
             getattr(self, name).extend(getattr(other, name))
 
 
-def run(data: Path) -> list[Row]:
-    """Rows for each kind of store. data: the folder with the conversations.
+def run(data: Path | None = None) -> list[Row]:
+    """Rows for each kind of store. data: the folder with the conversations; None: notes, chats and statements alone.
 
     Raises:
         BenchError: there are too few conversations.
     """
+    everyday = read_everyday_questions()
+    rows = list_rows(everyday[::2])
+    if data is None:
+        return rows
     locomo, beam = ([_read(file) for file in sorted(data.glob(pattern))] for pattern in (LOCOMO, BEAM))
     if len(locomo) < 2 or len(beam) < 2:
         raise BenchError(f"too few of {LOCOMO} and {BEAM} in {data}")
-    everyday = read_everyday_questions()
-    rows: list[Row] = []
     for name, alone in (("one LoCoMo conversation", locomo), ("one BEAM conversation", beam)):
         answers: dict[str, Answers] = {}
         sizes: list[int] = []
@@ -180,14 +186,17 @@ def _ask_own(memory: Adapter, questions: Iterable[tuple[Conversation, Mapping[st
     for conversation, question in questions:
         evidence = {f"{conversation['id']}/{message_id}" for message_id in question["evidence"]}
 
-        def share(result: RecallResult, evidence: set[str] = evidence) -> float:
-            return len(evidence.intersection(i for memory in result.memories for i in memory.message_ids)) / len(
-                evidence
-            )
-
-        answers.evidence.append(share(_ask(memory, question["question"], answers)))
-        answers.without_silence.append(share(memory.recall(question["question"], _BUDGET, abstain=False)))
+        result = _ask(memory, question["question"], answers)
+        shown = _list_messages(result)
+        answers.evidence.append(len(evidence & shown) / len(evidence))
+        answers.precision += [len(evidence & shown) / len(shown)] if shown else []
+        loud = _list_messages(memory.recall(question["question"], _BUDGET, abstain=False))
+        answers.without_silence.append(len(evidence & loud) / len(evidence))
     return answers
+
+
+def _list_messages(result: RecallResult) -> set[str]:
+    return {message_id for memory in result.memories for message_id in memory.message_ids}
 
 
 def _make_rows(store: str, answers: Mapping[str, Answers], least_everyday: float) -> list[Row]:
@@ -204,6 +213,7 @@ def _make_rows(store: str, answers: Mapping[str, Answers], least_everyday: float
         note = (
             f"{mean(of_kind.evidence):.3f} instead of {mean(of_kind.without_silence):.3f}; silent {of_kind.silent:.3f}"
         )
+        note += f"; precision {mean(of_kind.precision or [0]):.3f}, {mean(of_kind.tokens):.0f} tokens"
         rows.append(at_most(f"{what}: evidence lost", round(lost, 4), "", most_lost, note))
     of_all = [ms for of_kind in answers.values() for ms in of_kind.milliseconds]
     slowest = f"{max(of_all):.0f} for the first, which is compared with unrelated questions"

@@ -54,7 +54,7 @@ from massmem.core.text import format_dollars, one_line
 from massmem.export import FORMATS
 from massmem.memory.persistent import USER, Selection
 from massmem.render.text import format_columns, format_tokens, format_window_share, report_context
-from massmem.session.memories import View
+from massmem.session.memories import FIRST_BEYOND, View
 from massmem.store.lookup import (
     read_transcript,
     read_turn_transcript,
@@ -354,7 +354,9 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 async def _search(state: ChatState, words: str, view: View) -> None:
     async with state.setup.open_memories() as memories:
         recalled, unavailable = await memories.search(words, view, _MAX_MEMORIES)
-    print_hits(recalled, recalled.memories[:_MAX_MEMORIES], unavailable, here=state.session.project)
+        beyond = await memories.search_beyond(words, view, recalled)
+    here = state.session.project
+    print_hits(recalled, recalled.memories[:_MAX_MEMORIES], unavailable, beyond[:FIRST_BEYOND], here=here)
     print_backlog(memories.backlog)
 
 

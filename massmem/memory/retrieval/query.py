@@ -56,6 +56,8 @@ class Question:
     """It has few words."""
     spellings: int = 0
     """How many of `forms` are not in it: spellings of a word that nobody has said."""
+    asks_of_user: bool = False
+    """It asks what the user is, has or does, and not how something is done."""
     asks_advice: bool = False
     """It asks what would suit the user, or somebody that the user knows: a choice, a gift, a plan."""
     topics: tuple[str, ...] = ()
@@ -88,10 +90,20 @@ _OVERVIEW = re.compile(
 _ADVICE = re.compile(
     r"\b(?:(?:suggest|recommend|advi[sc]e|tips?|ideas?|plan|pick|choose|order|should|shall|could|can|may|might|would)\b"
     r".{0,60}\b(?:i|me|my|we|us|our)|(?:i|we)\b.{0,20}\b(?:would (?:like|enjoy)|should)|(?:for|suits?) (?:me|us)"
-    r"|gift|present for|(?:soll|kann|könnte) ich|empfiehl|geschenk|recomiénda\w*|debería|regalo|recommande-moi|cadeau)\b"
-    r"|推荐|建议|送.*礼物",
+    r"|gift|present for|(?:soll|kann|könnte) ich|empfiehl|geschenk|recomiénda\w*|debería|regalo|recommande-moi|cadeau"
+    r")\b|推荐|建议|送.*礼物",
     re.IGNORECASE,
 )
+_OF_USER = re.compile(
+    r"^(?!\W*(?:how (?:do|can|should)|can|could|should|wie (?:kann|soll|muss))\b)"
+    r"(?:.*\b(?:my|mine|(?:am|was|do|did|have|had) i|mein\w*|ich|mich|mir|mis?|yo|soy|hago|tengo|mon|ma|mes|\w+-je|je"
+    r"|мо[йяеёи]\w*|меня)\b|.*[我私]|.*ي\b).*[?？؟]$",
+    re.IGNORECASE | re.DOTALL,
+)
+POINTS_BACK = re.compile(
+    r"(?:(?:and|but|also) )?(?:she|he|it|they|this|that|there|his|her|its|their|sie|er|es|das|dort)\b", re.IGNORECASE
+)
+"""How a statement begins that goes on with what stands before it."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DATE = re.compile(
     rf"(?:\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )?\b({'|'.join(_MONTHS)})[a-z]*\.?"
@@ -116,6 +128,7 @@ def analyse(question: str) -> Question:
         days=find_days(text),
         asks_memory=asks_memory(question),
         is_short=is_short(question),
+        asks_of_user=_OF_USER.search(text.strip()) is not None,
         asks_advice=_ADVICE.search(text) is not None,
         topics=tuple(find_asked_topics(question)),
     )

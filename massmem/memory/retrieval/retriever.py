@@ -158,7 +158,7 @@ class Retriever:
         decision = self._silence.decide(question, c, pool.scope, options, lexical_only=pool.lexical_only)
         is_tail = np.zeros(len(scores), np.bool_)
         if options.abstain and not pool.lexical_only and not decision.is_silent:
-            is_tail = self._silence.find_tail(question, c, scores, pool.scope, options, decision)
+            is_tail = self._silence.find_tail(question, c, scores, pool.scope, decision, options.max_tokens)
             is_tail &= ~follows_any(c, pool.links, ~is_tail)
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]
         result = self._pack(question, rest, rest_scores, options, pool)

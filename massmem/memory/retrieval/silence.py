@@ -17,6 +17,7 @@ from massmem.memory.claims import find_topic
 from massmem.memory.index import EVERYTHING, All, Index
 from massmem.memory.persistent import Decision, Memory, RecallOptions, Scope, Selection
 from massmem.memory.retrieval.query import (
+    POINTS_BACK,
     Question,
     explain_asking,
     find_least_share,
@@ -46,16 +47,20 @@ _ASKED = 0.75
 few words is never met with silence."""
 _FOR_ADVICE = 0.2
 """Of the margin among few memories, for a question that asks for advice: a taste is far from what it is asked for."""
-_OF_SCORE, _OF_RELEVANCE = 0.53, 0.25
-"""Of the best score and of the best relevance: what has less is not shown beside it. docs/benchmarks.md has the curve."""
+_OF_SCORE, _OF_RELEVANCE = 0.54, 0.25
+"""Of the best score, and of the best relevance: what has less is not shown beside it."""
 _USUAL_ROOM = 1_000
 """Tokens: in a larger room so much less of the best score is enough."""
 _STANDS_OUT = 0.75
-"""Of the best score: what has it brings along what another said beside it, a reply or what it replied to."""
+"""Of the best score: what has it brings along what another said beside it, a reply or what it replied to, and what its
+author went on to say of it."""
 _LATER_SCORE, _LATER_RELEVANCE = 0.4, 0.45
 """Of the best, for a later statement of the user: it may say how that has changed, in other words."""
 _FEW, _FEW_FOR_ADVICE = 5, 8
 """Shown where nothing stands out."""
+_BEGINNING = 12
+"""Memories, of which the best few are shown to a question about the user: other words are no evidence that they do not
+matter, and they are short."""
 _GROWTH = 1.1
 """A store that has grown more is compared anew."""
 _MOST_SCOPES = 64
@@ -98,6 +103,8 @@ class Silence:
             return "the agent has worked on this question before"
         if any(_is_asked_for(memory, question) for memory in c.memories):
             return "what the question asks for is on record"
+        if _has_few_for_user(question, c):
+            return "little is remembered, and the question is about the user"
         return ""
 
     def _find_threshold(self, question: Question, c: Candidates, scope: Scope, *, lexical_only: bool) -> float:
@@ -139,13 +146,7 @@ class Silence:
         return seen, level
 
     def find_tail(
-        self,
-        question: Question,
-        c: Candidates,
-        scores: Floats,
-        scope: Scope,
-        options: RecallOptions,
-        decision: Decision,
+        self, question: Question, c: Candidates, scores: Floats, scope: Scope, decision: Decision, room: int
     ) -> Flags:
         """Return which candidates matter too little beside the best one. Overviews show what there is.
 
@@ -153,22 +154,24 @@ class Silence:
 
         Below the threshold being near is mostly chance: what is no nearer than unrelated questions come is left out,
         unless it has all words of the question. Who asks for what was said is shown the best few.
+
+        room: tokens that are recalled at most.
         """
-        if question.asks_overview:
+        if question.asks_overview or not c.memories:
             return np.zeros(len(scores), np.bool_)
         relevance = np.array([memory.relevance for memory in c.memories], np.float64)
+        stays = [_is_own_work(memory, scope) or _is_asked_for(memory, question) for memory in c.memories]
         if decision.score >= decision.threshold:
             if not self._averages_words:  # all of them are near
                 relevance -= relevance.min(initial=1.0)
-            matters = _find_beside_best(c, scores, relevance, options.max_tokens)
+            matters = _find_beside_best(c, scores, relevance, _OF_SCORE * min(1.0, _USUAL_ROOM / room))
             if question.asks_advice:
-                matters |= _is_among_best(relevance, _FEW_FOR_ADVICE)
-        elif question.asks_memory and question.is_short:
+                matters |= _is_among_best(relevance, _FEW_FOR_ADVICE) & (relevance > 0)
+        elif (question.asks_memory and question.is_short) or (_has_few_for_user(question, c) and not any(stays)):
             matters = _is_among_best(scores, _FEW)
         else:
             has_words = np.array([has_all_words(question, memory.text) for memory in c.memories], np.bool_)
             matters = (relevance > self._find_level(scope)[1]) | has_words
-        stays = [_is_own_work(memory, scope) or _is_asked_for(memory, question) for memory in c.memories]
         return ~(matters | np.array(stays, np.bool_))
 
     def _embed_unrelated(self) -> Sequence[Sequence[Sequence[float]]]:
@@ -178,21 +181,21 @@ class Silence:
         return embedded if any(embedded) else ()
 
 
-def _find_beside_best(c: Candidates, scores: Floats, relevance: Floats, room: int) -> Flags:
+def _find_beside_best(c: Candidates, scores: Floats, relevance: Floats, least: float) -> Flags:
     """Return which candidates matter beside the best: near to it in score and relevance, or with what is.
 
-    Notes and other statements that stand side by side by chance do not come along. room: tokens.
+    Notes and other statements that stand side by side by chance do not come along. least: of the best score.
     """
     top = float(scores.max(initial=0.0))
-    matters = (scores >= _OF_SCORE * min(1.0, _USUAL_ROOM / room) * top) & (
-        relevance >= _OF_RELEVANCE * relevance.max(initial=0.0)
-    )
-    matters[np.argmax(relevance)] = True
+    best = np.argmax(relevance)
+    matters = (scores >= least * top) & (relevance >= _OF_RELEVANCE * relevance[best])
+    matters[best] = True
+    points_back = np.array([POINTS_BACK.match(memory.text) is not None for memory in c.memories], np.bool_)
     for i in np.flatnonzero(matters & (scores >= _STANDS_OUT * top)):
-        is_beside = (np.abs(c.key - c.key[i]) <= WEIGHTS.reach) & (c.speaker != c.speaker[i])
-        matters |= is_beside & ~c.asks
+        is_beside = (np.abs(c.key - c.key[i]) <= WEIGHTS.reach) & ~c.asks
+        matters |= is_beside & ((c.speaker != c.speaker[i]) | (points_back & (c.key > c.key[i])))
     is_later = c.from_user & ~c.asks & (c.order > c.order[matters].min())
-    is_near = (scores >= _LATER_SCORE * top) & (relevance >= _LATER_RELEVANCE * relevance.max(initial=0.0))
+    is_near = (scores >= _LATER_SCORE * top) & (relevance >= _LATER_RELEVANCE * relevance[best])
     return matters | (is_later & is_near)
 
 
@@ -221,6 +224,10 @@ def find_word_shares(question: Question, c: Candidates) -> Floats:
 def _is_own_work(memory: Memory, scope: Scope) -> bool:
     """Whether the scope's agent said it in the running turn."""
     return (memory.agent_id, memory.session_id, memory.turn) == (scope.agent_id, scope.session_id, scope.turn)
+
+
+def _has_few_for_user(question: Question, c: Candidates) -> bool:
+    return question.asks_of_user and len(c.memories) <= _BEGINNING
 
 
 def _is_asked_for(memory: Memory, question: Question) -> bool:

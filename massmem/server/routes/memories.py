@@ -18,7 +18,7 @@ from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit,
 from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import Body, ProjectName, SmallBody
 from massmem.session.erasure import Receipt
-from massmem.session.memories import MAX_MEMORY_LENGTH, Memories, View
+from massmem.session.memories import FIRST_BEYOND, MAX_MEMORY_LENGTH, Memories, View
 from massmem.session.owners import public_session_id
 
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
@@ -235,15 +235,15 @@ async def search_memories(
     view: OfView,
     project: InProject = None,
     limit: Limit = 20,
-    all: Annotated[bool, Query(description="Also what the agent would not be shown, in `beyond`.")] = False,
+    all: Annotated[bool, Query(description="All of `beyond`, what an agent would not be shown, not only ten.")] = False,
 ) -> MemoryHits:
     """The memories that an agent recalls: its own words, the user's, and the winners' of complete turns."""
     reader, memories = view.agent_id or USER, await _open(caller).of_project(project)
     recalled, _ = await memories.search(query, view, limit)
-    beyond = await memories.search_beyond(query, view, recalled, limit) if all else ()
+    beyond = await memories.search_beyond(query, view, recalled, limit)
     return MemoryHits(
         memories=[_show_memory(memory, reader) for memory in (*recalled.pinned, *recalled.memories)],
-        beyond=[_show_memory(memory, reader) for memory in beyond],
+        beyond=[_show_memory(memory, reader) for memory in (beyond if all else beyond[:FIRST_BEYOND])],
         decision=recalled.decision.reason,
         tokens=recalled.tokens,
         by_words_alone=recalled.lexical_only,

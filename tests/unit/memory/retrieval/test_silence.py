@@ -190,3 +190,94 @@ async def by_words(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
     memory = open_disk_memory(tmp_path / "words")
     yield memory
     await memory.close()
+
+
+NOTES = (
+    "We chose a B-tree for the index of the ledger service.",
+    "Prune the apple trees in late February, before the buds swell.",
+    "The old Boskoop tree by the fence has canker.",
+    "Order rootstock from the nursery in Altenburg.",
+    "I don't eat meat.",
+    "Deploys of the ledger go out on Tuesdays.",
+    "Coffee after three in the afternoon keeps me awake.",
+    "Neighbour Olaf takes the windfall for his pigs.",
+    "Standup moved to 9:45.",
+    "The tractor needs 15W-40.",
+    "Passport expires in August.",
+    "My sister Hanna collects vintage fountain pens.",
+    "The cellar is damp: store apples on slatted trays.",
+    "Yoga on Monday evenings in the school gym.",
+)
+
+
+@pytest.fixture
+async def notes(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
+    """Short notes of one user, side by side in one session."""
+    memory = await open_memory(MemoryConfig(), tmp_path / "other", {})
+    await memory.record([make_episode(text, i, turn=0, session="notes") for i, text in enumerate(NOTES)])
+    yield memory
+    await memory.close()
+
+
+async def test_notes_that_stand_beside_the_best_one_do_not_come_along(notes: IndexedMemory):
+    result = await notes.recall("Which oil does the tractor take?", ELSEWHERE, ROOM)
+    assert [m.text for m in result.memories] == ["The tractor needs 15W-40."]
+
+
+async def test_an_empty_memory_is_silent(tmp_path: Path):
+    memory = await open_memory(MemoryConfig(), tmp_path / "other", {})
+    assert (await memory.recall("Which oil does the tractor take?", ELSEWHERE, ROOM)).memories == ()
+    await memory.close()
+
+
+async def test_a_large_room_keeps_its_breadth(notes: IndexedMemory):
+    texts = ["The apple harvest of the orchard was good.", "Apple cake burned again."]
+    episodes = [make_episode(f"{1990 + n}: {texts[n % 2]}", n, turn=0, session="years") for n in range(10)]
+    await notes.record(episodes)
+    question = "How good was the apple harvest of the orchard?"
+    usual, large = [await notes.recall(question, ELSEWHERE, RecallOptions(room)) for room in (1000, 8000)]
+    assert len(large.memories) > len(usual.memories)
+
+
+async def test_a_question_for_advice_is_shown_the_best_few(notes: IndexedMemory):
+    result = await notes.recall("Suggest a dinner that I would like.", ELSEWHERE, ROOM)
+    assert "I don't eat meat." in {m.text for m in result.memories}
+    assert 1 <= len(result.memories) <= 8
+
+
+async def test_a_reply_comes_with_what_it_replies_to(notes: IndexedMemory):
+    await notes.record([make_episode("The secrets of billing have to get into the cluster.", 0, session="chat")])
+    reply = "Encrypt them with kubeseal on your laptop."
+    await notes.record([make_episode(reply, 1, session="chat", by="b", won=True)])
+    result = await notes.recall("How do the secrets get into our cluster?", ELSEWHERE, ROOM)
+    assert reply in {m.text for m in result.memories}
+    assert not {m.text for m in result.memories}.intersection(NOTES)
+
+
+async def test_a_later_statement_in_other_words_comes_along(notes: IndexedMemory):
+    """It has less of the question's words than the old one, and little of its score."""
+    changed = "The landlord gave in: it stays at 1,090 for another year."
+    await notes.record([make_episode("Rent rises to 1,180 from February.", 20, turn=0, session="notes")])
+    await notes.record([make_episode("Bus 61 skips the hospital.", 21, turn=0, session="notes")])
+    await notes.record([make_episode(changed, 40, turn=0, session="notes")])
+    result = await notes.recall("What is my rent?", ELSEWHERE, ROOM)
+    assert changed in {m.text for m in result.memories}
+    assert "Bus 61" not in result.text
+
+
+@pytest.mark.parametrize(
+    ("statement", "question"),
+    [
+        ("I gave up my flat and live on a houseboat now.", "Where is my home?"),
+        ("Mein Geld verdiene ich mit dem Reparieren von Uhren.", "Was ist mein Beruf?"),
+        ("El marisco me hincha la garganta.", "¿A qué soy alérgico?"),
+    ],
+)
+async def test_a_new_home_answers_questions_about_its_user_in_other_words(
+    tmp_path: Path, statement: str, question: str
+):
+    memory = await open_memory(MemoryConfig(), tmp_path / "other", {})
+    await memory.record([make_episode(statement, 0), *[make_episode(NOTES[i], i) for i in (3, 5, 8)]])
+    assert statement in (await memory.recall(question, ELSEWHERE, ROOM)).text
+    assert not (await memory.recall("How do I boil an egg?", ELSEWHERE, ROOM)).memories
+    await memory.close()
