@@ -25,9 +25,8 @@ from massmem.config.models import BackendConfig, TeamConfig
 from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY, SERVER_NAMES, BackendType
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import ChatMessage, ChatRequest
-from massmem.core.records import COMMAND_LINE_USER
+from massmem.core.records import COMMAND_LINE_USER, SessionFilter
 from massmem.memory.embedders import MULTILINGUAL
-from massmem.memory.persistent import USER, Selection
 from massmem.memory.words import is_english
 from massmem.providers import Providers
 from massmem.providers.base import ask
@@ -46,13 +45,8 @@ _PROBE_TOKENS = 64
 """Most tokens of the reply to a probe: a model that thinks first needs some to say anything."""
 _PROBE_TIMEOUT = 60.0
 _TEAM_SIZE = 3
-_NEWEST = 200
-"""Messages whose language is looked at."""
-_FIRST_STEPS = (
-    "paste an API key (OpenAI, Anthropic, Gemini, Groq, ...)",
-    "download a small model that runs inside massmem (1.1 GB, once)",
-    "see a demonstration without any model",
-)
+_CONVERSATIONS, _OF_EACH = 20, 20
+"""The newest conversations, and messages of each, whose language tells which embedder is right."""
 
 app = typer.Typer(help="Find keys and models, and write a configuration.")
 
@@ -301,7 +295,6 @@ def _choose_multilingual(home: Path) -> bool:
 
 async def _read_newest(home: Path) -> list[str]:
     """Return what the user said last, as far as the usual store has it and can be read."""
-    from massmem.session.recall import list_conversations
     from massmem.store import open_store
 
     if not (home / "massmem.db").exists():
@@ -309,12 +302,13 @@ async def _read_newest(home: Path) -> list[str]:
     try:
         store = await open_store(f"sqlite:///{home / 'massmem.db'}", home)
         try:
-            newest = await list_conversations(store, Selection(agent_id=USER), COMMAND_LINE_USER, _NEWEST)
+            sessions = await store.find_sessions(SessionFilter(owner=COMMAND_LINE_USER, has_messages=True), _CONVERSATIONS)
+            messages = [m for s in sessions for m in await store.read_conversation(s.session.session_id, None, _OF_EACH)]
         finally:
             await store.close()
     except MassmemError:  # what is wrong with the store is for `massmem doctor` to say
         return []
-    return [memory.text for memory in newest]
+    return [message.content for message in messages if message.kind == "user"]
 
 
 def _replace_config(path: Path, text: str) -> TeamConfig:
