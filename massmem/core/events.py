@@ -37,7 +37,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
 from massmem.core.evaluation import MeasuredConfidence
-from massmem.core.messages import Activity, AttachedFile, Citation, Usage, remove_description
+from massmem.core.messages import Activity, AttachedFile, Citation, Usage
 from massmem.core.report import Report
 
 SCHEMA_VERSION = 1
@@ -126,8 +126,7 @@ class TurnStarted(SourceEvent):
     usage: Usage = Usage()
     """Of the request for the description."""
     parent: int | None = None
-    """The turn that it follows, 0 at the beginning; null, in old logs: the last one before it that was not undone.
-    Several turns that follow the same one are versions of it."""
+    """The turn that it follows, 0: none; null, in old logs: the one before it. Turns that follow one are versions."""
     withdraws: tuple[int, ...] = ()
     """Turns that are not shown any more, since this one is another version of the first of them."""
 
@@ -700,15 +699,3 @@ def hide_private_fields(event: Event) -> Event:
             return event.model_copy(update={"state": ""})
         case _:
             return event
-
-
-def attach_request(event: Event, request: str, question: str) -> Event:
-    """Return the event with the client's key `request` when it is the one that `question` became."""
-    match event:
-        case TurnStarted(question=text, description=description):
-            text = remove_description(text, description)
-        case TurnResumed(question=text) | UserReplied(text=text):
-            pass
-        case _:
-            return event
-    return event.model_copy(update={"request": request}) if request and text == question else event
