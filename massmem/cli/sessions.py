@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -45,6 +45,7 @@ from massmem.render.text import pluralize
 from massmem.session.catalogue import (
     DeletionResult,
     SessionDeleter,
+    choose_version,
     export_session,
     find_by_real_status,
     list_begun_deletions,
@@ -56,7 +57,6 @@ from massmem.session.fork import fork_session
 from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
 from massmem.session.owners import list_own_sessions
 from massmem.session.registry import register_sessions, without_password
-from massmem.session.versions import choose_version
 from massmem.store.lookup import get_newest_session, read_transcript, read_turn_log, read_turn_transcript
 from massmem.store.ports import SessionStore
 
@@ -582,14 +582,11 @@ async def choose_named_version(setup: Setup, name: str, turn: int) -> int:
 
     Raises UnknownSessionError, SessionBusyError, and as `choose_version`.
     """
-    process = ProcessLock(setup.home)
-    try:
+    with closing(ProcessLock(setup.home)) as process:
         async with setup.open_store() as store:
             session = await setup.find_session(store, name)
             async with hold_lease(store, process, session.session_id):
                 return await choose_version(store, session.session_id, turn)
-    finally:
-        process.close()
 
 
 async def export_named_session(

@@ -26,9 +26,9 @@ in which they end, then by the next reply. A call that is in the log is never ru
 Agents that a limit or `answer_now_requested` cuts off have no result in their round.
 
 `notice`, `answer_now_requested`, `context_measured` and a `tool_returned` from outside a turn may stand anywhere. So
-may `context_compressed`, also after the end of the turn, when the next one is prepared. `message_added`, `note_added`,
-`memory_changed`, `history_cleared` and `version_chosen` stand outside of turns; `turn_undone` follows the end of its
-turn. Events are on disk before they are yielded to a caller.
+may `context_compressed`, also after the end of the turn, when the next one is prepared. `message_added`, `note_added`, `memory_changed`,
+`history_cleared` and `version_chosen` stand outside of turns; `turn_undone` follows the end of its turn. Events are on
+disk before they are yielded to a caller.
 """
 
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
 from massmem.core.evaluation import MeasuredConfidence
-from massmem.core.messages import Activity, AttachedFile, Citation, Usage, remove_description
+from massmem.core.messages import Activity, AttachedFile, Citation, Usage
 from massmem.core.report import Report
 
 SCHEMA_VERSION = 1
@@ -126,8 +126,7 @@ class TurnStarted(SourceEvent):
     usage: Usage = Usage()
     """Of the request for the description."""
     parent: int | None = None
-    """The turn that it follows, 0 at the beginning; null, in old logs: the last one before it that was not undone.
-    Several turns that follow the same one are versions of it."""
+    """The turn that it follows, 0: none; null, in old logs: the one before it. Turns that follow one are versions."""
     withdraws: tuple[int, ...] = ()
     """Turns that are not shown any more, since this one is another version of the first of them."""
 
@@ -690,10 +689,7 @@ EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def hide_private_fields(event: Event) -> Event:
-    """Return the event as it may leave the store.
-
-    It goes without the text of a user's reply, which may be a value, and without what only a provider can read.
-    """
+    """Return the event as it may leave the store: no reply, which may be a value, and nothing for providers alone."""
     match event:
         case UserReplied():
             return event.model_copy(update={"text": ""})
@@ -701,15 +697,3 @@ def hide_private_fields(event: Event) -> Event:
             return event.model_copy(update={"state": ""})
         case _:
             return event
-
-
-def attach_request(event: Event, request: str, question: str) -> Event:
-    """Return the event with the client's key `request` when it is the one that `question` became."""
-    match event:
-        case TurnStarted(question=text, description=description):
-            text = remove_description(text, description)
-        case TurnResumed(question=text) | UserReplied(text=text):
-            pass
-        case _:
-            return event
-    return event.model_copy(update={"request": request}) if request and text == question else event

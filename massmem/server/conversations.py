@@ -23,7 +23,7 @@ from massmem.core.records import (
 )
 from massmem.server.schemas import is_session_id
 from massmem.server.turns import Turns
-from massmem.session.catalogue import SessionDeleter, delete_contents, rename_session
+from massmem.session.catalogue import SessionDeleter, choose_version, delete_contents, rename_session
 from massmem.session.fork import fork_session
 from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.conversations import ImportedConversation
@@ -32,7 +32,6 @@ from massmem.session.memories import Memories
 from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
-from massmem.session.versions import choose_version
 from massmem.store.lookup import read_versions, require_own_session
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.ids import check_session_name
 from massmem.core.records import EVERYBODY, ListedSession, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.versions import TurnTree
 from massmem.export import Format, redact_session, redact_turn
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_session_eraser
@@ -68,6 +69,17 @@ async def rename_session(store: SessionStore, session: SessionRecord, title: str
             )
     await store.rename_session(session.session_id, title)
     return session.model_copy(update={"title": title})
+
+
+async def choose_version(store: SessionStore, session_id: str, turn: int) -> int:
+    """Show a version of a turn, with what followed it last; return the last turn that is shown then.
+
+    The caller holds the session's lease. Raises InputError: there is no such version.
+    """
+    choice = TurnTree(await store.list_places(session_id)).plan_choice(turn)
+    if choice.withdrawn or choice.restored:
+        await store.append(session_id, 0, [choice])
+    return choice.turn
 
 
 async def export_session(

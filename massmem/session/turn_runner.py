@@ -361,7 +361,7 @@ class TurnRunner:
         self, turn: int, events: Sequence[ev.Event], *, release_lease: bool = False
     ) -> list[tuple[int, ev.Event]]:
         """Store events and the values of params that come in with them, as long as the lease is ours."""
-        named = [self._mark_unremembered(ev.attach_request(event, *self._request)) for event in events]
+        named = [self._mark_unremembered(_attach_request(event, *self._request)) for event in events]
         numbers = await self._store.append(
             self._session_id,
             turn,
@@ -475,3 +475,15 @@ async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -
 
 def _find_start(events: Sequence[ev.Event]) -> ev.TurnStarted:
     return next(event for event in events if isinstance(event, ev.TurnStarted))
+
+
+def _attach_request(event: ev.Event, request: str, question: str) -> ev.Event:
+    """Return the event with the client's key `request` when it is the one that `question` became."""
+    match event:
+        case ev.TurnStarted(question=text, description=description):
+            text = remove_description(text, description)
+        case ev.TurnResumed(question=text) | ev.UserReplied(text=text):
+            pass
+        case _:
+            return event
+    return event.model_copy(update={"request": request}) if request and text == question else event

@@ -68,7 +68,7 @@ async def test_a_chosen_version_comes_back_whole(four: SessionStore) -> None:
     assert summary.content == "of the harbour"
 
 
-async def test_what_follows_a_version_goes_with_it(four: SessionStore) -> None:
+async def test_turns_that_follow_a_version_go_with_it(four: SessionStore) -> None:
     await four.append(ID, 5, whole(ask("market", 4), "market"))
     await four.append(ID, 6, whole(ask("garden", 4, (5,)), "garden"))
     tree = TurnTree(await four.list_places(ID))

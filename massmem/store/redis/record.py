@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 
+from massmem.core import events as ev
 from massmem.core import records
 from massmem.core.events import EVENT, Event, TurnStarted
 from massmem.core.records import MessageRecord, RecordingJob, TurnRecord
+from massmem.core.voting import FIRST_RESTART
+from massmem.memory.persistent import Scope
 from massmem.store import projection
 from massmem.store.encoding import EncodedEvent
 from massmem.store.ports import Retention, turn_started_error
@@ -67,10 +70,15 @@ class StoredSession(BaseModel):
     jobs: records.RecordingCounts = records.RecordingCounts()
     lease: Lease | None = None
 
-    @property
-    def hidden(self) -> frozenset[int]:
+    def list_hidden_turns(self) -> frozenset[int]:
         """Numbers of turns that are not part of the conversation."""
         return self.undone | self.withdrawn
+
+    def list_hidden(self, scope: Scope) -> list[tuple[str, int]]:
+        """Return these turns with the session, as far as the scope searches it."""
+        name, group = self.session.session_id, self.session.memory_group
+        is_named = name in (scope.session_id, *scope.others) or scope.group == group != ""
+        return [(name, turn) for turn in self.list_hidden_turns()] if scope.all_sessions or is_named else []
 
     def update(self, **fields: Any) -> None:
         """Change fields of the session's row."""
@@ -97,6 +105,19 @@ class Entry(NamedTuple):
         """Return the hashes of the files that a question came with."""
         event = self.parse() if self.type == "turn_started" else None
         return {file.hash for file in event.attachments} if isinstance(event, TurnStarted) else set()
+
+
+_CONVERSATION = (
+    ev.TurnStarted, ev.TurnWaiting, ev.TurnCompleted, ev.TurnFailed, ev.TurnInterrupted, ev.TurnAbandoned,
+    ev.UserReplied, ev.MessageAdded, ev.NoteAdded,
+)  # fmt: skip
+"""Events that end a turn or add to the conversation: what they lead to depends on the whole log."""
+
+
+def depends_on_log(event: Event) -> bool:
+    """Return whether what the event leads to depends on the whole log of its session."""
+    restarts = isinstance(event, ev.RoundStarted) and event.round >= FIRST_RESTART
+    return restarts or isinstance(event, _CONVERSATION)
 
 
 def is_conversation(message: MessageRecord) -> bool:
@@ -184,7 +205,7 @@ class Record:
     def read_summaries(self) -> list[MessageRecord]:
         """Return the summaries of turns that stand, oldest first, also trimmed ones."""
         messages = self.read_messages(trimmed=True)
-        return [m for m in messages if m.kind == "injection" and m.turn not in self.stored.hidden]
+        return [m for m in messages if m.kind == "injection" and m.turn not in self.stored.list_hidden_turns()]
 
     def read_turns(self) -> list[TurnRecord]:
         """Return the turns of the log in order."""

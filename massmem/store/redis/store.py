@@ -12,20 +12,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from massmem.core.errors import SessionExistsError, StoreError, StoreVersionError
-from massmem.core.events import (
-    Event,
-    MessageAdded,
-    NoteAdded,
-    RoundStarted,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnStarted,
-    TurnWaiting,
-    UserReplied,
-    now,
-)
+from massmem.core.events import Event, now
 from massmem.core.ids import make_message_id
 from massmem.core.messages import clean_text
 from massmem.core.records import (
@@ -47,11 +34,10 @@ from massmem.core.records import (
     TurnPlace,
     TurnRecord,
 )
-from massmem.core.voting import FIRST_RESTART
 from massmem.memory.persistent import USER, Scope, Selection
 from massmem.store.encoding import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
-from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, is_conversation
+from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, depends_on_log, is_conversation
 from massmem.store.redis.server import Server, read_warnings, rewrite_files
 from massmem.store.redis.tables import RedisFileTable, RedisKeyTable, files_key, is_owned_by, matches, search
 
@@ -65,11 +51,6 @@ HIDDEN = "massmem:v3:hidden"
 
 LAYOUT_KEY, LAYOUT = "massmem:layout", 3
 
-_CONVERSATION = (
-    TurnStarted, TurnWaiting, TurnCompleted, TurnFailed, TurnInterrupted, TurnAbandoned, UserReplied, MessageAdded,
-    NoteAdded,
-)  # fmt: skip
-"""Events that end a turn or add to the conversation: what they lead to depends on the whole log."""
 _RECORDS_AT_ONCE, _SESSIONS_AT_ONCE = 20, 500
 _WRITERS = 32
 """Processes whose changes a session counts."""
@@ -150,7 +131,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
                 record.trim(self._retention)
             return seqs
 
-        is_whole = any(map(_depends_on_log, events))
+        is_whole = any(map(depends_on_log, events))
         return await self._change(session_id, append, is_whole=is_whole) if batch else []
 
     async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
@@ -169,15 +150,8 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         names = {scope.session_id, *scope.others}
         if scope.all_sessions or scope.group:
             names.update(await self._server.run("SMEMBERS", HIDDEN))
-        found = [s for s in await self._load_sessions(names) if s is not None]
-        return frozenset(
-            (stored.session.session_id, turn)
-            for stored in found
-            for turn in stored.hidden
-            if scope.all_sessions
-            or scope.group == stored.session.memory_group != ""
-            or stored.session.session_id in (scope.session_id, *scope.others)
-        )
+        sessions = await self._load_sessions(names)
+        return frozenset(place for stored in sessions if stored is not None for place in stored.list_hidden(scope))
 
     async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
         return [turn for turn in await self._read_turns(session_id) if turn.turn > after][:limit]
@@ -196,7 +170,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         record = await self._load(session_id)
         if record is None:
             return []
-        messages = [m for m in reversed(record.read_messages()) if m.turn not in record.stored.hidden]
+        messages = [m for m in reversed(record.read_messages()) if m.turn not in record.stored.list_hidden_turns()]
         return [m for m in messages if is_conversation(m) and (before is None or m.seq < before)][:limit]
 
     async def get_latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
@@ -235,7 +209,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         sessions = [stored.session for stored in await self._load_sessions(names) if stored is not None]
         messages: list[MessageRecord] = []
         async for record in self._load_all(session.session_id for session in sessions if is_owned_by(session, owner)):
-            messages += [m for m in record.read_messages() if m.turn not in record.stored.hidden]
+            messages += [m for m in record.read_messages() if m.turn not in record.stored.list_hidden_turns()]
         return search(messages, query, limit)
 
     async def get_winner_names(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
@@ -684,7 +658,7 @@ def store_record(pipeline: Any, record: Record, fields: dict[str, str], encoded:
         pipeline.hdel(files_key(session_id), *record.removed_files)
     pipeline.hset(key, mapping={name: text for name, text in encoded.items() if fields.get(name) != text})
     pipeline.zadd(USED, {session_id: _us(record.stored.session.updated_at)})
-    if record.stored.hidden:
+    if record.stored.list_hidden_turns():
         pipeline.sadd(HIDDEN, session_id)
     times = [_us(job.next_attempt_at or job.created_at) for job in record.jobs if job.status == "pending"]
     if times:
@@ -701,12 +675,6 @@ async def _read_head(pipeline: Any, key: str) -> dict[str, str]:
 
 def session_key(session_id: str) -> str:
     return f"massmem:v3:session:{clean_text(session_id)}"
-
-
-def _depends_on_log(event: Event) -> bool:
-    """Return whether what the event leads to depends on the whole log of its session."""
-    restarts = isinstance(event, RoundStarted) and event.round >= FIRST_RESTART
-    return restarts or isinstance(event, _CONVERSATION)
 
 
 def _us(moment: datetime) -> int:

@@ -93,7 +93,7 @@ def test_nothing_of_a_hidden_turn_is_seen_but_a_fact_that_stands_elsewhere_too()
     assert visible_to(scope).must_not[2:] == (All((*here, Span("turn", 2, 3))), All((*here, Span("turn", 6, 6))))
 
 
-def test_what_a_fork_shares_counts_as_its_own() -> None:
+def test_memories_that_a_fork_shares_count_as_its_own() -> None:
     scope = Scope("s2", "me", 3, origins=(("s1", 7),), hidden=frozenset({("s1", 2), ("s2", 1)}))
     seen = [may_see(scope, memory, won=False) for memory in (
         make_memory(), make_memory(seq=8), make_memory(turn=1), make_memory(turn=3), make_memory("s3"),
