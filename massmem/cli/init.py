@@ -47,6 +47,11 @@ _PROBE_TIMEOUT = 60.0
 _TEAM_SIZE = 3
 _CONVERSATIONS, _OF_EACH = 20, 20
 """The newest conversations, and messages of each, whose language tells which embedder is right."""
+_FIRST_STEPS = (
+    "paste an API key (OpenAI, Anthropic, Gemini, Groq, ...)",
+    "download a small model that runs inside massmem (1.1 GB, once)",
+    "see a demonstration without any model",
+)
 
 app = typer.Typer(help="Find keys and models, and write a configuration.")
 
@@ -302,8 +307,9 @@ async def _read_newest(home: Path) -> list[str]:
     try:
         store = await open_store(f"sqlite:///{home / 'massmem.db'}", home)
         try:
-            sessions = await store.find_sessions(SessionFilter(owner=COMMAND_LINE_USER, has_messages=True), _CONVERSATIONS)
-            messages = [m for s in sessions for m in await store.read_conversation(s.session.session_id, None, _OF_EACH)]
+            own = SessionFilter(owner=COMMAND_LINE_USER, has_messages=True)
+            ids = [listed.session.session_id for listed in await store.find_sessions(own, _CONVERSATIONS)]
+            messages = [m for name in ids for m in await store.read_conversation(name, None, _OF_EACH)]
         finally:
             await store.close()
     except MassmemError:  # what is wrong with the store is for `massmem doctor` to say
