@@ -4,8 +4,7 @@ A question can also be asked again in such a copy that only lives in memory, to 
 
 A copy, and not a log that two sessions share: every query has one session id, and deletion, erasure, moves, retention
 and search of one session never have to ask who else reads a row. 10,000 messages of 1,667 turns take 2.6 s of processor
-time in SQLite, and as much room as the original: 25 and 35 MB. Their memories are not copied: see
-massmem.session.copies.
+time in SQLite, and as much room as the original: 25 MB. Their memories are not copied: see massmem.session.copies.
 """
 
 import secrets

@@ -477,7 +477,8 @@ async def export(
     form = FORMATS[format]
     shown = record.model_copy(update={"session_id": session_id})
     if not caller.is_local:
-        shown = shown.model_copy(update={"config_path": "", "user_id": None, "memory_group": "", "history_hash": ""})
+        hidden = {"config_path": "", "user_id": None, "memory_group": "", "history_hash": "", "origins": ()}
+        shown = shown.model_copy(update=hidden)
 
     async def write() -> AsyncGenerator[str]:
         pieces = export_session(caller.service.team.store, record, form, detailed=detailed, shown=shown)
