@@ -229,30 +229,30 @@ def change(s: str, action: MemoryAction, old: str, text: str = "", number: int =
 
 
 async def test_edited_memory_is_found_by_its_new_words_and_under_its_old_id(memory: PersistentMemory, s: str):
-    await memory.record([make_episode("I live in Porto.", session=s)])
+    await memory.record([make_episode("My home is Porto.", session=s)])
     (before,) = await memory.list(Selection(s))
-    edit = change(s, "edit", "I live in Porto.", "I live in Ghent.")
+    edit = change(s, "edit", "My home is Porto.", "My home is Ghent.")
     await memory.change(before.id, edit)
     await memory.change(before.id, edit)
     (after,) = await memory.list(Selection(s))
     assert (after.id, after.text, after.edited_at, after.changes) == (
-        before.id, "I live in Ghent.", START + timedelta(days=1), (edit.id,),
+        before.id, "My home is Ghent.", START + timedelta(days=1), (edit.id,),
     )  # fmt: skip
     assert [claim.value for claim in after.claims] == ["Ghent"]
     result = await memory.recall("Where do I live?", asks(session=s), ROOM)
-    assert "User (edited 9 May 2026): I live in Ghent." in result.text
+    assert "User (edited 9 May 2026): My home is Ghent." in result.text
     assert "Porto" not in (await memory.recall("Porto", asks(session=s), ROOM)).text
-    await memory.change(before.id, change(s, "edit", "I live in Porto.", "I live in Oslo.", number=0))
-    assert [m.text for m in await memory.list(Selection(s))] == ["I live in Ghent."], "an older edit comes too late"
+    await memory.change(before.id, change(s, "edit", "My home is Porto.", "My home is Oslo.", number=0))
+    assert [m.text for m in await memory.list(Selection(s))] == ["My home is Ghent."], "an older edit comes too late"
 
 
 async def test_message_that_is_recorded_again_stays_edited(memory: PersistentMemory, s: str):
-    episode = make_episode("I live in Porto.", session=s)
+    episode = make_episode("My home is Porto.", session=s)
     await memory.record([episode])
     (one,) = await memory.list(Selection(s))
-    await memory.change(one.id, change(s, "edit", one.text, "I live in Ghent."))
+    await memory.change(one.id, change(s, "edit", one.text, "My home is Ghent."))
     await memory.record([episode])
-    assert [m.text for m in await memory.list(Selection(s))] == ["I live in Ghent."]
+    assert [m.text for m in await memory.list(Selection(s))] == ["My home is Ghent."]
 
 
 async def test_pinned_memory_is_shown_whatever_the_question(memory: PersistentMemory, s: str):

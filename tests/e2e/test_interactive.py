@@ -79,8 +79,8 @@ def test_a_conversation_with_every_command(team: str, home: Path, tmp_path: Path
     say(child, "/cost", "a +[\\d.k]+ tokens in", "last turn", r"session .*\$0", READY)
     say(child, "/compact", "removed|Removed|Nothing to compact", READY)
     say(child, "/remember I prefer metric units.", "Remembered", READY)
-    say(child, "/remember I live in Porto.", "Remembered", READY)
-    say(child, "/remember Home is Ghent.", "Remembered", READY)
+    say(child, "/remember My home is Porto.", "Remembered", READY)
+    say(child, "/remember My home is Ghent.", "Remembered", READY)
     say(child, "And the sunset?", "agreement", READY)
     say(
         child, "/memory history home", "user: home", "Porto +since [\\d-]+, until", "Ghent +since [\\d-]+, holds", READY

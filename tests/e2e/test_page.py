@@ -304,7 +304,7 @@ def test_conversation_is_renamed_exported_forked_found_and_deleted(open_page: Op
 
 def test_values_are_shown_over_time(open_page: Open) -> None:
     page = open_page("mover")
-    for number, statement in enumerate(("I live in Porto.", "Home is Ghent.")):
+    for number, statement in enumerate(("My home is Porto.", "My home is Ghent.")):
         ask(page, statement)
         expect(page.locator(".turn").nth(number).locator(".message.final:not([aria-busy])")).to_be_visible()
     page.goto(f"{get_address(page).partition('#')[0]}#/memory/history")
