@@ -164,7 +164,7 @@ class Silence:
         if decision.score >= decision.threshold:
             if not self._averages_words:  # all of them are near
                 relevance -= relevance.min(initial=1.0)
-            matters = _find_beside_best(c, scores, relevance, _OF_SCORE * min(1.0, _USUAL_ROOM / room))
+            matters = _find_beside_best(c, scores, relevance, _OF_SCORE * _USUAL_ROOM / max(room, _USUAL_ROOM))
             if question.asks_advice:
                 matters |= _is_among_best(relevance, _FEW_FOR_ADVICE) & (relevance > 0)
         elif (question.asks_memory and question.is_short) or (_has_few_for_user(question, c) and not any(stays)):
