@@ -44,7 +44,22 @@ TOP_LEVEL = {
     "LICENSE", "docs", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md",
 }  # fmt: skip
 
-LINES: dict[str, int] = {}
+LINES = {
+    "cli": 9_100,
+    "config": 3_280,
+    "core": 6_560,
+    "evaluation": 1_610,
+    "massmem": 1_190,
+    "memory": 9_400,
+    "providers": 7_210,
+    "recording": 1_930,
+    "render": 1_250,
+    "server": 7_170,
+    "session": 7_000,
+    "store": 6_390,
+    "tools": 3_070,
+    "turn": 4_510,
+}
 """Most lines of each package, modules at the top as "massmem": what was there when the ceilings were last set, and 2 %
 of room. A feature that needs more raises one in CHANGELOG.md, under "Size": `- memory: +120, what for`. At a release
 the raises move in here, and room is made anew."""

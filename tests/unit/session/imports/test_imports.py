@@ -231,6 +231,7 @@ async def test_turns_alone_come_without_versions_that_are_not_shown(store: Sessi
     (conversation,) = read(tmp_path, json.dumps({**MASSMEM, "turns": turns}))
     assert (await bring_in(store, conversation)).added == 1
 
+
 async def test_session_that_is_in_use_is_left_alone(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["messages"])
     process, other = ProcessLock(tmp_path / "a"), ProcessLock(tmp_path / "b")
