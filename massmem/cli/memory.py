@@ -104,7 +104,7 @@ async def search_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find memories: what agents would be shown here, the best first, and below a line what bears less on the words.
+    """Find what agents would be shown here, then the rest.
 
     By meaning and words; FITS is how much a memory matters, from 0 to 1.
 

@@ -18,7 +18,9 @@ import Stemmer
 @cache
 def read_sections(file: Path) -> Mapping[str, list[str]]:
     """Return the lines of each section of a file of wordings, by what stands before the colon of its heading."""
-    sections = re.findall(r"^\[([^:\]]+)[^\]]*\]\n((?:.+\n)+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    sections = re.findall(
+        r"^\[([^:\]\n]+)(?::[^\]\n]*)?\]\n((?:.+\n)+)", file.read_text(encoding="utf-8"), re.MULTILINE
+    )
     return {name: lines.splitlines() for name, lines in sections}
 
 

@@ -341,7 +341,8 @@ def _build_session(name: str, row: dict[str, Any] | None, entries: Sequence[LogE
     times = [EVENT.validate_json(entries[end].payload).at for end in (0, -1)] if entries else []
     try:
         dates = {field: _parse_time((row or {})[field]) for field in ("created_at", "updated_at")}
-        return SessionRecord.model_validate({**(row or {}), **dates})
+        origins = json.loads((row or {}).get("origins", "[]"))
+        return SessionRecord.model_validate({**(row or {}), **dates, "origins": origins})
     except (KeyError, TypeError, ValueError):
         return SessionRecord(session_id=name, created_at=times[0], updated_at=times[1]) if times else None
 

@@ -71,7 +71,7 @@ async def source(store: SessionStore, tmp_path: Path) -> Memories:
 
 
 async def list_memories(memories: Memories) -> list[Memory]:
-    return [*reversed((await memories.list(Selection(), 100))[0])]
+    return [*reversed(await memories.list(Selection(), 100))]
 
 
 async def export(store: SessionStore, session_id: str = ID) -> str:
@@ -203,3 +203,15 @@ async def test_damaged_log_leaves_the_turns(
     assert (
         await import_conversation(open_memories(elsewhere, tmp_path), ProcessLock(None), read.conversations[0])
     ).added
+
+
+async def test_versions_of_a_turn_come_along(store: SessionStore, elsewhere: SessionStore, tmp_path: Path) -> None:
+    await store.create_session(session(ID))
+    await store.append(ID, 1, turn_without_restart())
+    again = begin("ann", question="Why is the sea blue?").model_copy(update={"parent": 0, "withdraws": (1,)})
+    await store.append(ID, 2, [again, answer(1, "ann", "It mirrors the sky."), done(text="It mirrors the sky.")])
+    await bring_in(await export(store), open_memories(elsewhere, tmp_path / "elsewhere"))
+    assert await elsewhere.list_places(ID) == await store.list_places(ID)
+    assert [m.content for m in await elsewhere.read_conversation(ID, None, 9)] == [
+        m.content for m in await store.read_conversation(ID, None, 9)
+    ]

@@ -107,7 +107,7 @@ def test_answer_that_does_not_fit_the_schema_is_exit_code_1(tmp_path: Path, caps
         (None, "there is no file"),
         ("port: integer", "is not JSON"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"type": "objekt"}', "type is not a type of JSON"),
+        ('{"type": "objekt"}', "type: 'objekt' is not valid"),
         ('{"$ref": "https://example.org/port.json"}', "https://example.org/port.json"),
     ],
 )

@@ -170,7 +170,7 @@ async def copy_as_after_a_kill(database: Path, folder: Path) -> Path:
 async def test_damage_is_found_when_the_store_is_opened_after_a_kill(database: Path, tmp_path: Path) -> None:
     copy = await copy_as_after_a_kill(database, tmp_path / "copy")
     with closing(sqlite3.connect(database)) as connection:
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'ballots'").fetchone()
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'requests'").fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
     data = bytearray(copy.read_bytes())
     data[(page - 1) * size : page * size] = b"\xa5" * size

@@ -86,8 +86,9 @@ ROUTES: dict[str, list[Callable[[Ids], Request]]] = {
     "GET /api/v1/sessions/{session_id}/files/{file_hash}": [at("GET", SESSIONS + "/{session}/files/{file}")],
     "POST /api/v1/sessions/{session_id}/rename": [at("POST", SESSIONS + "/{session}/rename", {"title": "Mine"})],
     "POST /api/v1/sessions/{session_id}/fork": [
-        at("POST", SESSIONS + "/{session}/fork", body) for body in ({}, {"turn": 1}, {"before": 1})
+        at("POST", SESSIONS + "/{session}/fork", body) for body in ({}, {"turn": 1})
     ],
+    "POST /api/v1/sessions/{session_id}/version": [at("POST", SESSIONS + "/{session}/version", {"turn": 1})],
     "GET /api/v1/sessions/{session_id}/export": [at("GET", SESSIONS + "/{session}/export?format=json")],
     "POST /api/v1/sessions/{session_id}/context": [at("POST", SESSIONS + "/{session}/context", {"question": "?"})],
     "GET /api/v1/memories": [at("GET", MEMORIES + "?session_id={session}")],
@@ -105,6 +106,8 @@ ROUTES: dict[str, list[Callable[[Ids], Request]]] = {
     ],
     "PUT /api/v1/memories/{memory_id}/pin": [at("PUT", MEMORIES + "/{memory}/pin")],
     "DELETE /api/v1/memories/{memory_id}/pin": [at("DELETE", MEMORIES + "/{memory}/pin")],
+    "PUT /api/v1/memories/{memory_id}/global": [at("PUT", MEMORIES + "/{memory}/global")],
+    "DELETE /api/v1/memories/{memory_id}/global": [at("DELETE", MEMORIES + "/{memory}/global")],
     "POST /v1/chat/completions": [
         openai("/v1/chat/completions", header, messages=[{"role": "user", "content": MESSAGE}])
         for header in ("X-Session-Id", "X-OpenWebUI-Chat-Id")
@@ -145,6 +148,8 @@ COMMANDS: dict[tuple[str, ...], list[list[str]]] = {
     ("memory", "edit"): [["MEMORY", "Something else."]],
     ("memory", "pin"): [["MEMORY"]],
     ("memory", "unpin"): [["MEMORY"]],
+    ("memory", "promote"): [["MEMORY"]],
+    ("memory", "demote"): [["MEMORY"]],
     ("memory", "forget"): [
         ["MEMORY", "--yes"],
         ["--session-id", "SESSION", "--yes"],
@@ -154,13 +159,29 @@ COMMANDS: dict[tuple[str, ...], list[list[str]]] = {
     ("sessions", "search"): [["penguin", "--session-id", "SESSION"]],
     ("sessions", "rename"): [["SESSION", "Mine"]],
     ("sessions", "fork"): [["SESSION"], ["SESSION", "--turn", "1"]],
+    ("sessions", "version"): [["SESSION", "1"]],
     ("sessions", "delete"): [["SESSION", "--yes"]],
     ("sessions", "export"): [["SESSION"]],
     ("sessions", "insights"): [["SESSION"]],
     ("replay",): [["SESSION", "--turn", "1"]],
 }
 COMMANDS_WITHOUT_IDS = {
-    *((name,) for name in ("import", "init", "doctor", "paths", "eval", "ui", "serve", "worker", "mcp", "completion")),
+    *(
+        (name,)
+        for name in (
+            "import",
+            "export",
+            "init",
+            "doctor",
+            "paths",
+            "eval",
+            "ui",
+            "serve",
+            "worker",
+            "mcp",
+            "completion",
+        )
+    ),
     *(("sessions", name) for name in ("list", "cleanup", "stats")),
     *(("memory", name) for name in ("stats", "rebuild", "record")),
     *(("keys", name) for name in ("set", "list", "remove")),
@@ -306,7 +327,7 @@ async def test_tool_answers_ids_of_others_as_unknown_ones(service: Service, alic
         assert messages[0] == messages[1]
         assert (await mallory.call_tool("list_sessions", {})).structured_content == {"sessions": []}
         listed = await mallory.call_tool("search_memory", {"query": "penguin"})
-        assert listed.structured_content == {"memories": []}
+        assert listed.structured_content == {"memories": [], "beyond": [], "not_recorded": 0}
     assert await asyncio.to_thread(take_snapshot, owner) == before
 
 

@@ -32,6 +32,8 @@ SHOWN: dict[tuple[str, ...], Sequence[Sequence[str]]] = {
     ("memory", "edit"): [["MEMORY", f"Another {HOSTILE}"], ["MEMORY", HOSTILE, "--json"]],
     ("memory", "pin"): [["MEMORY"], ["MEMORY", "--json"]],
     ("memory", "unpin"): [["MEMORY"], ["MEMORY", "--json"]],
+    ("memory", "promote"): [["MEMORY"], ["MEMORY", "--json"]],
+    ("memory", "demote"): [["MEMORY"], ["MEMORY", "--json"]],
     ("memory", "forget"): [
         ["MEMORY", "--yes"],
         [f"no {HOSTILE}", "--yes"],
@@ -42,6 +44,8 @@ SHOWN: dict[tuple[str, ...], Sequence[Sequence[str]]] = {
     ("sessions", "search"): [["penguin"], ["penguin", "--json"]],
     ("sessions", "rename"): [[NAME, HOSTILE]],
     ("sessions", "fork"): [[NAME], [NAME, "--json"]],
+    ("sessions", "version"): [[NAME, "1"], [f"no {HOSTILE}", "1"]],
+    ("export",): [["--all", "--to", "exported"], ["--all", "--to", f"odd {HOSTILE}".replace("/", "")]],
     ("sessions", "delete"): [[f"no {HOSTILE}", "--yes"], [NAME, "--yes"]],
     ("sessions", "cleanup"): [["--older-than", "1d", "--dry-run"], ["--older-than", "1d", "--yes", "--json"]],
     ("sessions", "export"): [[NAME, "--format", kind] for kind in ("text", "markdown", "html", "json")],

@@ -161,6 +161,7 @@ SESSION_ROUTES = (
     ("POST", "/api/v1/sessions/{}/context"),
     ("POST", "/api/v1/sessions/{}/rename"),
     ("POST", "/api/v1/sessions/{}/fork"),
+    ("POST", "/api/v1/sessions/{}/version"),
 )
 ODD_IDS = ("nothing", "..", "%2e%2e%2fetc", "a%00b", "*", "%25", "'--", "x" * 300, "-x", ".x", "ä", "a b", "a%2Fb")
 

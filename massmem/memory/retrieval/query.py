@@ -91,7 +91,7 @@ _ADVICE = re.compile(
     r"\b(?:(?:suggest|recommend|advi[sc]e|tips?|ideas?|plan|pick|choose|order|should|shall|could|can|may|might|would)\b"
     r".{0,60}\b(?:i|me|my|we|us|our)|(?:i|we)\b.{0,20}\b(?:would (?:like|enjoy)|should)|(?:for|suits?) (?:me|us)"
     r"|gift|present for|(?:soll|kann|könnte) ich|empfiehl|geschenk|recomiénda\w*|debería|regalo|recommande-moi|cadeau"
-    r")\b|推荐|建议|送.*礼物",
+    r")\b|推荐|建议|送.{0,40}礼物",
     re.IGNORECASE,
 )
 _OF_USER = re.compile(

@@ -291,9 +291,9 @@ def test_an_odd_tool_costs_itself():
         "pattern": {"properties": {"a": {"type": "string", "pattern": "^(?=(a+)+$)", "multipleOf": 0}}},
     }
     cleaned, notes = clean_reply({"tools": [{"name": name, "inputSchema": s} for name, s in hostile.items()]})
-    assert [tool["name"] for tool in cleaned["tools"]] == ["circle", "pattern"]
+    assert [tool["name"] for tool in cleaned["tools"]] == ["impossible", "circle", "pattern"]
     assert [note.split(" is left out: ")[0] for note in notes] == [
-        f"its tool {name}" for name in ("deep", "large", "infinite", "impossible")
+        f"its tool {name}" for name in ("deep", "large", "infinite")
     ]
     assert clean_reply({"tools": None}) == ({"tools": []}, [])
     assert clean_reply({"protocolVersion": "1"}) == ({"protocolVersion": "1"}, [])
