@@ -7,6 +7,7 @@ leads to any more.
 """
 
 import asyncio
+import json
 import shutil
 import sqlite3
 import subprocess
