@@ -210,7 +210,7 @@ def _send(client: Client, method: str, path: str) -> requests.Response:
         case "DELETE":
             return client.delete(path)
         case _:
-            return client.post(path, {"title": "Any"})
+            return client.post(path, {"turn": 1} if path.endswith("/version") else {"title": "Any"})
 
 
 def _resume_stream(client: Client, session_id: str) -> requests.Response:
