@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -98,9 +98,11 @@ def test_holder_that_hangs_is_named_in_time(folder: Path, monkeypatch: pytest.Mo
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         assert holder.stdout.readline() == b"open\n"
-        with closing(SharedIndex(folder, DIMS)) as index:
+        with closing(SharedIndex(folder, DIMS)) as index, ExitStack() as stack:
+            stack.callback(holder.kill)  # one that is stopped does not end by itself
             index.upsert([make_crowded_point(1)])
             holder.send_signal(signal.SIGSTOP)
+            os.waitpid(holder.pid, os.WUNTRACED)  # until it stands still: a thread may be answering yet
             for _ in range(2):
                 with pytest.raises(MemoryUnavailable, match=rf"\(pid {holder.pid}\), which does not answer"):
                     index.count(Selection())
