@@ -241,7 +241,7 @@ async def find_missing(store: SessionStore, memory: PersistentMemory) -> dict[st
 
     Then the store was restored or moved without its index. Raises StoreError, MemoryUnavailable.
     """
-    recorded, present = await store.count_recorded(), await memory.list_sessions()
+    recorded, present = await store.count_done_episodes(), await memory.list_sessions()
     return {session_id: number for session_id, number in recorded.items() if session_id not in present}
 
 

@@ -101,7 +101,7 @@ def quote_words(query: str) -> list[str]:
     return [f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", composed))][:MAX_QUERY_WORDS]
 
 
-def find_unspaced(query: str) -> list[str]:
+def find_unspaced_words(query: str) -> list[str]:
     """Return the distinct words of a query in scripts without spaces, MAX_QUERY_WORDS at most.
 
     An index of words has a whole clause as one word there, so a text is looked through for these instead.

@@ -260,7 +260,7 @@ class RecordingQueue(Protocol):
 
     async def count_recordings(self, session_id: str | None = None) -> RecordingCounts: ...
 
-    async def count_recorded(self) -> dict[str, int]:
+    async def count_done_episodes(self) -> dict[str, int]:
         """Return how many messages are recorded, by session, of sessions with a recorded message of the user.
 
         An index with nothing of such a session has lost it.

@@ -558,7 +558,7 @@ async def test_winners_are_listed_under_their_names(store: SessionStore) -> None
 
 
 async def test_recording_comes_with_the_winner_group_and_params_of_its_turn(store: SessionStore) -> None:
-    await store.create_session(session("a").model_copy(update={"memory_group": "team", "project": "/work/alpha"}))
+    await store.create_session(session("a").model_copy(update={"memory_group": "team", "project": "/srv/alpha"}))
     await store.create_session(session("b"))
     await store.append("a", 1, whole_turn())
     await store.append("a", 2, [begin("ann")], state=SessionState(params={"order_id": "A-17"}))
@@ -572,10 +572,10 @@ async def test_recording_comes_with_the_winner_group_and_params_of_its_turn(stor
         ("a", 2, None, "team", "order_id"),
         ("b", 1, None, ""),
     }
-    assert {(one.message.session_id, one.project) for one in found} == {("a", "/work/alpha"), ("b", "")}
+    assert {(one.message.session_id, one.project) for one in found} == {("a", "/srv/alpha"), ("b", "")}
     copy = await store.export_session("a")
     assert copy is not None
-    assert copy.session.project == "/work/alpha"
+    assert copy.session.project == "/srv/alpha"
     assert "A-17" not in repr(found)
     assert await store.get_messages_to_record([]) == await store.get_messages_to_record(["unknown"]) == []
 

@@ -69,8 +69,8 @@ def kill_holders_and_check(folder: Path, tmp_path: Path, kills: int) -> None:
     written = read_notes(notes)
     removed = {note[1:] for note in written if note.startswith("-")}
     acknowledged = {note for note in written if not note.startswith("-")} - removed
-    found = [number for number in map(str, found_in(folder)) if number not in removed]
-    check(f"{kills} kills of the holder, {len(acknowledged)} acknowledged", count_faults(acknowledged, found, kills))
+    numbers = [number for number in map(str, found_in(folder)) if number not in removed]
+    check(f"{kills} kills of the holder, {len(acknowledged)} acknowledged", count_faults(acknowledged, numbers, kills))
 
 
 def test_holder_is_killed(folder: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from massmem.session.recall import recall_by_words
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 
-PROJECTS = ("", "/work/alpha", "/work/beta", "/home/alpha")
+PROJECTS = ("", "/srv/alpha", "/srv/beta", "/home/alpha")
 OWNERS = (COMMAND_LINE_USER, Owner("ann"), Owner("bob"))
 GROUPS = (None, "zoo", "farm")
 
@@ -144,7 +144,7 @@ async def test_memory_is_made_global_and_given_back_and_a_rebuild_knows(world: W
     alpha, beta = (Place(owner, project, None) for project in PROJECTS[1:3])
     query, memories = alpha.secret, world.open(alpha)
     (memory,) = [m for m in (await memories.search(query, View()))[0].memories if m.text == alpha.secret]
-    assert (memory.project, memory.is_global) == ("/work/alpha", False)
+    assert (memory.project, memory.is_global) == ("/srv/alpha", False)
     assert alpha.secret not in await find(world, beta, query)
     promoted = await memories.change(memory.id, "promote")
     assert (promoted.project, promoted.is_global) == ("", True)
@@ -154,21 +154,19 @@ async def test_memory_is_made_global_and_given_back_and_a_rebuild_knows(world: W
     await world.record()
     assert alpha.secret in await find(world, beta, query)
     given_back = await memories.change(memory.id, "demote")
-    assert given_back.project == "/work/alpha"
+    assert given_back.project == "/srv/alpha"
     assert alpha.secret not in await find(world, beta, query)
     assert len(await memories.read_changes(given_back)) == 2
 
 
 async def test_note_that_is_added_globally_is_recalled_in_groups_and_projects_and_another_is_not(world: World) -> None:
     for owner in OWNERS:
-        group, other = Place(owner, "/work/alpha", "zoo"), Place(owner, "/work/beta", "farm")
+        group, other = Place(owner, "/srv/alpha", "zoo"), Place(owner, "/srv/beta", "farm")
         await world.open(group).add("I prefer metric units.", everywhere=True)
         await world.open(group).add("Our units are in the cellar.")
         assert await find(world, group, "Which units?") == {"I prefer metric units.", "Our units are in the cellar."}
         assert await find(world, other, "Which units?") == {"I prefer metric units."}
-        assert "Our units are in the cellar." not in await find(
-            world, Place(owner, "/work/beta", "zoo"), "Which units?"
-        )
+        assert "Our units are in the cellar." not in await find(world, Place(owner, "/srv/beta", "zoo"), "Which units?")
 
 
 async def test_session_that_is_called_like_the_notes_is_recalled_in_no_other_project(world: World) -> None:
@@ -184,7 +182,7 @@ async def test_session_that_is_called_like_the_notes_is_recalled_in_no_other_pro
 
 async def test_session_that_a_session_name_names_is_recalled_in_its_own_project_only(world: World) -> None:
     named = PLACES[3]
-    assert (named.project, named.group) == ("/work/alpha", None)
-    for project, is_shown in (("/work/alpha", True), ("/work/beta", False), ("", False)):
+    assert (named.project, named.group) == ("/srv/alpha", None)
+    for project, is_shown in (("/srv/alpha", True), ("/srv/beta", False), ("", False)):
         texts = await find(world, Place(COMMAND_LINE_USER, project, named.session_id), named.secret)
         assert (named.secret in texts) == is_shown

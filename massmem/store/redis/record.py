@@ -173,7 +173,7 @@ class Record:
     def session_id(self) -> str:
         return self.stored.session.session_id
 
-    def count_recorded(self) -> int:
+    def count_done_episodes(self) -> int:
         """Return how many messages are recorded; 0 when none of the user is."""
         done = [job for job in self.jobs if (job.kind, job.status, job.reason) == ("episode", "done", None)]
         return len(done) if any(job.agent_id is None for job in done) else 0

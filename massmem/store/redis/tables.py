@@ -24,7 +24,7 @@ from massmem.core.records import (
     SessionFilter,
     SessionRecord,
 )
-from massmem.store.encoding import find_unspaced, merge_hits, quote_words
+from massmem.store.encoding import find_unspaced_words, merge_hits, quote_words
 from massmem.store.ports import MAX_BROWSERS, SEARCHED_KINDS, FilePages
 from massmem.store.redis.server import Server
 
@@ -44,7 +44,7 @@ def search(messages: Sequence[MessageRecord], query: str, limit: int) -> list[Me
         hits: list[MessageRecord] = [
             messages[number] for (number,) in database.execute(_BEST, (" OR ".join(words), limit))
         ]
-    if not (unspaced := find_unspaced(clean_text(query))):
+    if not (unspaced := find_unspaced_words(clean_text(query))):
         return hits
     counts = [(sum(word in m.content for word in unspaced), m) for m in messages if m.kind in SEARCHED_KINDS]
     counts.sort(key=lambda hit: (-hit[0], -hit[1].created_at.timestamp()))

@@ -26,7 +26,7 @@ from massmem.core.records import (
 )
 from massmem.memory.persistent import Scope
 from massmem.store import projection
-from massmem.store.encoding import EncodedEvent, encode_event, find_unspaced, merge_hits
+from massmem.store.encoding import EncodedEvent, encode_event, find_unspaced_words, merge_hits
 from massmem.store.ports import SEARCHED_KINDS, lease_lost_error, turn_started_error, unknown_session_error
 from massmem.store.projection import InsertRow, QueueExtraction, UpdateSession, UpdateTurn, WithdrawTurns
 from massmem.store.schema import (
@@ -533,7 +533,7 @@ class SqlSessionLog:
         scope = SearchScope(session_ids, owner)
         search = self._database.dialect.build_search(_MESSAGES.where(_STANDS), query, scope, limit)
         hits = [] if search is None else await self._fetch_messages(search)
-        if unspaced := find_unspaced(clean_text(query)):
+        if unspaced := find_unspaced_words(clean_text(query)):
             return merge_hits(await self._fetch_messages(_build_part_search(unspaced, scope, limit)), hits, limit)
         return hits
 

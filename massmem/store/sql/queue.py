@@ -177,7 +177,7 @@ class SqlRecordingQueue:
         reason = reasons[0]["reason"] if reasons else None
         return RecordingCounts(**counts, **waiting, forgotten_facts=len(facts), reason=reason)
 
-    async def count_recorded(self) -> dict[str, int]:
+    async def count_done_episodes(self) -> dict[str, int]:
         number = sa.func.count().label("number")
         query = sa.select(_r.session_id, number).where(_r.kind == "episode", _r.status == "done", _r.reason.is_(None))
         own = sa.func.max(sa.case((_r.agent_id == "", 1), else_=0))

@@ -396,8 +396,8 @@ def test_deepseek_has_fragments():
 
 
 def test_folder_of_a_conversation_is_the_first_that_is_named():
-    code = [*CLAUDE_CODE[:3], {**CLAUDE_CODE[3], "cwd": "/work/alpha"}, *({**e, "cwd": "/x"} for e in CLAUDE_CODE[4:])]
+    code = [*CLAUDE_CODE[:3], {**CLAUDE_CODE[3], "cwd": "/srv/alpha"}, *({**e, "cwd": "/x"} for e in CLAUDE_CODE[4:])]
     codex = [{"type": "session_meta", "payload": {"id": "x", "cwd": r"C:\alpha"}}, *CODEX[1:]]
     odd = [{"type": "session_meta", "payload": {"id": "x", "cwd": ["/alpha"]}}, *CODEX[1:]]
     folders = [parse(lines, lines=True).conversations[0].folder for lines in (code, codex, odd, CODEX)]
-    assert folders == ["/work/alpha", r"C:\alpha", "", ""]
+    assert folders == ["/srv/alpha", r"C:\alpha", "", ""]
