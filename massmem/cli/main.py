@@ -106,10 +106,12 @@ def _choose_session(options: "RunOptions") -> "RunOptions":
     if name is not None and (options.owner is None or options.config is not None):
         # Without a look into the store: the session may be in another one than that of the default configuration.
         return replace(options, session_config=find_session_config(name) if options.config is None else None)
-    from massmem.cli.sessions import choose_session, find_named_or_newest
+    import asyncio
+
+    from massmem.cli.sessions import choose_session, find_named_session
 
     setup = load_setup(options.config, options.owner, warn=False)  # whoever asks the question warns
-    session = choose_session(setup) if options.choose_session else find_named_or_newest(setup, name)
+    session = choose_session(setup) if options.choose_session else asyncio.run(find_named_session(setup, name))
     config = None if options.config is not None else use_session_config(session.config_path)
     return replace(options, session_id=session.session_id, newest=False, session_config=config)
 

@@ -49,6 +49,7 @@ from massmem.recording.worker import Recorder, requeue_missing
 from massmem.session.erasure import Findings, Receipt
 from massmem.session.memories import FIRST_BEYOND, Memories, View
 from massmem.session.recall import explain_recall
+from massmem.store.lookup import find_session
 from massmem.store.ports import SessionStore
 
 _ALL = 1_000_000
@@ -605,7 +606,7 @@ async def collect_stats(setup: Setup) -> memory_view.Stats:
 
 async def _find_id(setup: Setup, store: SessionStore, name: str | None) -> str | None:
     """Return the id of the session with this name. Raises UnknownSessionError, InputError."""
-    return None if name is None else (await setup.find_session(store, name)).session_id
+    return None if name is None else (await find_session(store, name, setup.owner)).session_id
 
 
 async def _resolve_view(setup: Setup, memories: Memories, view: View) -> View:

@@ -20,6 +20,7 @@ from massmem.core.text import one_line
 from massmem.render.text import format_columns
 from massmem.session.fork import ask_again
 from massmem.session.team import Team
+from massmem.store.lookup import find_session
 
 app = typer.Typer(help="Ask the question of a turn again with something changed, and compare.")
 
@@ -61,7 +62,7 @@ async def replay_command(
     with show_activity("asking again", quiet=is_json):
         team = await Team.open(setup.config, home=setup.home, records=False)
         try:
-            session = await setup.find_session(team.store, name)
+            session = await find_session(team.store, name, setup.owner)
             original, replay = await ask_again(team, session, turn, without or (), backends)
         finally:
             await team.close()

@@ -6,7 +6,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.cells import cell_len
@@ -15,9 +14,9 @@ from massmem.cli.options import format_time
 from massmem.core.calls import shorten_tool_name
 from massmem.core.citations import write_notes
 from massmem.core.events import BallotCast, Event
-from massmem.core.records import ListedSession, MessageRecord, SessionRecord
+from massmem.core.records import ListedSession, SessionRecord
 from massmem.core.text import cut_excerpt, format_dollars, make_printable, match_any, one_line
-from massmem.core.transcript import TurnTranscript, parse_ballot
+from massmem.core.transcript import TurnTranscript
 from massmem.export import agent_steps, describe_decision, name_speaker, title_turn
 from massmem.render.text import (
     MIN_LAST_COLUMN,
@@ -28,17 +27,12 @@ from massmem.render.text import (
     format_percent,
     pluralize,
 )
+from massmem.session.sessions import SessionHit
 
 _INDENT = "  "
 _EVENT_TEXTS = ("question", "answer", "content", "reason", "prompt", "param", "summary", "name", "message")
 """Fields that say what an event is about, the first one that it has."""
 _BOLD, _DIM, _HIGHLIGHT = "1", "2", "1;33"
-
-
-@dataclass(frozen=True, slots=True)
-class SearchHit:
-    message: MessageRecord
-    session: SessionRecord
 
 
 def format_table(sessions: Sequence[ListedSession]) -> str:
@@ -91,7 +85,7 @@ def format_turn(turn: TurnTranscript, *, detailed: bool, makes_report: bool = Fa
     return "\n" + "\n".join(parts) + "\n"
 
 
-def format_hits(hits: Iterable[SearchHit], query: str) -> str:
+def format_hits(hits: Iterable[SessionHit], query: str) -> str:
     """Return where each message is, and an excerpt around the words of the query."""
     words = re.findall(r"\w+", query)
     return "".join(_format_hit(hit, words) for hit in hits)
@@ -191,13 +185,11 @@ def _indent(line: str) -> str:
     return wrapper.fill(line)
 
 
-def _format_hit(hit: SearchHit, words: Sequence[str]) -> str:
+def _format_hit(hit: SessionHit, words: Sequence[str]) -> str:
     message = hit.message
-    ballot = parse_ballot(message)
-    text = ballot[1] if ballot else message.content
-    speaker = "you" if message.agent_id is None else f"{message.agent_name}{', vote' if ballot else ''}"
+    speaker = "you" if message.agent_id is None else f"{message.agent_name}{', vote' if hit.is_ballot else ''}"
     location = f"{message.session_id}  turn {message.turn}  {one_line(speaker, 40)}  {format_time(message.created_at)}"
-    excerpt, pattern = cut_excerpt(text, words), match_any(words)
+    excerpt, pattern = cut_excerpt(hit.text, words), match_any(words)
     if pattern:
         excerpt = pattern.sub(lambda match: _style(match.group(), _HIGHLIGHT), excerpt)
     return f"{_style(location, _BOLD)}  {one_line(hit.session.display_title, 60)}\n  {excerpt}\n"

@@ -2,10 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, closing
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,37 +26,19 @@ from massmem.cli.options import (
     parse_duration,
     parse_since,
 )
-from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.config.home import expand_home, make_folder
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import hide_private_fields, now
 from massmem.core.insights import Insights
-from massmem.core.messages import clean_text
-from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
+from massmem.core.records import ListedSession, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.text import one_line
-from massmem.core.transcript import TurnTranscript
-from massmem.core.voting import read_plan
 from massmem.export import FORMATS, turn_to_dict
 from massmem.render.text import pluralize
-from massmem.session.catalogue import (
-    DeletionResult,
-    SessionDeleter,
-    choose_version,
-    export_session,
-    find_by_real_status,
-    list_begun_deletions,
-    mark_all,
-    mark_cut_off,
-    rename_session,
-)
-from massmem.session.fork import fork_session
-from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
-from massmem.session.owners import list_own_sessions
-from massmem.session.registry import register_sessions, without_password
-from massmem.store.lookup import get_newest_session, read_transcript, read_turn_log, read_turn_transcript
-from massmem.store.ports import SessionStore
+from massmem.session.registry import without_password
+from massmem.session.sessions import DeletionResult, SessionHit, list_begun_deletions
+from massmem.store.lookup import read_transcript, read_turn_log
 
 app = typer.Typer(no_args_is_help=True, help="Find, read, rename, export and delete conversations.")
 
@@ -92,21 +72,20 @@ async def list_command(
     everything = SessionFilter(owner=setup.owner)
     changes = {"status": status, "text": text, "since": parse_since(since, now())}
     criteria = everything.model_copy(update=changes)
-    page = await list_sessions(setup, criteria, limit or None, offset)
+    async with setup.open_sessions() as sessions:
+        page = await sessions.list(criteria, limit or None, offset)
     if as_json:
-        counts = {"total": page.counts.sessions, "limit": limit, "offset": offset}
-        figures = {"turns", "confidence", "escalated"}
-        rows = [_session_to_dict(listed.session) | listed.model_dump(include=figures) for listed in page.sessions]
-        write_json({"sessions": rows, **counts})
+        rows = [sessions.publish(listed).model_dump(mode="json") for listed in page.sessions]
+        write_json({"sessions": rows, "total": page.total, "limit": limit, "offset": offset})
         return
     if page.sessions:
         write_out(view.format_table(page.sessions), styled=True)
     else:
-        is_filtered = page.counts.sessions or criteria != everything
-        notify("no session matches" if is_filtered else "there is no session yet")
-    if (rest := page.counts.sessions - len(page.sessions) - offset) > 0:
+        notify("no session matches" if page.total or criteria != everything else "there is no session yet")
+    if (rest := page.total - len(page.sessions) - offset) > 0:
         notify(f"{rest:,} more; list all with --limit 0, or filter with --text, --status and --since")
-    for session_id in page.interrupted_deletions:
+    marked = [listed.session.session_id for listed in page.sessions if listed.session.status == "deleting"]
+    for session_id in sorted({*marked, *list_begun_deletions(setup.home)}):
         notify(f"the deletion of {session_id} has not finished; to finish it: massmem sessions delete {session_id}")
 
 
@@ -125,44 +104,24 @@ async def show_command(
     if events and turn is None:
         raise InputError("--events shows those of one turn", "name it: --turn N")
     setup = load_setup(config, owner)
-    async with setup.open_store() as store:
-        session = await mark_interrupted(store, setup.home, await setup.find_session(store, name))
+    async with setup.open_sessions() as sessions:
+        session = await sessions.find(name)
         if events and turn is not None:
-            log = await read_turn_log(store, session.session_id, turn)
+            log = await read_turn_log(sessions.store, session.session_id, turn)
             shown = [(number, hide_private_fields(event)) for number, event in log]
             if as_json:
                 write_json([{"seq": number, **event.model_dump(mode="json")} for number, event in shown])
             else:
                 write_out(view.format_events(shown), styled=True)
             return
-        only = None if turn is None else await read_turn_transcript(store, session.session_id, turn)
-        async with aclosing(_read_turns(store, session, only)) as turns:
+        async with aclosing(sessions.read_turns(session, turn)) as turns:
             if as_json:
-                write_json(_session_to_dict(session) | {"turns": [turn_to_dict(t) async for t in turns]})
+                about = (await sessions.describe(session)).model_dump(mode="json")
+                write_json(about | {"turns": [turn_to_dict(t) async for t in turns]})
                 return
             write_out(view.format_heading(session), styled=True)
             async for transcript in turns:
                 write_out(view.format_turn(transcript, detailed=detailed, makes_report=report), styled=True)
-
-
-async def _read_turns(
-    store: SessionStore, session: SessionRecord, only: TurnTranscript | None
-) -> AsyncGenerator[TurnTranscript, None]:
-    """Yield all turns, or the only one that was asked for, each with the plan of what is left to do in it."""
-    if only is not None:
-        yield await _add_plan(store, only, session)
-        return
-    async with aclosing(read_transcript(store, session.session_id)) as turns:
-        async for transcript in turns:
-            yield await _add_plan(store, transcript, session)
-
-
-async def _add_plan(store: SessionStore, transcript: TurnTranscript, session: SessionRecord) -> TurnTranscript:
-    record = mark_cut_off(transcript.record, session)
-    if record.status in ("completed", "abandoned", "undone"):
-        return transcript
-    plan = read_plan(await store.read_turn_events(record.session_id, record.turn))
-    return replace(transcript, record=record, plan=tuple(plan.describe()))
 
 
 @app.command("search")
@@ -177,11 +136,9 @@ async def search_command(
 ) -> None:
     """Find messages by their words, best first."""
     setup = load_setup(config, owner, all_owners=all_owners)
-    async with setup.open_store() as store:
-        within = None if session_id is None else [(await setup.find_session(store, session_id)).session_id]
-        messages = await store.search_messages(query, within, limit, owner=setup.owner)
-        sessions = {i: await store.get_session(i) for i in {m.session_id for m in messages}}
-    hits = [SearchHit(m, session) for m in messages if (session := sessions[m.session_id]) is not None]
+    async with setup.open_sessions() as sessions:
+        within = None if session_id is None else await sessions.find(session_id)
+        hits = await sessions.search(query, limit, within)
     if as_json:
         write_json({"query": query, "messages": [_hit_to_dict(hit) for hit in hits]})
     elif hits:
@@ -191,7 +148,7 @@ async def search_command(
 
 
 @app.command("rename")
-def rename_command(
+async def rename_command(
     name: SessionName,
     title: Annotated[str, typer.Argument(metavar="NAME", help="Up to 80 characters, not used by another session.")],
     owner: OwnerName = None,
@@ -201,12 +158,13 @@ def rename_command(
 
     --session-id and these commands accept it like the id.
     """
-    session = asyncio.run(rename_named_session(load_setup(config, owner), name, title))
+    async with load_setup(config, owner).open_sessions() as sessions:
+        session = await sessions.rename(await sessions.find(name), title)
     notify(f'{session.session_id} is now called "{session.title}"')
 
 
 @app.command("fork")
-def fork_command(
+async def fork_command(
     name: SessionName,
     turn: Annotated[
         int | None,
@@ -228,10 +186,11 @@ def fork_command(
     """
     if turn is not None and event is not None:
         raise InputError("--turn and --event name two ends of the copy", "name one of them")
-    session = asyncio.run(fork_named_session(load_setup(config, owner), name, turn, event))
-    if as_json:
-        write_json(_session_to_dict(session))
-        return
+    async with load_setup(config, owner).open_sessions() as sessions:
+        session = await sessions.fork(await sessions.find(name), turn, event)
+        if as_json:
+            write_json((await sessions.describe(session)).model_dump(mode="json"))
+            return
     write_out(f"{session.session_id}\n")
     is_over = event is None or session.status == "completed"
     go_on = (
@@ -243,7 +202,7 @@ def fork_command(
 
 
 @app.command("version")
-def version_command(
+async def version_command(
     name: SessionName,
     turn: Annotated[int, typer.Argument(min=1, max=MAX_TURN, metavar="TURN", help="The version, by its number.")],
     owner: OwnerName = None,
@@ -253,7 +212,8 @@ def version_command(
 
     Asking again, or in other words, makes a version; the other ones stay in the log. sessions show lists all of them.
     """
-    last = asyncio.run(choose_named_version(load_setup(config, owner), name, turn))
+    async with load_setup(config, owner).open_sessions() as sessions:
+        last = await sessions.choose_version(await sessions.find(name), turn)
     notify(f"turn {turn} is part of the conversation, which ends with turn {last} now")
 
 
@@ -299,7 +259,7 @@ def cleanup_command(
     if not dry_run:
         _require_confirmation(yes)
     setup = load_setup(config, owner, all_owners=all_owners)
-    unused = asyncio.run(_find_unused(setup, now() - age))
+    unused = asyncio.run(_list(setup, SessionFilter(before=now() - age, owner=setup.owner)))
     sessions = [listed.session for listed in unused]
     if dry_run or not unused:
         if as_json:
@@ -314,23 +274,17 @@ def cleanup_command(
 
 
 async def _find_deletable(setup: Setup, names: Sequence[str]) -> list[SessionRecord]:
-    """Return the named sessions, without those of which an interrupted deletion has left only traces."""
-    async with setup.open_store() as store:
-        sessions: dict[str, SessionRecord] = {}
-        for name in names:
-            exact = await store.get_session(clean_text(name))
-            if exact is not None and setup.owner not in (EVERYBODY, exact.owner):
-                exact = None
-            if exact is None and name in list_begun_deletions(setup.home):
-                continue
-            session = exact or await setup.find_session(store, name)
-            sessions[session.session_id] = session
-        return list(sessions.values())
+    """Return the named sessions, without those of which a deletion was cut off: the next one finishes that anyway."""
+    async with setup.open_sessions() as sessions:
+        unfinished = {session.session_id for session in await sessions.list_deleting()}
+        unfinished |= {name for name in list_begun_deletions(setup.home) if not await sessions.store.get_session(name)}
+        chosen = [await sessions.find(name) for name in names if name not in unfinished]
+        return list({session.session_id: session for session in chosen}.values())
 
 
-async def _find_unused(setup: Setup, since: datetime) -> list[ListedSession]:
-    async with setup.open_store() as store:
-        return await store.find_sessions(SessionFilter(before=since, owner=setup.owner))
+async def _list(setup: Setup, criteria: SessionFilter, limit: int | None = None) -> list[ListedSession]:
+    async with setup.open_sessions() as sessions:
+        return (await sessions.list(criteria, limit)).sessions
 
 
 def _require_confirmation(yes: bool) -> None:
@@ -367,14 +321,13 @@ def _delete(setup: Setup, sessions: list[SessionRecord], *, as_json: bool) -> in
     return SessionBusyError.exit_code if result.busy else 0
 
 
-async def _delete_everywhere(setup: Setup, sessions: Sequence[SessionRecord], progress: Progress) -> DeletionResult:
-    async with setup.open_store() as store:
-        deleter = SessionDeleter(setup.config, setup.home, store, Path.cwd())
-        return await deleter.delete(sessions, progress)
+async def _delete_everywhere(setup: Setup, chosen: Sequence[SessionRecord], progress: Progress) -> DeletionResult:
+    async with setup.open_sessions() as sessions:
+        return await sessions.delete([*chosen, *await sessions.list_deleting()], progress)
 
 
 @app.command("export")
-def export_command(
+async def export_command(
     name: SessionName,
     format_: Annotated[
         Literal["json", "markdown", "text", "html"] | None,
@@ -393,7 +346,7 @@ def export_command(
 
     It has names and votes, as json, markdown, text or html.
     """
-    session = asyncio.run(export_named_session(load_setup(config, owner), name, format_, to, detailed=detailed))
+    session = await export_session(load_setup(config, owner), name, format_, to, detailed=detailed)
     if to:
         notify(f"{session.session_id} was written to {to}")
 
@@ -419,17 +372,17 @@ async def export_all_command(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{to} is there already", "name a new folder: --to FOLDER")
     make_folder(folder)
-    setup, number = load_setup(config, owner), 0
-    async with setup.open_store() as store:
-        ids = await list_own_sessions(store, setup.owner)
+    number = 0
+    async with load_setup(config, owner).open_sessions() as sessions:
+        page = await sessions.list(SessionFilter(owner=sessions.owner))
+        own = [listed.session for listed in page.sessions if listed.session.status != "deleting"]
         with show_progress("conversations") as progress:
-            for number, session_id in enumerate(ids, 1):
-                if (session := await store.get_session(session_id)) is not None:
-                    with open_output(folder / f"{session_id}.json") as write:
-                        async with aclosing(export_session(store, session, FORMATS["json"], detailed=True)) as pieces:
-                            async for piece, _ in pieces:
-                                write(piece)
-                progress(number, len(ids))
+            for number, session in enumerate(own, 1):
+                with open_output(folder / f"{session.session_id}.json") as write:
+                    async with aclosing(sessions.export(session, FORMATS["json"], detailed=True)) as pieces:
+                        async for piece, _ in pieces:
+                            write(piece)
+                progress(number, len(own))
     notify(f"{pluralize(number, 'conversation')} written to {to}: massmem import {to}")
 
 
@@ -449,21 +402,21 @@ async def insights_command(
     setup = load_setup(config, owner, all_owners=all_owners)
     criteria = SessionFilter(owner=setup.owner, since=parse_since(since, now()))
     insights, done = Insights(), 0
-    async with setup.open_store() as store:
+    async with setup.open_sessions() as sessions:
         if name is not None:
-            sessions = [await setup.find_session(store, name)]
+            chosen = [await sessions.find(name)]
         else:
-            sessions = [listed.session for listed in await store.find_sessions(criteria)]
-        total = sum(session.message_count for session in sessions)
+            chosen = [listed.session for listed in (await sessions.list(criteria)).sessions]
+        total = sum(session.message_count for session in chosen)
         with show_progress("reading") as progress:
-            for session in sessions:
+            for session in chosen:
                 insights.add_session(session)
-                async with aclosing(read_transcript(store, session.session_id)) as turns:
+                async with aclosing(read_transcript(sessions.store, session.session_id)) as turns:
                     async for transcript in turns:
                         insights.add_turn(transcript)
                         done += len(transcript.messages)
                         progress(done, max(done, total))
-    one = {"session_id": sessions[0].session_id, "title": sessions[0].title} if name is not None else {}
+    one = {"session_id": chosen[0].session_id, "title": chosen[0].title} if name is not None else {}
     figures = one | insights.to_json()
     if as_json:
         write_json(figures)
@@ -501,43 +454,10 @@ async def stats_command(
         write_out(view.format_stats(stats), styled=True)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPage:
-    sessions: list[ListedSession]
-    counts: SessionCounts
-    """Of all sessions that match."""
-    interrupted_deletions: list[str]
-    """Ids of sessions whose deletion has not finished."""
-
-
-async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None, offset: int = 0) -> SessionPage:
-    """Return the sessions that match, the last used first."""
-    async with setup.open_store() as store:
-        counts = await store.count_sessions(criteria)
-        if criteria.status in ("active", "interrupted"):
-            matches = await find_by_real_status(store, setup.home, criteria)
-            counts = counts.model_copy(update={"sessions": len(matches)})
-            sessions = matches[offset : None if limit is None else offset + limit]
-        else:
-            sessions = await mark_all(store, setup.home, await store.find_sessions(criteria, limit, offset))
-        marked = [listed.session.session_id for listed in sessions if listed.session.status == "deleting"]
-        interrupted = sorted({*marked, *list_begun_deletions(setup.home)})
-        return SessionPage(sessions, counts, interrupted)
-
-
-def find_named_or_newest(setup: Setup, name: str | None) -> SessionRecord:
-    """Return the session that a user means, None: the one that was used last.
-
-    Raises as `find_session` and `get_newest_session`.
-    """
-
-    async def find() -> SessionRecord:
-        async with setup.open_store() as store:
-            if name is not None:
-                return await setup.find_session(store, name)
-            return await get_newest_session(store, setup.owner)
-
-    return asyncio.run(find())
+async def find_named_session(setup: Setup, name: str | None) -> SessionRecord:
+    """Return the session that a user means, None: the one that was used last. Raises as `Sessions.find`."""
+    async with setup.open_sessions() as sessions:
+        return await sessions.find(name)
 
 
 def choose_session(setup: Setup) -> SessionRecord:
@@ -547,49 +467,14 @@ def choose_session(setup: Setup) -> SessionRecord:
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("there is no terminal to choose a session at", "name it: massmem --session-id ID")
-    page = asyncio.run(list_sessions(setup, SessionFilter(owner=setup.owner), _MAX_CHOICES))
-    if not page.sessions:
+    newest = asyncio.run(_list(setup, SessionFilter(owner=setup.owner), _MAX_CHOICES))
+    if not newest:
         raise InputError("there is no session yet", 'begin one: massmem "your question"')
-    lines = view.format_table(page.sessions).splitlines()[1:]
-    return page.sessions[choose_option("Which session?", lines)].session
+    lines = view.format_table(newest).splitlines()[1:]
+    return newest[choose_option("Which session?", lines)].session
 
 
-async def rename_named_session(setup: Setup, name: str, title: str) -> SessionRecord:
-    """Give the session that a user means a title, in the store and in the registry.
-
-    Raises: as `rename_session`, and UnknownSessionError.
-    """
-    async with setup.open_store() as store:
-        session = await setup.find_session(store, name)
-        session = await rename_session(store, session, title)
-        await register_sessions(setup.home, setup.config.store.url, [session])
-        return session
-
-
-async def fork_named_session(
-    setup: Setup, name: str, turn: int | None = None, event: int | None = None
-) -> SessionRecord:
-    """Fork the session that a user means, and enter the new one in the registry. Raises as `fork_session`."""
-    async with setup.open_store() as store:
-        source = await setup.find_session(store, name)
-        session = await fork_session(store, source.session_id, turn, event=event)
-        await register_sessions(setup.home, setup.config.store.url, [session])
-        return session
-
-
-async def choose_named_version(setup: Setup, name: str, turn: int) -> int:
-    """Show a version of a turn of the session that a user means; return the last turn that is shown then.
-
-    Raises UnknownSessionError, SessionBusyError, and as `choose_version`.
-    """
-    with closing(ProcessLock(setup.home)) as process:
-        async with setup.open_store() as store:
-            session = await setup.find_session(store, name)
-            async with hold_lease(store, process, session.session_id):
-                return await choose_version(store, session.session_id, turn)
-
-
-async def export_named_session(
+async def export_session(
     setup: Setup, name: str, format_: str | None, output: Path | None, *, detailed: bool
 ) -> SessionRecord:
     """Write a session to a file, or to stdout when `output` is None.
@@ -601,19 +486,15 @@ async def export_named_session(
     suffix = output.suffix.lower().lstrip(".") if output else ""
     guess = next((key for key, form in FORMATS.items() if suffix in (form.suffix, key)), "json")
     with open_output(output) as write, show_progress("exporting", quiet=output is None) as progress:
-        async with setup.open_store() as store:
-            session = await setup.find_session(store, name)
-            async with aclosing(export_session(store, session, FORMATS[format_ or guess], detailed=detailed)) as pieces:
+        async with setup.open_sessions() as sessions:
+            session = await sessions.find(name)
+            async with aclosing(sessions.export(session, FORMATS[format_ or guess], detailed=detailed)) as pieces:
                 async for piece, done in pieces:
                     write(piece)
                     progress(done, max(done, session.message_count))
-            return session
+        return session
 
 
-def _session_to_dict(session: SessionRecord) -> dict[str, Any]:
-    return session.model_dump(mode="json", exclude={"user_id", "memory_group"})
-
-
-def _hit_to_dict(hit: SearchHit) -> dict[str, Any]:
+def _hit_to_dict(hit: SessionHit) -> dict[str, Any]:
     keys = {"id", "session_id", "turn", "round", "kind", "agent_id", "content", "final", "created_at"}
     return hit.message.model_dump(mode="json", include=keys) | {"title": hit.session.display_title}

@@ -5,7 +5,7 @@ import logging
 import os
 import shlex
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
@@ -24,10 +24,9 @@ from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, StoreConfi
 from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY, BackendType
 from massmem.config.projects import find_project
 from massmem.config.yaml import decode_settings
-from massmem.core.errors import InputError, MassmemError, UnknownSessionError
-from massmem.core.ids import PREFIX, check_session_name
-from massmem.core.messages import clean_text
-from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionRecord
+from massmem.core.errors import InputError, MassmemError
+from massmem.core.ids import PREFIX
+from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 from massmem.session.registry import FORGETTING, Registry
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from massmem.recording.forgetting import DamageHandler
     from massmem.session.erasure import Receipt
     from massmem.session.memories import Memories
+    from massmem.session.sessions import Sessions
     from massmem.session.team import Team
     from massmem.store.ports import SessionStore
 
@@ -106,6 +106,16 @@ class Setup:
             project = self.project if self.project is not None else find_project() if is_own else ""
             yield Memories(self.config, self.home, store, self.open_index, self.owner, project)
 
+    @asynccontextmanager
+    async def open_sessions(self) -> AsyncGenerator["Sessions"]:
+        """Open the store for the block. Raises as `open_store`."""
+        from massmem.session.lease import ProcessLock
+        from massmem.session.sessions import Sessions
+
+        with closing(ProcessLock(self.home)) as process:
+            async with self.open_store() as store:
+                yield Sessions(self.config, self.home, store, process, self.owner)
+
     def open_index(self, on_damage: "DamageHandler | None" = None) -> AbstractAsyncContextManager["IndexedMemory"]:
         """Open the memory on disk, also when the configuration stores nothing from now on. Raises MemoryUnavailable.
 
@@ -116,19 +126,6 @@ class Setup:
         if self.team is not None:
             return self.team.open_durable_memory()
         return open_durable_memory(self.config.memory, self.home, on_damage)
-
-    async def find_session(self, store: "SessionStore", name: str) -> SessionRecord:
-        """Return the session that the user means; the title of an imported one may be no name that a user can give.
-
-        Raises InputError, and as `massmem.store.lookup.find_session`.
-        """
-        from massmem.store.lookup import find_session
-
-        try:
-            return await find_session(store, clean_text(name) if name.strip() else check_session_name(name), self.owner)
-        except UnknownSessionError:
-            check_session_name(name)
-            raise
 
 
 def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool = False, warn: bool = True) -> Setup:

@@ -98,6 +98,8 @@ class SessionFilter(_Record):
     """Part of the id, the title or the last message, in any case."""
     title: str | None = None
     """The whole title, in any case."""
+    session_id: str = ""
+    """The whole id."""
     prefix: str = ""
     """Beginning of the id."""
     since: datetime | None = None
@@ -125,6 +127,40 @@ class ListedSession(_Record):
     """Of the last answer."""
     escalated: bool = False
     """Of the last answer."""
+
+
+class PublicSession(BaseModel):
+    """A session as every front end shows it; one may leave parts out, and none has others."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    session_id: str
+    """As its user knows it."""
+    title: str
+    """Without the texts of files, of which earlier releases made it, too."""
+    status: SessionStatus
+    """interrupted: a turn was cut off; deleting: a deletion has begun."""
+    turns: int
+    message_count: int
+    """Every message of the log."""
+    last_message: str
+    """The beginning of the last question or answer, of the versions that are shown."""
+    confidence: float | None
+    """Of the last answer."""
+    escalated: bool
+    """Of the last answer."""
+    model: str
+    config_path: str
+    """The configuration that it began with; empty for users of a service."""
+    description: str
+    project: str
+    """Empty: none."""
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, listed: ListedSession) -> "PublicSession":
+        title = {"title": listed.session.display_title}
+        return cls.model_validate(listed.session.model_dump() | listed.model_dump(exclude={"session"}) | title)
 
 
 class SessionCounts(_Record):

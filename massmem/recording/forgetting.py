@@ -1,7 +1,7 @@
 """Forgetting for good: memories leave every index and the queue, and statements leave texts.
 
 Whoever forgets memories alone (`forget_memories`) leaves the log as it is. `massmem.session.erasure` takes statements
-out of the log, too. `massmem.session.catalogue` deletes whole sessions, with what is remembered of them
+out of the log, too. `massmem.session.sessions` deletes whole sessions, with what is remembered of them
 (`open_session_eraser`).
 """
 

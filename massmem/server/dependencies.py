@@ -43,6 +43,7 @@ from massmem.server.schemas import (
 from massmem.server.service import Service
 from massmem.server.turns import Question
 from massmem.session.owners import find_project, to_stored_id
+from massmem.session.sessions import Sessions
 from massmem.tools.documents import File, add_document, read_document, read_files, read_picture
 
 MAX_KEY_LENGTH = 255
@@ -65,6 +66,10 @@ class Caller:
     @property
     def owner(self) -> Owner:
         return Owner(self.user.sub)
+
+    @property
+    def sessions(self) -> Sessions:
+        return Sessions.of(self.service.team, self.owner)
 
     @property
     def is_local(self) -> bool:

@@ -20,16 +20,16 @@ from massmem.core.errors import InputError, MassmemError, SessionBusyError, Unkn
 from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted, Verdict, VerdictCandidate
 from massmem.core.outcome import TurnOutcome
-from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord
+from massmem.core.records import COMMAND_LINE_USER, Owner, PublicSession
 from massmem.memory.persistent import Memory
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
 from massmem.server.schemas import MAX_QUERY_LENGTH, check_words
 from massmem.session.memories import FIRST_BEYOND, Memories, View
-from massmem.session.owners import find_project, memory_group, name_notes, public_session_id
+from massmem.session.owners import find_project, memory_group, name_notes, public_session_id, to_stored_id
 from massmem.session.session import Session
+from massmem.session.sessions import Sessions
 from massmem.session.team import Team
-from massmem.store.lookup import require_own_session
 
 MAX_LENGTH = 1_000_000
 """Characters of a question or a note."""
@@ -49,9 +49,8 @@ class Access(Protocol):
     project: str
     """The one of a caller who names none."""
 
-    def to_stored_id(self, session_id: str) -> str:
-        """Return the id under which the store knows a session of the user. Raise InputError: it cannot be an id."""
-        ...
+    @property
+    def sessions(self) -> Sessions: ...
 
     async def check_room(self) -> None:
         """Raise InputError: the user has no room for more."""
@@ -130,16 +129,8 @@ class SearchResult(BaseModel):
     """Messages that become memories in a while."""
 
 
-class SessionEntry(BaseModel):
-    session_id: str
-    title: str
-    status: str
-    turns: int
-    last_used: datetime
-
-
 class SessionList(BaseModel):
-    sessions: list[SessionEntry]
+    sessions: list[PublicSession]
 
 
 class SessionMessage(BaseModel):
@@ -278,10 +269,10 @@ async def _remember(access: Access, text: str, session_id: str | None, project: 
     else:
         name = session_id
     await access.check_room()
-    stored_id = access.to_stored_id(name)
+    stored_id = to_stored_id(access.owner, name)
     record = await access.team.store.get_session(stored_id)
     if session_id is not None or record is not None:
-        record = await find_session(access, name)
+        record = await access.sessions.get(name)
     session = Session(access.team, record, session_id=stored_id, owner=access.owner, project=project)
     try:
         await session.remember(text)
@@ -292,23 +283,12 @@ async def _remember(access: Access, text: str, session_id: str | None, project: 
 
 
 async def _list_sessions(access: Access, limit: int) -> SessionList:
-    of_owner = SessionFilter(owner=access.owner, has_messages=True)
-    entries = [
-        SessionEntry(
-            session_id=public_session_id(listed.session.session_id),
-            title=listed.session.display_title,
-            status=listed.session.status,
-            turns=listed.turns,
-            last_used=listed.session.updated_at,
-        )
-        for listed in await access.team.store.find_sessions(of_owner, limit)
-        if listed.session.status != "deleting"
-    ]
-    return SessionList(sessions=entries)
+    page = await access.sessions.list_conversations(limit)
+    return SessionList(sessions=[*map(access.sessions.publish, page.sessions)])
 
 
 async def _read_session(access: Access, session_id: str, limit: int) -> SessionMessages:
-    session = await find_session(access, session_id)
+    session = await access.sessions.get(session_id)
     newest_first = await access.team.store.read_conversation(session.session_id, None, limit)
     messages = [
         SessionMessage(
@@ -352,11 +332,6 @@ def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
     )
 
 
-async def find_session(access: Access, session_id: str) -> SessionRecord:
-    """Return a session of the user. Raise UnknownSessionError, with the same message for those of others."""
-    return await require_own_session(access.team.store, access.to_stored_id(session_id), access.owner)
-
-
 @contextmanager
 def _explain_errors() -> Generator[None]:
     """Make errors that the caller can do something about errors of the tool; others name hosts and files."""
@@ -379,14 +354,15 @@ class LocalAccess:
         self.team, self.project = team, project
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def to_stored_id(self, session_id: str) -> str:
-        return session_id
+    @property
+    def sessions(self) -> Sessions:
+        return Sessions.of(self.team, self.owner)
 
     async def check_room(self) -> None:
         """This machine's user has the whole disk."""
 
     async def ask(self, question: str, session_id: str | None, project: str | None) -> AsyncGenerator[Event, None]:
-        record = None if session_id is None else await find_session(self, session_id)
+        record = None if session_id is None else await self.sessions.get(session_id)
         if project is not None:
             project = await find_project(self.team.store, self.owner, project)
         elif record is None:

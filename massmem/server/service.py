@@ -12,15 +12,15 @@ from pathlib import Path
 from starlette.datastructures import Address
 
 from massmem.config.models import TeamConfig
-from massmem.core.errors import MassmemError, StoreUnavailable
-from massmem.core.records import EVERYBODY, Everybody, Owner
+from massmem.core.errors import MassmemError, SessionBusyError, StoreUnavailable
+from massmem.core.records import EVERYBODY, Everybody, Owner, SessionRecord
 from massmem.server.auth import Tokens, User, authenticate
-from massmem.server.conversations import Conversations
 from massmem.server.errors import Expired, Unauthorized
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Turns
 from massmem.session.erasure import finish_forgetting
+from massmem.session.sessions import Sessions
 from massmem.session.team import Team, Teams, start_teams
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,8 @@ class Service:
     limits: Limits
     metrics: Metrics
     turns: Turns
-    conversations: Conversations
+    must_erase: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set: the files of the store may still hold bytes of deleted sessions."""
 
     @property
     def warning(self) -> str | None:
@@ -87,6 +88,32 @@ class Service:
         """
         team = self.team
         await finish_forgetting(team.config, team.home, team.store, team.open_durable_memory, owner)
+
+    async def delete_session(self, session: SessionRecord) -> None:
+        """Delete the session and what is remembered of it. When that fails half-way, `finish_deletions` goes on.
+
+        Raises SessionBusyError: a turn of it is under way.
+        """
+        await self.turns.wait_for_end(session.session_id)
+        try:
+            result = await Sessions.of(self.team, session.owner).delete([session], erases=False)
+        except MassmemError as e:
+            left = await self.team.store.get_session(session.session_id)
+            if left is not None and left.status != "deleting":
+                raise
+            log.warning("the rest of a deleted session will be erased later: %s", e.message)
+        else:
+            if result.busy:
+                raise SessionBusyError("a question to this session is under way")
+        self.must_erase.set()
+
+    async def finish_deletions(self) -> None:
+        """Delete what is left of deleted sessions, also of those that another process began."""
+        sessions = Sessions.of(self.team, EVERYBODY)
+        if (await sessions.delete(await sessions.list_deleting(), erases=False)).sessions:
+            self.must_erase.set()
+        if self.must_erase.is_set() and await self.team.store.erase_deleted():
+            self.must_erase.clear()
 
     async def authenticate(self, headers: list[str], sender: Address | None) -> User:
         """Return the user that the Authorization headers of a request name.
@@ -120,8 +147,7 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
         teams = Teams(await stack.enter_async_context(start_teams(team, settings.teams)))
         stack.push_async_callback(teams.close)
         turns = Turns(teams, limits, metrics)
-        conversations = Conversations(team, turns)
-        service = Service(settings, team, teams, tokens, limits, metrics, turns, conversations)
+        service = Service(settings, team, teams, tokens, limits, metrics, turns)
         async with _run_in_background(_take_over_work(service)):
             async with _run_in_background(_stop_turns(turns, stopping, config.server.grace)):
                 yield service
@@ -176,7 +202,7 @@ async def _take_over_work(service: Service) -> None:
     while True:
         work = [partial(service.finish_forgetting, EVERYBODY), service.turns.resume_cut_off]
         if looks % _LOOKS_PER_DELETION == 0:
-            work.append(service.conversations.finish_deletions)
+            work.append(service.finish_deletions)
         for finish in work:
             try:
                 await finish()

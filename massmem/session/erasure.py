@@ -60,11 +60,11 @@ from massmem.recording.forgetting import (
 )
 from massmem.recording.jobs import read_change
 from massmem.recording.worker import Recorder
-from massmem.session.catalogue import Progress, TraceCounts, Traces, find_database, has_any
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.owners import hash_user, list_own_sessions, restrict_selection
 from massmem.session.recall import recall_by_words
 from massmem.session.registry import FORGETTING, Registry
+from massmem.session.traces import Progress, TraceCounts, Traces, find_database, has_any
 from massmem.store.lookup import read_log_pages, read_message_pages
 from massmem.store.ports import SessionStore
 from massmem.store.projection import InsertRow, project

@@ -27,7 +27,6 @@ from massmem.core.records import (
     SessionStatus,
     TurnRecord,
 )
-from massmem.core.text import one_line
 from massmem.core.versions import TurnTree
 from massmem.core.voting import read_plan
 from massmem.memory.persistent import Selection
@@ -39,7 +38,7 @@ from massmem.store import open_store
 from massmem.store.lookup import read_all_messages, read_turns_backwards, require_turn
 from massmem.store.move import read_files
 from massmem.store.ports import SessionStore
-from massmem.store.projection import LAST_MESSAGE_LENGTH, UpdateSession, project
+from massmem.store.projection import UpdateSession, find_last_message, project
 
 _SUFFIX = " (fork)"
 
@@ -248,16 +247,14 @@ async def _find_last_shared(store: SessionStore, session_id: str, end: _End) -> 
 
 async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_id: str, shared: int) -> SessionRecord:
     """shared: the last message that both share."""
-    count, newest = 0, ""
-    async for message in _read_messages(store, source.session_id, end.includes):
+    count = 0
+    async for _ in _read_messages(store, source.session_id, end.includes):
         count += 1
-        if message.kind == "user" or message.final:
-            newest = message.content
     created_at = now()
     changes = {
         "session_id": fork_id,
         "title": "" if end.last is None else source.display_title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
-        "last_message": one_line(newest, LAST_MESSAGE_LENGTH),
+        "last_message": find_last_message(end.events),
         "message_count": count,
         "active": True,
         "origins": (*((name, min(last, shared)) for name, last in source.origins), (source.session_id, shared)),

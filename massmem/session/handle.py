@@ -128,10 +128,10 @@ class ConversationMemory:
     async def get_conversation_summary(self, session_id: str) -> dict[str, Any]:
         """Return `message_count`, and `last_activity` and `session_started` as ISO 8601; {} for an unknown session."""
         check_session_id(session_id)
-        listed = await self._store.find_sessions(SessionFilter(owner=EVERYBODY, prefix=session_id))
-        entry = next((entry for entry in listed if entry.session.session_id == session_id), None)
-        if entry is None:
+        listed = await self._store.find_sessions(SessionFilter(owner=EVERYBODY, session_id=session_id))
+        if not listed:
             return {}
+        entry = listed[0]
         newest = await self._store.read_conversation(session_id, None, 1)
         return {
             "message_count": entry.conversation_length,

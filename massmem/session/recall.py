@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -151,17 +151,17 @@ class SessionMemory:
             self._notify(f"nothing could be recalled: {e.message}")
             return ""
 
-    async def forget(self, session_id: str) -> None:
-        """Delete the memories of a session.
+    async def forget(self, session_ids: Sequence[str]) -> int:
+        """Delete the memories of sessions; return how many there were.
 
         Raises MemoryUnavailable: the memory is not open in this process; the memories may still be there.
         """
-        if self._opening is None:
-            return
+        if self._opening is None or not session_ids:
+            return 0
         memory = await asyncio.shield(self._opening)
         if memory is None:
             raise MemoryUnavailable("the memory is not open in this process")
-        await memory.forget(Selection(session_id=session_id))
+        return await memory.forget(Selection(session_ids=tuple(session_ids)))
 
     async def wait_for_notices(self) -> None:
         """Wait a moment for the memory to open, so that `take_notices` says when it cannot be used."""

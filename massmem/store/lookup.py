@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from massmem.core.errors import InputError, SessionBusyError, UnknownSessionError
 from massmem.core.events import EVENT, AgentDelta, Event
-from massmem.core.ids import PREFIX
+from massmem.core.ids import PREFIX, check_session_name
 from massmem.core.messages import AttachedFile, Attachment, clean_text
 from massmem.core.records import (
     EVERYBODY,
@@ -46,21 +46,14 @@ async def find_own_session(store: SessionStore, session_id: str, owner: Owner) -
     return session
 
 
-async def require_own_session(store: SessionStore, session_id: str, owner: Owner) -> SessionRecord:
-    """Return the owner's session with exactly this id. Raise UnknownSessionError, also when it is being deleted."""
-    session = await store.get_session(session_id)
-    if session is None or session.owner != owner or session.status == "deleting":
-        raise UnknownSessionError("there is no such session")
-    return session
-
-
 async def find_session(store: SessionStore, name: str, owner: Owner | Everybody) -> SessionRecord:
     """Return the session that a user means: by its id, else by its whole title, else by the beginning of its id.
 
     Raises:
         UnknownSessionError: `owner` has none, or it is being deleted; the hint names similar ones.
-        InputError: there are several; the hint names them.
+        InputError: there are several; the hint names them. Or no session can be called so.
     """
+    name = clean_text(name) if name.strip() else check_session_name(name)
     session = await store.get_session(name)
     if session is not None and owner in (EVERYBODY, session.owner):
         return _refuse_deleted(session)
@@ -74,6 +67,7 @@ async def find_session(store: SessionStore, name: str, owner: Owner | Everybody)
             return _refuse_deleted(sessions[0].session)
         if sessions:
             raise _ambiguous_error(name, sessions)
+    check_session_name(name)  # only now: the title of an imported session may be no name that a user can give
     raise await _unknown_error(store, name, owner)
 
 

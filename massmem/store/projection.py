@@ -5,7 +5,7 @@ reasoning: the reasoning message comes first (seq - 1), then the event and its m
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import singledispatch
@@ -130,6 +130,13 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Chang
         if isinstance(change, InsertRow) and change.table == "chat_messages":
             change.row["metadata"] |= marks
     return changes
+
+
+def find_last_message(events: Iterable[ev.Event]) -> str:
+    """Return what lists show as the last message after these events of a turn."""
+    changes = [change for event in events for change in project("", 0, 1, event)]
+    messages = [c.last_message for c in changes if isinstance(c, UpdateSession) and c.last_message]
+    return messages[-1] if messages else ""
 
 
 @singledispatch

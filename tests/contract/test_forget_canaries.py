@@ -19,7 +19,6 @@ from massmem.export import FORMATS
 from massmem.memory.persistent import Fact, RecallOptions, Scope, Selection
 from massmem.recording.forgetting import open_durable_memory
 from massmem.recording.worker import Recorder
-from massmem.session.catalogue import export_session
 from massmem.session.erasure import Eraser, Receipt, finish_forgetting
 from massmem.session.recall import recall_by_words
 from massmem.session.session import Session

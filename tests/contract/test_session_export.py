@@ -15,7 +15,6 @@ from massmem.core.records import COMMAND_LINE_USER, Owner, RecordingJob, Session
 from massmem.export import FORMATS
 from massmem.memory.persistent import Memory, Selection
 from massmem.recording.forgetting import open_durable_memory
-from massmem.session.catalogue import export_session
 from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.files import parse_export
 from massmem.session.lease import ProcessLock

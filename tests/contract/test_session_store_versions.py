@@ -3,7 +3,7 @@
 import pytest
 
 from massmem.core.events import Event, TurnUndone, VersionChosen
-from massmem.core.records import EVERYBODY, SessionCopy
+from massmem.core.records import EVERYBODY, SessionCopy, SessionFilter
 from massmem.core.versions import TurnTree
 from massmem.memory.persistent import Scope
 from massmem.store.ports import SessionStore
@@ -119,3 +119,19 @@ async def test_versions_come_along_when_a_session_is_copied(four: SessionStore) 
     await four.import_session(SessionCopy.model_validate(copy.model_dump()), pages())
     assert await four.list_places(ID) == before
     assert await list_hidden(four) == {4}
+
+
+async def list_row(store: SessionStore) -> tuple[str, float | None]:
+    """Return the last message and the confidence that lists show of the session."""
+    (listed,) = await store.find_sessions(SessionFilter(owner=EVERYBODY, session_id=ID, text="is there"))
+    return listed.session.last_message, listed.confidence
+
+
+async def test_lists_show_the_last_message_of_the_version_that_is_shown(four: SessionStore) -> None:
+    unsure = done(5, "The market is there.").model_copy(update={"confidence": 0.25})
+    await four.append(ID, 5, [ask("market", 4), unsure])
+    assert await list_row(four) == ("The market is there.", 0.25)
+    await four.append(ID, 0, [TurnTree(await four.list_places(ID)).plan_choice(2)])
+    assert await list_row(four) == ("The harbour is there.", None)
+    await four.append(ID, 3, [TurnUndone(session_id=ID, turn=3)])
+    assert await list_row(four) == ("The windmill is there.", None)

@@ -4,6 +4,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from massmem.session.catalogue import SessionDeleter
 
 from massmem.cli.memory import change_memory, list_memories
 from massmem.cli.sessions import choose_named_version, fork_named_session
@@ -14,7 +15,6 @@ from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import Event, TurnCompleted, TurnStarted
 from massmem.core.records import COMMAND_LINE_USER
 from massmem.memory.persistent import Selection
-from massmem.session.catalogue import SessionDeleter
 from massmem.session.session import Session
 from massmem.store.lookup import read_versions, require_session
 from tests.integration.test_session_changes import (

@@ -34,13 +34,7 @@ from massmem.cli.memory_view import (
 )
 from massmem.cli.options import MAX_TURN
 from massmem.cli.question import Question, attach_mentioned_files
-from massmem.cli.sessions import (
-    choose_named_version,
-    export_named_session,
-    fork_named_session,
-    list_sessions,
-    rename_named_session,
-)
+from massmem.cli.sessions import export_session
 from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
@@ -57,7 +51,6 @@ from massmem.render.text import format_columns, format_tokens, format_window_sha
 from massmem.session.memories import FIRST_BEYOND, View
 from massmem.store.lookup import (
     read_transcript,
-    read_turn_transcript,
     read_turns_backwards,
     read_versions,
     require_turn,
@@ -298,7 +291,8 @@ async def _go_to_version(state: ChatState, rest: str) -> None:
     place = _read_turn(rest)
     if place > len(numbers):
         raise InputError(f"the turn has {len(numbers)} versions", "name one of them: /version 1")
-    await choose_named_version(state.setup, state.session.id, numbers[place - 1])
+    async with state.setup.open_sessions() as sessions:
+        await sessions.choose_version(await sessions.find(state.session.id), numbers[place - 1])
     await state.resume(state.session.id)
     await show_last_turn(state)
 
@@ -426,12 +420,13 @@ async def _forget(state: ChatState, rest: str) -> None:
 
 
 async def _list_sessions(state: ChatState, rest: str) -> None:
-    page = await list_sessions(state.setup, SessionFilter(owner=state.setup.owner, text=rest), _MAX_SESSIONS)
+    async with state.setup.open_sessions() as sessions:
+        page = await sessions.list(SessionFilter(owner=sessions.owner, text=rest), _MAX_SESSIONS)
     if page.sessions:
         write_out(view.format_table(page.sessions), styled=True)
     else:
         write_err("No session matches." if rest else "There is no session yet.")
-    if (more := page.counts.sessions - len(page.sessions)) > 0:
+    if (more := page.total - len(page.sessions)) > 0:
         write_err(f"{more:,} more; find them with: /sessions TEXT")
 
 
@@ -449,7 +444,8 @@ async def _resume(state: ChatState, rest: str) -> None:
 async def _fork(state: ChatState, rest: str) -> None:
     _require_session(state)
     source = state.session.id
-    fork = await fork_named_session(state.setup, source, _read_turn(rest) if rest else None)
+    async with state.setup.open_sessions() as sessions:
+        fork = await sessions.fork(await sessions.find(source), _read_turn(rest) if rest else None)
     await state.resume(fork.session_id)
     await show_last_turn(state)
     write_err(f"You are in the copy; the first conversation is still there: /resume {source}")
@@ -457,31 +453,27 @@ async def _fork(state: ChatState, rest: str) -> None:
 
 async def show_last_turn(state: ChatState) -> None:
     """Write the heading and the last turn of the session."""
-    store, session_id = state.team.store, state.session.id
-    session = await store.get_session(session_id)
-    if session is None:
-        return
-    write_out(view.format_heading(session), styled=True)
-    last = await store.get_last_turn(session_id)
-    if last is not None:
-        write_out(
-            view.format_turn(await read_turn_transcript(store, session_id, last.turn), detailed=False), styled=True
-        )
+    async with state.setup.open_sessions() as sessions:
+        session = await sessions.find(state.session.id)
+        write_out(view.format_heading(session), styled=True)
+        if (last := await sessions.store.get_last_turn(session.session_id)) is not None:
+            write_out(view.format_turn(await sessions.read_turn(session, last.turn), detailed=False), styled=True)
 
 
 async def _show_turn(state: ChatState, rest: str) -> None:
     _require_session(state)
-    store, session_id = state.team.store, state.session.id
-    last = await store.get_last_turn(session_id)
-    number = _read_turn(rest) if rest or last is None else last.turn
-    write_out(view.format_turn(await read_turn_transcript(store, session_id, number), detailed=True), styled=True)
+    number = _read_turn(rest) if rest else (await _get_last_turn(state)).turn
+    async with state.setup.open_sessions() as sessions:
+        turn = await sessions.read_turn(await sessions.find(state.session.id), number)
+    write_out(view.format_turn(turn, detailed=True), styled=True)
 
 
 async def _rename(state: ChatState, rest: str) -> None:
     _require_session(state)
     if not rest:
         raise InputError("the new name is missing", "write it like this: /rename Trip to Lisbon")
-    session = await rename_named_session(state.setup, state.session.id, rest)
+    async with state.setup.open_sessions() as sessions:
+        session = await sessions.rename(await sessions.find(state.session.id), rest)
     write_err(f'{session.session_id} is now called "{session.title}"')
 
 
@@ -490,7 +482,7 @@ async def _export(state: ChatState, rest: str) -> None:
     format_ = rest if rest in FORMATS else None
     is_file = rest and format_ is None
     output = expand_home(rest) if is_file else Path(f"{state.session.id}.{FORMATS[format_ or 'markdown'].suffix}")
-    await export_named_session(state.setup, state.session.id, format_, output, detailed=False)
+    await export_session(state.setup, state.session.id, format_, output, detailed=False)
     write_err(f"Written to {output}")
 
 

@@ -14,9 +14,8 @@ from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse
 
 from massmem.core.citations import read_citations
-from massmem.core.records import EVERYBODY, MessageRecord
+from massmem.core.records import EVERYBODY, MessageRecord, SessionFilter, SessionRecord
 from massmem.server import schemas
-from massmem.server.conversations import list_agents
 from massmem.server.dependencies import (
     Authorized,
     Caller,
@@ -39,6 +38,9 @@ from massmem.server.responses import (
 )
 from massmem.server.turns import NumberedEvent, Question
 from massmem.session.owners import public_session_id
+
+_MAX_MESSAGES = 10_000
+"""Messages of a conversation that is read whole."""
 
 _chat = APIRouter(route_class=CheckedRoute, prefix="/api/v1/chat", tags=["chat"])
 _conversations = APIRouter(route_class=CheckedRoute, prefix="/api", tags=["conversations"])
@@ -67,28 +69,28 @@ async def chat_stream(
 @_chat.get("/stream/{session_id}", responses=STREAM, response_class=EventSourceResponse)
 async def follow(session_id: SessionPath, caller: Authorized, last: LastEventId = None) -> EventSourceResponse:
     """The events of the session after Last-Event-ID, those of its log first, to the end of the turn under way."""
-    session = await caller.service.conversations.find(caller.owner, session_id)
+    session = await caller.sessions.get(session_id)
     return await _stream(caller, caller.service.turns.follow(session.session_id, last or 0))
 
 
 @_chat.post("/{session_id}/now", status_code=204)
 async def answer_now(session_id: SessionPath, caller: Authorized) -> None:
     """Let the turn under way end with the answers that it has, or with the first one: no further round or vote."""
-    session = await caller.service.conversations.find(caller.owner, session_id)
+    session = await caller.sessions.get(session_id)
     await caller.service.turns.answer_now(session.session_id)
 
 
 @_chat.post("/{session_id}/stop", status_code=204)
 async def stop(session_id: SessionPath, caller: Authorized) -> None:
     """Stop the turn under way, without an answer; the next question goes on. Whoever waits for the answer gets 409."""
-    session = await caller.service.conversations.find(caller.owner, session_id)
+    session = await caller.sessions.get(session_id)
     await caller.service.turns.stop_turn(session.session_id)
 
 
 @_chat.post("/{session_id}/continue", status_code=204, responses={409: TURN_PROBLEMS[409]})
 async def continue_turn(session_id: SessionPath, caller: Authorized) -> None:
     """Go on with a turn that was stopped or has failed, in the background; its events can be followed."""
-    session = await caller.service.conversations.find(caller.owner, session_id)
+    session = await caller.sessions.get(session_id)
     await caller.service.turns.continue_turn(session.session_id, caller.owner)
 
 
@@ -101,7 +103,6 @@ async def history(
     ] = 50,
 ) -> schemas.History:
     """The newest messages, oldest first."""
-    conversations = caller.service.conversations
     messages = [
         schemas.HistoryMessage(
             role="user" if message.kind == "user" else "assistant",
@@ -114,7 +115,7 @@ async def history(
             citations=[schemas.Source(**asdict(citation)) for citation in read_citations(message.metadata)] or None,
             timestamp=message.created_at,
         )
-        for message in await conversations.read(await conversations.find(caller.owner, session_id), limit)
+        for message in await _read(caller, await caller.sessions.get(session_id), limit)
     ]
     return schemas.History(session_id=session_id, messages=messages, count=len(messages))
 
@@ -129,13 +130,12 @@ async def _read_question(
 @_conversations.get("/conversation/{session_id}", response_model_exclude_none=True)
 async def conversation(session_id: SessionPath, caller: Authorized) -> schemas.Conversation:
     """A conversation: questions and final answers."""
-    conversations = caller.service.conversations
-    session = await conversations.find(caller.owner, session_id)
-    messages = await conversations.read(session)
+    session = await caller.sessions.get(session_id)
+    messages = await _read(caller, session)
     return schemas.Conversation(
         session_id=session_id,
         messages=[_show_message(message) for message in messages],
-        agents_used=list_agents(messages),
+        agents_used=list(dict.fromkeys(m.agent_name for m in messages if m.agent_name and m.kind != "user")),
         created_at=session.created_at,
         message_count=len(messages),
     )
@@ -148,7 +148,9 @@ async def conversations(
     offset: Offset = 0,
 ) -> schemas.ConversationList:
     """The user's conversations, the last used first."""
-    page = await caller.service.conversations.list_page(caller.owner, limit, offset)
+    page = await caller.sessions.list_conversations(limit, offset)
+    ids = [listed.session.session_id for listed in page.sessions]
+    winners = sorted((await caller.service.team.store.get_winner_names(ids)).items())
     sessions = [
         schemas.ListedConversation(
             session_id=public_session_id(listed.session.session_id),
@@ -156,7 +158,7 @@ async def conversations(
             created_at=listed.session.created_at,
             last_activity=listed.session.updated_at,
             message_count=listed.conversation_length,
-            agents_used=page.agents[listed.session.session_id],
+            agents_used=list(dict.fromkeys(name for (i, _), name in winners if i == listed.session.session_id)),
         )
         for listed in page.sessions
     ]
@@ -174,15 +176,14 @@ async def query(body: schemas.QueryRequest, caller: Authorized, key: Idempotency
 @_memory.get("/conversations/{session_id}")
 async def memory(session_id: SessionPath, caller: Authorized) -> schemas.MemoryAnswer:
     """A conversation's messages."""
-    conversations = caller.service.conversations
-    session = await conversations.find(caller.owner, session_id)
+    session = await caller.sessions.get(session_id)
     messages = [
         schemas.MemoryMessage(
             role="user" if message.kind == "user" else "assistant",
             content=message.public_text,
             timestamp=_to_milliseconds(message.created_at),
         )
-        for message in await conversations.read(session)
+        for message in await _read(caller, session)
     ]
     created, updated = _to_milliseconds(session.created_at), _to_milliseconds(session.updated_at)
     return schemas.MemoryAnswer(
@@ -193,14 +194,14 @@ async def memory(session_id: SessionPath, caller: Authorized) -> schemas.MemoryA
 @_memory.get("/conversations")
 async def session_ids(caller: Authorized) -> schemas.MemoryList:
     """The ids of the user's conversations, the last used first."""
-    return schemas.MemoryList(data=await caller.service.conversations.list_ids(caller.owner))
+    page = await caller.sessions.list_conversations()
+    return schemas.MemoryList(data=[public_session_id(listed.session.session_id) for listed in page.sessions])
 
 
 @_memory.delete("/conversations/{session_id}", responses={409: TURN_PROBLEMS[409]})
 async def clear(session_id: SessionPath, caller: Authorized) -> schemas.Cleared:
     """Delete a conversation for good, with what is remembered of it."""
-    conversations = caller.service.conversations
-    await conversations.delete(await conversations.find(caller.owner, session_id))
+    await caller.service.delete_session(await caller.sessions.get(session_id))
     return schemas.Cleared(message=f"Conversation {session_id} cleared")
 
 
@@ -208,17 +209,23 @@ async def clear(session_id: SessionPath, caller: Authorized) -> schemas.Cleared:
 async def stats(caller: Authorized) -> schemas.StatsAnswer:
     """How much the user has; with the scope admin, how much all users have."""
     service = caller.service
-    number, messages = await service.conversations.count(EVERYBODY if caller.user.is_admin else caller.owner)
+    owner, store = EVERYBODY if caller.user.is_admin else caller.owner, service.team.store
+    criteria = SessionFilter(owner=owner, has_messages=True)
+    number, messages = (await store.count_sessions(criteria)).sessions, await store.count_messages(criteria)
     average = round(messages / number) if number else 0
-    store = service.team.store.info
     data = schemas.Stats(
         activeConversations=number,
         totalMessages=messages,
         averageMessagesPerConversation=average,
-        usingRedis=store.kind == "redis",
-        durable=store.durable,
+        usingRedis=store.info.kind == "redis",
+        durable=store.info.durable,
     )
     return schemas.StatsAnswer(data=data)
+
+
+async def _read(caller: Caller, session: SessionRecord, limit: int = _MAX_MESSAGES) -> list[MessageRecord]:
+    """Return the newest questions and final answers of the session, oldest first."""
+    return (await caller.service.team.store.read_conversation(session.session_id, None, limit))[::-1]
 
 
 async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -> EventSourceResponse:

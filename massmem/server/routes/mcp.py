@@ -16,10 +16,9 @@ from massmem.core.events import Event
 from massmem.server.dependencies import Caller, authorize
 from massmem.server.errors import Refused, RetryLater
 from massmem.server.limits import JsonRequest
-from massmem.server.mcp import create_mcp_server, find_session
+from massmem.server.mcp import create_mcp_server
 from massmem.server.responses import hide_internals
-from massmem.server.schemas import is_session_id
-from massmem.session.owners import to_stored_id
+from massmem.session.sessions import Sessions
 
 _CALLER = "massmem_caller"
 
@@ -32,10 +31,9 @@ class UserAccess:
         self.owner = caller.owner
         self._caller = caller
 
-    def to_stored_id(self, session_id: str) -> str:
-        if not is_session_id(session_id):
-            raise InputError("a session id has letters, digits, '_', '-' and single dots")
-        return to_stored_id(self.owner, session_id)
+    @property
+    def sessions(self) -> Sessions:
+        return self._caller.sessions
 
     async def check_room(self) -> None:
         try:
@@ -47,7 +45,7 @@ class UserAccess:
         if not question.strip():
             raise InputError("the question is empty")
         if session_id is not None:
-            await find_session(self, session_id)
+            await self.sessions.get(session_id)
         asked = await self._caller.make_question(question, session_id, None, None, project)
         turns = self._caller.service.turns
         try:

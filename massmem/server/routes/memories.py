@@ -405,7 +405,7 @@ async def _find_session(caller: Caller, session_id: str | None) -> str | None:
     """Return the id under which the store knows the session. Raise UnknownSessionError."""
     if session_id is None:
         return None
-    return (await caller.service.conversations.find(caller.owner, session_id)).session_id
+    return (await caller.sessions.get(session_id)).session_id
 
 
 async def _find(caller: Caller, memory_id: str) -> Memory:

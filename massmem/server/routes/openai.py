@@ -305,7 +305,7 @@ def hash_history(messages: Sequence[Exchanged]) -> str:
     return sha256(json.dumps(plain).encode()).hexdigest()
 
 
-async def find_session(
+async def match_session(
     store: SessionStore, owner: Owner, history: Sequence[Exchanged], *, named: str | None, chat: str | None
 ) -> FoundSession:
     """Return the session that a request goes on with, or the id of a new one.
@@ -325,9 +325,8 @@ async def find_session(
                 return FoundSession(listed.session.session_id, is_resent=True)
     if chat is not None:
         chat_id = to_stored_id(owner, chat)
-        by_id = await store.find_sessions(SessionFilter(owner=owner, prefix=chat_id))
-        lengths = {listed.session.session_id: listed.conversation_length for listed in by_id}
-        if lengths.get(chat_id, len(history)) == len(history):
+        by_id = await store.find_sessions(SessionFilter(owner=owner, session_id=chat_id))
+        if all(listed.conversation_length == len(history) for listed in by_id):
             return FoundSession(chat_id, is_resent=True)
     return FoundSession(to_stored_id(owner, f"session_{uuid4().hex}"), is_resent=True)
 
@@ -483,7 +482,7 @@ async def _begin(
     service, named = caller.service, _read_session_id(target)
     # Other names are those of chats that the client does not keep: "local:...".
     chat = target.naming.chat if is_session_id(target.naming.chat or "") else None
-    target_session = await find_session(service.team.store, caller.owner, conversation.history, named=named, chat=chat)
+    target_session = await match_session(service.team.store, caller.owner, conversation.history, named=named, chat=chat)
     public_id, project = public_session_id(target_session.id), (metadata or {}).get("project")
     if not isinstance(project, str | None):
         raise InvalidField("the name of a project is a text", "metadata.project")
@@ -662,7 +661,7 @@ async def _find_previous(caller: Caller, response_id: str) -> str:
     """Return the session of a response. Raise InvalidField: there is none, or the conversation has gone on since."""
     match = _RESPONSE_ID.fullmatch(response_id)
     try:
-        session = await caller.service.conversations.find(caller.owner, match[2] if match else "")
+        session = await caller.sessions.get(match[2] if match else "")
     except UnknownSessionError as e:
         raise InvalidField(
             "there is no such response", "previous_response_id", status=404, code="previous_response_not_found"

@@ -20,24 +20,27 @@ from massmem.core.events import hide_private_fields
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.messages import clean_name, read_attached_files, split_question
 from massmem.core.prompts import build_system_prompt
-from massmem.core.records import ListedSession, MessageRecord, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.records import MessageRecord, PublicSession, SessionRecord, TurnRecord
 from massmem.core.report import Report
 from massmem.core.text import cut_excerpt, match_any
-from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
 from massmem.isolation import run_isolated
 from massmem.memory.tokens import Buffer
-from massmem.server.dependencies import Authorized, CheckedRoute, Limit, Offset, QueryWords, SessionPath
+from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody, Source
-from massmem.session.catalogue import export_session, mark_cut_off
 from massmem.session.history import AgentContext
+from massmem.session.imports import ImportResult, import_conversation
+from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.imports.files import parse_export
-from massmem.session.owners import public_session_id
+from massmem.session.memories import Memories
+from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.session import Session
+from massmem.session.sessions import mark_cut_off
 from massmem.session.team import Team
 from massmem.store.lookup import read_versions, require_turn
+from massmem.store.ports import SessionStore
 from massmem.tools.documents import File, read_document, read_files
 
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
@@ -121,22 +124,8 @@ class About(Body):
     usage: Usage
 
 
-class SessionEntry(Body):
-    session_id: str
-    title: str
-    status: str
-    """active, completed, interrupted, failed or waiting."""
-    turns: int
-    confidence: float | None
-    escalated: bool
-    project: str
-    """Empty: none."""
-    created_at: datetime
-    updated_at: datetime
-
-
 class SessionList(Body):
-    sessions: list[SessionEntry]
+    sessions: list[PublicSession]
     total: int
 
 
@@ -202,7 +191,7 @@ class TurnEntry(Body):
 
 
 class SessionPart(Body):
-    session: SessionEntry
+    session: PublicSession
     messages: list[SessionMessage]
     turns: list[TurnEntry]
     has_older: bool
@@ -298,16 +287,8 @@ async def sessions(
     text: Annotated[str, Query(max_length=200, description="With this in id, title or last message.")] = "",
 ) -> SessionList:
     """The user's sessions, the last used first."""
-    store, conversations = caller.service.team.store, caller.service.conversations
-    criteria = SessionFilter(owner=caller.owner, has_messages=True, text=text)
-    page = await store.find_sessions(criteria, limit, offset)
-    total = (await store.count_sessions(criteria)).sessions
-    shown = [
-        _show_session(listed.model_copy(update={"session": await conversations.mark_interrupted(listed.session)}))
-        for listed in page
-        if listed.session.status != "deleting"
-    ]
-    return SessionList(sessions=shown, total=total)
+    page = await caller.sessions.list_conversations(limit, offset, text)
+    return SessionList(sessions=[*map(caller.sessions.publish, page.sessions)], total=page.total)
 
 
 @router.post("/sessions/import", openapi_extra=_UPLOAD)
@@ -326,9 +307,20 @@ async def import_sessions(
         body = await request.body()
         arguments = (body, f"{name}.json", "the file", _MAX_UNPACKED)
         export = await run_isolated(parse_export, *arguments, what="the file", seconds=30, caller=caller.name)
-        results = await caller.service.conversations.import_conversations(caller.owner, export.conversations)
+        results = [await _import(caller, conversation) for conversation in export.conversations]
+    # Once for all: the whole file is written.
+    stored_ids = [to_stored_id(caller.owner, result.session_id) for result in results if not result.conflict]
+    store = caller.service.team.store
+    await caller.sessions.register(*filter(None, [await store.get_session(stored_id) for stored_id in stored_ids]))
+    caller.service.team.memory.wake()
     sessions = [ImportedSession(**asdict(result)) for result in results]
     return ImportedSessions(sessions=sessions, left_out=export.left_out)
+
+
+async def _import(caller: Caller, conversation: ImportedConversation) -> ImportResult:
+    team = caller.service.team
+    await caller.service.turns.check_room(caller.owner, is_new=True)
+    return await import_conversation(Memories.of(team, caller.owner), team.process, conversation)
 
 
 @router.get("/sessions/{session_id}")
@@ -339,21 +331,37 @@ async def session(
     limit: Limit = 50,
 ) -> SessionPart:
     """A session, and a part of its messages."""
-    conversations = caller.service.conversations
-    record = await conversations.mark_interrupted(await conversations.find(caller.owner, session_id))
-    part = await conversations.read_part(record, before, limit)
+    record, store = await caller.sessions.get(session_id), caller.service.team.store
+    last = await store.get_last_turn(record.session_id)
+    messages = (await store.read_conversation(record.session_id, before, limit + 1))[::-1]
+    has_older, messages = len(messages) > limit, messages[-limit:]
+    numbers = {message.turn for message in messages if message.turn} or {0}
+    count = max(numbers) - min(numbers) + 1
+    turns = [t for t in await store.list_turns(record.session_id, min(numbers) - 1, count) if t.turn in numbers]
+    if last is not None and last.turn not in numbers and before is None:
+        turns.append(last)
+    versions = await read_versions(store, record.session_id)
+    follow_after = await _find_start(store, record, last)
     teams = caller.service.teams
     upcoming = await teams.describe_next(record)
     name = next((name for name, team in teams.named.items() if team.config is upcoming.config), None)
     return SessionPart(
-        session=_show_session(await conversations.describe(record)),
-        messages=[_show_message(message) for message in part.messages],
-        turns=[_show_turn(turn, record, part.versions) for turn in part.turns],
-        has_older=part.has_older,
-        follow_after=part.follow_after,
+        session=await caller.sessions.describe(record),
+        messages=[_show_message(message) for message in messages],
+        turns=[_show_turn(turn, record, versions) for turn in turns],
+        has_older=has_older,
+        follow_after=follow_after,
         team=_show_team(name, upcoming.config, upcoming.agents),
         note=upcoming.note,
     )
+
+
+async def _find_start(store: SessionStore, session: SessionRecord, last: TurnRecord | None) -> int | None:
+    """Return the number of the event before the turn that is under way; None when none is."""
+    if last is None or last.status != "running" or session.status == "interrupted":
+        return None
+    messages = await store.read_turn_messages(session.session_id, last.turn)
+    return messages[0].seq - 1 if messages else 0
 
 
 @router.get("/sessions/{session_id}/turns/{turn}")
@@ -363,7 +371,7 @@ async def turn(
     caller: Authorized,
 ) -> TurnDetails:
     """A turn with its events."""
-    record = await caller.service.conversations.find(caller.owner, session_id)
+    record = await caller.sessions.get(session_id)
     store = caller.service.team.store
     try:
         turn_record = await require_turn(store, record.session_id, turn)
@@ -381,8 +389,9 @@ async def turn(
 @router.post("/sessions/{session_id}/version", status_code=204, responses={409: TURN_PROBLEMS[409]})
 async def choose_version(session_id: SessionPath, body: VersionChoice, caller: Authorized) -> None:
     """Show another version of a turn, with what followed it, in place of the one that is shown."""
-    record = await caller.service.conversations.find(caller.owner, session_id)
-    await caller.service.conversations.choose_version(record, body.turn)
+    record = await caller.sessions.get(session_id)
+    await caller.service.turns.wait_for_end(record.session_id)
+    await caller.sessions.choose_version(record, body.turn)
 
 
 @router.get("/sessions/{session_id}/messages/{seq}", response_class=Response, responses=_TEXT)
@@ -395,7 +404,7 @@ async def message(
     ] = None,
 ) -> Response:
     """The whole text of a question or a final answer, or of one of the files of a question."""
-    record = await caller.service.conversations.find(caller.owner, session_id)
+    record = await caller.sessions.get(session_id)
     messages = await caller.service.team.store.read_conversation(record.session_id, seq + 1, 1)
     if not messages or messages[0].seq != seq:
         raise HTTPException(404, "There is no such message")
@@ -437,7 +446,7 @@ async def file(
     caller: Authorized,
 ) -> Response:
     """A file that a question came with."""
-    record = await caller.service.conversations.find(caller.owner, session_id)
+    record = await caller.sessions.get(session_id)
     files = await caller.service.team.store.load_files(record.session_id, [file_hash])
     if file_hash not in files:
         raise HTTPException(404, "There is no such file")
@@ -446,23 +455,22 @@ async def file(
 
 
 @router.post("/sessions/{session_id}/rename")
-async def rename(session_id: SessionPath, body: NewTitle, caller: Authorized) -> SessionEntry:
+async def rename(session_id: SessionPath, body: NewTitle, caller: Authorized) -> PublicSession:
     """Give a session a name, which no other session of the user has."""
-    conversations = caller.service.conversations
-    record = await conversations.rename(await conversations.find(caller.owner, session_id), body.title)
-    return _show_session(await conversations.describe(record))
+    sessions = caller.sessions
+    return await sessions.describe(await sessions.rename(await sessions.get(session_id), body.title))
 
 
 @router.post("/sessions/{session_id}/fork", responses={409: TURN_PROBLEMS[409]})
-async def fork(session_id: SessionPath, body: ForkRequest, caller: Authorized) -> SessionEntry:
+async def fork(session_id: SessionPath, body: ForkRequest, caller: Authorized) -> PublicSession:
     """Begin a new session with a copy of this one, up to the end of a turn, or to any event.
 
     A turn that had not ended at that event is unfinished in the new session, and can be continued.
     """
-    conversations = caller.service.conversations
-    record = await conversations.find(caller.owner, session_id)
-    record = await conversations.fork(record, body.turn, event=body.event)
-    return _show_session(await conversations.describe(record))
+    sessions = caller.sessions
+    record = await sessions.get(session_id)
+    await caller.service.turns.check_room(caller.owner, is_new=True)
+    return await sessions.describe(await sessions.fork(record, body.turn, body.event))
 
 
 @router.get("/sessions/{session_id}/export", response_class=StreamingResponse, responses=_EXPORT)
@@ -473,16 +481,11 @@ async def export(
     detailed: Annotated[bool, Query(description="With rounds and reasoning; json always has them.")] = False,
 ) -> StreamingResponse:
     """The conversation as a file, without secrets."""
-    record = await caller.service.conversations.find(caller.owner, session_id)
+    record = await caller.sessions.get(session_id)
     form = FORMATS[format]
-    shown = record.model_copy(update={"session_id": session_id})
-    if not caller.is_local:
-        hidden = {"config_path": "", "user_id": None, "memory_group": "", "history_hash": "", "origins": ()}
-        shown = shown.model_copy(update=hidden)
 
     async def write() -> AsyncGenerator[str]:
-        pieces = export_session(caller.service.team.store, record, form, detailed=detailed, shown=shown)
-        async with aclosing(pieces):
+        async with aclosing(caller.sessions.export(record, form, detailed=detailed)) as pieces:
             async for piece, _ in pieces:
                 yield piece
 
@@ -493,45 +496,23 @@ async def export(
 @router.get("/search")
 async def search(query: QueryWords, caller: Authorized, limit: Limit = 20) -> SearchHits:
     """Find messages in all sessions of the user by their words."""
-    store = caller.service.team.store
-    messages = await store.search_messages(query, None, limit, owner=caller.owner)
-    sessions = {session_id: await store.get_session(session_id) for session_id in {m.session_id for m in messages}}
     words = query.split()
     roles: dict[str, Literal["user", "tool"]] = {"user": "user", "tool_result": "tool"}
-    hits: list[SearchHit] = []
-    for hit in messages:
-        session = sessions[hit.session_id]
-        if session is None or session.status == "deleting" or isinstance(hit.metadata.get("param"), str):
-            continue
-        ballot = parse_ballot(hit)
-        text = ballot[1] if ballot else hit.content
-        hits.append(
-            SearchHit(
-                session_id=public_session_id(hit.session_id),
-                title=session.display_title,
-                turn=hit.turn,
-                role=roles.get(hit.kind, "assistant"),
-                agent=hit.agent_name or None,
-                excerpt=_excerpt_question(hit, words) if hit.kind == "user" else cut_excerpt(text, words),
-                created_at=hit.created_at,
-            )
+    hits = [
+        SearchHit(
+            session_id=public_session_id(hit.session.session_id),
+            title=hit.session.display_title,
+            turn=hit.message.turn,
+            role=roles.get(hit.message.kind, "assistant"),
+            agent=hit.message.agent_name or None,
+            excerpt=_excerpt_question(hit.message, words)
+            if hit.message.kind == "user"
+            else cut_excerpt(hit.text, words),
+            created_at=hit.message.created_at,
         )
+        for hit in await caller.sessions.search(query, limit)
+    ]
     return SearchHits(hits=hits)
-
-
-def _show_session(listed: ListedSession) -> SessionEntry:
-    record = listed.session
-    return SessionEntry(
-        session_id=public_session_id(record.session_id),
-        title=record.display_title,
-        status=record.status,
-        turns=listed.turns,
-        confidence=listed.confidence,
-        escalated=listed.escalated,
-        project=record.project,
-        created_at=record.created_at,
-        updated_at=record.updated_at,
-    )
 
 
 def _show_team(name: str | None, config: TeamConfig, agents: Sequence[AgentConfig]) -> TeamEntry:
@@ -636,7 +617,7 @@ class ContextView(Body):
 @router.post("/sessions/{session_id}/context")
 async def context(session_id: SessionPath, body: ContextQuestion, caller: Authorized) -> ContextView:
     """The next prompt of each agent, part by part. Nothing is asked and nothing is stored."""
-    record = await caller.service.conversations.find(caller.owner, session_id)
+    record = await caller.sessions.get(session_id)
     team = await caller.service.teams.find(record)
     session = Session(team, record, owner=caller.owner)
     try:

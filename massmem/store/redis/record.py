@@ -109,9 +109,9 @@ class Entry(NamedTuple):
 
 _CONVERSATION = (
     ev.TurnStarted, ev.TurnWaiting, ev.TurnCompleted, ev.TurnFailed, ev.TurnInterrupted, ev.TurnAbandoned,
-    ev.UserReplied, ev.MessageAdded, ev.NoteAdded,
+    ev.UserReplied, ev.MessageAdded, ev.NoteAdded, ev.TurnUndone, ev.VersionChosen,
 )  # fmt: skip
-"""Events that end a turn or add to the conversation: what they lead to depends on the whole log."""
+"""Events that end a turn or change the conversation: what they lead to depends on the whole log."""
 
 
 def depends_on_log(event: Event) -> bool:
@@ -300,7 +300,20 @@ class Record:
             self._count(message, 1)
             if message.final:
                 self._show_answer(message)
+        if entry.type in ("turn_undone", "version_chosen"):
+            self._show_last_turn()
         return changes
+
+    def _show_last_turn(self) -> None:
+        """Let lists show the last turn that stands."""
+        hidden = self.stored.list_hidden_turns()
+        log = [entry for entry in self.log.values() if entry.turn not in hidden]
+        last = max(entry.turn for entry in log)
+        events = [entry.parse() for entry in log if entry.turn == last]
+        self.stored.update(last_message=projection.find_last_message(events))
+        self.stored.confidence, self.stored.escalated = None, False
+        for answer in [m for m in self.read_messages() if m.final and m.turn not in hidden][-1:]:
+            self._show_answer(answer)
 
     def _note_turns(self, turn: int, change: UpdateTurn | WithdrawTurns) -> None:
         """Note what became of turns. turn: that of the event."""

@@ -521,7 +521,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         """Yield the sessions that match, the last used first."""
         newest = "+inf" if criteria.before is None else f"({_us(criteria.before)}"
         names = await self._server.run("ZREVRANGEBYSCORE", USED, newest, _us(criteria.since) if criteria.since else 0)
-        names = [name for name in names if name.startswith(clean_text(criteria.prefix))]
+        names = [name for name in names if name.startswith(clean_text(criteria.session_id or criteria.prefix))]
         for start in range(0, len(names), _SESSIONS_AT_ONCE):
             for stored in await self._load_sessions(names[start : start + _SESSIONS_AT_ONCE]):
                 if stored is not None and matches(stored.session, criteria):

@@ -59,6 +59,7 @@ def matches(session: SessionRecord, criteria: SessionFilter) -> bool:
         criteria.status in (None, session.status)
         and any(text in field.casefold() for field in texts)
         and (criteria.title is None or clean_text(criteria.title).casefold() == session.title.casefold())
+        and clean_text(criteria.session_id) in ("", session.session_id)
         and session.session_id.startswith(clean_text(criteria.prefix))
         and is_owned_by(session, criteria.owner)
         and criteria.history_hash in ("", session.history_hash)

@@ -41,6 +41,7 @@ from massmem.store.schema import (
 from massmem.store.schema import files as stored_files
 from massmem.store.sql.database import Database, Row
 from massmem.store.sql.log import (
+    STANDS,
     UPDATE_TURN,
     build_file_rows,
     build_save_state,
@@ -63,7 +64,7 @@ _CONVERSATION_LENGTH = sa.select(sa.func.count()).where(_IN_CONVERSATION).scalar
 
 
 def _of_last_answer(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
-    answers = sa.select(column).where(_IN_CONVERSATION, chat_messages.c.final.is_(True))
+    answers = sa.select(column).where(_IN_CONVERSATION, chat_messages.c.final.is_(True), STANDS)
     return answers.order_by(chat_messages.c.seq.desc()).limit(1).scalar_subquery()
 
 
@@ -287,6 +288,8 @@ def _client_conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] |
     where: list[sa.ColumnElement[bool] | sa.TextClause] = []
     if criteria.owner is not EVERYBODY:
         where.append(is_owned_by(criteria.owner))
+    if criteria.session_id:
+        where.append(_s.session_id == clean_text(criteria.session_id))
     if criteria.history_hash:
         where.extend((sa.text(HAS_HISTORY), _s.history_hash == criteria.history_hash))
     return where

@@ -129,6 +129,12 @@ _UPDATE_SESSION = (
 )
 
 
+_LAST_TURN = sa.select(sa.func.max(turns.c.turn)).where(turns.c.session_id == SESSION, sa.text(f"NOT ({IS_HIDDEN})"))
+_EVENTS_OF_LAST_TURN = (
+    sa.select(events.c.payload)
+    .where(events.c.session_id == SESSION, events.c.turn == _LAST_TURN.scalar_subquery(), sa.text(IS_NO_DELTA))
+    .order_by(events.c.seq)
+)
 _SEQ = sa.bindparam("of_seq", type_=sa.Integer)
 _PAYLOAD = sa.select(events.c.payload).where(events.c.session_id == SESSION, events.c.seq == _SEQ)
 _REWRITE_EVENT = (
@@ -162,6 +168,11 @@ class _Changes:
     """Each with its turn."""
     session: Row = field(default_factory=lambda: {"new_title": None, "new_message": None, "new_status": None})
     empty: bool = True
+
+    @property
+    def chooses_turns(self) -> bool:
+        """Whether another turn may be the last one that is shown."""
+        return any("withdrawn" in values or values.get("status") == "undone" for values in self.turns.values())
 
     def add(self, turn: int, change: projection.Change) -> None:
         self.empty = False
@@ -306,6 +317,9 @@ def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, 
     for turn, values in changes.turns.items():
         connection.execute(UPDATE_TURN, {**key, "of_turn": turn, **values})
     added = len(changes.rows["chat_messages"])
+    if changes.session["new_message"] is None and changes.chooses_turns:
+        payloads = connection.execute(_EVENTS_OF_LAST_TURN, key).scalars()
+        changes.session["new_message"] = projection.find_last_message(map(EVENT.validate_json, payloads))
     connection.execute(_UPDATE_SESSION, {**key, **changes.session, "added": added, **newest})
 
 
@@ -358,7 +372,7 @@ _BEFORE = sa.bindparam("before", type_=sa.Integer)
 _LIMIT = sa.bindparam("most", type_=sa.Integer)
 
 _hidden = turns.alias("hidden")
-_STANDS = ~sa.exists().where(
+STANDS = ~sa.exists().where(
     _hidden.c.session_id == _m.session_id,
     _hidden.c.turn == _m.turn,
     sa.or_(_hidden.c.withdrawn, _hidden.c.status == "undone"),
@@ -371,12 +385,12 @@ _MESSAGES_PAGE = _MESSAGES_OF_SESSION.where(_m.seq > _AFTER).order_by(_m.seq).li
 _MESSAGES_OF_TURN = _MESSAGES_OF_SESSION.where(_m.seq >= QUESTION_SEQ, _m.turn == TURN).order_by(_m.seq)
 _MESSAGES_BY_ID = _MESSAGES.where(_m.id.in_(sa.bindparam("of_messages", expanding=True))).order_by(_m.id)
 _CONVERSATION = (
-    _MESSAGES_OF_SESSION.where(sa.text(f"({IS_CONVERSATION})"), _STANDS, _m.seq < _BEFORE)
+    _MESSAGES_OF_SESSION.where(sa.text(f"({IS_CONVERSATION})"), STANDS, _m.seq < _BEFORE)
     .order_by(_m.seq.desc())
     .limit(_LIMIT)
 )
 _LATEST_SUMMARY = (
-    _MESSAGES_OF_SESSION.where(sa.text(IS_SUMMARY), _STANDS, _m.agent_id == sa.bindparam("of_agent", type_=sa.Text))
+    _MESSAGES_OF_SESSION.where(sa.text(IS_SUMMARY), STANDS, _m.agent_id == sa.bindparam("of_agent", type_=sa.Text))
     .order_by(_m.seq.desc())
     .limit(1)
 )
@@ -531,7 +545,7 @@ class SqlSessionLog:
         owner: Owner | Everybody,
     ) -> list[MessageRecord]:
         scope = SearchScope(session_ids, owner)
-        search = self._database.dialect.build_search(_MESSAGES.where(_STANDS), query, scope, limit)
+        search = self._database.dialect.build_search(_MESSAGES.where(STANDS), query, scope, limit)
         hits = [] if search is None else await self._fetch_messages(search)
         if unspaced := find_unspaced_words(clean_text(query)):
             return merge_hits(await self._fetch_messages(_build_part_search(unspaced, scope, limit)), hits, limit)
@@ -577,7 +591,7 @@ def _build_part_search(words: Sequence[str], scope: SearchScope, limit: int) -> 
     """Return the query for messages with these parts of words; those with most of them first, then the newest."""
     has = [_m.content.contains(word, autoescape=True) for word in words]
     number = sum((sa.case((condition, 1), else_=0) for condition in has), sa.literal(0))
-    where: list[sa.ColumnElement[bool]] = [_m.kind.in_(SEARCHED_KINDS), sa.or_(*has), _STANDS]
+    where: list[sa.ColumnElement[bool]] = [_m.kind.in_(SEARCHED_KINDS), sa.or_(*has), STANDS]
     if scope.session_ids is not None:
         where.append(_m.session_id.in_(scope.session_ids))
     if scope.owner is not EVERYBODY:

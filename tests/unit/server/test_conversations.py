@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from massmem.server.conversations import Conversations
 
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import TurnCompleted, TurnStarted
 from massmem.core.records import Owner
-from massmem.server.conversations import Conversations
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.server.turns import Question, Turns

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from massmem.session.catalogue import DeletionResult, SessionDeleter, delete_contents, list_begun_deletions
 
 from massmem.config.models import TeamConfig
 from massmem.core.errors import HomeError
 from massmem.core.records import SessionRecord
-from massmem.session.catalogue import DeletionResult, SessionDeleter, delete_contents, list_begun_deletions
 from massmem.session.lease import ProcessLock
 from massmem.session.registry import Registry, build_entry
 from massmem.store import open_store
