@@ -26,6 +26,7 @@ from massmem.store import open_store
 from tests.contract.test_session_store import done, session
 from tests.support.qdrant_stub import QdrantStub
 from tests.support.sample_turn import START, USAGE, answer, ballot, begin, compression, event
+from tests.support.sessions import open_sessions
 from tests.support.stores import KINDS, NewPlace
 
 # Stores and indexes do not know each other: in short, each is there once.
@@ -117,6 +118,7 @@ async def forget(eraser: Eraser, count: int) -> list[Receipt]:
 async def read_everything(eraser: Eraser) -> str:
     """Everything that store and index hand out."""
     store, parts = eraser.store, list[object]()
+    sessions = open_sessions(store, eraser.home)
     for record in await store.list_sessions():
         name = record.session_id
         parts += [record, await store.load_state(name), await store.get_latest_summary(name, "ann")]
@@ -126,7 +128,7 @@ async def read_everything(eraser: Eraser) -> str:
         assert copy is not None
         parts.append(await store.load_files(name, copy.files))
         for form in FORMATS.values():
-            parts += [piece async for piece, _ in export_session(store, record, form, detailed=True)]
+            parts += [piece async for piece, _ in sessions.export(record, form, detailed=True)]
     parts += await eraser.memory.list(Selection(), 1_000_000)
     return "\n".join(map(str, parts))
 

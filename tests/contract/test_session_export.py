@@ -24,6 +24,7 @@ from massmem.store.lookup import read_log_pages
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, opener, session, store
 from tests.support.sample_turn import START, answer, begin, turn_without_restart
+from tests.support.sessions import open_sessions
 from tests.support.stores import NewPlace
 
 __all__ = ["opener", "store"]
@@ -76,7 +77,7 @@ async def list_memories(memories: Memories) -> list[Memory]:
 async def export(store: SessionStore, session_id: str = ID) -> str:
     record = await store.get_session(session_id)
     assert record is not None
-    async with aclosing(export_session(store, record, FORMATS["json"], detailed=True)) as pieces:
+    async with aclosing(open_sessions(store, Path()).export(record, FORMATS["json"], detailed=True)) as pieces:
         return "".join([piece async for piece, _ in pieces])
 
 

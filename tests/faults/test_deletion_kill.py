@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from massmem.session.catalogue import list_begun_deletions
 
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.memory.persistent import Selection
+from massmem.session.sessions import list_begun_deletions
 from massmem.store import open_store
 from tests.contract.test_session_store import everything
 from tests.support.cli import massmem

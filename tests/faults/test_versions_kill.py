@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from massmem.cli.sessions import choose_named_version
 from massmem.cli.setup import Setup
 from massmem.config.load import load_config
 from massmem.core.records import COMMAND_LINE_USER, TurnRecord
@@ -41,7 +40,8 @@ def run_change(folder: Path, home: Path, kind: str, turn: int) -> None:
 async def change(folder: Path, home: Path, kind: str, turn: int) -> None:
     config, _ = load_config(str(folder / "team.yaml"))
     if kind == "choose":
-        await choose_named_version(Setup(config, home, COMMAND_LINE_USER), SESSION, turn)
+        async with Setup(config, home, COMMAND_LINE_USER).open_sessions() as sessions:
+            await sessions.choose_version(await sessions.find(SESSION), turn)
         return
     async with await Session.open(config, home=home, session_id=SESSION) as session:
         await collect(session.ask(f"{AGAIN} {kind}", replaces=turn))

@@ -4,19 +4,17 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from massmem.session.catalogue import SessionDeleter
 
 from massmem.cli.memory import change_memory, list_memories
-from massmem.cli.sessions import choose_named_version, fork_named_session
 from massmem.cli.setup import Setup
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import Event, TurnCompleted, TurnStarted
-from massmem.core.records import COMMAND_LINE_USER
+from massmem.core.records import COMMAND_LINE_USER, SessionRecord
 from massmem.memory.persistent import Selection
 from massmem.session.session import Session
-from massmem.store.lookup import read_versions, require_session
+from massmem.store.lookup import read_versions
 from tests.integration.test_session_changes import (
     LIGHTHOUSE,
     WINDMILL,
@@ -54,6 +52,16 @@ def setup(config: TeamConfig, folder: Path) -> Setup:
     return Setup(config, folder, COMMAND_LINE_USER)
 
 
+async def choose_version(setup: Setup, name: str, turn: int) -> int:
+    async with setup.open_sessions() as sessions:
+        return await sessions.choose_version(await sessions.find(name), turn)
+
+
+async def fork_session(setup: Setup, name: str, turn: int | None = None) -> SessionRecord:
+    async with setup.open_sessions() as sessions:
+        return await sessions.fork(await sessions.find(name), turn)
+
+
 async def test_a_withdrawn_version_is_neither_shown_nor_recalled_until_it_is_chosen_again(
     config: TeamConfig, folder: Path, council: CouncilServer
 ):
@@ -69,7 +77,7 @@ async def test_a_withdrawn_version_is_neither_shown_nor_recalled_until_it_is_cho
         memories, shown = await prompt(council, session, "Where is the old windmill of Aalsmeer, and the castle?")
         assert WINDMILL not in shown + memories
         assert CASTLE in shown
-        assert await choose_named_version(setup(config, folder), session.id, 2) == 3
+        assert await choose_version(setup(config, folder), session.id, 2) == 3
         memories, shown = await prompt(council, session, "Where is the castle of Tarragona, what did I ask?")
         assert CASTLE not in shown + memories
         assert WINDMILL in shown
@@ -91,7 +99,7 @@ async def test_other_conversations_and_processes_recall_the_version_that_is_show
     async with open_session(shared, folder) as third:  # has the index
         memories, _ = await prompt(council, third, "Was the old windmill of Aalsmeer red?")
         assert WINDMILL not in memories
-        await choose_named_version(setup(shared, folder), session.id, 1)
+        await choose_version(setup(shared, folder), session.id, 1)
         memories, _ = await prompt(council, third, "Is the old windmill of Aalsmeer blue?")
         assert WINDMILL in memories
         memories, _ = await prompt(council, third, "Is the grey castle of Tarragona blue?")
@@ -106,14 +114,14 @@ async def test_versions_are_chosen_among_those_that_are_there_while_no_turn_runs
         with pytest.raises(InputError, match="turn 7"):
             await collect(session.ask(CASTLE, replaces=7))
         with pytest.raises(InputError, match="no version 7"):
-            await choose_named_version(setup(config, folder), session.id, 7)
+            await choose_version(setup(config, folder), session.id, 7)
         await replace_turn(session, 1, WINDMILL)
         with pytest.raises(InputError, match="turn 1 is not part"):
             await collect(session.ask(CASTLE, replaces=1))
         async with aclosing(session.ask(CASTLE)) as events:
             await anext(events)
             with pytest.raises(SessionBusyError):
-                await choose_named_version(setup(config, folder), session.id, 1)
+                await choose_version(setup(config, folder), session.id, 1)
 
 
 async def test_a_fork_recalls_what_both_share_once_and_a_change_of_it_holds_for_both(
@@ -121,7 +129,7 @@ async def test_a_fork_recalls_what_both_share_once_and_a_change_of_it_holds_for_
 ):
     async with open_session(shared, folder) as session:
         await tell(session, WINDMILL, LIGHTHOUSE)
-    copies = [await fork_named_session(setup(shared, folder), session.id) for _ in range(3)]
+    copies = [await fork_session(setup(shared, folder), session.id) for _ in range(3)]
     async with open_session(shared, folder) as other:
         memories, _ = await prompt(council, other, "Is the old windmill of Aalsmeer for sale?")
         assert memories.count(WINDMILL) == 1
@@ -142,14 +150,13 @@ async def test_a_fork_recalls_what_it_shares_where_conversations_are_remembered_
 ):
     async with open_session(config, folder) as session:
         await tell(session, WINDMILL, LIGHTHOUSE)
-    fork = await fork_named_session(setup(config, folder), session.id, 1)
+    fork = await fork_session(setup(config, folder), session.id, 1)
     async with open_session(config, folder, fork.session_id) as copy:
         await copy.clear_history()
         memories, _ = await prompt(council, copy, "Is the old windmill of Aalsmeer red?")
         assert memories.count(WINDMILL) == 1
-    async with setup(config, folder).open_store() as store:
-        deleter = SessionDeleter(config, folder, store, folder)
-        await deleter.delete([await require_session(store, session.id)], lambda _done, _all: None)
+    async with setup(config, folder).open_sessions() as sessions:
+        await sessions.delete([await sessions.find(session.id)])
     async with open_session(config, folder, fork.session_id) as copy:
         memories, _ = await prompt(council, copy, "Is the old windmill of Aalsmeer blue?")
         assert memories.count(WINDMILL) == 1, "the fork has taken it over"
@@ -160,7 +167,7 @@ async def test_a_turn_that_is_undone_stays_a_memory_of_the_fork(
 ):
     async with open_session(config, folder) as session:
         await tell(session, LIGHTHOUSE, WINDMILL)
-        fork = await fork_named_session(setup(config, folder), session.id)
+        fork = await fork_session(setup(config, folder), session.id)
         await session.undo()
     async with open_session(config, folder, fork.session_id) as copy:
         await copy.clear_history()

@@ -7,7 +7,11 @@ from typing import Any
 
 from massmem.config.models import TeamConfig
 from massmem.core.events import Event
+from massmem.core.records import EVERYBODY, Everybody, Owner
+from massmem.session.lease import ProcessLock
 from massmem.session.session import Session
+from massmem.session.sessions import Sessions
+from massmem.store.ports import SessionStore
 from tests.support.turns import Scripts
 
 
@@ -23,6 +27,13 @@ def team(scripts: Scripts, *, memory: bool = False, **coordination: Any) -> Team
             "memory": {"persistent_memory": {"enabled": memory}},
         }
     )
+
+
+def open_sessions(
+    store: SessionStore, home: Path, owner: Owner | Everybody = EVERYBODY, config: TeamConfig | None = None
+) -> Sessions:
+    """Return the sessions of an owner as a command has them."""
+    return Sessions(config or team({"ann": {}}), home, store, ProcessLock(home), owner)
 
 
 async def collect(events: AsyncGenerator[Event, None]) -> list[Event]:

@@ -1,21 +1,22 @@
-"""Deletion of sessions: what is left of them on the disk, and what of others stays."""
+"""The sessions of an owner: the rules that every front end has; what deletion leaves on the disk, and what stays."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from massmem.session.catalogue import DeletionResult, SessionDeleter, delete_contents, list_begun_deletions
 
 from massmem.config.models import TeamConfig
 from massmem.core.errors import HomeError
 from massmem.core.records import SessionRecord
 from massmem.session.lease import ProcessLock
 from massmem.session.registry import Registry, build_entry
+from massmem.session.sessions import DeletionResult, Sessions, delete_contents, list_begun_deletions
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import answer, begin
+from tests.support.sessions import open_sessions
 
 TURNS = 60
 
@@ -30,11 +31,13 @@ class Place:
     config: TeamConfig
 
     async def delete(self, *names: str) -> DeletionResult:
-        return await self.deleter.delete([await self.get(name) for name in names], lambda *_: None)
+        return await self.sessions.delete(
+            [*[await self.get(name) for name in names], *await self.sessions.list_deleting()]
+        )
 
     @property
-    def deleter(self) -> SessionDeleter:
-        return SessionDeleter(self.config, self.home, self.store, self.folder)
+    def sessions(self) -> Sessions:
+        return open_sessions(self.store, self.home, config=self.config)
 
     async def get(self, name: str) -> SessionRecord:
         record = await self.store.get_session(name)
@@ -51,7 +54,9 @@ class Place:
 
 
 @pytest.fixture
-async def place(home: Path, tmp_path: Path) -> AsyncIterator[Place]:
+async def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
     folder = home / ".massmem"
     url = f"sqlite:///{folder}/massmem.db"
     config = TeamConfig.model_validate(
@@ -89,7 +94,7 @@ async def test_progress_counts_the_messages_of_all_sessions(place: Place):
     await place.store.append("session_c", 1, [begin("ann"), answer(1, "ann", "Here."), done()])
     records = [await place.get(name) for name in ("session_mine", "session_b", "session_c")]
     shown: list[tuple[int, int]] = []
-    await place.deleter.delete(records, lambda deleted, total: shown.append((deleted, total)))
+    await place.sessions.delete(records, lambda deleted, total: shown.append((deleted, total)))
     count = records[0].message_count
     assert shown == [(count, 3 * count), (2 * count, 3 * count), (3 * count, 3 * count)]
 
@@ -155,7 +160,7 @@ async def test_all_sessions_are_marked_before_the_first_is_deleted(place: Place)
 
     records = [await place.get("session_mine"), await place.get("session_b")]
     with pytest.raises(KeyboardInterrupt):
-        await place.deleter.delete(records, end_process)
+        await place.sessions.delete(records, end_process)
     assert (await place.get("session_b")).status == "deleting"
     result = await place.delete()
     assert sorted(result.sessions) == ["session_b", "session_mine"]
@@ -164,7 +169,7 @@ async def test_all_sessions_are_marked_before_the_first_is_deleted(place: Place)
 
 async def test_deletion_that_another_process_ends_first_is_done(place: Place):
     mark = place.home / "deleting" / "session_mine"
-    await place.deleter.delete([await place.get("session_mine")], lambda *_: mark.unlink())
+    await place.sessions.delete([await place.get("session_mine")], lambda *_: mark.unlink())
     assert list_begun_deletions(place.home) == []
 
 
@@ -192,10 +197,10 @@ async def test_file_that_vanishes_holds_up_no_deletion_and_one_that_cannot_be_re
     logs = place.home / "logs"
     logs.mkdir(exist_ok=True)
     (logs / "crash-1.txt").symlink_to(logs / "nowhere")
-    await place.deleter.delete_traces(["session_mine"])
+    await place.sessions.delete_traces(["session_mine"])
     (logs / "crash-2.txt").symlink_to(logs / "crash-2.txt")
     with pytest.raises(HomeError, match=r"\.massmem cannot be written: Too many levels of symbolic links"):
-        await place.deleter.delete_traces(["session_mine"])
+        await place.sessions.delete_traces(["session_mine"])
 
 
 async def test_files_of_the_working_directory_are_no_backups_of_a_database_on_a_server(
@@ -205,7 +210,7 @@ async def test_files_of_the_working_directory_are_no_backups_of_a_database_on_a_
     own = place.write(tmp_path / ".bak-notes", "of session_mine")
     settings = place.config.store.model_copy(update={"url": "postgresql://localhost/massmem"})
     config = place.config.model_copy(update={"store": settings})
-    await replace(place.deleter, config=config).delete_traces(["session_mine"])
+    await replace(place.sessions, config=config).delete_traces(["session_mine"])
     assert own.exists()
 
 
@@ -227,9 +232,9 @@ async def test_damaged_registry_is_written_again_without_the_session(place: Plac
 
 
 async def test_many_events_are_deleted_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("massmem.session.catalogue._EVENTS_AT_ONCE", 2)
+    monkeypatch.setattr("massmem.session.sessions._EVENTS_AT_ONCE", 2)
     record, shown = await place.get("session_mine"), list[int]()
-    await place.deleter.delete([record], lambda deleted, _: shown.append(deleted))
+    await place.sessions.delete([record], lambda deleted, _: shown.append(deleted))
     assert shown == sorted(set(shown))
     assert len(shown) > 1
     assert shown[-1] == record.message_count
