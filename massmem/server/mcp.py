@@ -49,9 +49,6 @@ class Access(Protocol):
     project: str
     """The one of a caller who names none."""
 
-    @property
-    def sessions(self) -> Sessions: ...
-
     async def check_room(self) -> None:
         """Raise InputError: the user has no room for more."""
         ...
@@ -262,17 +259,15 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
 
 async def _remember(access: Access, text: str, session_id: str | None, project: str | None) -> str:
     """Store a note in a session of the user, by default in that of notes; return it. Raise as `Session.remember`."""
-    if session_id is None:
-        memories = await Memories.of(access.team, access.owner, access.project).of_project(project)
-        project = memories.project
+    name = session_id
+    if name is None:
+        project = (await Memories.of(access.team, access.owner, access.project).of_project(project)).project
         name = name_notes(access.owner, memory_group(access.team.config, access.owner), project)
-    else:
-        name = session_id
     await access.check_room()
     stored_id = to_stored_id(access.owner, name)
     record = await access.team.store.get_session(stored_id)
     if session_id is not None or record is not None:
-        record = await access.sessions.get(name)
+        record = await Sessions.of(access.team, access.owner).get(name)
     session = Session(access.team, record, session_id=stored_id, owner=access.owner, project=project)
     try:
         await session.remember(text)
@@ -283,12 +278,13 @@ async def _remember(access: Access, text: str, session_id: str | None, project: 
 
 
 async def _list_sessions(access: Access, limit: int) -> SessionList:
-    page = await access.sessions.list_conversations(limit)
-    return SessionList(sessions=[*map(access.sessions.publish, page.sessions)])
+    sessions = Sessions.of(access.team, access.owner)
+    page = await sessions.list_conversations(limit)
+    return SessionList(sessions=[*map(sessions.publish, page.sessions)])
 
 
 async def _read_session(access: Access, session_id: str, limit: int) -> SessionMessages:
-    session = await access.sessions.get(session_id)
+    session = await Sessions.of(access.team, access.owner).get(session_id)
     newest_first = await access.team.store.read_conversation(session.session_id, None, limit)
     messages = [
         SessionMessage(
@@ -354,15 +350,11 @@ class LocalAccess:
         self.team, self.project = team, project
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def sessions(self) -> Sessions:
-        return Sessions.of(self.team, self.owner)
-
     async def check_room(self) -> None:
         """This machine's user has the whole disk."""
 
     async def ask(self, question: str, session_id: str | None, project: str | None) -> AsyncGenerator[Event, None]:
-        record = None if session_id is None else await self.sessions.get(session_id)
+        record = None if session_id is None else await Sessions.of(self.team, self.owner).get(session_id)
         if project is not None:
             project = await find_project(self.team.store, self.owner, project)
         elif record is None:

@@ -24,7 +24,6 @@ from massmem.core.records import (
     SessionCopy,
     SessionRecord,
     SessionState,
-    SessionStatus,
     TurnRecord,
 )
 from massmem.core.versions import TurnTree
@@ -38,7 +37,7 @@ from massmem.store import open_store
 from massmem.store.lookup import read_all_messages, read_turns_backwards, require_turn
 from massmem.store.move import read_files
 from massmem.store.ports import SessionStore
-from massmem.store.projection import UpdateSession, find_last_message, project
+from massmem.store.projection import fold_session
 
 _SUFFIX = " (fork)"
 
@@ -90,9 +89,9 @@ async def fork_session(
     events = [] if last is None else await store.read_turn_events(session_id, last.turn, event)
     end = _End(last, event, events)
     fork_id = await _choose_id(store, prefix)
-    shared = await _find_last_shared(store, session_id, end)
+    count, shared = await _measure(store, session_id, end)
     fork = SessionCopy(
-        session=await _describe(store, copy.session, end, fork_id, shared),
+        session=_describe(copy.session, end, fork_id, count, shared),
         state=await _restore_state(store, copy.state, session_id, end),
         # No event says when a turn was given up: when the next question came.
         abandoned=tuple(number for number in copy.abandoned if number < end.turn + (event is None)),
@@ -236,43 +235,32 @@ async def _choose_id(store: SessionStore, prefix: str) -> str:
     return fork_id
 
 
-async def _find_last_shared(store: SessionStore, session_id: str, end: _End) -> int:
-    """Return the number in the log of the last message of the turns that are copied whole."""
-    last = 0
+async def _measure(store: SessionStore, session_id: str, end: _End) -> tuple[int, int]:
+    """Return how many messages are copied, and the number of the last one of the turns that are copied whole."""
+    count = shared = 0
     async for message in _read_messages(store, session_id, end.includes):
-        if end.seq is None or message.turn < end.turn:
-            last = message.seq
-    return last
-
-
-async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_id: str, shared: int) -> SessionRecord:
-    """shared: the last message that both share."""
-    count = 0
-    async for _ in _read_messages(store, source.session_id, end.includes):
         count += 1
-    created_at = now()
+        if end.seq is None or message.turn < end.turn:
+            shared = message.seq
+    return count, shared
+
+
+def _describe(source: SessionRecord, end: _End, fork_id: str, count: int, shared: int) -> SessionRecord:
+    """count: of messages. shared: the last message that both share."""
+    created_at, row = now(), fold_session(end.events)
     changes = {
         "session_id": fork_id,
         "title": "" if end.last is None else source.display_title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
-        "last_message": find_last_message(end.events),
+        "last_message": row.last_message or "",
         "message_count": count,
         "active": True,
         "origins": (*((name, min(last, shared)) for name, last in source.origins), (source.session_id, shared)),
         "history_hash": "",
-        "status": _get_status(source.session_id, end),
+        "status": row.status or "active",
         "created_at": created_at,
         "updated_at": created_at,
     }
     return SessionRecord.model_validate(source.model_dump() | changes)
-
-
-def _get_status(session_id: str, end: _End) -> SessionStatus:
-    """Return the status of the session when the last event that is copied was stored."""
-    changes = [change for event in end.events for change in project(session_id, end.turn, 0, event)]
-    statuses: list[SessionStatus] = [
-        change.status for change in changes if isinstance(change, UpdateSession) and change.status
-    ]
-    return statuses[-1] if statuses else "active"
 
 
 async def _read_messages(

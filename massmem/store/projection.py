@@ -132,11 +132,13 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Chang
     return changes
 
 
-def find_last_message(events: Iterable[ev.Event]) -> str:
-    """Return what lists show as the last message after these events of a turn."""
-    changes = [change for event in events for change in project("", 0, 1, event)]
-    messages = [c.last_message for c in changes if isinstance(c, UpdateSession) and c.last_message]
-    return messages[-1] if messages else ""
+def fold_session(events: Iterable[ev.Event]) -> UpdateSession:
+    """Return what the events of a turn make of the row of their session."""
+    row = UpdateSession()
+    for change in (change for event in events for change in project("", 0, 1, event)):
+        if isinstance(change, UpdateSession):
+            row = UpdateSession(None, change.last_message or row.last_message, change.status or row.status)
+    return row
 
 
 @singledispatch

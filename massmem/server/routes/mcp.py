@@ -18,7 +18,6 @@ from massmem.server.errors import Refused, RetryLater
 from massmem.server.limits import JsonRequest
 from massmem.server.mcp import create_mcp_server
 from massmem.server.responses import hide_internals
-from massmem.session.sessions import Sessions
 
 _CALLER = "massmem_caller"
 
@@ -31,10 +30,6 @@ class UserAccess:
         self.owner = caller.owner
         self._caller = caller
 
-    @property
-    def sessions(self) -> Sessions:
-        return self._caller.sessions
-
     async def check_room(self) -> None:
         try:
             await self._caller.service.turns.check_room(self.owner)
@@ -45,7 +40,7 @@ class UserAccess:
         if not question.strip():
             raise InputError("the question is empty")
         if session_id is not None:
-            await self.sessions.get(session_id)
+            await self._caller.sessions.get(session_id)
         asked = await self._caller.make_question(question, session_id, None, None, project)
         turns = self._caller.service.turns
         try:

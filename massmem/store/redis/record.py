@@ -310,7 +310,7 @@ class Record:
         log = [entry for entry in self.log.values() if entry.turn not in hidden]
         last = max(entry.turn for entry in log)
         events = [entry.parse() for entry in log if entry.turn == last]
-        self.stored.update(last_message=projection.find_last_message(events))
+        self.stored.update(last_message=projection.fold_session(events).last_message or "")
         self.stored.confidence, self.stored.escalated = None, False
         for answer in [m for m in self.read_messages() if m.final and m.turn not in hidden][-1:]:
             self._show_answer(answer)

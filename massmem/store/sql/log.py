@@ -319,7 +319,7 @@ def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, 
     added = len(changes.rows["chat_messages"])
     if changes.session["new_message"] is None and changes.chooses_turns:
         payloads = connection.execute(_EVENTS_OF_LAST_TURN, key).scalars()
-        changes.session["new_message"] = projection.find_last_message(map(EVENT.validate_json, payloads))
+        changes.session["new_message"] = projection.fold_session(map(EVENT.validate_json, payloads)).last_message or ""
     connection.execute(_UPDATE_SESSION, {**key, **changes.session, "added": added, **newest})
 
 
