@@ -56,7 +56,7 @@ class Body(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
-class SmallBody(Body):
+class SmallBody(Body, extra="forbid"):
     """A body of a request with a few short texts: of MAX_SMALL_BODY bytes at most."""
 
 
@@ -108,7 +108,7 @@ Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX
 """A text, or parts in the form of OpenAI's chat messages."""
 
 
-class AskRequest(Body):
+class AskRequest(Body, extra="forbid"):
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
     team: Team | None = None

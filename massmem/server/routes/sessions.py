@@ -224,19 +224,8 @@ class VersionChoice(SmallBody):
     """The number of the version, see `versions` of a turn."""
 
 
-class ImportedSession(Body):
-    session_id: str
-    title: str
-    turns: int
-    added: int
-    conflict: bool
-    replaced: int
-    """Turns of an older export that are no more in this one, and were removed."""
-    busy: bool
-
-
 class ImportedSessions(Body):
-    sessions: list[ImportedSession]
+    sessions: list[ImportResult]
     left_out: dict[str, int]
     """Kinds of things that cannot be read or have no place in a session, and how often."""
 
@@ -313,8 +302,7 @@ async def import_sessions(
     store = caller.service.team.store
     await caller.sessions.register(*filter(None, [await store.get_session(stored_id) for stored_id in stored_ids]))
     caller.service.team.memory.wake()
-    sessions = [ImportedSession(**asdict(result)) for result in results]
-    return ImportedSessions(sessions=sessions, left_out=export.left_out)
+    return ImportedSessions(sessions=results, left_out=export.left_out)
 
 
 async def _import(caller: Caller, conversation: ImportedConversation) -> ImportResult:

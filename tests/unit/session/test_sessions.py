@@ -1,17 +1,23 @@
 """The sessions of an owner: the rules that every front end has; what deletion leaves on the disk, and what stays."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.core.errors import HomeError
-from massmem.core.records import SessionRecord
+from massmem.core.errors import HomeError, InputError, SessionBusyError, UnknownSessionError
+from massmem.core.events import Event, NoteAdded, UserReplied
+from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord
+from massmem.export import FORMATS
 from massmem.session.lease import ProcessLock
+from massmem.session.owners import hash_user, public_session_id, to_stored_id
 from massmem.session.registry import Registry, build_entry
 from massmem.session.sessions import DeletionResult, Sessions, delete_contents, list_begun_deletions
+from massmem.session.team import Team
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, session
@@ -253,3 +259,106 @@ async def test_deletion_leaves_no_words_of_a_long_conversation_in_the_files(plac
     contents = read_files(place.home)
     assert b"xylophone" not in contents
     assert b"marimba" in contents
+
+
+ALICE, BOB = Owner("alice"), Owner("bob")
+
+
+async def add_user(place: Place, owner: Owner, name: str, *more: Event) -> Sessions:
+    """Store a session of a user of the service with one turn; return the user's sessions."""
+    stored_id = to_stored_id(owner, name)
+    await place.store.create_session(session(stored_id).model_copy(update={"user_id": owner.user_id, "title": name}))
+    await place.store.append(stored_id, 1, [begin("ann"), *more, answer(1, "ann", "Here."), done()])
+    return open_sessions(place.store, place.home, owner, place.config)
+
+
+async def test_owner_finds_sessions_by_id_title_and_beginning_and_none_of_others(place: Place):
+    own, alice = open_sessions(place.store, place.home, COMMAND_LINE_USER), await add_user(place, ALICE, "trip")
+    await own.rename(await own.get("session_b"), "  My   trip ")
+    await place.store.append("session_b", 0, [NoteAdded(text="Metric units.")])
+    for name in ("session_b", "my TRIP", "b", None):
+        assert (await own.find(name)).session_id == "session_b"
+    assert (await alice.get("trip")).session_id == (await alice.find("TRIP")).session_id == to_stored_id(ALICE, "trip")
+    for sessions, name in ((own, to_stored_id(ALICE, "trip")), (alice, "session_b"), (alice, "../trip"), (alice, "")):
+        with pytest.raises(UnknownSessionError):
+            await sessions.get(name)
+    await place.store.delete_session("session_b", 0)
+    with pytest.raises(UnknownSessionError):
+        await own.get("session_b")
+    assert [one.session.session_id for one in (await own.list_conversations()).sessions] == ["session_mine"]
+    assert [one.session.title for one in (await alice.list_conversations()).sessions] == ["trip"]
+
+
+async def test_title_is_a_name_that_no_other_session_of_the_owner_has(place: Place):
+    own, alice = open_sessions(place.store, place.home, COMMAND_LINE_USER), await add_user(place, ALICE, "trip")
+    await add_user(place, ALICE, "walk")
+    mine = await own.rename(await own.get("session_mine"), "trip")
+    await own.rename(mine, "Trip")
+    for sessions, name, titles in ((own, "session_b", ("TRIP", "session_mine")), (alice, "walk", ("trip",))):
+        for title in titles:
+            with pytest.raises(InputError, match="another session is called"):
+                await sessions.rename(await sessions.get(name), title)
+    with pytest.raises(InputError, match="cannot be"):
+        await own.rename(mine, "a/b")
+
+
+async def test_fork_is_its_owners_and_is_found_by_an_id_of_its_own(place: Place):
+    alice = await add_user(place, ALICE, "trip")
+    fork = await alice.fork(await alice.get("trip"))
+    assert (fork.user_id, fork.title) == ("alice", "trip (fork)")
+    assert await alice.get(public_session_id(fork.session_id)) == fork
+    own = open_sessions(place.store, place.home, COMMAND_LINE_USER)
+    copy = await own.fork(await own.get("session_mine"))
+    assert copy.session_id in {entry.session_id for entry in Registry(place.home).read_entries()}
+
+
+async def test_version_is_chosen_while_no_turn_runs(place: Place):
+    own = open_sessions(place.store, place.home, COMMAND_LINE_USER)
+    mine = await own.get("session_mine")
+    again = begin("ann").model_copy(update={"parent": 0, "withdraws": (1,)})
+    await place.store.append("session_mine", 2, [again, answer(1, "ann", "There."), done(text="There.")])
+    assert await own.choose_version(mine, 1) == 1
+    assert (await own.get("session_mine")).last_message != "There."
+    with pytest.raises(InputError, match="no version 7"):
+        await own.choose_version(mine, 7)
+    assert await place.store.acquire_lease("session_mine", "somebody", 60)
+    with pytest.raises(SessionBusyError):
+        await own.choose_version(mine, 2)
+
+
+async def test_session_of_a_killed_process_is_interrupted_and_its_turn_too(place: Place):
+    await place.store.append("session_mine", 2, [begin("ann", "bob"), answer(1, "ann", "Here.")])
+    own = open_sessions(place.store, place.home, COMMAND_LINE_USER)
+    assert (await own.get("session_mine")).status == "interrupted"
+    for status, ids in (("interrupted", ["session_mine"]), ("active", []), ("completed", ["session_b"])):
+        page = await own.list(SessionFilter(owner=COMMAND_LINE_USER, status=status))
+        assert ([one.session.session_id for one in page.sessions], page.total) == (ids, len(ids))
+    turn = await own.read_turn(await own.get("session_mine"), 2)
+    assert turn.record.status == "interrupted"
+    assert [turn.record.turn async for turn in own.read_turns(await own.get("session_mine"))] == [1, 2]
+
+
+async def test_search_finds_neither_what_others_said_nor_values_that_were_asked_for(place: Place):
+    alice = await add_user(place, ALICE, "trip", UserReplied(param="town", text="Aalsmeer of the windmill"))
+    bob = await add_user(place, BOB, "trip", NoteAdded(text="The windmill is red."))
+    assert await alice.search("windmill", 10) == []
+    (hit,) = await bob.search("windmill", 10, await bob.get("trip"))
+    assert (hit.text, hit.is_ballot, hit.session.title) == ("The windmill is red.", False, "trip")
+    with pytest.raises(UnknownSessionError):
+        await bob.search("windmill", 10, await bob.get("walk"))
+
+
+async def test_user_of_a_service_is_shown_nothing_of_the_machine(place: Place):
+    await add_user(place, ALICE, "trip")
+    async with AsyncExitStack() as stack:
+        team = await Team.open(place.config, home=place.home, records=False)
+        stack.push_async_callback(team.close)
+        for owner, name, path in ((ALICE, "trip", ""), (COMMAND_LINE_USER, "session_mine", "team.yaml")):
+            sessions = Sessions.of(team, owner)
+            shown = await sessions.describe(await sessions.get(name))
+            assert (shown.session_id, shown.config_path, shown.turns) == (name, path, 1)
+            pieces = sessions.export(await sessions.get(name), FORMATS["json"], detailed=True)
+            text = "".join([piece async for piece, _ in pieces])
+            exported = json.loads(text)["session"]
+            assert (exported["session_id"], exported["config_path"]) == (name, path)
+            assert hash_user("alice") not in text
