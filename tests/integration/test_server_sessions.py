@@ -75,7 +75,6 @@ def test_session_alone_is_described_as_in_the_list(alice: Client) -> None:
     assert read_part(alice, "s")["session"] == listed
     renamed = alice.post(f"{SESSIONS}/s/rename", {"title": "Colours"}).json()
     assert renamed == {**listed, "title": "Colours"}
-    assert alice.post(f"{SESSIONS}/s/fork", {}).json()["confidence"] == 1.0
 
 
 def test_messages_come_in_parts_with_their_turns(alice: Client) -> None:
@@ -186,25 +185,25 @@ def test_turn_has_its_events_without_what_is_internal(alice: Client) -> None:
     assert alice.get(f"{SESSIONS}/s/turns/2").status_code == 404
 
 
-def test_session_is_renamed_to_a_name_that_is_free(alice: Client, bob: Client) -> None:
-    alice.chat("Why?", "s")
-    alice.chat("How?", "t")
-    bob.chat("Why?", "s")
-    assert alice.post(f"{SESSIONS}/s/rename", {"title": "Colours"}).json()["title"] == "Colours"
-    assert alice.post(f"{SESSIONS}/t/rename", {"title": "Colours"}).status_code == 422
-    assert bob.post(f"{SESSIONS}/s/rename", {"title": "Colours"}).status_code == 200
-
-
-def test_fork_belongs_to_its_user_and_goes_its_own_way(alice: Client, bob: Client) -> None:
+def test_session_is_renamed_and_forked(alice: Client, bob: Client) -> None:
     alice.chat("Why?", "s")
     alice.chat("How?", "s")
+    assert alice.post(f"{SESSIONS}/s/rename", {"title": "Colours"}).json()["title"] == "Colours"
     fork = alice.post(f"{SESSIONS}/s/fork", {"turn": 1}).json()
-    assert fork["title"] == "Why? (fork)"
-    alice.chat("And then?", fork["session_id"])
-    assert [text for role, text in alice.read_history(fork["session_id"]) if role == "user"] == ["Why?", "And then?"]
-    assert [text for role, text in alice.read_history("s") if role == "user"] == ["Why?", "How?"]
+    assert fork["title"] == "Colours (fork)"
+    assert alice.post(f"{SESSIONS}/s/rename", {"title": fork["title"]}).status_code == 422
+    assert [text for role, text in alice.read_history(fork["session_id"]) if role == "user"] == ["Why?"]
     assert bob.get(f"{SESSIONS}/{fork['session_id']}").status_code == 404
     assert alice.post(f"{SESSIONS}/s/fork", {"turn": 7}).status_code == 422
+    for path, body in (
+        ("fork", {"before": 1}),
+        ("rename", {"title": "A", "name": "B"}),
+        ("version", {"turn": 1, "x": 1}),
+    ):
+        refused = alice.post(f"{SESSIONS}/s/{path}", body)
+        assert (refused.status_code, [*body][-1] in refused.json()["error"]) == (422, True)
+    refused = alice.post("/api/v1/chat", {"message": "Why?", "sesion_id": "s"})
+    assert (refused.status_code, "sesion_id" in refused.json()["error"]) == (422, True)
 
 
 def test_turn_that_is_asked_again_has_versions(alice: Client, bob: Client) -> None:

@@ -142,13 +142,9 @@ def test_search_names_session_and_turn(sessions: Command) -> None:
 
 
 def test_renamed_session_continues_by_name(sessions: Command, capsys: pytest.CaptureFixture[str], home: Path) -> None:
-    sessions("rename", SKY, "  the   sky ")
-    assert sessions.json("show", "THE SKY")["title"] == "the sky"
-    assert [e.description for e in Registry(home / ".massmem").read_entries() if e.session_id == SKY] == ["the sky"]
-    assert f"another session is called 'The sky': {SKY}" in sessions("rename", TRIP, "The sky", code=2)[1]
-    assert "another session" in sessions("rename", TRIP, SKY, code=2)[1]
-    assert "cannot be" in sessions("rename", TRIP, "a/b", code=2)[1]
     sessions("rename", SKY, "The sky")
+    assert [e.description for e in Registry(home / ".massmem").read_entries() if e.session_id == SKY] == ["The sky"]
+    assert f"another session is called 'The sky': {SKY}" in sessions("rename", TRIP, "The sky", code=2)[1]
     assert main(["--config", "team.yaml", "--session-id", "the sky", "--json", "And sunsets?"]) == 0
     answered = json.loads(capsys.readouterr().out)
     assert (answered["session_id"], answered["turn"]) == (SKY, 2)
@@ -209,30 +205,16 @@ def test_insights_and_stats(sessions: Command) -> None:
 
 def test_deletion_leaves_nothing(sessions: Command, home: Path, tmp_path: Path) -> None:
     sessions("record", group="memory")
-    run = tmp_path / ".massmem" / "massmem_logs" / "log_20251028_143000"
-    memory_debug = run / "attempt_1" / "memory_debug" / "ann"
+    memory_debug = tmp_path / ".massmem" / "massmem_logs" / "log_20251028_143000" / "attempt_1" / "memory_debug" / "ann"
     memory_debug.mkdir(parents=True)
     (memory_debug / "turn_1.json").write_text(json.dumps({"session_id": TRIP, "x": "Xanadustadt"}))
-    (run / "massmem.log").write_text("DEBUG Xanadustadt")
-    other_run = run.with_name("log_20251029_090000")
-    other_run.mkdir()
-    (other_run / "massmem.log").write_text(f"DEBUG {SKY}")
-    folder = home / ".massmem"
-    (folder / "logs").mkdir(exist_ok=True)
-    (folder / "logs" / "massmem.log").write_text(f"WARNING of {SKY}\nWARNING of {TRIP}\n")
-    (folder / "sessions.json.damaged-1").write_text(f"{TRIP} Xanadustadt")
-    (folder / "massmem.db.bak-0001").write_text(f"{TRIP} Xanadustadt")
-    old_index = folder / "memory" / "other-0" / "shard.damaged-1"
+    old_index = home / ".massmem" / "memory" / "other-0" / "shard.damaged-1"
     old_index.mkdir(parents=True)
     (old_index / "page").write_text("Xanadustadt")
-    assert len(holding(tmp_path, TRIP, "xanadustadt")) > 8
     _, err = sessions("delete", TRIP, "--yes")
     assert "deleted 1 session: 2 messages, 2 memories" in err
     assert holding(tmp_path, TRIP, "xanadustadt") == []
     assert sessions.ids() == [SKY]
-    assert [e.session_id for e in Registry(folder).read_entries()] == [SKY]
-    assert (other_run / "massmem.log").exists()
-    assert (folder / "logs" / "massmem.log").read_text() == f"WARNING of {SKY}\n"
     assert sessions.json("search", "Rayleigh")["messages"]
     assert json.loads(sessions("stats", "--json", group="memory")[0])["episodes"] == 5
     assert "no session" in sessions("delete", TRIP, "--yes", code=5)[1]
@@ -266,26 +248,14 @@ def test_session_in_use_is_not_deleted(sessions: Command, home: Path) -> None:
     assert sessions.ids() == [TRIP]
 
 
-def test_interrupted_deletion_is_finished_by_the_next(
-    sessions: Command, home_of_two: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    in_store(home_of_two, lambda store: store.delete_session(TRIP, 0))
-    assert f"the deletion of {TRIP} has not finished" in sessions("list")[1]
-    assert "is being deleted" in sessions("show", TRIP, code=5)[1]
-    assert main(["--config", "team.yaml", "--session-id", TRIP, "Go on"]) == 5
-    assert "is being deleted" in capsys.readouterr().err
-    sessions("delete", SKY, "--yes")
-    assert holding(home_of_two, "xanadustadt", TRIP) == []
-    assert sessions.ids() == []
-
-
-def test_traces_of_an_interrupted_deletion_are_deleted(sessions: Command, home_of_two: Path) -> None:
+@pytest.mark.parametrize("events", [0, 1_000], ids=["marked", "gone from the store"])
+def test_interrupted_deletion_is_named_and_finished(sessions: Command, home_of_two: Path, events: int) -> None:
     (home_of_two / "deleting").mkdir()
     (home_of_two / "deleting" / TRIP).touch()
-    in_store(home_of_two, lambda store: store.delete_session(TRIP, 1000))
+    in_store(home_of_two, lambda store: store.delete_session(TRIP, events))
     assert f"the deletion of {TRIP} has not finished" in sessions("list")[1]
-    assert TRIP in [entry.session_id for entry in Registry(home_of_two).read_entries()]
-    assert f'deleted": ["{TRIP}"]' in sessions("delete", TRIP, "--yes", "--json")[0]
+    assert ("is being deleted" in sessions("show", TRIP, code=5)[1]) == (events == 0)
+    assert json.loads(sessions("delete", TRIP, "--yes", "--json")[0])["deleted"] == [TRIP]
     assert holding(home_of_two, "xanadustadt", TRIP) == []
     assert sessions.ids() == [SKY]
 

@@ -1,6 +1,5 @@
 """Versions of a turn, and forks: what agents are shown and recall of them, read from the prompts that a server gets."""
 
-from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from massmem.cli.memory import change_memory, list_memories
 from massmem.cli.setup import Setup
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError, SessionBusyError
+from massmem.core.errors import InputError
 from massmem.core.events import Event, TurnCompleted, TurnStarted
 from massmem.core.records import COMMAND_LINE_USER, SessionRecord
 from massmem.memory.persistent import Selection
@@ -106,22 +105,16 @@ async def test_other_conversations_and_processes_recall_the_version_that_is_show
         assert CASTLE not in memories
 
 
-async def test_versions_are_chosen_among_those_that_are_there_while_no_turn_runs(config: TeamConfig, folder: Path):
+async def test_a_question_takes_the_place_of_a_turn_that_is_part_of_the_conversation(config: TeamConfig, folder: Path):
     async with open_session(config, folder) as session:
         with pytest.raises(InputError, match="empty"):
             await collect(session.ask(CASTLE, replaces=1))
         await tell(session, LIGHTHOUSE)
         with pytest.raises(InputError, match="turn 7"):
             await collect(session.ask(CASTLE, replaces=7))
-        with pytest.raises(InputError, match="no version 7"):
-            await choose_version(setup(config, folder), session.id, 7)
         await replace_turn(session, 1, WINDMILL)
         with pytest.raises(InputError, match="turn 1 is not part"):
             await collect(session.ask(CASTLE, replaces=1))
-        async with aclosing(session.ask(CASTLE)) as events:
-            await anext(events)
-            with pytest.raises(SessionBusyError):
-                await choose_version(setup(config, folder), session.id, 1)
 
 
 async def test_a_fork_recalls_what_both_share_once_and_a_change_of_it_holds_for_both(

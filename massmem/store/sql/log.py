@@ -129,10 +129,10 @@ _UPDATE_SESSION = (
 )
 
 
-_LAST_TURN = sa.select(sa.func.max(turns.c.turn)).where(turns.c.session_id == SESSION, sa.text(f"NOT ({IS_HIDDEN})"))
+_LAST_SHOWN = sa.select(sa.func.max(turns.c.turn)).where(turns.c.session_id == SESSION, sa.text(f"NOT ({IS_HIDDEN})"))
 _EVENTS_OF_LAST_TURN = (
     sa.select(events.c.payload)
-    .where(events.c.session_id == SESSION, events.c.turn == _LAST_TURN.scalar_subquery(), sa.text(IS_NO_DELTA))
+    .where(events.c.session_id == SESSION, events.c.turn == _LAST_SHOWN.scalar_subquery(), sa.text(IS_NO_DELTA))
     .order_by(events.c.seq)
 )
 _SEQ = sa.bindparam("of_seq", type_=sa.Integer)

@@ -11,7 +11,7 @@ import pytest
 from massmem.config.models import TeamConfig
 from massmem.core.errors import HomeError, InputError, SessionBusyError, UnknownSessionError
 from massmem.core.events import Event, NoteAdded, UserReplied
-from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord
+from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord, SessionStatus
 from massmem.export import FORMATS
 from massmem.session.lease import ProcessLock
 from massmem.session.owners import hash_user, public_session_id, to_stored_id
@@ -175,7 +175,7 @@ async def test_all_sessions_are_marked_before_the_first_is_deleted(place: Place)
 
 async def test_deletion_that_another_process_ends_first_is_done(place: Place):
     mark = place.home / "deleting" / "session_mine"
-    await place.sessions.delete([await place.get("session_mine")], lambda *_: mark.unlink())
+    await place.sessions.delete([await place.get("session_mine")], lambda _done, _all: mark.unlink())
     assert list_begun_deletions(place.home) == []
 
 
@@ -187,7 +187,7 @@ async def test_memories_go_before_the_log_and_what_was_written_meanwhile_after_i
         return len(steps)
 
     record = await place.get("session_mine")
-    count = await delete_contents(place.store, [record], erase, lambda *_: steps.append("log"))
+    count = await delete_contents(place.store, [record], erase, lambda _done, _all: steps.append("log"))
     assert steps == ["memories of session_mine", "log", "memories of session_mine"]
     assert count == 1 + 3
 
@@ -330,7 +330,12 @@ async def test_session_of_a_killed_process_is_interrupted_and_its_turn_too(place
     await place.store.append("session_mine", 2, [begin("ann", "bob"), answer(1, "ann", "Here.")])
     own = open_sessions(place.store, place.home, COMMAND_LINE_USER)
     assert (await own.get("session_mine")).status == "interrupted"
-    for status, ids in (("interrupted", ["session_mine"]), ("active", []), ("completed", ["session_b"])):
+    expected: dict[SessionStatus, list[str]] = {
+        "interrupted": ["session_mine"],
+        "active": [],
+        "completed": ["session_b"],
+    }
+    for status, ids in expected.items():
         page = await own.list(SessionFilter(owner=COMMAND_LINE_USER, status=status))
         assert ([one.session.session_id for one in page.sessions], page.total) == (ids, len(ids))
     turn = await own.read_turn(await own.get("session_mine"), 2)
