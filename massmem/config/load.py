@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import ValidationError
 
-from massmem.config.addresses import clean_store_url, complete_address, find_key_problem, is_address
+from massmem.config.addresses import clean_store_url, complete_address, find_key_problem, is_server_address
 from massmem.config.home import ALLOW_MISSING_VARIABLE, expand_home
 from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
 from massmem.config.models import NO_STORE, AgentConfig, FolderConfig, MemoryConfig, Section, TeamConfig
@@ -443,7 +443,7 @@ def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
 
 
 def _check_address(url: Any, path: KeyPath, report: Report) -> None:
-    if isinstance(url, str) and not is_address(url):
+    if isinstance(url, str) and not is_server_address(url):
         report.add(path, f"{report.describe_value(path, url)} must be an address such as http://localhost:8080")
 
 

@@ -302,11 +302,6 @@ def write_notes(citations: Sequence[Citation]) -> list[str]:
     return [_describe(number, citation, 0) for number, citation in enumerate(citations, 1)]
 
 
-def is_web_address(url: str) -> bool:
-    """Return whether a reader may follow it."""
-    return url.lower().startswith(("https://", "http://"))
-
-
 def find_marks(text: str, citations: Sequence[Citation]) -> list[tuple[int, int, Citation]]:
     """Return where each mark of the text begins and ends, and the source that it names."""
     marks = [mark for mark in _take_out(text, len(citations))[1] if mark.number <= len(citations)]

@@ -391,7 +391,7 @@ def check_page(request: Request) -> None:
     host = request.headers.get("host", "").lower()
     name = _read_host(host)[0]
     is_own = name in ("localhost", gethostname().lower(), server.host.lower()) or name.endswith(".localhost")
-    if not (is_own or _is_address(name) or {host, name} & hosts):
+    if not (is_own or _is_ip_address(name) or {host, name} & hosts):
         raise Refused(421, "the page is not served under this name; whoever runs the service adds it to server.hosts")
     origins = {urlsplit(origin.lower()).netloc for origin in request.headers.getlist("origin")}
     is_same_site = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
@@ -434,7 +434,7 @@ def _read_host(host: str) -> tuple[str, int | None]:
         return "", None
 
 
-def _is_address(name: str) -> bool:
+def _is_ip_address(name: str) -> bool:
     """Whether it is an IP address: no other site's name leads to it."""
     try:
         ip_address(name)

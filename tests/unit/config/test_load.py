@@ -527,7 +527,7 @@ server:
         ),
         (
             AGENT + "coordination: {max_rounds: " + "x" * 90 + "}\n",
-            "4: coordination.max_rounds: must be a whole number, not '" + "x" * 56 + "...",
+            "4: coordination.max_rounds: must be a whole number, not '" + "x" * 58 + "…",
         ),
     ],
 )
