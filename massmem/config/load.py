@@ -226,7 +226,7 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     """Return every agent with its memory settings: the team's, overridden by its own, then by the environment.
 
     Only keys that were given override. A key that nobody gave stays unset (`model_fields_set`), so that a missing
-    session_name differs from an explicit null. Both names of `compression.target_ratio` count.
+    session_name differs from an explicit null.
 
     Raises ConfigError: a CONVERSATION_HISTORY_* variable is wrong (`load_config` raises for that, too).
     """
@@ -234,9 +234,6 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     if problems:
         raise ConfigError(problems)
     memory = team.memory.model_dump(exclude_unset=True)
-    target_ratio = team.coordination.compression_target_ratio
-    if target_ratio is not None:
-        memory = _override({"compression": {"target_ratio": target_ratio}}, memory)
     overrides = {"conversation_memory": history} if history else {}
     agents: list[AgentConfig] = []
     for spec in team.agents:

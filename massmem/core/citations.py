@@ -167,7 +167,7 @@ def show_sources(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]
     return shown
 
 
-def settle(text: str, sources: Sources, agent_id: str) -> CitedText:
+def number_sources(text: str, sources: Sources, agent_id: str) -> CitedText:
     """Return an answer with its sources: those that it names, in the order of first mention, then others of its reply.
 
     A source is named by a mark, by its address, and by a sentence that has it in one of the candidates, word for word;
