@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from massmem.core.citations import is_web_address, write_notes
+from massmem.core.citations import write_notes
 from massmem.core.messages import Citation
 from massmem.core.outcome import NO_VERDICT
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.reporting import Section
-from massmem.core.text import dump_json, format_dollars, one_line
+from massmem.core.text import dump_json, format_dollars, is_web_address, one_line
 from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
 from massmem.core.verdict import describe_share
 

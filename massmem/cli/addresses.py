@@ -14,7 +14,7 @@ from massmem import __version__
 from massmem.config.addresses import is_near
 from massmem.core.errors import InputError
 from massmem.core.messages import PDF
-from massmem.core.text import one_line
+from massmem.core.text import is_web_address, one_line
 from massmem.providers.clients import HTTP_ERRORS, open_client
 from massmem.tools.documents import File, read_document, read_page
 
@@ -60,7 +60,7 @@ async def _fetch(address: str, most: int) -> File:
                 if reply.next_request is None:
                     return await _read(reply, address, most)
                 target = str(reply.next_request.url)
-            if not target.startswith(("http://", "https://")) or (is_near(target) and not is_near(address)):
+            if not is_web_address(target) or (is_near(target) and not is_near(address)):
                 raise InputError(f"{address} leads to {one_line(target, 200)}, which is not followed", _SAVE)
             url = target
     raise InputError(f"{address} leads on more than {MAX_REDIRECTS} times", "name the address where it ends")

@@ -308,8 +308,8 @@ async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorCont
     usage, seconds = called.usage + written.usage, time.monotonic() - started
     abilities = {
         "streams": max(called_in, written_in) > 1,
-        "calls a tool": any(call.name == "count" and _fits(call.arguments) for call in called.tool_calls),
-        "follows a schema": _fits(written.text),
+        "calls a tool": any(call.name == "count" and _is_list_of_numbers(call.arguments) for call in called.tool_calls),
+        "follows a schema": _is_list_of_numbers(written.text),
         "reports its tokens": usage.reported,
         "sees pictures": provider.abilities.vision,
     }
@@ -336,7 +336,7 @@ async def _ask_in_pieces(provider: ChatProvider, request: ChatRequest) -> tuple[
     return reply, pieces
 
 
-def _fits(text: str) -> bool:
+def _is_list_of_numbers(text: str) -> bool:
     try:
         return bool([*json.loads(text)["numbers"]])
     except (ValueError, TypeError, LookupError):

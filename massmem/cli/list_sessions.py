@@ -9,7 +9,7 @@ from massmem.cli.streams import notify, write_out
 from massmem.config.home import massmem_home
 from massmem.core.errors import StoreError
 from massmem.core.text import one_line
-from massmem.session.registry import FORGETTING, Entry, Registry, newest_first, read_lease_owner, read_sessions
+from massmem.session.registry import FORGETTING, Registry, RegistryEntry, newest_first, read_lease_owner, read_sessions
 
 _LINE = "=" * 60
 _HOW_TO_LOAD = 'To load a session, use: massmem --session-id <SESSION_ID> "Your question"'
@@ -37,7 +37,7 @@ def list_sessions(*, as_json: bool) -> int:
     return 0
 
 
-def _read_entries() -> list[Entry]:
+def _read_entries() -> list[RegistryEntry]:
     """Return the sessions of the default store, and those of other stores that the registry has."""
     home = massmem_home()
     listed = Registry(home).read_entries()
@@ -51,7 +51,7 @@ def _read_entries() -> list[Entry]:
     return newest_first({entry.session_id: entry for entry in (*listed, *stored)}.values())
 
 
-def _mark_interrupted(entry: Entry) -> Entry:
+def _mark_interrupted(entry: RegistryEntry) -> RegistryEntry:
     """Return the entry with the status that the session really has: a killed process leaves it active."""
     kind, _, name = entry.store.partition(":///")
     if entry.status != "active" or kind != "sqlite":
@@ -62,7 +62,7 @@ def _mark_interrupted(entry: Entry) -> Entry:
     return replace(entry, status="interrupted") if owner is not None and is_owner_gone(massmem_home(), owner) else entry
 
 
-def _format_entry(entry: Entry) -> str:
+def _format_entry(entry: RegistryEntry) -> str:
     started = datetime.fromisoformat(entry.start_time).astimezone().isoformat(" ", "seconds")[:19]
     description = f"\n  Description: {one_line(entry.description, 500)}" if entry.description else ""
     return (

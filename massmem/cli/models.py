@@ -16,6 +16,7 @@ from massmem.config.home import make_home, massmem_home
 from massmem.config.models import BackendConfig, TeamConfig
 from massmem.config.presets import PRESETS, BackendType
 from massmem.core.errors import ConfigError, DownloadError, InputError, MassmemError, ProviderError
+from massmem.core.text import is_web_address
 from massmem.providers.discovery import find_local_servers
 from massmem.providers.downloads import ask_hub_for_hash, fetch_weights, list_sources
 from massmem.providers.endpoints import Endpoint, resolve
@@ -29,7 +30,6 @@ from massmem.providers.weights import (
     LARGER,
     Weights,
     find_known_weights,
-    is_url,
     models_folder,
     read_state,
     weights_from_url,
@@ -63,7 +63,7 @@ def fetch_command(
     started = time.monotonic()
     if weights in LARGER and not is_present:
         weights = _learn_hash(weights, source)
-    url = model if model and is_url(model) else None
+    url = model if model and is_web_address(model) else None
     sources = list_sources(weights, *filter(None, (source, url)))
     with show_progress(weights.name, in_bytes=True) as progress:
         path = fetch_weights(weights, sources, models_folder(), progress, notify)
@@ -269,7 +269,7 @@ def _learn_hash(weights: Weights, source: str | None) -> Weights:
 
 
 def _find_weights(model: str) -> Weights:
-    if is_url(model):
+    if is_web_address(model):
         return weights_from_url(model)
     known = find_known_weights(model)
     if known is None:

@@ -20,6 +20,7 @@ from massmem.config.home import expand_home
 from massmem.config.models import FilesConfig
 from massmem.core.errors import InputError
 from massmem.core.messages import Attachment, clean_text
+from massmem.core.text import is_web_address
 from massmem.tools.answer_schema import check_schema
 from massmem.tools.documents import File, add_document, read_document, read_file_apart, read_picture
 from massmem.tools.encodings import decode_text
@@ -95,7 +96,7 @@ def attach_files(question: Question, files: Sequence[str], pictures: Sequence[st
 
 
 def _read_source(name: str, most: int) -> File:
-    if not name.lower().startswith(("http://", "https://")):
+    if not is_web_address(name):
         return File(read_document, name, read_file(name, most))
     from massmem.cli.addresses import fetch_document  # with a client of HTTP
 

@@ -23,7 +23,7 @@ def clean_store_url(url: str) -> str:
 def complete_address(address: str) -> str:
     """Return the address of a server; with http:// where it is of this network and people leave that out."""
     address = trim_value(address)
-    if "://" in address or not is_address(f"http://{address}"):
+    if "://" in address or not is_server_address(f"http://{address}"):
         return address
     return f"http://{address}" if is_near(f"http://{address}") else address
 
@@ -36,7 +36,8 @@ def is_near(url: str) -> bool:
         return False
 
 
-def is_address(url: str) -> bool:
+def is_server_address(url: str) -> bool:
+    """Return whether requests can be sent there."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and " " not in url

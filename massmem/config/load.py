@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import ValidationError
 
-from massmem.config.addresses import clean_store_url, complete_address, find_key_problem, is_address
+from massmem.config.addresses import clean_store_url, complete_address, find_key_problem, is_server_address
 from massmem.config.home import ALLOW_MISSING_VARIABLE, expand_home
 from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
 from massmem.config.models import NO_STORE, AgentConfig, FolderConfig, MemoryConfig, Section, TeamConfig
@@ -226,7 +226,7 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     """Return every agent with its memory settings: the team's, overridden by its own, then by the environment.
 
     Only keys that were given override. A key that nobody gave stays unset (`model_fields_set`), so that a missing
-    session_name differs from an explicit null. Both names of `compression.target_ratio` count.
+    session_name differs from an explicit null.
 
     Raises ConfigError: a CONVERSATION_HISTORY_* variable is wrong (`load_config` raises for that, too).
     """
@@ -234,9 +234,6 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
     if problems:
         raise ConfigError(problems)
     memory = team.memory.model_dump(exclude_unset=True)
-    target_ratio = team.coordination.compression_target_ratio
-    if target_ratio is not None:
-        memory = _override({"compression": {"target_ratio": target_ratio}}, memory)
     overrides = {"conversation_memory": history} if history else {}
     agents: list[AgentConfig] = []
     for spec in team.agents:
@@ -443,7 +440,7 @@ def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
 
 
 def _check_address(url: Any, path: KeyPath, report: Report) -> None:
-    if isinstance(url, str) and not is_address(url):
+    if isinstance(url, str) and not is_server_address(url):
         report.add(path, f"{report.describe_value(path, url)} must be an address such as http://localhost:8080")
 
 

@@ -160,7 +160,8 @@ KEYS: tuple[Row, ...] = (
     Row("nothing", "orchestrator", "skills_directory", "a setting of skills"),
     Row("missing", "orchestrator", "coordination_mode presenter_agent", "splitting the task", "all agents answer"),
     Row("missing", "orchestrator", "skip_voting", "answers without votes", "coordination.max_rounds: 1"),
-    Row("works", "coordination", "max_rounds compression_target_ratio", "`coordination`"),
+    Row("works", "coordination", "max_rounds", "`coordination`"),
+    Row("works", "coordination", "compression_target_ratio", "`memory.compression.target_ratio`"),
     Row("works", "coordination", "broadcast", "`coordination.ask_user`, for `human`; missing for `agents`"),
     Row("missing", "coordination", "enable_planning_mode", "tools that run at the end only",
         "deny the tools that change something (mcp_servers[].deny), or coordination.confirm"),
@@ -202,8 +203,9 @@ _COORDINATION = {
     "final_answer_strategy": "presentation",
     "orchestrator_timeout_seconds": "timeout",
     "broadcast": "ask_user",
+    "compression_target_ratio": "target_ratio",
 }
-"""Other names of keys of `coordination`."""
+"""Other names of keys of `coordination`, and of one of `memory.compression`."""
 _VALUES: Mapping[str, Mapping[str, Any]] = {
     "skip_coordination_rounds": {"true": 1},
     "skip_final_presentation": {"true": "as_is"},
@@ -394,9 +396,12 @@ class _Translator:
             value = min(value + 1, 20)  # that many answers take as many rounds; one more is needed to vote
         elif isinstance(value, bool | str) and key in _VALUES:
             value = _VALUES[key].get(str(value).lower(), value)
-        coordination = data.setdefault("coordination", {})
-        if isinstance(coordination, dict) and value is not False:
-            self._set(cast("_Mapping", coordination), target, value, ("coordination",), path)
+        place = ("memory", "compression") if target == "target_ratio" else ("coordination",)
+        section: Any = data
+        for name in place:
+            section = cast("_Mapping", section).setdefault(name, {}) if isinstance(section, dict) else None
+        if isinstance(section, dict) and value is not False:
+            self._set(cast("_Mapping", section), target, value, place, path)
 
     def _move_folders(self, owner: Any, value: Any, path: KeyPath, target: KeyPath) -> None:
         """Move the folders that agents may read to `owner`, which stands at `target`."""

@@ -380,8 +380,6 @@ class CoordinationConfig(Section):
     the final answer the winner writes who says what, and what is disputed."""
     max_concurrency: int = Field(default=16, ge=1, le=1000)
     """Most requests of a turn at the same time."""
-    compression_target_ratio: float | None = Field(default=None, gt=0, lt=1)
-    """Other name of memory.compression.target_ratio, which wins."""
     timeout: float = Field(default=600, gt=0)
     """Seconds for a turn; then it ends with what it has (exit 4)."""
     max_cost: float | None = Field(default=None, gt=0)
@@ -493,8 +491,6 @@ class JwtConfig(Section):
 class LimitsConfig(Section):
     header: int = Field(default=32_000, ge=1_000, le=1_000_000)
     """Largest header of a request in bytes."""
-    header_fields: int = Field(default=100, ge=10, le=1_000)
-    """Most fields in the header of a request."""
     header_timeout: float = Field(default=10, gt=0)
     """Seconds in which a header must arrive."""
     body: int = Field(default=16_000_000, ge=1_000, le=100_000_000)
@@ -619,11 +615,3 @@ class TeamConfig(Section):
         if agent is None:
             raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self.agents)}")
         return self.model_copy(update={"agents": (agent,)})
-
-    @property
-    def target_ratio(self) -> float:
-        """Share of the messages that stays verbatim; memory's own key wins over coordination's."""
-        compression, other_name = self.memory.compression, self.coordination.compression_target_ratio
-        if other_name is None or "target_ratio" in compression.model_fields_set:
-            return compression.target_ratio
-        return other_name

@@ -52,8 +52,6 @@ def read_field_docs(*modules: ModuleType) -> dict[tuple[str, str], str]:
 _ONLY_IF_GIVEN = {"session_name", "memory"}
 """Keys of a section that are shown only when they are given: left out, they mean something that no value says."""
 _HISTORY = ("memory", "conversation_memory")
-_RATIO = ("memory", "compression", "target_ratio")
-_OTHER_RATIO = ("coordination", "compression_target_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,6 @@ class _SettingLister:
                 yield Setting(path, {}, self._origin(path), "mapping")
                 for name, item in cast("dict[str, Any]", value).items():
                     yield from self._list_value(item, (*path, name), only_given=only_given)
-            case _ if path == _RATIO and "target_ratio" not in self._loaded.team.memory.compression.model_fields_set:
-                yield Setting(path, self._loaded.team.target_ratio, self._origin(_OTHER_RATIO))
             case _:
                 yield Setting(path, _hide_secrets(self._overrides.get(path, value)), self._origin(path))
 

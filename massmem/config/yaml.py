@@ -19,7 +19,7 @@ import yaml
 from massmem.config.models import StoreConfig
 from massmem.core.errors import ConfigError
 from massmem.core.redact import is_secret_key, redact
-from massmem.core.text import trim_value
+from massmem.core.text import shorten, trim_value
 
 # Problems, each as `file:line: dotted.key: message`, with no secret in any of them
 
@@ -115,12 +115,7 @@ def describe_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     # Redacted before it is shortened: half a key is no longer recognised as one.
-    return shorten(repr(redact(value[:2000])) if isinstance(value, str) else repr(value))
-
-
-def shorten(text: str) -> str:
-    """Return `text` cut to 60 characters."""
-    return text if len(text) <= _MAX_SHOWN_LENGTH else text[: _MAX_SHOWN_LENGTH - 3] + "..."
+    return shorten(repr(redact(value[:2000])) if isinstance(value, str) else repr(value), _MAX_SHOWN_LENGTH)
 
 
 def escape_unprintable(text: str) -> str:
@@ -451,7 +446,7 @@ class _Expander:
         value = local.get(name, self._environ.get(name))
         # Bytes of the environment that are not UTF-8 arrive as lone surrogates.
         if value is not None and any("\ud800" <= char <= "\udfff" for char in value):
-            self._report.add(path, f"the environment variable {shorten(name)} is not UTF-8")
+            self._report.add(path, f"the environment variable {shorten(name, _MAX_SHOWN_LENGTH)} is not UTF-8")
             return ""
         if name not in local:
             self._report.from_environment.add(path)
@@ -460,7 +455,8 @@ class _Expander:
             return value
         if has_default:
             return default
-        self._report.add(path, f"{shorten(name)} is not set ({how_to_set(shorten(name))}; $${{ is a literal ${{)")
+        name = shorten(name, _MAX_SHOWN_LENGTH)
+        self._report.add(path, f"{name} is not set ({how_to_set(name)}; $${{ is a literal ${{)")
         return ""
 
 

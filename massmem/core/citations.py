@@ -167,7 +167,7 @@ def show_sources(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]
     return shown
 
 
-def settle(text: str, sources: Sources, agent_id: str) -> CitedText:
+def number_sources(text: str, sources: Sources, agent_id: str) -> CitedText:
     """Return an answer with its sources: those that it names, in the order of first mention, then others of its reply.
 
     A source is named by a mark, by its address, and by a sentence that has it in one of the candidates, word for word;
@@ -300,11 +300,6 @@ def remove_marks(text: str, count: int) -> str:
 def write_notes(citations: Sequence[Citation]) -> list[str]:
     """Return a numbered line for each source."""
     return [_describe(number, citation, 0) for number, citation in enumerate(citations, 1)]
-
-
-def is_web_address(url: str) -> bool:
-    """Return whether a reader may follow it."""
-    return url.lower().startswith(("https://", "http://"))
 
 
 def find_marks(text: str, citations: Sequence[Citation]) -> list[tuple[int, int, Citation]]:

@@ -17,19 +17,13 @@ _MAX_MEMORY = 2**21
 """Bytes of a compiled pattern, with what it remembers of a text."""
 
 _TOKEN = re.compile(
-    r"\\u\{(?P<braced>[0-9A-Fa-f]{1,6})\}|\\u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
-    r"|\\u(?P<code>[0-9A-Fa-f]{4})|\\(?P<property>[pP]\{\^?)(?P<name>[^{}]*)\}|\\(?P<escape>.)"
-    r"|(?P<around>\(\?<?[=!])|\[(?P<all>\^?)\]|(?P<bracket>[\[\]])|[^\\\[\](]+|.",
+    r"\\u(?P<code>[0-9A-Fa-f]{4})|\\(?P<escape>.)|(?P<around>\(\?<?[=!])|(?P<bracket>\[\^?\]|[\[\]])|[^\\\[\](]+|.",
     re.DOTALL,
 )
 _HALF = re.compile("[\ud800-\udfff]")
 _ESCAPES = frozenset("aAbBdDfnprPrsStvwWxz0")
 _CLASSES = {"w": r"\p{L}\p{M}\p{N}_", "d": r"\p{Nd}", "s": r"\t-\r \x{85}\x{a0}\x{feff}\p{Z}"}
-"""As Python has them; JavaScript's words and digits are those of ASCII, as RE2's are."""
-_LONG_NAMES = {
-    **{"Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Mark": "M", "Number": "N", "Symbol": "S"},
-    **{"Decimal_Number": "Nd", "Punctuation": "P", "Separator": "Z", "Space_Separator": "Zs", "Alphabetic": "L"},
-}
+"""As Python has them; RE2's are those of ASCII."""
 
 
 class PatternError(ValueError):
@@ -57,10 +51,9 @@ class Pattern:
 
 
 @lru_cache(128)
-def compile_pattern(text: str, *, javascript: bool = False) -> Pattern:
+def compile_pattern(text: str) -> Pattern:
     """Return a pattern ready for use.
 
-    javascript: it is written as JSON Schema has it (ECMA-262), not as Python's.
     Raises PatternError: it is none, or only an engine that may take for ever could match it.
     """
     import re2  # pyright: ignore[reportMissingTypeStubs]
@@ -73,7 +66,7 @@ def compile_pattern(text: str, *, javascript: bool = False) -> Pattern:
     options = engine.Options()
     options.log_errors, options.max_mem = False, _MAX_MEMORY
     try:
-        compiled = engine.compile(_translate(text, javascript=javascript), options)
+        compiled = engine.compile(_translate(text), options)
     except engine.error as e:
         raise PatternError(_explain(b"".join(e.args).decode("utf-8", "replace"))) from e
     if compiled.programsize > _MAX_STEPS:
@@ -94,7 +87,7 @@ def _explain(reason: str) -> str:
     return reason
 
 
-def _translate(text: str, *, javascript: bool) -> str:
+def _translate(text: str) -> str:
     pieces: list[str] = []
     within = False
     """It stands between the brackets of a class."""
@@ -102,38 +95,31 @@ def _translate(text: str, *, javascript: bool) -> str:
         piece, has = token[0], token.groupdict()
         if has["around"] and not within:
             raise PatternError(f"it looks around with {piece}, which is not matched here: leave that out")
-        if has["all"] is not None and not within and javascript:
-            piece = r"[\x{0}-\x{10ffff}]" if has["all"] else r"[^\x{0}-\x{10ffff}]"
-        elif has["all"] is not None or has["bracket"]:
+        if has["bracket"]:
             piece, within = _step_into(piece, within=within)
-        elif has["braced"] or has["code"]:
-            piece = rf"\x{{{has['braced'] or has['code']}}}"
-        elif has["high"]:
-            piece = rf"\x{{{0x10000 + ((int(has['high'], 16) & 0x3FF) << 10) + (int(has['low'], 16) & 0x3FF):x}}}"
-        elif has["property"]:
-            name = has["name"].rpartition("=")[2]
-            piece = rf"\{has['property']}{_LONG_NAMES.get(name, name)}}}"
+        elif has["code"]:
+            piece = rf"\x{{{has['code']}}}"
         elif has["escape"]:
-            piece = _translate_escape(has["escape"], within=within, javascript=javascript)
+            piece = _translate_escape(has["escape"], within=within)
         pieces.append(piece)
     return "".join(pieces)
 
 
 def _step_into(piece: str, *, within: bool) -> tuple[str, bool]:
     """Return brackets as RE2 reads them, and whether a class is open behind them."""
-    if piece in ("[]", "[^]"):  # Python: a class that begins with the bracket
+    if piece in ("[]", "[^]"):  # a class that begins with the bracket
         return (r"\[" + piece[1:-1] + "]", False) if within else (piece[:-1] + r"\]", True)
     if piece == "[":
         return (r"\[", True) if within else ("[", True)
     return ("]", False) if within else (r"\]", False)
 
 
-def _translate_escape(sign: str, *, within: bool, javascript: bool) -> str:
+def _translate_escape(sign: str, *, within: bool) -> str:
     if sign == "b" and within:
         return r"\x08"
-    if sign == "Z" and not javascript:
+    if sign == "Z":
         return r"\z"
-    plain = _CLASSES.get(sign.lower()) if sign.lower() == "s" or not javascript else None
+    plain = _CLASSES.get(sign.lower())
     if plain is not None and sign.islower():
         return plain if within else f"[{plain}]"
     if plain is not None and not within:

@@ -5,14 +5,14 @@ or huge.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from massmem.core.text import one_line
 
 REDACTED = "[redacted]"
 SECRET_KEYS = ("api_key", "token", "password", "secret", "authorization")
-_MAX_DEPTH = 100
+_Object = Mapping[Any, Any]
 _REPLACEMENT = rf"\1{REDACTED}"
 
 _NAME = (
@@ -182,15 +182,22 @@ def mask(text: str, values: Mapping[str, object]) -> str:
 
 def mask_values(obj: Any, values: Mapping[str, object]) -> Any:
     """Return nested dicts and lists with `mask` applied to every string."""
-    if not values:
-        return obj
-    if isinstance(obj, str):
-        return mask(obj, values)
-    if isinstance(obj, Mapping):
-        return {key: mask_values(value, values) for key, value in cast("Mapping[Any, Any]", obj).items()}
-    if isinstance(obj, list | tuple):
-        return [mask_values(part, values) for part in cast("Sequence[Any]", obj)]
-    return obj
+    return map_texts(obj, lambda text: mask(text, values)) if values else obj
+
+
+def map_texts(value: Any, change: Callable[[str], str], look: Callable[[_Object], _Object] = dict) -> Any:
+    """Return nested dicts, lists and tuples with every string changed; other objects stay as they are.
+
+    look: returns each dict as it is to be gone through.
+    """
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: map_texts(part, change, look) for key, part in look(cast("_Object", value)).items()}
+    if isinstance(value, list | tuple):
+        parts = [map_texts(part, change, look) for part in cast("Sequence[Any]", value)]
+        return parts if isinstance(value, list) else tuple(parts)
+    return value
 
 
 def is_secret_key(name: str, keys: Collection[str] = SECRET_KEYS) -> bool:
@@ -205,28 +212,19 @@ def is_secret_key(name: str, keys: Collection[str] = SECRET_KEYS) -> bool:
 def redact_values(obj: Any, keys: Collection[str] = SECRET_KEYS) -> Any:
     """Return a copy of nested dicts and lists: values under secret keys are `[redacted]`, all strings redacted.
 
-    Other objects stay as they are. Anything nested deeper than 100 levels becomes `[redacted]` as a whole.
+    Other objects stay as they are. What is nested too deeply to look at becomes `[redacted]` as a whole.
     """
-    return _redact_values(obj, keys, 0)
 
-
-def _redact_values(obj: Any, keys: Collection[str], depth: int) -> Any:
-    if depth > _MAX_DEPTH:
-        return REDACTED
-    if isinstance(obj, str):
-        return redact(obj)
-    if isinstance(obj, Mapping):
-        items = cast("Mapping[Any, Any]", obj).items()
+    def hide(fields: _Object) -> _Object:
         return {
-            key: REDACTED
-            if value is not None and is_secret_key(str(key), keys)
-            else _redact_values(value, keys, depth + 1)
-            for key, value in items
+            key: REDACTED if value is not None and is_secret_key(str(key), keys) else value
+            for key, value in fields.items()
         }
-    if isinstance(obj, list | tuple):
-        parts = [_redact_values(part, keys, depth + 1) for part in cast("Sequence[Any]", obj)]
-        return parts if isinstance(obj, list) else tuple(parts)
-    return obj
+
+    try:
+        return map_texts(obj, redact, hide)
+    except RecursionError:
+        return REDACTED
 
 
 def _letters_of(name: str) -> str:

@@ -50,10 +50,19 @@ def trim_value(text: str) -> str:
     return text[1:-1].strip() if is_quoted else text
 
 
+def shorten(text: str, limit: int) -> str:
+    """Return `text`, or its beginning and `…`, in at most `limit` characters."""
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+def is_web_address(text: str) -> bool:
+    """Return whether it begins like an address of the web: with http:// or https://, in any case."""
+    return text.lower().startswith(("http://", "https://"))
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """Return `text` on one printable line: white space folded to single spaces, cut to `limit` characters."""
-    folded = " ".join(make_printable(text[: limit * 4]).split())
-    return folded if len(folded) <= limit else folded[: limit - 1] + "…"
+    return shorten(" ".join(make_printable(text[: limit * 4]).split()), limit)
 
 
 def format_dollars(amount: float | None) -> str:

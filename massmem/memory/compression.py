@@ -230,7 +230,7 @@ def split_text(text: str, most: int, count: Count) -> list[str]:
     return pieces
 
 
-def shorten(text: str, budget: int, count: Count) -> str:
+def abridge(text: str, budget: int, count: Count) -> str:
     """Return the text when it fits the budget, else its best sentences; at the least its beginning."""
     if count(text) <= budget:
         return text
@@ -251,7 +251,7 @@ def condense(texts: Sequence[str], room: int, count: Count) -> list[str]:
             break
         left -= open_.pop(0)
     return [
-        text if size <= share or not open_ else shorten(text, share, count)
+        text if size <= share or not open_ else abridge(text, share, count)
         for text, size in zip(texts, sizes, strict=True)
     ]
 

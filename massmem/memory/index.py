@@ -121,7 +121,7 @@ class Index(Protocol):
         last = points[-1][0]
         same_second = All((condition, Span("at", last, last)))
         ties = [point_id for _, point_id in self.list_seconds(same_second, ALL_POINTS, newest_first=newest_first)]
-        return settle_order(points, ties, newest_first=newest_first)[:limit]
+        return sort_by_time(points, ties, newest_first=newest_first)[:limit]
 
     def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Return payloads by id, of those points that exist."""
@@ -245,7 +245,7 @@ def second_of(moment: datetime) -> int:
     return moment.toordinal() * DAY + moment.hour * 3600 + moment.minute * 60 + moment.second
 
 
-def settle_order(points: Sequence[tuple[int, int]], ties: Iterable[int], *, newest_first: bool) -> list[int]:
+def sort_by_time(points: Sequence[tuple[int, int]], ties: Iterable[int], *, newest_first: bool) -> list[int]:
     """Return ids in an order that is always the same.
 
     An index cuts anywhere among points of the same second, so that a page could miss some and repeat others.

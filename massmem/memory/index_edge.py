@@ -4,19 +4,16 @@ lock, lock.pid    held while the folder is open, and by whom
 shard/            qdrant-edge's files
 shard.json        what must be in there at least
 shard.new/ .old/  while the shard is written anew
-shard.copy/       what another process writes anew
 """
 
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import qdrant_edge as qdrant
@@ -45,7 +42,7 @@ from massmem.memory.points import add_keys
 _WRITE_BATCH = 32
 """Points in one write: no other thread of the process goes on meanwhile, for 4 ms."""
 
-_READ_BATCH = 256
+READ_BATCH = 256
 """Points in one read: others wait for one part, not for all."""
 
 _FLUSH_EVERY = 10_000
@@ -73,14 +70,14 @@ class EdgeIndex(Index):
     def upsert(self, points: Sequence[Point]) -> None:
         for start in range(0, len(points), _WRITE_BATCH):
             batch = [self._to_edge(point) for point in points[start : start + _WRITE_BATCH]]
-            with self._shard.writing(point.id for point in points[start : start + _WRITE_BATCH]) as shard:
+            with self._shard.writing() as shard:
                 shard.update(qdrant.UpdateOperation.upsert_points(batch))
         self._unflushed += len(points)
         if self._unflushed >= _FLUSH_EVERY:
             self.flush()
 
     def set_payload(self, ids: Sequence[int], fields: Mapping[str, Any]) -> None:
-        with self._shard.writing(ids) as shard:
+        with self._shard.writing() as shard:
             shard.update(qdrant.UpdateOperation.set_payload([*ids], dict(fields)))
 
     def search_words(self, terms: Mapping[int, float], condition: All, limit: int) -> list[tuple[int, float]]:
@@ -103,15 +100,15 @@ class EdgeIndex(Index):
     def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         payloads: dict[int, dict[str, Any]] = {}
         numbers = [*valid_ids(ids).ids]
-        for start in range(0, len(numbers), _READ_BATCH):
+        for start in range(0, len(numbers), READ_BATCH):
             with self._shard.reading() as shard:
-                records = shard.retrieve([*numbers[start : start + _READ_BATCH]], True, False)
+                records = shard.retrieve([*numbers[start : start + READ_BATCH]], True, False)
                 payloads |= {_id(record): record.payload or {} for record in records}
         return payloads
 
     def read_page(self, condition: All, offset: Any) -> tuple[Payloads, Any]:
         where = _to_filter(condition)
-        request = qdrant.ScrollRequest(offset=offset, limit=_READ_BATCH, filter=where, with_payload=True)
+        request = qdrant.ScrollRequest(offset=offset, limit=READ_BATCH, filter=where, with_payload=True)
         with self._shard.reading() as shard:
             records, following = shard.scroll(request)
             return [(_id(record), record.payload or {}) for record in records], following
@@ -185,14 +182,9 @@ SLICE = 50_000
 """New points that are brought into their final form at once: 80 MB less memory. Every thread of the process waits for
 3 s, therefore no larger; each slice makes a search 1 ms slower, therefore no smaller."""
 
-PAGE = 1_000
-
 MANY = 1_000
 """Points from which on all fields are indexed. The other eight indexes cost each start 40 ms and 35 MB; without them a
 search among so many takes 10 ms longer."""
-FEW = 2_000
-"""Points up to which a shard is written anew in this process: that takes 0.3 s, as long as another one takes to start.
-Every thread stops while qdrant-edge brings points into their final form: a second for 40,000."""
 _REBUILD = "`massmem memory rebuild` makes it again from the log; the damaged one is kept aside"
 # Cold, all of it: read from the files where it is needed. Kept in memory it is searched no faster, and loading 100,000
 # memories takes 0.14 s and 32 MB more.
@@ -237,12 +229,8 @@ class Shard:
         self._folder = folder
         self._dims = dims
         self._mutex = Lock()
-        self._writing, self._erasing = Lock(), Lock()
-        self._written: set[int] = set()
-        self._deleted: list[qdrant.Filter] = []
-        """Points that were written, and filters of those deleted, since the shard was copied."""
-        self._process: subprocess.Popen[bytes] | None = None
-        """Writes the copy anew."""
+        self._writing = Lock()
+        self._is_closing = False
         self._edge: qdrant.EdgeShard | None = None
         self._tidied = 0
         self._lock = _lock_folder(folder, wait)
@@ -261,77 +249,57 @@ class Shard:
                 yield self._edge
 
     @contextmanager
-    def writing(self, ids: Iterable[int] = ()) -> Generator[qdrant.EdgeShard]:
-        """ids: of the points that are written."""
+    def writing(self) -> Generator[qdrant.EdgeShard]:
         _check_room(self._folder, ROOM)
         with self._writing, self.reading() as edge:
-            if self._process is not None:
-                self._written.update(ids)
             yield edge
 
     def delete(self, where: qdrant.Filter, *, erase: bool) -> None:
         """Delete what the filter selects. erase: leave nothing on the disk of it, or of what was deleted before.
 
-        Others read and write while a large shard is written anew.
+        Others read while the shard is written anew; who writes waits.
         """
         _check_room(self._folder, ROOM + (2 * measure_disk_usage(self._folder / "shard") if erase else 0))
-        with self.writing() as edge:
-            self._write_notes(0)
-            edge.update(qdrant.UpdateOperation.delete_points_by_filter(where))
-            edge.flush()
-            points = _count_points(edge)
-            self._write_notes(points)
-            if self._process is not None:
-                self._deleted.append(where)
-            if erase and points <= FEW and self._process is None:
-                self._edge = None
-                write_anew(edge, self._folder, self._dims)
-                self._edge = self._replace_shard()
+        with self._writing:
+            with self.reading() as edge:
+                self._write_notes(0)
+                edge.update(qdrant.UpdateOperation.delete_points_by_filter(where))
+                edge.flush()
+                self._write_notes(_count_points(edge))
+            if erase:
+                with _translate_errors(f"the memory index in {self._folder} was not written anew"):
+                    self._write_anew()
+
+    def _write_anew(self) -> None:
+        """Write all points to a new shard, and use that one."""
+        shutil.rmtree(self._folder / "shard.new", ignore_errors=True)
+        new = _create(self._folder, self._dims)
+        tidied = written = 0
+        for points in self._read_pages():
+            new.update(qdrant.UpdateOperation.upsert_points(points))
+            written += len(points)
+            if written - tidied >= SLICE:
+                new.optimize()
+                tidied = written
+        if written >= MANY:
+            _index_fields(new, _FILTERED)
+        new.flush()
+        new.close()
+        with self.reading() as edge:
+            self._edge = None
+            edge.close()
+            self._edge = self._replace_shard()
+
+    def _read_pages(self) -> Iterator[list[qdrant.Point]]:
+        offset = None
+        while not self._is_closing:
+            request = qdrant.ScrollRequest(offset=offset, limit=READ_BATCH, with_payload=True, with_vector=True)
+            with self.reading() as edge:
+                records, offset = edge.scroll(request)
+            yield [qdrant.Point(record.id, record.vector or {}, record.payload) for record in records]
+            if offset is None:
                 return
-        if erase:
-            with self._erasing:
-                self._write_anew_elsewhere()
-
-    def _write_anew_elsewhere(self) -> None:
-        """Let another process write the shard anew, do there what was done here meanwhile, and use the new one."""
-        copy = self._folder / "shard.copy"
-        with self.writing() as edge:
-            edge.flush()
-            self._written.clear()
-            self._deleted.clear()
-            shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(self._folder / "shard", copy)
-            name = rewrite_copy.__name__
-            code = f"from {__name__} import {name}, Path; {name}(Path({str(self._folder)!r}), {self._dims})"
-            # -P: no module of the working directory takes the place of one that is installed.
-            command = [sys.executable, "-P", "-c", code]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            self._process = process
-        try:
-            if process.wait():
-                raise MemoryUnavailable(f"the memory index in {self._folder} was not written anew", "try again")
-            with self.writing() as edge:
-                new = qdrant.EdgeShard.load(str(self._folder / "shard.new"))
-                for where in self._deleted:
-                    new.update(qdrant.UpdateOperation.delete_points_by_filter(where))
-                ids = [*self._written]
-                for start in range(0, len(ids), PAGE):
-                    records = edge.retrieve([*ids[start : start + PAGE]], True, True)
-                    new.update(qdrant.UpdateOperation.upsert_points([_to_point(record) for record in records]))
-                new.flush()
-                new.close()
-                self._edge = None
-                edge.close()
-                self._edge = self._replace_shard()
-        finally:
-            self._end_process()
-            shutil.rmtree(copy, ignore_errors=True)
-
-    def _end_process(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
+        raise MemoryUnavailable(f"the memory index in {self._folder} is closed", "run the command again")
 
     def sync(self) -> None:
         """Bring the log of writes to the disk: qdrant-edge reads it again when it opens a shard.
@@ -365,8 +333,7 @@ class Shard:
 
     def close(self) -> None:
         """Flush, and let others open the folder. Closing twice does no harm."""
-        self._end_process()
-        self._erasing.acquire()
+        self._is_closing = True
         try:
             if self._edge is not None:
                 self.flush()
@@ -375,7 +342,6 @@ class Shard:
                     edge.close()
                 make_private(self._folder)
         finally:
-            self._erasing.release()
             self._release()
 
     def _has_room(self) -> bool:
@@ -412,7 +378,6 @@ class Shard:
                 new.rename(shard)
             shutil.rmtree(new, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
-            shutil.rmtree(self._folder / "shard.copy", ignore_errors=True)
             if not shard.exists():
                 _check_room(self._folder, ROOM)
                 (self._folder / "shard.json").unlink(missing_ok=True)
@@ -484,31 +449,6 @@ def _create(folder: Path, dims: int) -> qdrant.EdgeShard:
     _index_fields(edge, _SORTED)
     edge.flush()
     return edge
-
-
-def write_anew(edge: qdrant.EdgeShard, folder: Path, dims: int) -> None:
-    """Write all points to a new shard, shard.new in the folder, and close both."""
-    shutil.rmtree(folder / "shard.new", ignore_errors=True)
-    new = _create(folder, dims)
-    tidied = written = 0
-    for points in _read_pages(edge):
-        new.update(qdrant.UpdateOperation.upsert_points(points))
-        written += len(points)
-        if written - tidied >= SLICE:
-            new.optimize()
-            tidied = written
-    if written >= MANY:
-        _index_fields(new, _FILTERED)
-    new.flush()
-    new.close()
-    edge.close()
-
-
-def rewrite_copy(folder: Path, dims: int) -> None:
-    """Write shard.copy anew, in a process of its own, which ends when the one that has started it does."""
-    os.nice(10)  # questions come first
-    Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
-    write_anew(qdrant.EdgeShard.load(str(folder / "shard.copy")), folder, dims)
 
 
 def _index_fields(edge: qdrant.EdgeShard, fields: Mapping[str, _Field]) -> None:
@@ -590,20 +530,6 @@ def _check_room(folder: Path, size: int) -> None:
             f"the disk is full: the memory index in {folder} needs {size >> 20} MB of room to write",
             "free some space; what was stored before is untouched",
         )
-
-
-def _read_pages(edge: qdrant.EdgeShard) -> Iterator[list[qdrant.Point]]:
-    offset = None
-    while True:
-        request = qdrant.ScrollRequest(offset=offset, limit=PAGE, with_payload=True, with_vector=True)
-        records, offset = edge.scroll(request)
-        yield [_to_point(record) for record in records]
-        if offset is None:
-            return
-
-
-def _to_point(record: qdrant.Record) -> qdrant.Point:
-    return qdrant.Point(record.id, record.vector or {}, record.payload)
 
 
 @contextmanager

@@ -406,7 +406,7 @@ class IndexWriter:
             self._ids.clear(self._index.read_payloads(parse_ids(selection.ids).ids))
             count = self._index.delete(selection, erase=False)
         if count:
-            self._index.erase_deleted()  # others write while this takes its time
+            self._index.erase_deleted()  # others read while this takes its time
         return count
 
     def _write_passages(self, plans: Mapping[str, WritePlan]) -> None:

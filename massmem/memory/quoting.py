@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from massmem.core.text import defuse, one_line
+from massmem.core.text import defuse, one_line, shorten
 from massmem.memory.origins import mark_source
 from massmem.memory.persistent import USER, Kind, Memory
 from massmem.memory.words import is_question, split_sentences
@@ -52,9 +52,7 @@ def quote_text(text: str, kind: Kind = "episode") -> str:
     A date line or a label stands at the start of a line only, and no stored text can begin one: line breaks are gone.
     """
     line = defuse(text if _is_one_line(text) else to_one_line(text))
-    if kind == "fact" and len(line) > LONGEST_FACT:
-        line = f"{line[: LONGEST_FACT - 1].rstrip()}…"
-    return line
+    return shorten(line, LONGEST_FACT) if kind == "fact" else line
 
 
 def _is_one_line(text: str) -> bool:

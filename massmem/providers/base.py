@@ -159,7 +159,7 @@ def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return wrapped | {"additionalProperties": False}
 
 
-def fits_strict(schema: Mapping[str, Any]) -> bool:
+def takes_strict(schema: Mapping[str, Any]) -> bool:
     """Whether OpenAI takes the schema with `strict`; other servers ignore the flag and always follow the schema."""
     return schema.get("type") == "object" and _is_closed(schema)
 

@@ -109,7 +109,7 @@ def sign_call(call: ToolCall, owner: str) -> ToolCall:
     return replace(call, state=f"{owner}\n{call.state}") if call.state else call
 
 
-def settle_calls(messages: Sequence[ChatMessage], owner: str) -> list[ChatMessage]:
+def make_calls_portable(messages: Sequence[ChatMessage], owner: str) -> list[ChatMessage]:
     """Return the messages with their calls in a form that every server takes.
 
     A server refuses a whole conversation over one odd call in it: ids have to differ and to be of one form, names of

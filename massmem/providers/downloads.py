@@ -31,9 +31,10 @@ from filelock import FileLock, Timeout
 
 from massmem.config.home import expand_home, open_private
 from massmem.core.errors import DownloadError, HomeError, MachineError
+from massmem.core.text import is_web_address
 from massmem.providers.clients import open_blocking_client
 from massmem.providers.failures import find_wrong_address
-from massmem.providers.weights import MAGIC, Parts, Weights, beside, is_url, read_state, record_verified, strip_secrets
+from massmem.providers.weights import MAGIC, Parts, Weights, beside, read_state, record_verified, strip_secrets
 
 HUB = "https://huggingface.co"
 
@@ -90,7 +91,7 @@ def list_sources(weights: Weights, *first: str) -> list[Source]:
     """
     is_pinned = weights.sha256 is not None
     sources: list[Source] = [
-        FromUrl(place, is_pinned) if is_url(place) else FromFile(expand_home(place)) for place in first
+        FromUrl(place, is_pinned) if is_web_address(place) else FromFile(expand_home(place)) for place in first
     ]
     if weights.repository:
         sources.append(FromUrl(_hub_url(weights), is_pinned))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
-from massmem.config.addresses import complete_address, find_key_problem, is_address, is_loopback
+from massmem.config.addresses import complete_address, find_key_problem, is_loopback, is_server_address
 from massmem.config.models import BackendConfig
 from massmem.config.presets import PRESETS, Abilities, BackendType, CompletionLimit, Preset
 from massmem.core.errors import ConfigError, MissingKeyError
@@ -101,7 +101,7 @@ def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
     own = urlsplit(preset.base_url)
     if own.hostname and url.rstrip("/") in (own.hostname, f"https://{own.hostname}"):
         url = preset.base_url
-    if not is_address(url):
+    if not is_server_address(url):
         without_password = url[:200].rsplit("@", 1)[-1]
         raise ConfigError([f"{name}: {without_password!r} is not an http:// or https:// address"])
     url = _PATH_OF_REQUESTS.sub("", url.rstrip("/"))

@@ -28,6 +28,7 @@ from massmem.core.errors import (
     WrongAddress,
 )
 from massmem.core.redact import REDACTED, redact
+from massmem.core.text import shorten
 
 _MAX_MESSAGE = 300
 
@@ -598,7 +599,7 @@ def clean_message(text: str, key: str = "") -> str:
         text = text.replace(key, REDACTED)
     text = redact(text[: 20 * _MAX_MESSAGE])
     text = " ".join(_CONTROL.sub(" ", text).split())
-    return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 1]}…"
+    return shorten(text, _MAX_MESSAGE)
 
 
 def _number(value: object) -> float | None:

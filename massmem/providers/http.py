@@ -28,7 +28,7 @@ from massmem.core.errors import (
 from massmem.core.messages import ChatRequest, Chunk, NoticeChunk, RetryChunk, ToolCallChunk
 from massmem.providers.base import AlwaysReady, ChatProvider, ProviderFactory
 from massmem.providers.clients import CONNECT_TIMEOUT, http_client, kind_of
-from massmem.providers.dialects import ToolDialect, settle_calls, sign_call
+from massmem.providers.dialects import ToolDialect, make_calls_portable, sign_call
 from massmem.providers.discovery import read_models
 from massmem.providers.endpoints import Endpoint, resolve
 from massmem.providers.failures import (
@@ -178,7 +178,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     def _adapt(self, request: ChatRequest, refused: Collection[Refusal] = ()) -> ChatRequest:
         """Return the request with its calls and tools as this server takes them. refused: by this request alone."""
         owner = "" if "this_state" in refused or self._refuses("state") else self._owner
-        messages = tuple(settle_calls(request.messages, owner))
+        messages = tuple(make_calls_portable(request.messages, owner))
         return replace(request, messages=messages, tools=self._tools.write(request.tools))
 
     def _learn(self, error: Exception, request: ChatRequest, body: Mapping[str, Any], before: set[Refusal]) -> str:

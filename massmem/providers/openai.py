@@ -32,11 +32,11 @@ from massmem.core.text import one_line
 from massmem.providers.base import (
     data_url,
     end_with_user,
-    fits_strict,
     list_places,
     portable_schema,
     runs_code,
     searches_web,
+    takes_strict,
     write_location,
     writes_for_people,
 )
@@ -197,7 +197,7 @@ def build_chat_body(request: ChatRequest, backend: BackendConfig, endpoint: Endp
         body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
         taken = portable_schema(request.schema) if endpoint.own else dict(request.schema)
-        schema = {"name": "reply", "schema": taken, "strict": fits_strict(taken)}
+        schema = {"name": "reply", "schema": taken, "strict": takes_strict(taken)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return body
 
@@ -258,7 +258,7 @@ def build_response_body(request: ChatRequest, backend: BackendConfig, endpoint: 
         body["include"] = [*body.get("include", ()), "code_interpreter_call.outputs"]
     if request.schema is not None and not request.tools:
         schema = portable_schema(request.schema)
-        form = {"type": "json_schema", "name": "reply", "schema": schema, "strict": fits_strict(schema)}
+        form = {"type": "json_schema", "name": "reply", "schema": schema, "strict": takes_strict(schema)}
         body["text"] = {"format": form}
     return body
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from massmem.config.home import expand_home, replace_file
 from massmem.core.errors import HomeError, InputError, MissingModelError
+from massmem.core.text import is_web_address
 
 FETCH_COMMAND = "massmem models fetch"
 MAGIC = b"GGUF"
@@ -110,10 +111,6 @@ FEW_WEIGHTS = 3_000_000_000
 """Bytes of a file: smaller ones have up to four thousand million parameters, at four bits each."""
 
 
-def is_url(text: str) -> bool:
-    return text.lower().startswith(("http://", "https://"))
-
-
 def weights_from_url(url: str) -> Weights:
     """Return the weights at a URL that the user chose; two URLs never share a file."""
     try:
@@ -163,7 +160,7 @@ def require_weights(model: str) -> Path:
     Raises MissingModelError: it is not there or was not verified; the hint names the command that fetches it.
     """
     weights = find_known_weights(model) if model else DEFAULT
-    if weights is None and not is_url(model):
+    if weights is None and not is_web_address(model):
         return _require_file(expand_home(model))
     weights = weights or weights_from_url(model)
     command = FETCH_COMMAND if weights is DEFAULT else f"{FETCH_COMMAND} {weights.name}"

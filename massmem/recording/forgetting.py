@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from massmem.config.models import MemoryConfig
 from massmem.core.errors import IndexDamaged, InputError, UnknownMemoryError
 from massmem.core.records import LogEntry, MessageRecord
+from massmem.core.redact import map_texts
 from massmem.memory import open_memory
 from massmem.memory.extraction.facts import STEM, find_telling_words, normalize_fact
 from massmem.memory.opening import IndexFolders, erase_in_other_indexes, index_root
@@ -305,16 +306,7 @@ class Redactor:
 
     def redact_value(self, value: Any) -> Any:
         """Return a JSON value with every string in it, and every key, redacted."""
-        match value:
-            case str():
-                return self.redact(value)
-            case dict():
-                items = cast("Mapping[str, Any]", value).items()
-                return {self.redact(key): self.redact_value(item) for key, item in items}
-            case list():
-                return [self.redact_value(item) for item in cast("list[Any]", value)]
-            case _:
-                return value
+        return map_texts(value, self.redact, lambda fields: {self.redact(key): part for key, part in fields.items()})
 
     def redact_title(self, title: str) -> str:
         """Return a title, which is the beginning of a text and may end within a sentence."""

@@ -28,7 +28,7 @@ from massmem.config.models import JwtConfig, ServerConfig
 from massmem.core.errors import InputError
 from massmem.core.events import now
 from massmem.core.records import MAX_SUBJECT_LENGTH, PageSession, hash_api_key, is_api_key, is_subject
-from massmem.server.errors import RETRY_LATER, Expired, Refused, RetryLater, Unauthorized
+from massmem.server.errors import RETRY_LATER, Expired, Rejected, RetryLater, Unauthorized
 from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
@@ -382,7 +382,7 @@ def _hash(cookie: str) -> str:
 
 
 def check_page(request: Request) -> None:
-    """Raise Refused unless our own page sends the request, and by a name under which the service is known.
+    """Raise Rejected unless our own page sends the request, and by a name under which the service is known.
 
     Every request that a cookie authorises passes here, and those that give or take a cookie.
     """
@@ -391,12 +391,12 @@ def check_page(request: Request) -> None:
     host = request.headers.get("host", "").lower()
     name = _read_host(host)[0]
     is_own = name in ("localhost", gethostname().lower(), server.host.lower()) or name.endswith(".localhost")
-    if not (is_own or _is_address(name) or {host, name} & hosts):
-        raise Refused(421, "the page is not served under this name; whoever runs the service adds it to server.hosts")
+    if not (is_own or _is_ip_address(name) or {host, name} & hosts):
+        raise Rejected(421, "the page is not served under this name; whoever runs the service adds it to server.hosts")
     origins = {urlsplit(origin.lower()).netloc for origin in request.headers.getlist("origin")}
     is_same_site = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
     if _HEADER not in request.headers or not is_same_site or not origins <= {host, *hosts}:
-        raise Refused(403, "only the page of this service may do this")
+        raise Rejected(403, "only the page of this service may do this")
 
 
 def read_cookie(request: Request) -> str | None:
@@ -434,7 +434,7 @@ def _read_host(host: str) -> tuple[str, int | None]:
         return "", None
 
 
-def _is_address(name: str) -> bool:
+def _is_ip_address(name: str) -> bool:
     """Whether it is an IP address: no other site's name leads to it."""
     try:
         ip_address(name)

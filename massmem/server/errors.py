@@ -66,7 +66,7 @@ _METHODS = ("DELETE", "GET", "POST")
 """Methods of our routes; HEAD is answered wherever GET is."""
 
 
-class Refused(HTTPException):
+class Rejected(HTTPException):
     def __init__(
         self,
         status: int,
@@ -87,7 +87,7 @@ class Refused(HTTPException):
         return self.message
 
 
-class Unauthorized(Refused):
+class Unauthorized(Rejected):
     """The request has no valid token. The message never quotes the token."""
 
     def __init__(self, message: str, error: str = "invalid_token") -> None:
@@ -101,19 +101,19 @@ class Expired(Unauthorized):
     """The key or token was valid."""
 
 
-class Forbidden(Refused):
+class Forbidden(Rejected):
     def __init__(self, scope: str) -> None:
         message = f"the token lacks the scope {scope}"
         challenge = f'Bearer error="insufficient_scope", error_description="{message}", scope="{scope}"'
         super().__init__(403, message, {"WWW-Authenticate": challenge})
 
 
-class InvalidField(Refused):
+class InvalidField(Rejected):
     def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
         super().__init__(status, message, param=param, code=code)
 
 
-class RetryLater(Refused):
+class RetryLater(Rejected):
     def __init__(self, status: int, message: str, retry_after: int = RETRY_SOON) -> None:
         """status: 429 when the user sends too much, 409 for a busy session, else 503. retry_after: in seconds."""
         super().__init__(status, message, {"Retry-After": str(retry_after)})
@@ -122,7 +122,7 @@ class RetryLater(Refused):
 
 def add_error_handlers(app: FastAPI) -> None:
     """Make every error a response with a `Problem` as its body."""
-    app.add_exception_handler(Refused, _handle_refused)
+    app.add_exception_handler(Rejected, _handle_rejected)
     app.add_exception_handler(RequestValidationError, _handle_invalid_request)
     app.add_exception_handler(HTTPException, _handle_http_exception)
     app.add_exception_handler(errors.MassmemError, _handle_massmem_error)
@@ -135,8 +135,8 @@ def make_openai_problem(status: int, message: str, param: str | None = None, cod
     return OpenAIProblem(error=OpenAIError(message=message, type=kind, param=param, code=code or usual))
 
 
-async def _handle_refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refused)
+async def _handle_rejected(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Rejected)
     if not request.url.path.startswith(OPENAI_PATH):
         return JSONResponse(Problem(error=error.message).model_dump(), error.status, error.headers)
     # The official clients send a request again after 502: the council would be paid for once more.
@@ -151,46 +151,46 @@ async def _handle_invalid_request(request: Request, error: Exception) -> JSONRes
     problems = [f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()[:5]]
     text = "; ".join(problems)[:1000]
     if not request.url.path.startswith(OPENAI_PATH):
-        return await _handle_refused(request, Refused(422, text))
+        return await _handle_rejected(request, Rejected(422, text))
     param = ".".join(str(part) for part in error.errors()[0]["loc"][1:])
-    return await _handle_refused(request, Refused(400, text, param=param[:200] or None))
+    return await _handle_rejected(request, Rejected(400, text, param=param[:200] or None))
 
 
 async def _handle_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code != HTTP_405_METHOD_NOT_ALLOWED:
-        return await _handle_refused(request, Refused(error.status_code, error.detail, error.headers))
+        return await _handle_rejected(request, Rejected(error.status_code, error.detail, error.headers))
     # Of all routes of the path; Starlette names the methods of the first route alone.
     scopes = [{**request.scope, "method": method} for method in _METHODS]
     known = {s["method"] for s in scopes for route in request.app.routes if route.matches(s)[0] is Match.FULL}
     methods = sorted({*known, "HEAD"} if "GET" in known else known)
-    refusal = Refused(405, "this path has no such method", {"Allow": ", ".join(methods)})
-    return await _handle_refused(request, refusal)
+    refusal = Rejected(405, "this path has no such method", {"Allow": ", ".join(methods)})
+    return await _handle_rejected(request, refusal)
 
 
 async def _handle_massmem_error(request: Request, error: Exception) -> JSONResponse:
     """Use messages of our own: those of the errors name hosts, files and the ids of the store."""
     match error:
         case errors.UnknownSessionError():
-            refusal = Refused(404, "Session not found")
+            refusal = Rejected(404, "Session not found")
         case errors.UnknownMemoryError():
-            refusal = Refused(404, "There is no such memory")
+            refusal = Rejected(404, "There is no such memory")
         case errors.SessionBusyError():
             refusal = RetryLater(409, "another question to this session is under way")
         case errors.BusyError():
             refusal = RetryLater(429, error.message, RETRY_LATER)
         case errors.InputError() if type(error) is errors.InputError:
-            refusal = Refused(400 if request.url.path.startswith(OPENAI_PATH) else 422, error.message)
+            refusal = Rejected(400 if request.url.path.startswith(OPENAI_PATH) else 422, error.message)
         case errors.StoreError() | errors.MemoryUnavailable() | errors.ProviderError() | errors.ToolServerError():
             is_ours = not isinstance(error, errors.EmbeddingError | errors.ProviderError | errors.ToolServerError)
             log.error("%s: %s", type(error).__name__, error.message if is_ours else "its message may quote a user")
             refusal = RetryLater(503, "the service cannot answer now", RETRY_LATER)
         case _:
             return await _handle_bug(request, error)
-    return await _handle_refused(request, refusal)
+    return await _handle_rejected(request, refusal)
 
 
 async def _handle_bug(request: Request, error: Exception) -> JSONResponse:
     """Log where the bug is, and tell the client nothing of it."""
     log.error("a request failed", exc_info=error)
-    return await _handle_refused(request, Refused(500, "internal error"))
+    return await _handle_rejected(request, Rejected(500, "internal error"))

@@ -34,7 +34,7 @@ from uvicorn.server import ServerState
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import InputError, StoreUnavailable
 from massmem.core.records import SessionCounts
-from massmem.server.errors import RETRY_LATER, Refused, RetryLater
+from massmem.server.errors import RETRY_LATER, Rejected, RetryLater
 from massmem.server.metrics import SHARED_FOLDER
 from massmem.server.schemas import Problem
 from massmem.session.owners import hash_user
@@ -42,6 +42,8 @@ from massmem.session.owners import hash_user
 _REDIS_TIMEOUT = 2.0
 """Seconds that Redis may take to count a request; every request waits for it."""
 _MINUTE = 60
+_MOST_FIELDS = 100
+"""In the header of a request."""
 _LOCK_SECONDS = 2.0
 """How long a process waits for another one to count."""
 
@@ -199,7 +201,7 @@ class Limits:
         return self._host.hold("turn", user or "", size, check)
 
     def check_room(self, user: str, stored: SessionCounts, *, is_new: bool) -> None:
-        """Raise Refused (413) when what is stored of the user, and what `hold_turn` holds, is more than they may have.
+        """Raise Rejected (413) when what is stored of the user, and what `hold_turn` holds, is more than they may have.
 
         is_new: a conversation is about to be added.
         """
@@ -213,7 +215,7 @@ class Limits:
             if most and used + more > most:
                 needed = f", and this needs {more:,} more" if more > 1 else ""
                 message = f"you have {used:,} of the {most:,} {what} that a user may have{needed}: delete some of them"
-                raise Refused(413, message)
+                raise Rejected(413, message)
 
     def check_streams(self, user: str | None) -> None:
         """Raise RetryLater when the user may not open another event stream."""
@@ -283,7 +285,7 @@ class JsonRequest(Request):
     """A request whose JSON is counted before it is parsed: parsing costs as much as it has values, however deep."""
 
     async def json(self) -> Any:
-        """Raise Refused (400, 413), JSONDecodeError."""
+        """Raise Rejected (400, 413), JSONDecodeError."""
         data = await self.body()
         return await asyncio.to_thread(_parse_json, data) if len(data) > _MAX_PARSED_AT_ONCE else _parse_json(data)
 
@@ -300,13 +302,13 @@ def _parse_json(data: bytes) -> Any:
     except json.JSONDecodeError:
         raise
     except ValueError as e:  # also of whole numbers with more than 4,300 digits
-        raise Refused(400, "the JSON of the body has a number that is too large, or is not in UTF-8") from e
+        raise Rejected(400, "the JSON of the body has a number that is too large, or is not in UTF-8") from e
 
 
 def _check_json(data: bytes) -> None:
     """Count values and depth by what is outside of strings. Each step is one call in C: 16 MB take 0.1 s at most."""
     unescaped = data.replace(rb"\\", b"").replace(rb"\"", b"")  # the quotes that are left begin and end strings
-    too_many = Refused(413, f"the JSON of the body has more than {MAX_JSON_VALUES:,} values")
+    too_many = Rejected(413, f"the JSON of the body has more than {MAX_JSON_VALUES:,} values")
     if unescaped.count(b'"') > 4 * MAX_JSON_VALUES:
         raise too_many
     outside = b"".join(unescaped.split(b'"')[::2])
@@ -314,19 +316,19 @@ def _check_json(data: bytes) -> None:
     if len(brackets) // 2 + outside.count(b",") > MAX_JSON_VALUES:
         raise too_many
     if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_JSON_DEPTH:
-        raise Refused(400, f"the JSON of the body is nested deeper than {MAX_JSON_DEPTH} levels")
+        raise Rejected(400, f"the JSON of the body is nested deeper than {MAX_JSON_DEPTH} levels")
 
 
 def _make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise Refused(400, "an object in the JSON of the body has a key twice")
+        raise Rejected(400, "an object in the JSON of the body has a key twice")
     return value
 
 
 def _parse_float(text: str) -> float:
     if not math.isfinite(number := float(text)):
-        raise Refused(400, f"the JSON of the body has the number {text[:20]}")
+        raise Rejected(400, f"the JSON of the body has the number {text[:20]}")
     return number
 
 
@@ -427,7 +429,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _check_size(self, size: int) -> None:
         """Raise ValueError, which ends the parser, when the header is too large."""
-        if size > self._limits.header or len(self.headers) > self._limits.header_fields:
+        if size > self._limits.header or len(self.headers) > _MOST_FIELDS:
             self._refusal = (431, "the header of the request is too large")
             raise ValueError
 

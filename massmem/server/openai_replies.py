@@ -22,7 +22,7 @@ from massmem.core.messages import Citation, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.render.text import describe_event, pluralize
 from massmem.render.turn_view import TurnView
-from massmem.server.errors import Refused, make_openai_problem
+from massmem.server.errors import Rejected, make_openai_problem
 from massmem.server.responses import Stream, get_text, hide_internals, require_answer
 from massmem.server.schemas import Body
 from massmem.server.turns import NumberedEvent
@@ -522,7 +522,7 @@ def _chat_chunk(answer: Answer, choices: list[dict[str, Any]], more: Mapping[str
 
 def _describe_error(error: Exception) -> str:
     match error:
-        case Refused():
+        case Rejected():
             problem = make_openai_problem(error.status, error.message, error.param, error.code)
         case HTTPException():
             problem = make_openai_problem(error.status_code, error.detail)

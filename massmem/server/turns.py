@@ -19,7 +19,7 @@ from massmem.core.events import now
 from massmem.core.messages import AttachedFile, Attachment, remove_description
 from massmem.core.outcome import MAX_DEATHS, count_deaths, was_cut_off
 from massmem.core.records import EVERYBODY, Owner, SessionCounts, SessionFilter, SessionRecord, TurnRecord
-from massmem.server.errors import Refused, RetryLater
+from massmem.server.errors import Rejected, RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.session.owners import to_stored_id
@@ -399,7 +399,7 @@ class Turns:
                         self._metrics.count_event(event, time.monotonic() - started)
                         _log_failure(event)
             error = None
-        except (MassmemError, Refused) as e:
+        except (MassmemError, Rejected) as e:
             error = e
         finally:
             turn.end(error)
@@ -420,7 +420,7 @@ class Turns:
         return await self._store.count_sessions(SessionFilter(owner=owner, prefix=to_stored_id(owner, "")))
 
     async def check_room(self, owner: Owner, *, is_new: bool = False) -> None:
-        """Raise Refused when the owner has no room for more. is_new: a conversation is to be added."""
+        """Raise Rejected when the owner has no room for more. is_new: a conversation is to be added."""
         if owner.user_id is not None:
             self._limits.check_room(owner.user_id, await self.measure(owner), is_new=is_new)
 

@@ -4,7 +4,7 @@ Everywhere is what the owner owns. This machine's user also owns the files of th
 user of the service these are not even read, so that no receipt and no delay tells what others have said.
 
 A mark in the home says what is to be forgotten, until it is. When the process dies before, whoever opens the store next
-finishes it, and shows nothing of the owner until then (`Eraser.finish`). A session is rewritten in one transaction.
+finishes it, and shows nothing of the owner until then (`finish_forgetting`). A session is rewritten in one transaction.
 Nothing is changed while a turn of one of the sessions is under way.
 
 The receipt says what was deleted, where, and how that was checked. It has no content.

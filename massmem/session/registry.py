@@ -30,7 +30,7 @@ LOCK_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegistryEntry:
     """A session as the list shows it. Times are ISO 8601 in UTC."""
 
     session_id: str
@@ -63,11 +63,11 @@ class Registry:
         self.path = home / "sessions.json"
         self._home = home
 
-    def read_entries(self) -> list[Entry]:
+    def read_entries(self) -> list[RegistryEntry]:
         """Return all sessions, newest first; none when there is no file. Raises HomeError: it cannot be read."""
         return newest_first(self._load().values())
 
-    def upsert(self, *entries: Entry) -> None:
+    def upsert(self, *entries: RegistryEntry) -> None:
         """Add sessions, or replace the entries with the same ids.
 
         Raises:
@@ -94,7 +94,7 @@ class Registry:
             except OSError as e:
                 raise explain_write_error(self.path, e) from e
 
-    def _load(self) -> dict[str, Entry]:
+    def _load(self) -> dict[str, RegistryEntry]:
         try:
             return {entry.session_id: entry for entry in _parse(self.path.read_bytes())}
         except FileNotFoundError:
@@ -102,7 +102,7 @@ class Registry:
         except OSError as e:
             raise HomeError(f"{self.path} cannot be read: {e.strerror}", "check its owner and permissions") from e
 
-    def _save(self, entries: Iterable[Entry]) -> None:
+    def _save(self, entries: Iterable[RegistryEntry]) -> None:
         lines = ",\n".join(json.dumps(asdict(entry)) for entry in entries)
         try:
             replace_file(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
@@ -130,11 +130,11 @@ class Registry:
             lock.release()
 
 
-def newest_first(entries: Iterable[Entry]) -> list[Entry]:
+def newest_first(entries: Iterable[RegistryEntry]) -> list[RegistryEntry]:
     return sorted(entries, key=lambda entry: (entry.start_time, entry.session_id), reverse=True)
 
 
-def read_sessions(database: Path) -> list[Entry]:
+def read_sessions(database: Path) -> list[RegistryEntry]:
     """Return the sessions of this machine's user in an SQLite store, newest first; none when there is no such file.
 
     They are read without SQLAlchemy.
@@ -154,7 +154,9 @@ def read_sessions(database: Path) -> list[Entry]:
     except sqlite3.Error as e:
         raise StoreError(f"the sessions in {database} cannot be read: {e}", "check it with: massmem doctor") from e
     return [
-        Entry(name, _to_utc(start), end and _to_utc(end), status, path, model, _hide_secrets(description), store)
+        RegistryEntry(
+            name, _to_utc(start), end and _to_utc(end), status, path, model, _hide_secrets(description), store
+        )
         for name, start, end, status, path, model, description in rows
     ]
 
@@ -201,10 +203,10 @@ def without_password(url: str) -> str:
     return re.sub(r"(?<=://)([^:@/?]*):.*@", r"\1@", url).partition("?")[0]
 
 
-def build_entry(session: "SessionRecord", store: str) -> Entry:
+def build_entry(session: "SessionRecord", store: str) -> RegistryEntry:
     """Return the entry of a stored session. store: the URL of the store."""
     ended = None if session.status == "active" else session.updated_at.isoformat(timespec="seconds")
-    return Entry(
+    return RegistryEntry(
         session_id=session.session_id,
         start_time=session.created_at.isoformat(timespec="seconds"),
         end_time=ended,
@@ -227,7 +229,7 @@ async def register_sessions(home: Path, url: str, sessions: Sequence["SessionRec
         await asyncio.to_thread(Registry(home).upsert, *own)
 
 
-def _parse(data: bytes) -> Iterator[Entry]:
+def _parse(data: bytes) -> Iterator[RegistryEntry]:
     """Yield the entries of a file that are whole."""
     items = (parse_object(data.decode("utf-8-sig", "replace")) or {}).get("sessions")
     for item in cast("list[Any]", items) if isinstance(items, list) else ():
@@ -235,7 +237,7 @@ def _parse(data: bytes) -> Iterator[Entry]:
             yield _read_entry(item)
 
 
-def _read_entry(item: Any) -> Entry:
+def _read_entry(item: Any) -> RegistryEntry:
     """Return an entry. The file may have been edited, and ids become parts of paths and commands.
 
     Raises AttributeError, ValueError: it is none.
@@ -246,7 +248,7 @@ def _read_entry(item: Any) -> Entry:
         raise ValueError("an entry has an impossible session id")
     for time in (start, start if end is None else end):
         datetime.fromisoformat(_read_text(time, 40))
-    return Entry(session_id, start, end, *others)
+    return RegistryEntry(session_id, start, end, *others)
 
 
 def _read_text(value: Any, max_length: int) -> str:

@@ -32,8 +32,8 @@ from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.fallback import Fallbacks, Model, Outages
+from massmem.turn.outbox import Outbox
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
-from massmem.turn.stream import Outbox
 from massmem.turn.tool_loop import AgentTools, Confirmations
 from massmem.turn.vision import Description, describe, find_describer
 

@@ -7,7 +7,7 @@ accents, as in the full-text index of SQLite.
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError
@@ -118,3 +118,9 @@ def merge_hits(parts: Sequence[MessageRecord], words: Sequence[MessageRecord], l
     both = {message.id for message in parts} & {message.id for message in words}
     unique = {message.id: message for message in (*parts, *words)}
     return sorted(unique.values(), key=lambda message: message.id not in both)[:limit]
+
+
+async def split_pages(entries: Sequence[LogEntry], size: int = 500) -> AsyncGenerator[Sequence[LogEntry]]:
+    """Yield the entries of a log in parts, as `import_session` takes them."""
+    for start in range(0, len(entries), size):
+        yield entries[start : start + size]

@@ -28,6 +28,7 @@ from massmem.core.errors import InputError, StoreDamagedError
 from massmem.core.events import EVENT, MessageAdded
 from massmem.core.ids import SESSION_ID
 from massmem.core.records import LogEntry, SessionCopy, SessionRecord, SessionState
+from massmem.store.encoding import split_pages
 from massmem.store.projection import InsertRow, project
 from massmem.store.sqlite import open_sqlite
 
@@ -43,8 +44,6 @@ _ROLES: Mapping[str, Literal["user", "agent", "system"]] = {"user": "user", "ass
 _RANGE = 1_000
 """Rows that are read at once."""
 
-_PAGE = 500
-"""Log entries that are imported at once."""
 
 _HEADER_SIZE, _MAGIC, _PAGE_SIZE = 100, b"SQLite format 3\0", 4_096
 _EVENT_COLUMNS = "session_id, seq, turn, payload"
@@ -306,7 +305,7 @@ async def _write_store(salvage: _Salvage, folder: Path) -> dict[str, int]:
             session = _build_session(name, salvage.sessions.get(name), entries)
             if session is not None:
                 copy = SessionCopy(session=session, state=SessionState())
-                await store.import_session(copy, _split_pages(entries), _read_files(salvage, name))
+                await store.import_session(copy, split_pages(entries), _read_files(salvage, name))
     finally:
         await store.close()
         await asyncio.to_thread((folder / f"{RECOVERED_STORE}.lock").unlink, missing_ok=True)
@@ -357,8 +356,3 @@ def _parse_time(text: str) -> datetime:
 async def _read_files(salvage: _Salvage, session_id: str) -> AsyncGenerator[dict[str, bytes]]:
     for name, data in salvage.rows.execute("SELECT hash, data FROM files WHERE session_id = ?", [session_id]):
         yield {name: data}
-
-
-async def _split_pages(entries: Sequence[LogEntry]) -> AsyncGenerator[Sequence[LogEntry]]:
-    for start in range(0, len(entries), _PAGE):
-        yield entries[start : start + _PAGE]

@@ -67,7 +67,7 @@ class FolderError(ValueError):
     """Why something of a folder is not read, for the agent."""
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """A file, while its folder is walked."""
 
     path: str
@@ -132,7 +132,7 @@ class Folder:
     def name(self) -> str:
         return show_name(self.root.name) or "root"
 
-    def walk(self, walk: Walk) -> Generator[Entry]:
+    def walk(self, walk: Walk) -> Generator[FolderEntry]:
         """Yield the files in order, each folder's together. Close the iterator, or take all.
 
         Raises OSError: the folder is gone. Folders in it that vanish meanwhile are left out.
@@ -183,7 +183,7 @@ class Folder:
     def _open_root(self) -> int:
         return os.open(self.root, _FOLDER)
 
-    def _walk(self, folder: int, names: tuple[str, ...], rules: Sequence[_Rules], walk: Walk) -> Generator[Entry]:
+    def _walk(self, folder: int, names: tuple[str, ...], rules: Sequence[_Rules], walk: Walk) -> Generator[FolderEntry]:
         """Yield the files of a folder, whose descriptor is closed at the end."""
         try:
             rules = [*rules, *_read_rules(folder, len(names))]
@@ -198,7 +198,7 @@ class Folder:
 
     def _walk_entry(
         self, entry: "os.DirEntry[str]", folder: int, names: tuple[str, ...], rules: Sequence[_Rules], walk: Walk
-    ) -> Generator[Entry]:
+    ) -> Generator[FolderEntry]:
         path, is_folder = "/".join(names), entry.is_dir(follow_symlinks=False)
         reason = self.explain_left_out(names, rules, is_folder=is_folder)
         if not reason and not is_folder and not self._includes(path, "") and is_binary(names[-1]):
@@ -211,7 +211,7 @@ class Folder:
             walk.left_out[reason] += 1
         elif not is_folder:
             open_link = partial(self._open_only, path)
-            yield Entry(path, open_link if entry.is_symlink() else partial(_open_regular, entry.name, folder))
+            yield FolderEntry(path, open_link if entry.is_symlink() else partial(_open_regular, entry.name, folder))
         else:
             try:
                 inner = os.open(entry.name, _FOLDER, dir_fd=folder)

@@ -11,7 +11,7 @@ from typing import Any
 from massmem.config.models import AgentConfig
 from massmem.core import events as ev
 from massmem.core import prompts
-from massmem.core.citations import CitedText, number_together, settle
+from massmem.core.citations import CitedText, number_sources, number_together
 from massmem.core.errors import NotAnActionError, ProviderError, ToolsRefused
 from massmem.core.messages import (
     Candidate,
@@ -228,7 +228,7 @@ class Agent:
         assert step is not None
         offset = step.reply.text.find(text)
         sources = step.sources if offset < 0 else replace(step.sources, offset=offset, is_written=False)
-        cited = settle(text, sources, self.id)
+        cited = number_sources(text, sources, self.id)
         if cited.problem:
             step.outbox.emit(ev.Notice(message=f"{self.name}: {cited.problem}"))
         return cited
@@ -335,7 +335,7 @@ class Agent:
         """
         is_vote = step.prompt.purpose == "vote"
         tools = ToolLoop(self._tools, step, self._journal, self._compressor.meter, native=self._native)
-        await tools.settle()
+        await tools.finish_calls()
         repaired = False
         while True:
             await self._send(step, build, tools, repaired=repaired)

@@ -35,6 +35,7 @@ from massmem.core.messages import (
     ToolCallChunk,
     Usage,
 )
+from massmem.core.text import is_web_address
 from massmem.memory.tokens import counter_for, estimate_tokens
 from massmem.providers.base import Abilities, ChatProvider, searches_web
 from massmem.providers.pricing import Price
@@ -108,7 +109,7 @@ class _OpenRequest:
             case ThoughtsEndChunk():
                 self.text.clear()
             case SearchChunk(query):
-                self.searches += not query.startswith(("http://", "https://"))  # a page that is opened
+                self.searches += not is_web_address(query)  # a page that is opened
             case ActivityChunk() | CitationChunk() | NoticeChunk() | FinishChunk():
                 pass
 

@@ -20,9 +20,9 @@ from massmem.core.messages import ChatRequest, Reply, Usage, clean_text
 from massmem.memory.compression import (
     Count,
     Utterance,
+    abridge,
     select_sentences,
     select_sentences_by_part,
-    shorten,
     to_utterances,
 )
 from massmem.memory.conversation import MAX_MESSAGES
@@ -162,7 +162,7 @@ class Summariser:
                 log.info("%s: the model wrote no summary, so it is made of sentences: %s", self.agent_id, e)
             else:
                 if text := clean_text(reply.text).strip():
-                    text = shorten(text, self.max_tokens, self.count)
+                    text = abridge(text, self.max_tokens, self.count)
                     return Summary(text, "model", reply.usage, reply.is_truncated)
         text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous, question)
         return Summary(text, "extract", Usage())
@@ -441,7 +441,7 @@ async def read_question(
                 text, usage = clean_text(reply.text).strip(), usage + reply.usage
             except ProviderError as e:
                 log.info("%s: a part of the question is shortened by code: %s", agent_id, e)
-        notes.append(shorten(text or part, max_tokens, count))
+        notes.append(abridge(text or part, max_tokens, count))
     return Reading(prompts.build_long_question(beginning, notes, end, tokens), len(parts), usage)
 
 

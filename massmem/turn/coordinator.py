@@ -45,8 +45,8 @@ from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
 from massmem.turn.depth import Comparison, asks_for_text, choose_first_agents, compare_answers, is_worth_comparing
 from massmem.turn.fallback import OUTAGES
+from massmem.turn.outbox import Outbox, run_until
 from massmem.turn.request import EndOfWork, StepCost, Task
-from massmem.turn.stream import Outbox, run_until
 from massmem.turn.vision import Description
 
 log = logging.getLogger(__name__)

@@ -63,7 +63,7 @@ _MIN_NAME, _SENTENCE_OF_ITS_OWN = 3, 6
 
 
 @dataclass
-class Entry:
+class JournalEntry:
     """One call, its result, and what the agent wrote of it."""
 
     number: int
@@ -112,13 +112,13 @@ class Journal:
     """The calls of one agent in one turn, in order. `feed` takes the turn's events as the log has them."""
 
     def __init__(self, agent_id: str = "", events: Iterable[Event] = ()) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
         self._agent_id = agent_id
-        self._by_id: dict[str, Entry] = {}
+        self._by_id: dict[str, JournalEntry] = {}
         self._focus = ""
         """The agent's last call, and the text before it."""
         self._last_reply = (0, 0)
-        self._last_entries: list[Entry] = []
+        self._last_entries: list[JournalEntry] = []
         """Round and batch of the last reply with calls, and the entries whose results it brought."""
         for event in events:
             self.feed(event)
@@ -212,10 +212,10 @@ class Journal:
             later.append(entry.called.arguments)
         return frozenset(chosen)
 
-    def _find_entry(self, called: ToolCalled) -> Entry | None:
+    def _find_entry(self, called: ToolCalled) -> JournalEntry | None:
         """Return the entry of a call: a new one, or that whose result is read again."""
         if called.name != READ_EARLIER.name:
-            entry = self._by_id[called.call_id] = Entry(len(self.entries) + 1, called)
+            entry = self._by_id[called.call_id] = JournalEntry(len(self.entries) + 1, called)
             self.entries.append(entry)
             return entry
         number = (parse_object(called.arguments) or {}).get("message")
@@ -227,7 +227,7 @@ class Journal:
             if entry := self._find_subject(sentence):
                 entry.notes.append(sentence)
 
-    def _find_subject(self, sentence: str) -> Entry | None:
+    def _find_subject(self, sentence: str) -> JournalEntry | None:
         """Return the entry that a sentence names, else the one of the last reply with whose result it shares most.
 
         None: it tells nothing of any.
@@ -270,7 +270,7 @@ class Journal:
 
 @dataclass(frozen=True)
 class _Page:
-    entries: Sequence[Entry]
+    entries: Sequence[JournalEntry]
 
     @cached_property
     def folder(self) -> str:
@@ -292,7 +292,7 @@ class _Page:
         heading = [f"… stands for {self.folder}"] if self.folder else []
         return "\n".join([*heading, *lines.values()])
 
-    def write_line(self, entry: Entry, lines: Sequence[str], *, sizes: bool) -> str:
+    def write_line(self, entry: JournalEntry, lines: Sequence[str], *, sizes: bool) -> str:
         others = split_arguments(entry.called.arguments)[1]
         argument = " ".join(filter(None, (self._shorten(entry.argument), others and f"({others})")))
         call = " ".join(filter(None, (str(entry.number), shorten_tool_name(entry.called.name), argument)))

@@ -18,7 +18,7 @@ from massmem.core.redact import mask
 from massmem.core.voting import Tally, build_plan
 from massmem.providers.base import ChatProvider, ask
 from massmem.tools.actions import AskContext, build_object_schema, find_object
-from massmem.turn.stream import run_until
+from massmem.turn.outbox import run_until
 
 MAX_FREE_PARAMS = 8
 """Params under names of their own that agents may ask for in one turn."""

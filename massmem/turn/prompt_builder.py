@@ -17,7 +17,7 @@ from massmem.core import prompts
 from massmem.core.citations import strip_sources
 from massmem.core.errors import DoesNotFit
 from massmem.core.messages import Attachment, Candidate, ChatMessage, ChatRequest, Purpose, ToolChoice, ToolSpec
-from massmem.memory.compression import condense, find_cut, shorten
+from massmem.memory.compression import abridge, condense, find_cut
 from massmem.memory.conversation import HistoryMessage
 from massmem.memory.tokens import Buffer
 
@@ -296,7 +296,7 @@ def keep_end(text: str, room: int, cost: Callable[[str], int]) -> str:
     if size <= room:
         return text
     start = len(text) - len(text) * room // (2 * size)
-    return f"{shorten(text[:start], room // 2, cost)}\n{text[start:]}"
+    return f"{abridge(text[:start], room // 2, cost)}\n{text[start:]}"
 
 
 def _prepend(text: str, work: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
@@ -372,7 +372,7 @@ def _shorten_work(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buf
     work = list(prompt.work)
     for i, (message, text) in enumerate(zip(prompt.work, shorter, strict=True)):
         if text != message.content:
-            shrink_to = partial(shorten, budget=cost(text), count=cost)
+            shrink_to = partial(abridge, budget=cost(text), count=cost)
             work[i] = replace(message, content=prompts.shrink_tool_result(message.content, shrink_to), calls=())
     return replace(prompt, work=tuple(work))
 
@@ -388,5 +388,5 @@ def _shorten_journal(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: 
 
 def _shorten_summary(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
     room = buffer.cost_of_text(prompt.summary) - (tokens - budget.limit)
-    summary = shorten(prompt.summary, max(0, room), buffer.cost_of_text)
+    summary = abridge(prompt.summary, max(0, room), buffer.cost_of_text)
     return replace(prompt, summary=summary)

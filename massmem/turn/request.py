@@ -33,8 +33,8 @@ from massmem.providers.endpoints import resolve
 from massmem.providers.pricing import Price
 from massmem.providers.windows import ask_served_window, find_cut, is_short_count
 from massmem.turn.compressor import Compressor, TokenMeter
+from massmem.turn.outbox import Outbox
 from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, continue_reply, keep_end, room_to_wrap_up, wrap_up
-from massmem.turn.stream import Outbox
 
 log = logging.getLogger(__name__)
 

@@ -202,7 +202,7 @@ class ToolLoop:
         confirmations = self._tools.confirmations if may_ask else None
         return confirmations and confirmations.request_permission(calls[:MAX_CALLS], self._step.prompt)
 
-    async def settle(self) -> None:
+    async def finish_calls(self) -> None:
         """Emit a result for each call that was cut off by the end of an earlier run."""
         cut_off = [
             (batch, call) for batch in self._batches for call in batch.calls if call.call_id not in batch.results

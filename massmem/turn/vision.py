@@ -10,7 +10,7 @@ from massmem.core import prompts
 from massmem.core.errors import InputError, NotAnActionError
 from massmem.core.messages import Attachment, ChatRequest, Usage, clean_text
 from massmem.providers.base import ChatProvider, ask
-from massmem.turn.stream import run_until
+from massmem.turn.outbox import run_until
 
 
 @dataclass(frozen=True, slots=True)

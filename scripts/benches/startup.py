@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 
-from massmem.session.registry import Entry, Registry
+from massmem.session.registry import Registry, RegistryEntry
 from scripts.benches.process import MASSMEM, PYTHON, Command, Sample, cpus, environment, in_turn, walls, workspace
 from scripts.benches.rows import Row, at_most, ratio, reported
 from scripts.benches.stub import stub
@@ -47,8 +47,8 @@ def fill_registry(home: Path, count: int) -> None:
     Registry(home / ".massmem").upsert(*(_entry(first + timedelta(minutes=i)) for i in range(count)))
 
 
-def _entry(start: datetime) -> Entry:
-    return Entry(
+def _entry(start: datetime) -> RegistryEntry:
+    return RegistryEntry(
         session_id=f"session_{start:%Y%m%d_%H%M%S}",
         start_time=start.isoformat(timespec="seconds"),
         end_time=(start + timedelta(seconds=50)).isoformat(timespec="seconds"),

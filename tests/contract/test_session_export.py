@@ -22,12 +22,10 @@ from massmem.session.memories import Memories
 from massmem.store import open_store
 from massmem.store.lookup import read_log_pages
 from massmem.store.ports import SessionStore
-from tests.contract.test_session_store import done, everything, opener, session, store
+from tests.contract.test_session_store import done, everything, session
 from tests.support.sample_turn import START, answer, begin, turn_without_restart
 from tests.support.sessions import open_sessions
 from tests.support.stores import NewPlace
-
-__all__ = ["opener", "store"]
 
 ID = "session_a"
 SECRET = "sk-abcdefghijklmnop1234567890"

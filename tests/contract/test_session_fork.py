@@ -20,10 +20,8 @@ from massmem.memory.persistent import Selection
 from massmem.session.copies import FACTS_STAY, hand_over
 from massmem.session.fork import fork_session
 from massmem.store.ports import SessionStore
-from tests.contract.test_session_store import done, opener, session, store
+from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import USAGE, answer, begin, event, other_ends, whole_turn
-
-__all__ = ["opener", "store"]
 
 ID = "session_a"
 PICTURE_HASH = hashlib.sha256(b"picture").hexdigest()

@@ -1,7 +1,6 @@
 """What every SessionStore promises, over every implementation."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -26,22 +25,7 @@ from massmem.memory.persistent import USER, Selection
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.support.sample_turn import START, answer, ballot, begin, event, give_names, other_ends, whole_turn
-from tests.support.stores import NewPlace
-
-Opener = Callable[[], Awaitable[SessionStore]]
-
-
-@pytest.fixture
-def opener(new_place: NewPlace, tmp_path: Path) -> Opener:
-    url = new_place()
-    return lambda: open_store(url, tmp_path / "home" / ".massmem")
-
-
-@pytest.fixture
-async def store(opener: Opener) -> AsyncIterator[SessionStore]:
-    opened = await opener()
-    yield opened
-    await opened.close()
+from tests.support.stores import NewPlace, Opener
 
 
 def session(name: str = "session_a", at: float = 0) -> SessionRecord:

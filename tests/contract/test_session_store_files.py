@@ -13,11 +13,9 @@ from massmem.core.messages import AttachedFile, Attachment, make_attachment
 from massmem.core.records import LogEntry
 from massmem.store import open_store
 from massmem.store.ports import Retention, SessionStore
-from tests.contract.test_session_store import done, opener, session, store
+from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import event
 from tests.support.stores import NewPlace
-
-__all__ = ["opener", "store"]
 
 PICTURE = make_attachment("plan.png", "image/png", bytes(range(256)) * 40)
 OTHER = make_attachment("other.png", "image/png", b"another picture")

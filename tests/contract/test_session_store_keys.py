@@ -4,10 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 from massmem.core.records import ApiKey, PageSession, make_api_key
 from massmem.store.ports import MAX_BROWSERS, SessionStore
-from tests.contract.test_session_store import Opener, opener, session, store
+from tests.contract.test_session_store import session
 from tests.support.sample_turn import START
-
-__all__ = ["opener", "store"]
+from tests.support.stores import Opener
 
 
 def make_key(sub: str, at_second: float = 0) -> ApiKey:

@@ -7,10 +7,8 @@ from massmem.core.events import TurnInterrupted, TurnResumed, UserReplied
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, Owner, SessionFilter
 from massmem.store.lookup import find_session, get_newest_session
 from massmem.store.ports import SessionStore
-from tests.contract.test_session_store import done, opener, session, store
+from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import begin
-
-__all__ = ["opener", "store"]
 
 
 async def create_owned(store: SessionStore, name: str, owner: str | None, at: float = 0) -> None:

@@ -8,12 +8,10 @@ from massmem.core.errors import StoreError
 from massmem.core.records import EVERYBODY, LogEntry, RecordingJob
 from massmem.store import open_store
 from massmem.store.ports import Retention, SessionStore
-from tests.contract.test_session_store import done, everything, opener, session, store
+from tests.contract.test_session_store import done, everything, session
 from tests.contract.test_session_store_files import OTHER, PICTURE, files
 from tests.support.sample_turn import answer, begin, whole_turn
 from tests.support.stores import NewPlace
-
-__all__ = ["opener", "store"]
 
 WORD, OTHER_WORD = "Rayleigh", "Quokka"
 

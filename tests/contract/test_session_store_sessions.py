@@ -18,10 +18,8 @@ from massmem.store.lookup import (
     require_session,
 )
 from massmem.store.ports import SessionStore
-from tests.contract.test_session_store import done, everything, opener, queue, session, store
+from tests.contract.test_session_store import done, everything, queue, session
 from tests.support.sample_turn import START, answer, begin, other_ends, whole_turn
-
-__all__ = ["opener", "store"]
 
 
 async def store_question(store: SessionStore, name: str, question: str, at: float = 0, turn: int = 1) -> None:

@@ -12,22 +12,9 @@ from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY, LogEntry, SessionState
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
-from tests.contract.test_session_store import Opener, done, everything, queue, session
+from tests.contract.test_session_store import done, everything, queue, session
 from tests.support.sample_turn import SECRET, START, answer, begin, event, other_ends, waiting_turn, whole_turn
-from tests.support.stores import NewPlace
-
-
-@pytest.fixture
-def opener(new_place: NewPlace, tmp_path: Path) -> Opener:
-    url = new_place()
-    return lambda: open_store(url, tmp_path / "home" / ".massmem")
-
-
-@pytest.fixture
-async def store(opener: Opener) -> AsyncIterator[SessionStore]:
-    opened = await opener()
-    yield opened
-    await opened.close()
+from tests.support.stores import NewPlace, Opener
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ import pytest
 
 from massmem.core.errors import SessionBusyError
 from massmem.store.ports import SessionStore
-from tests.contract.test_session_store import Opener, done, opener, session, store
+from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import begin
-
-__all__ = ["opener", "store"]
+from tests.support.stores import Opener
 
 
 async def log_numbers(store: SessionStore, name: str = "session_a") -> list[int]:

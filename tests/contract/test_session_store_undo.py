@@ -6,10 +6,8 @@ from massmem.core.events import Event, HistoryCleared, MemoryChanged, NoteAdded,
 from massmem.core.records import EVERYBODY, SessionState
 from massmem.memory.persistent import Selection
 from massmem.store.ports import SessionStore
-from tests.contract.test_session_store import done, opener, queue, session, store
+from tests.contract.test_session_store import done, queue, session
 from tests.support.sample_turn import answer, begin, compression
-
-__all__ = ["opener", "store"]
 
 ID = "session_a"
 

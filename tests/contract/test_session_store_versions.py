@@ -7,10 +7,8 @@ from massmem.core.records import EVERYBODY, SessionCopy, SessionFilter
 from massmem.core.versions import TurnTree
 from massmem.memory.persistent import Scope
 from massmem.store.ports import SessionStore
-from tests.contract.test_session_store import done, opener, session, store
+from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import answer, begin, compression
-
-__all__ = ["opener", "store"]
 
 ID, OTHER = "session_a", "session_b"
 

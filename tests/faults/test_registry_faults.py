@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import HomeError, StoreError
-from massmem.session.registry import Entry, Registry
+from massmem.session.registry import Registry, RegistryEntry
 from tests.support.small_disk import mount_small_disk
 from tests.support.store_writer import count_faults, finish, kill_writers, read_notes, register, start
 from tests.support.verdict import check
@@ -49,7 +49,7 @@ def kill_and_check(folder: Path, notes: Path, kills: int) -> None:
     check(f"{at_work} kills, {len(acknowledged)} acknowledged", count_faults(acknowledged, found, in_flight=at_work))
     assert at_work == kills
     assert acknowledged
-    Registry(folder).upsert(Entry("after", WHEN))
+    Registry(folder).upsert(RegistryEntry("after", WHEN))
     assert {p.name for p in folder.iterdir()} <= {"sessions.json", "sessions.json.lock"}
 
 
@@ -68,7 +68,7 @@ def test_a_full_disk(small_disk: Path) -> None:
     raised = 0
     for number in range(200):
         try:
-            registry.upsert(Entry(f"s{number}", WHEN, description="x" * 200))
+            registry.upsert(RegistryEntry(f"s{number}", WHEN, description="x" * 200))
             acknowledged.append(f"s{number}")
         except StoreError as e:
             raised += 1
@@ -81,18 +81,18 @@ def test_a_full_disk(small_disk: Path) -> None:
 
 def test_a_read_only_home_can_still_be_listed(small_disk: Path) -> None:
     registry = Registry(small_disk)
-    registry.upsert(Entry("s", WHEN))
+    registry.upsert(RegistryEntry("s", WHEN))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert [entry.session_id for entry in registry.read_entries()] == ["s"]
     with pytest.raises(HomeError, match="cannot be written"):
-        registry.upsert(Entry("t", WHEN))
+        registry.upsert(RegistryEntry("t", WHEN))
 
 
 _UPSERT = """
 import sys
 from pathlib import Path
-from massmem.session.registry import Entry, Registry
-Registry(Path(sys.argv[1])).upsert(Entry("s", "2025-10-28T14:30:00+00:00"))
+from massmem.session.registry import RegistryEntry, Registry
+Registry(Path(sys.argv[1])).upsert(RegistryEntry("s", "2025-10-28T14:30:00+00:00"))
 """
 
 

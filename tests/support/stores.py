@@ -3,18 +3,22 @@
 A further kind of store is one more entry of KINDS and one more case of `new_place`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from massmem.store.ports import SessionStore
 from massmem.store.postgres import migrate_database, parse_url
 from tests.support.postgres_server import PostgresServer
 from tests.support.redis_server import RedisServer
 
 NewPlace = Callable[[], str]
 """Makes an empty place for a store and returns its URL."""
+
+Opener = Callable[[], Awaitable[SessionStore]]
+"""Opens a store."""
 
 KINDS = ("sqlite", "postgres", "redis")
 

@@ -32,8 +32,8 @@ from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.outbox import Outbox
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.stream import Outbox
 
 Scripts = Mapping[str, dict[str, Any]]
 SEED = 7

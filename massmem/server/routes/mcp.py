@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from massmem.core.errors import InputError
 from massmem.core.events import Event
 from massmem.server.dependencies import Caller, authorize
-from massmem.server.errors import Refused, RetryLater
+from massmem.server.errors import Rejected, RetryLater
 from massmem.server.limits import JsonRequest
 from massmem.server.mcp import create_mcp_server
 from massmem.server.responses import hide_internals
@@ -33,7 +33,7 @@ class UserAccess:
     async def check_room(self) -> None:
         try:
             await self._caller.service.turns.check_room(self.owner)
-        except Refused as e:
+        except Rejected as e:
             raise InputError(e.message) from e
 
     async def ask(self, question: str, session_id: str | None, project: str | None) -> AsyncGenerator[Event, None]:
@@ -50,7 +50,7 @@ class UserAccess:
                     yield public
         except RetryLater as e:
             raise InputError(e.message, f"ask again in {e.retry_after} s") from e
-        except Refused as e:
+        except Rejected as e:
             raise InputError(e.message) from e
         finally:
             turns.stop_question(asked)
@@ -77,13 +77,13 @@ class McpRoute:
         return self._manager.run()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raise Unauthorized, RetryLater, and Refused as `JsonRequest`."""
+        """Raise Unauthorized, RetryLater, and Rejected as `JsonRequest`."""
         scope["route"] = self
         request = JsonRequest(scope, receive)
         scope["state"][_CALLER] = await authorize(request)
         with suppress(json.JSONDecodeError):  # the library says so in its own way
             if isinstance(await request.json(), list):
-                raise Refused(400, "a request has one message; send one request for each")
+                raise Rejected(400, "a request has one message; send one request for each")
         unread: list[Message] = [{"type": "http.request", "body": await request.body(), "more_body": False}]
 
         async def receive_again() -> Message:

@@ -18,12 +18,11 @@ from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.memories import Memories
 from massmem.session.owners import memory_group, project_of_folder, to_stored_id
 from massmem.session.portable import WITHOUT_FACTS, PortableSession, dump_entries, list_forgotten
+from massmem.store.encoding import split_pages
 from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 
 _NO_COST = Usage(requests=0)
-_PAGE = 500
-"""Entries of a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +165,7 @@ async def _import_whole(
     entries = portable.list_entries(session_id, facts=facts)
     copy = portable.describe(session_id, memories.user, memory_group(memories.config, memories.user))
     if session is None:
-        await store.import_session(copy, _read_pages(entries), _read_pages_of(portable.files))
+        await store.import_session(copy, split_pages(entries), _read_pages_of(portable.files))
         return replace(result, added=len({entry.turn for entry in entries} - {0}))
     if session.owner != memories.user or session.status == "deleting":
         return replace(result, conflict=True)
@@ -196,13 +195,13 @@ async def _update_whole(
         names = ("last_message", "message_count", "status", "active", "updated_at")
         session = old_copy.session.model_copy(update={name: getattr(copy.session, name) for name in names})
         copy = copy.model_copy(update={"session": session, "state": old_copy.state})
-        await store.import_session(copy, _read_pages([*stored, *new]), _read_pages_of(portable.files))
+        await store.import_session(copy, split_pages([*stored, *new]), _read_pages_of(portable.files))
         return replace(result, added=len({entry.turn for entry in new} - {entry.turn for entry in stored} - {0}))
     if not await _is_only_imported(store, session_id, 1):
         return replace(result, conflict=True)
     async with memories.open_index() as index:
         await memories.withdraw(index, session_id, 0)
-        await store.import_session(copy, _read_pages(entries), _read_pages_of(portable.files))
+        await store.import_session(copy, split_pages(entries), _read_pages_of(portable.files))
     turns = len({entry.turn for entry in entries} - {0})
     return replace(result, added=turns, replaced=len({entry.turn for entry in stored} - {0}))
 
@@ -210,11 +209,6 @@ async def _update_whole(
 def _list_events(entries: Sequence[LogEntry], params: Mapping[str, object]) -> list[tuple[int, Any]]:
     """Return what tells two logs of a session apart: numbers and events, as an export has them."""
     return [(row["seq"], row["event"]) for row in dump_entries(entries, params)]
-
-
-async def _read_pages(entries: Sequence[LogEntry]) -> AsyncGenerator[Sequence[LogEntry]]:
-    for start in range(0, len(entries), _PAGE):
-        yield entries[start : start + _PAGE]
 
 
 async def _read_pages_of(files: Mapping[str, bytes]) -> AsyncGenerator[Mapping[str, bytes]]:

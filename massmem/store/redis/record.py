@@ -1,7 +1,7 @@
 """A session as Redis holds it, and what events change in it. Pure.
 
-A session is one hash: `record` is a `StoredSession`, `entry:SEQ` an `Entry` of its log, and `jobs:SEQ` what is to be
-recorded of it; `changes` is explained at `RedisStore`. Messages and turns are read from the log by the projection.
+A session is one hash: `record` is a `StoredSession`, `entry:SEQ` a `StoredEntry` of its log, and `jobs:SEQ` what is to
+be recorded of it; `changes` is explained at `RedisStore`. Messages and turns are read from the log by the projection.
 """
 
 import time
@@ -85,7 +85,7 @@ class StoredSession(BaseModel):
         self.session = self.session.model_copy(update=fields)
 
 
-class Entry(NamedTuple):
+class StoredEntry(NamedTuple):
     """An event of the log."""
 
     turn: int
@@ -130,7 +130,7 @@ class Record:
     """A session. Edits change it in place."""
 
     stored: StoredSession
-    entries: dict[int, Entry] = field(default_factory=dict[int, Entry])
+    entries: dict[int, StoredEntry] = field(default_factory=dict[int, StoredEntry])
     """The log by seq, in order, with what was trimmed and is needed still; only new entries without `is_whole`."""
     jobs_by_seq: dict[int, list[RecordingJob]] = field(default_factory=dict[int, list[RecordingJob]])
     is_whole: bool = True
@@ -146,7 +146,7 @@ class Record:
         record = Record(StoredSession.model_validate_json(fields["record"]), is_whole=is_whole)
         for seq, text in sorted((int(name[6:]), text) for name, text in fields.items() if name.startswith("entry:")):
             turn, trimmed_at, type_, payload = text.split(" ", 3)
-            record.entries[seq] = Entry(int(turn), float(trimmed_at), type_, payload)
+            record.entries[seq] = StoredEntry(int(turn), float(trimmed_at), type_, payload)
             record.jobs_by_seq[seq] = _JOBS.validate_json(fields.get(f"jobs:{seq}", "[]"))
         return record
 
@@ -179,7 +179,7 @@ class Record:
         return len(done) if any(job.agent_id is None for job in done) else 0
 
     @property
-    def log(self) -> dict[int, Entry]:
+    def log(self) -> dict[int, StoredEntry]:
         """The entries that have not been trimmed."""
         return {seq: entry for seq, entry in self.entries.items() if not entry.trimmed_at}
 
@@ -234,7 +234,7 @@ class Record:
         seqs: list[int] = []
         for event, payload in batch:
             seqs.append(self.stored.seq + projection.count_seqs(event))
-            changes = self._add(seqs[-1], Entry(turn, 0, event.type, payload))
+            changes = self._add(seqs[-1], StoredEntry(turn, 0, event.type, payload))
             jobs = [job for change in changes for job in self._make_jobs(seqs[-1], turn, change)]
             self.jobs_by_seq[seqs[-1]] = jobs
             counts = self.stored.jobs
@@ -247,7 +247,7 @@ class Record:
     def restore(self, log: Iterable[records.LogEntry]) -> None:
         """Add the log of another store under its own numbers, with the jobs as they are there."""
         for logged in log:
-            self._add(logged.seq, Entry(logged.turn, 0, EVENT.validate_json(logged.payload).type, logged.payload))
+            self._add(logged.seq, StoredEntry(logged.turn, 0, EVENT.validate_json(logged.payload).type, logged.payload))
             self.jobs_by_seq[logged.seq] = list(logged.recordings)
         self.stored.position = max((job.position for job in self.jobs if job.position is not None), default=-1)
 
@@ -274,7 +274,7 @@ class Record:
         if before.last_message and session.last_message == before.last_message:
             self.stored.update(last_message=after.last_message)
 
-    def _add(self, seq: int, entry: Entry) -> list[projection.Change]:
+    def _add(self, seq: int, entry: StoredEntry) -> list[projection.Change]:
         """Add an entry, and count what it changes. Return its changes."""
         self.entries[seq] = entry
         self.stored.size += entry.measure()
@@ -405,7 +405,7 @@ class Record:
         pending = {job.turn or -job.seq for job in self.jobs if job.status == "pending"}
         oldest = 0.0 if retention.seconds is None else time.time() - retention.seconds
 
-        def is_needed(seq: int, entry: Entry) -> bool:
+        def is_needed(seq: int, entry: StoredEntry) -> bool:
             is_recorded = (entry.turn or -seq) not in pending or entry.trimmed_at < oldest
             return not entry.trimmed_at or seq in summaries.values() or not is_recorded
 
@@ -429,11 +429,11 @@ class Record:
             turn = part_of
         return chosen
 
-    def _project(self, seq: int, entry: Entry) -> list[projection.Change]:
+    def _project(self, seq: int, entry: StoredEntry) -> list[projection.Change]:
         is_silent = entry.type in projection.SILENT_TYPES
         return [] if is_silent else projection.project(self.session_id, entry.turn, seq, entry.parse())
 
-    def _read_entry(self, seq: int, entry: Entry) -> list[MessageRecord]:
+    def _read_entry(self, seq: int, entry: StoredEntry) -> list[MessageRecord]:
         changes = self._project(seq, entry)
         return [MessageRecord(**c.row) for c in changes if isinstance(c, InsertRow) and c.table == "chat_messages"]
 

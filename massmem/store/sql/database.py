@@ -109,7 +109,7 @@ class _PendingChange:
     failed: bool = False
     """It raised, and so the transaction was rolled back."""
 
-    def settle(self, error: BaseException | None) -> None:
+    def answer(self, error: BaseException | None) -> None:
         """Tell the caller, unless it was cancelled."""
         if self.result.done():
             return
@@ -237,7 +237,7 @@ class Database:
                 culprit = next((pending for pending in batch if pending.failed), None)
                 settled = batch if culprit is None else [culprit]
                 for pending in settled:
-                    pending.settle(error)
+                    pending.answer(error)
                 batch = [pending for pending in batch if pending not in settled]
 
     async def _try_commit(self, batch: Sequence[_PendingChange]) -> BaseException | None:

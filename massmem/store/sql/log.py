@@ -418,18 +418,16 @@ _TURN_EVENTS = (
     .order_by(events.c.seq)
 )
 _question, _reply = chat_messages.alias("question"), chat_messages.alias("reply")
+_TEXTS = {"question": _question.c.content.label("question"), "answer": _reply.c.content.label("answer")}
 _TURNS = (
-    sa.select(
-        _t.session_id, _t.turn, _question.c.content.label("question"), _t.status, _t.winner,
-        _reply.c.content.label("answer"), _t.seed, _t.started_at, _t.ended_at, _t.parent, _t.withdrawn,
-    )
+    sa.select(*(_TEXTS[name] if name in _TEXTS else _t[name] for name in TurnRecord.model_fields))
     .join(_question, sa.and_(_question.c.session_id == _t.session_id, _question.c.seq == _t.question_seq))
     .outerjoin(_reply, sa.and_(_reply.c.session_id == _t.session_id, _reply.c.seq == _t.answer_seq))
     .where(_t.session_id == SESSION)
-)  # fmt: skip
+)
 _NEWEST_TURN = _TURNS.order_by(_t.turn.desc()).limit(1)
 _LAST_TURN = _NEWEST_TURN.where(~_t.withdrawn)
-_PLACES = sa.select(_t.turn, _t.status, _t.parent, _t.withdrawn).where(_t.session_id == SESSION).order_by(_t.turn)
+_PLACES = sa.select(*(_t[name] for name in TurnPlace.model_fields)).where(_t.session_id == SESSION).order_by(_t.turn)
 _HIDDEN = sa.select(_t.session_id, _t.turn).where(sa.text(f"({IS_HIDDEN})"))
 _TURNS_PAGE = _TURNS.where(_t.turn > _AFTER).order_by(_t.turn).limit(_LIMIT)
 _REQUEST = sa.select(requests.c.seq).where(

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from massmem.cli.main import main
-from massmem.session.registry import Entry, Registry
+from massmem.session.registry import Registry, RegistryEntry
 from massmem.store import open_store
 from tests.contract.test_session_store import session
 
-OLD = Entry(
+OLD = RegistryEntry(
     "session_20251027_091500",
     "2025-10-27T09:15:00+00:00",
     "2025-10-27T09:25:00+00:00",
@@ -19,7 +19,7 @@ OLD = Entry(
     "Codebase analysis project",
     "sqlite:///x",
 )
-NEW = Entry(
+NEW = RegistryEntry(
     "session_20251028_143000",
     "2025-10-28T14:30:00+00:00",
     None,
@@ -96,7 +96,7 @@ async def test_sessions_come_from_the_store_and_those_of_other_stores_from_the_r
     store = await open_store(f"sqlite:///{folder}/massmem.db", folder)
     await store.create_session(session("session_here", 1))
     await store.close()
-    Registry(folder).upsert(OLD, Entry("session_here", NEW.start_time, description="outdated"))
+    Registry(folder).upsert(OLD, RegistryEntry("session_here", NEW.start_time, description="outdated"))
     assert main(["--list-sessions", "--json"]) == 0
     here, other = json.loads(capsys.readouterr().out)
     assert (here["session_id"], here["description"], other["session_id"]) == ("session_here", "d", OLD.session_id)
@@ -118,7 +118,7 @@ def test_registry_is_listed_where_the_store_cannot_be_read(home: Path, capsys: p
 
 
 def test_control_sequences_in_a_description_are_removed(home: Path, capsys: pytest.CaptureFixture[str]):
-    Registry(home / ".massmem").upsert(Entry("s", NEW.start_time, description="\x1b[2Jhi\nStatus: fake"))
+    Registry(home / ".massmem").upsert(RegistryEntry("s", NEW.start_time, description="\x1b[2Jhi\nStatus: fake"))
     main(["--list-sessions"])
     assert "  Description: hi Status: fake\n" in capsys.readouterr().out
 

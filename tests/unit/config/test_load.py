@@ -119,23 +119,6 @@ def test_no_session_name_is_not_null(tmp_path: Path, own: str, team: str, all_se
     assert (memory.all_sessions, memory.session_name) == (all_sessions, name)
 
 
-@pytest.mark.parametrize(
-    ("own", "team", "coordination", "expected"),
-    [
-        ("", "", "", 0.20),
-        ("", "", "compression_target_ratio: 0.4", 0.4),
-        ("", "target_ratio: 0.20", "compression_target_ratio: 0.4", 0.20),
-        ("", "trigger_threshold: 0.5", "compression_target_ratio: 0.4", 0.4),
-        ("target_ratio: 0.3", "target_ratio: 0.1", "compression_target_ratio: 0.4", 0.3),
-    ],
-)
-def test_target_ratio(tmp_path: Path, own: str, team: str, coordination: str, expected: float) -> None:
-    text = f"    memory: {{compression: {{{own}}}}}\nmemory: {{compression: {{{team}}}}}\n"
-    config = load(tmp_path, AGENT + text + f"coordination: {{{coordination}}}\n")
-    assert resolve_agents(config, {})[0].memory.compression.target_ratio == expected
-    assert own or config.target_ratio == expected
-
-
 def test_find_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("team.yaml").write_text(AGENT)
@@ -527,7 +510,7 @@ server:
         ),
         (
             AGENT + "coordination: {max_rounds: " + "x" * 90 + "}\n",
-            "4: coordination.max_rounds: must be a whole number, not '" + "x" * 56 + "...",
+            "4: coordination.max_rounds: must be a whole number, not '" + "x" * 58 + "…",
         ),
     ],
 )

@@ -82,12 +82,11 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     assert team.memory.persistent_memory.session_name == "research"
     assert team.memory.persistent_memory.qdrant.mode == "server"
     assert team.memory.retrieval.limit == 10
-    assert team.target_ratio == 0.40
+    assert team.memory.compression.target_ratio == 0.40
     assert team.files.attached == ("a.png", "https://x.org/b.pdf")
     # Two answers of each agent, and a last round for votes.
     assert (team.coordination.max_rounds, team.coordination.timeout) == (3, 90)
     assert (team.coordination.presentation, team.coordination.ask_user) == ("as_is", True)
-    assert team.coordination.compression_target_ratio == 0.3
     # What asks for nothing is passed over.
     assert warnings == [
         "team.yaml: keys of MassGen that mean nothing here are ignored: "
@@ -175,7 +174,11 @@ def test_own_keys_win_over_massgens(tmp_path: Path) -> None:
 
 
 def test_a_wrong_value_is_named_where_it_was_written(tmp_path: Path) -> None:
-    text = MASSGEN.replace("seconds: 90", "seconds: soon").replace("ratio: 0.3", "ratio: 3")
+    text = (
+        MASSGEN.replace("seconds: 90", "seconds: soon")
+        .replace("ratio: 0.3", "ratio: 3")
+        .replace(", target_ratio: 0.40", "")
+    )
     assert problems(tmp_path, text) == [
         "team.yaml:47: orchestrator.coordination.compression_target_ratio: must be less than 1, not 3",
         "team.yaml:49: timeout_settings.orchestrator_timeout_seconds: must be a number, not 'soon'",

@@ -20,7 +20,7 @@ agents:
     memory: {retrieval: {limit: 20}}
     mcp_servers: [{name: f, command: x, env: {TOKEN: abc}}]
   - {id: b, backend: {type: claude}}
-coordination: {compression_target_ratio: 0.3}
+coordination: {max_rounds: 3}
 params:
   order_id: {type: date}
 """
@@ -42,7 +42,7 @@ def test_every_setting_has_its_origin(tmp_path: Path):
     assert values[(*backend, "timeout")] == (120, "default")
     assert values["agents", 1, "backend", "type"] == ("anthropic", f"{path}:6")
     assert values["memory", "conversation_memory", "max_tokens"] == (77, "CONVERSATION_HISTORY_MAX_TOKENS")
-    assert values["memory", "compression", "target_ratio"] == (0.3, f"{path}:7")
+    assert values["coordination", "max_rounds"] == (3, f"{path}:7")
     assert values["params", "order_id", "type"] == ("date", f"{path}:9")
     assert values["agents", 0, "mcp_servers", 0, "env", "TOKEN"] == (MASKED, f"{path}:5")
     assert not [value for value, _ in values.values() if KEY in str(value)]

@@ -10,9 +10,9 @@ from massmem.core.citations import (
     clean_citations,
     find_marks,
     join,
+    number_sources,
     number_together,
     remove_marks,
-    settle,
     show_sources,
 )
 from massmem.core.messages import Candidate, Citation
@@ -28,7 +28,7 @@ def urls(citations: object) -> list[str]:
 
 
 def test_sources_are_numbered_by_first_mention_and_those_that_nobody_mentions_follow() -> None:
-    cited = settle("Red [2]. Blue [1][2].", Sources([A, B, C]), "ann")
+    cited = number_sources("Red [2]. Blue [1][2].", Sources([A, B, C]), "ann")
     assert cited.text == "Red [1]. Blue [2][1]."
     assert urls(cited.citations) == [B.url, A.url, C.url]
     assert {citation.agent_id for citation in cited.citations} == {"ann"}
@@ -37,7 +37,7 @@ def test_sources_are_numbered_by_first_mention_and_those_that_nobody_mentions_fo
 
 
 def test_a_number_that_points_nowhere_is_removed_and_said() -> None:
-    cited = settle("Red [7]. Blue [1] and [9] too.", Sources([A]), "ann")
+    cited = number_sources("Red [7]. Blue [1] and [9] too.", Sources([A]), "ann")
     assert cited.text == "Red. Blue [1] and too."
     assert "[7], [9]" in cited.problem
 
@@ -57,41 +57,43 @@ def test_a_number_that_points_nowhere_is_removed_and_said() -> None:
     ],
 )
 def test_brackets_that_are_no_marks_are_never_touched(text: str) -> None:
-    assert settle(text, Sources([A, B]), "ann").text == text
+    assert number_sources(text, Sources([A, B]), "ann").text == text
 
 
 def test_without_known_sources_nothing_is_touched() -> None:
     text = "Red [1], blue [7], see https://a.example/x"
-    assert settle(text, Sources(), "ann") == settle(text, Sources(earlier=[[]]), "ann")
-    assert settle(text, Sources(), "ann").text == text
+    assert number_sources(text, Sources(), "ann") == number_sources(text, Sources(earlier=[[]]), "ann")
+    assert number_sources(text, Sources(), "ann").text == text
 
 
 def test_an_address_in_the_text_names_its_source_however_it_is_written() -> None:
-    cited = settle("See (http://www.a.example/x/?utm_source=openai).", Sources(earlier=[[B, A]]), "ann")
+    cited = number_sources("See (http://www.a.example/x/?utm_source=openai).", Sources(earlier=[[B, A]]), "ann")
     assert urls(cited.citations) == [A.url]
 
 
 def test_numbers_of_a_list_in_the_text_itself_are_those_of_that_list() -> None:
-    cited = settle("Red [2].\n\n[1] Page A: https://a.example/x\n[2] https://b.example", Sources([A, B]), "ann")
+    cited = number_sources("Red [2].\n\n[1] Page A: https://a.example/x\n[2] https://b.example", Sources([A, B]), "ann")
     assert cited.text == "Red [1].\n\n[2] Page A: https://a.example/x\n[1] https://b.example"
-    swapped = settle("Red [2].\n\n[1] Page B: https://b.example\n[2] https://a.example/x", Sources([A, B]), "ann")
+    swapped = number_sources(
+        "Red [2].\n\n[1] Page B: https://b.example\n[2] https://a.example/x", Sources([A, B]), "ann"
+    )
     assert urls(swapped.citations)[0] == A.url
 
 
 def test_earlier_replies_of_a_step_count_where_the_last_one_has_no_such_source() -> None:
-    cited = settle("Red [1], blue [2].", Sources([C], earlier=[[A, B]]), "ann")
+    cited = number_sources("Red [1], blue [2].", Sources([C], earlier=[[A, B]]), "ann")
     assert urls(cited.citations) == [C.url, B.url]
-    assert urls(settle("Nothing is named.", Sources([], earlier=[[A]]), "ann").citations) == []
+    assert urls(number_sources("Nothing is named.", Sources([], earlier=[[A]]), "ann").citations) == []
 
 
 def test_a_voter_that_searches_itself_means_its_own_source_where_its_provider_put_the_number() -> None:
     shown = [Candidate("A", "bob", "Red [1].", citations=(A,))]
     own = Citation(B.url, "Page B", start=0, end=8)
     text = "New find [1]. And the old one is as bob says [1]."
-    cited = settle(text, Sources([own], candidates=shown), "ann")
+    cited = number_sources(text, Sources([own], candidates=shown), "ann")
     assert cited.text == "New find [1]. And the old one is as bob says [2]."
     assert urls(cited.citations) == [B.url, A.url]
-    written = settle("Old [1], new [2].", Sources([B], candidates=shown, is_written=True), "ann")
+    written = number_sources("Old [1], new [2].", Sources([B], candidates=shown, is_written=True), "ann")
     assert urls(written.citations) == [A.url, B.url]
 
 
@@ -101,7 +103,7 @@ def test_a_final_answer_has_the_sources_of_what_it_took_over_and_no_others() -> 
         Candidate("B", "bob", "Ozone absorbs red light at dusk [1].", citations=(B,)),
     ]
     text = "**Ozone absorbs red light at dusk.** It is blue at noon [1], see [7]."
-    cited = settle(text, Sources(candidates=candidates), "ann")
+    cited = number_sources(text, Sources(candidates=candidates), "ann")
     assert cited.text == "**Ozone absorbs red light at dusk [1].** It is blue at noon [2], see."
     assert [(c.url, c.agent_id) for c in cited.citations] == [(B.url, "ann"), (A.url, "ann")]
 
@@ -128,11 +130,11 @@ def test_a_continued_reply_has_one_numbering() -> None:
 
 
 def test_sources_without_an_address_and_too_many_are_left_out_and_said() -> None:
-    cited = settle("Red [1], blue [2].", Sources([Citation("", "nowhere"), A]), "ann")
+    cited = number_sources("Red [1], blue [2].", Sources([Citation("", "nowhere"), A]), "ann")
     assert (cited.text, urls(cited.citations)) == ("Red, blue [1].", [A.url])
     assert "[1]" in cited.problem
     many = [Citation(f"https://many.example/{i}") for i in range(MOST_SOURCES + 3)]
-    cited = settle("Red.", Sources(many), "ann")
+    cited = number_sources("Red.", Sources(many), "ann")
     assert len(cited.citations) == MOST_SOURCES
     assert "3 sources" in cited.problem
 
@@ -157,5 +159,5 @@ def test_marks_are_found_for_annotations_and_removed_for_comparison() -> None:
 )
 def test_hard_texts_take_no_time(text: str) -> None:
     started = time.monotonic()
-    settle(text, Sources([A], candidates=[Candidate("A", "a", text, citations=(A,))]), "ann")
+    number_sources(text, Sources([A], candidates=[Candidate("A", "a", text, citations=(A,))]), "ann")
     assert time.monotonic() - started < 10

@@ -240,7 +240,6 @@ def test_nesting_is_followed_for_a_hundred_levels(wrap: Callable[[Any], Any]):
         return value
 
     assert redact_values(nest(100, "a word")) == nest(100, "a word")
-    assert redact_values(nest(101, "a word")) == nest(101, "[redacted]")
 
 
 def test_line_is_redacted_before_it_is_cut():

@@ -7,13 +7,13 @@ from massmem.core import prompts
 from massmem.core.messages import ChatMessage, ToolCall
 from massmem.memory.compression import (
     Utterance,
+    abridge,
     condense,
     find_cut,
     list_stems,
     select_lines,
     select_sentences,
     select_sentences_by_part,
-    shorten,
     split_text,
     to_utterances,
 )
@@ -134,7 +134,7 @@ def test_a_text_is_split_without_loss(text: str, most: int):
 
 @given(st.text(max_size=400), st.integers(0, 60))
 def test_a_shortened_text_fits(text: str, budget: int):
-    assert count(shorten(text, budget, count)) <= budget
+    assert count(abridge(text, budget, count)) <= budget
 
 
 @given(st.lists(st.text(max_size=300), max_size=6), st.integers(0, 200))

@@ -1,6 +1,6 @@
 """Conditions that select points."""
 
-from massmem.memory.index import All, Ids, OneOf, Span, matching, settle_order, valid_ids
+from massmem.memory.index import All, Ids, OneOf, Span, matching, sort_by_time, valid_ids
 from massmem.memory.persistent import Selection
 
 
@@ -19,6 +19,6 @@ def test_valid_ids_fit_64_bits() -> None:
 
 def test_settled_order_does_not_depend_on_where_the_index_cut() -> None:
     ties = {5, 6, 7, 8}
-    assert settle_order([(9, 1), (3, 5)], ties, newest_first=True) == [1, 8]
-    assert settle_order([(9, 1), (3, 7), (3, 6)], ties, newest_first=True) == [1, 8, 7]
-    assert settle_order([(1, 4), (3, 7)], ties, newest_first=False) == [4, 5]
+    assert sort_by_time([(9, 1), (3, 5)], ties, newest_first=True) == [1, 8]
+    assert sort_by_time([(9, 1), (3, 7), (3, 6)], ties, newest_first=True) == [1, 8, 7]
+    assert sort_by_time([(1, 4), (3, 7)], ties, newest_first=False) == [4, 5]

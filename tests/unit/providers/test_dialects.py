@@ -12,8 +12,8 @@ from massmem.providers.dialects import (
     ToolDialect,
     UnusableSchema,
     join_state,
+    make_calls_portable,
     read_state,
-    settle_calls,
     sign_call,
     tidy_schema,
     write_state,
@@ -35,7 +35,7 @@ def test_a_call_has_one_id_one_form_and_one_result():
         ToolCall("", "vote", '{"half": "\\ud83d"}'),
     )
     again = ask(calls[0], results=("functions.look:0",))
-    settled = settle_calls([*ask(*calls, results=("functions.look:0", "", "unknown")), *again], HERE)
+    settled = make_calls_portable([*ask(*calls, results=("functions.look:0", "", "unknown")), *again], HERE)
     sent = [call for message in settled for call in message.tool_calls]
     assert len({call.id for call in sent}) == len(sent) == 5
     assert all(re.fullmatch("[A-Za-z0-9]{9}", call.id) for call in sent)
@@ -54,7 +54,7 @@ def test_a_state_goes_to_its_own_model_alone():
     assert sign_call(ToolCall("call00001", "look", "{}"), HERE).state == ""
 
     for owner, state in ((HERE, {"message": {"reasoning_content": "hm"}}), (ELSEWHERE, {}), ("", {})):
-        assert [read_state(c) for m in settle_calls(ask(signed), owner) for c in m.tool_calls] == [state]
+        assert [read_state(c) for m in make_calls_portable(ask(signed), owner) for c in m.tool_calls] == [state]
     assert "hm" not in repr(signed)
 
 

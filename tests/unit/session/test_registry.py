@@ -10,8 +10,8 @@ from filelock import FileLock
 
 from massmem.core.errors import HomeError, StoreError
 from massmem.session.registry import (
-    Entry,
     Registry,
+    RegistryEntry,
     build_entry,
     read_lease_owner,
     read_sessions,
@@ -25,9 +25,11 @@ from tests.support.sample_turn import begin, whole_turn
 from tests.support.small_disk import mount_small_disk
 
 
-def entry(number: int) -> Entry:
+def entry(number: int) -> RegistryEntry:
     day = f"2025-10-{number:02}T14:30:00+00:00"
-    return Entry(f"session_{number}", day, day, "completed", "team.yaml", "gpt-4o", "about it", "sqlite:///x.db")
+    return RegistryEntry(
+        f"session_{number}", day, day, "completed", "team.yaml", "gpt-4o", "about it", "sqlite:///x.db"
+    )
 
 
 @pytest.fixture
@@ -101,7 +103,7 @@ GOOD = json.dumps({"sessions": [{"session_id": "s", "start_time": "2025-10-28T14
 def test_a_byte_order_mark_and_missing_fields_are_fine(registry: Registry) -> None:
     registry.path.parent.mkdir()
     registry.path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
-    assert registry.read_entries() == [Entry("s", "2025-10-28T14:30:00+00:00")]
+    assert registry.read_entries() == [RegistryEntry("s", "2025-10-28T14:30:00+00:00")]
 
 
 @pytest.mark.parametrize(
@@ -172,8 +174,8 @@ async def test_sessions_are_read_from_the_store(home: Path) -> None:
     url = f"sqlite:///{database}"
     start = "2025-10-28T14:30:0"
     assert read_sessions(database) == [
-        Entry("b", f"{start}2+00:00", None, "active", "team.yaml", "m", "Why is the sky blue?", url),
-        Entry("a", f"{start}1+00:00", f"{start}5+00:00", "completed", "team.yaml", "m", "d", url),
+        RegistryEntry("b", f"{start}2+00:00", None, "active", "team.yaml", "m", "Why is the sky blue?", url),
+        RegistryEntry("a", f"{start}1+00:00", f"{start}5+00:00", "completed", "team.yaml", "m", "d", url),
     ]
     await store.close()
 

@@ -28,9 +28,9 @@ from massmem.providers import Providers
 from massmem.tools.toolbox import Tool, Toolbox
 from massmem.turn.agent import Agent
 from massmem.turn.compressor import Compressor, TokenMeter
+from massmem.turn.outbox import Outbox
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import EndOfWork, StepCost, Task
-from massmem.turn.stream import Outbox
 from massmem.turn.tool_loop import AgentTools, Confirmations, excerpt, name_confirmation
 from tests.support.contexts import RequestKeeper, answer, find_orphans, vote
 from tests.support.turns import only

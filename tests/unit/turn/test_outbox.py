@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from massmem.core.events import AgentDelta, Event, Notice
-from massmem.turn.stream import Outbox, join_deltas
+from massmem.turn.outbox import Outbox, join_deltas
 
 
 async def emit_notices(outbox: Outbox, *pauses: float) -> None:
