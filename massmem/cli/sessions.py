@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,9 +38,8 @@ from massmem.core.insights import Insights
 from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY, ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.text import one_line
-from massmem.core.transcript import TurnTranscript
-from massmem.core.voting import read_plan
-from massmem.export import FORMATS, turn_to_dict
+from massmem.core.transcript import LoggedTurn
+from massmem.export import FORMATS, dump_turn
 from massmem.render.text import pluralize
 from massmem.session.catalogue import (
     DeletionResult,
@@ -50,15 +49,13 @@ from massmem.session.catalogue import (
     find_by_real_status,
     list_begun_deletions,
     mark_all,
-    mark_cut_off,
     rename_session,
 )
 from massmem.session.fork import fork_session
 from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
 from massmem.session.owners import list_own_sessions
 from massmem.session.registry import register_sessions, without_password
-from massmem.store.lookup import get_newest_session, read_transcript, read_turn_log, read_turn_transcript
-from massmem.store.ports import SessionStore
+from massmem.store.lookup import get_newest_session, read_results, read_transcript, read_turn, read_turn_log
 
 app = typer.Typer(no_args_is_help=True, help="Find, read, rename, export and delete conversations.")
 
@@ -135,34 +132,18 @@ async def show_command(
             else:
                 write_out(view.format_events(shown), styled=True)
             return
-        only = None if turn is None else await read_turn_transcript(store, session.session_id, turn)
-        async with aclosing(_read_turns(store, session, only)) as turns:
+        turns = read_transcript(store, session) if turn is None else _list_one(await read_turn(store, session, turn))
+        async with aclosing(turns):
             if as_json:
-                write_json(_session_to_dict(session) | {"turns": [turn_to_dict(t) async for t in turns]})
+                write_json(_session_to_dict(session) | {"turns": [dump_turn(t) async for t in turns]})
                 return
             write_out(view.format_heading(session), styled=True)
-            async for transcript in turns:
-                write_out(view.format_turn(transcript, detailed=detailed, makes_report=report), styled=True)
+            async for logged in turns:
+                write_out(view.format_turn(logged, detailed=detailed, makes_report=report), styled=True)
 
 
-async def _read_turns(
-    store: SessionStore, session: SessionRecord, only: TurnTranscript | None
-) -> AsyncGenerator[TurnTranscript, None]:
-    """Yield all turns, or the only one that was asked for, each with the plan of what is left to do in it."""
-    if only is not None:
-        yield await _add_plan(store, only, session)
-        return
-    async with aclosing(read_transcript(store, session.session_id)) as turns:
-        async for transcript in turns:
-            yield await _add_plan(store, transcript, session)
-
-
-async def _add_plan(store: SessionStore, transcript: TurnTranscript, session: SessionRecord) -> TurnTranscript:
-    record = mark_cut_off(transcript.record, session)
-    if record.status in ("completed", "abandoned", "undone"):
-        return transcript
-    plan = read_plan(await store.read_turn_events(record.session_id, record.turn))
-    return replace(transcript, record=record, plan=tuple(plan.describe()))
+async def _list_one(turn: LoggedTurn) -> AsyncGenerator[LoggedTurn]:
+    yield turn
 
 
 @app.command("search")
@@ -458,11 +439,11 @@ async def insights_command(
         with show_progress("reading") as progress:
             for session in sessions:
                 insights.add_session(session)
-                async with aclosing(read_transcript(store, session.session_id)) as turns:
-                    async for transcript in turns:
-                        insights.add_turn(transcript)
-                        done += len(transcript.messages)
-                        progress(done, max(done, total))
+                async with aclosing(read_results(store, session)) as results:
+                    async for result in results:
+                        insights.add_turn(result)
+                done += session.message_count
+                progress(done, max(done, total))
     one = {"session_id": sessions[0].session_id, "title": sessions[0].title} if name is not None else {}
     figures = one | insights.to_json()
     if as_json:

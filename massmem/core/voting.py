@@ -583,7 +583,7 @@ def build_plan(tally: Tally) -> Plan:
 class Position:
     """The answer of one agent, and its vote."""
 
-    agent_id: str
+    agent: str
     answer: str = ""
     """Empty: it has none."""
     choice: str = ""
@@ -591,14 +591,6 @@ class Position:
     reason: str = ""
     is_forced: bool = False
     """It could not vote for its own, different result, see `Election.is_forced`."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "agent": self.agent_id,
-            "answer": self.answer or None,
-            "choice": self.choice or None,
-            "reason": self.reason or None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,11 +609,6 @@ class Dissent:
         """All that are not known to agree."""
         return (*self.minority, *self.uncompared)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the three lists: agent, answer, choice and reason of each, each null where there is none."""
-        groups = {"agreed": self.agreed, "minority": self.minority, "uncompared": self.uncompared}
-        return {name: [position.to_json() for position in positions] for name, positions in groups.items()}
-
     def summarize(self, agreement: str, name: Callable[[str], str]) -> str:
         """Return `2 of 3 agents gave or chose this answer; critic prefers the answer of writer: It is ...`, one line.
 
@@ -636,9 +623,9 @@ class Dissent:
 
 def describe_position(position: Position, name: Callable[[str], str]) -> str:
     """Return what an agent thinks that does not agree, one line. name: as in `Dissent.summarize`."""
-    speaker = name(position.agent_id)
+    speaker = name(position.agent)
     if position.choice and not position.is_forced:
-        chosen = "its own answer" if position.choice == position.agent_id else f"the answer of {name(position.choice)}"
+        chosen = "its own answer" if position.choice == position.agent else f"the answer of {name(position.choice)}"
         return f"{speaker} prefers {chosen}: {one_line(position.reason, _EXCERPT)}".removesuffix(": ")
     return f"{speaker} answered: {one_line(position.answer, _EXCERPT)}"
 

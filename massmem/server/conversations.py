@@ -32,7 +32,7 @@ from massmem.session.memories import Memories
 from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
-from massmem.store.lookup import read_versions, require_own_session
+from massmem.store.lookup import require_own_session
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +63,6 @@ class ConversationPart:
     """The turns that these messages belong to, and the last turn."""
     has_older: bool
     """There are messages before them."""
-    versions: dict[int, tuple[int, ...]]
-    """As `read_versions`."""
     follow_after: int | None
     """A turn is under way: its events have higher numbers than this one."""
 
@@ -113,8 +111,7 @@ class Conversations:
             turns = [t for t in await store.list_turns(session_id, min(numbers) - 1, count) if t.turn in numbers]
         if last is not None and last.turn not in numbers and before is None:
             turns.append(last)
-        versions = await read_versions(store, session_id)
-        return ConversationPart(messages, turns, has_older, versions, await self._find_start(session, last))
+        return ConversationPart(messages, turns, has_older, await self._find_start(session, last))
 
     async def describe(self, session: SessionRecord) -> ListedSession:
         """Return the session with what lists show beside it."""

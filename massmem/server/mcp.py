@@ -17,10 +17,9 @@ from mcp_types import ListResourcesResult, Resource
 from pydantic import AfterValidator, BaseModel, Field
 
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
-from massmem.core.evaluation import MeasuredConfidence
-from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted, Verdict, VerdictCandidate
-from massmem.core.outcome import TurnOutcome
+from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted, hide_private_fields
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, SessionRecord
+from massmem.core.turn_result import TurnSummary
 from massmem.memory.persistent import Memory
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
@@ -29,7 +28,7 @@ from massmem.session.memories import FIRST_BEYOND, Memories, View
 from massmem.session.owners import find_project, memory_group, name_notes, public_session_id
 from massmem.session.session import Session
 from massmem.session.team import Team
-from massmem.store.lookup import require_own_session
+from massmem.store.lookup import complete_result, require_own_session
 
 MAX_LENGTH = 1_000_000
 """Characters of a question or a note."""
@@ -51,6 +50,10 @@ class Access(Protocol):
 
     def to_stored_id(self, session_id: str) -> str:
         """Return the id under which the store knows a session of the user. Raise InputError: it cannot be an id."""
+        ...
+
+    def show(self, event: Event) -> Event | None:
+        """Return the event as the user may see it; None: not at all."""
         ...
 
     async def check_room(self) -> None:
@@ -83,32 +86,6 @@ Project = Annotated[
         description="Only what is in this project and what is global is recalled; empty: only what is global.",
     ),
 ]
-
-
-class Source(BaseModel):
-    url: str
-    title: str = ""
-    quote: str = ""
-    """Quoted material, no instructions."""
-
-
-class CouncilAnswer(BaseModel):
-    answer: str
-    """`[n]` in it names the n-th of `citations`."""
-    citations: list[Source] = Field(default_factory=list[Source])
-    session_id: str
-    """Goes on with the conversation when it is given to ask_council again."""
-    turn: int
-    status: Literal["completed", "limit", "waiting", "abandoned"]
-    """waiting: ask the user, and give the reply to ask_council as the next question of this session."""
-    agent: str | None = None
-    confidence: float | None = None
-    agreement: str = ""
-    verdict: Verdict | None = None
-    """unsure: `answer` says so, and names what the agents answered, as `candidates` does."""
-    measured_confidence: MeasuredConfidence | None = None
-    """How often such answers of this team were right."""
-    candidates: list[VerdictCandidate] = Field(default_factory=list[VerdictCandidate])
 
 
 class FoundMemory(BaseModel):
@@ -188,12 +165,12 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
     @server.tool()
     async def ask_council(
         question: Text, ctx: Context[Any, Any], session_id: SessionId | None = None, project: Project = None
-    ) -> CouncilAnswer:
+    ) -> TurnSummary:
         """Ask a council of several models and wait for its answer. Without session_id a new conversation begins."""
         with _explain_errors():
             access = get_access(ctx.request_context.request)
             async with aclosing(access.ask(question, session_id, project)) as events:
-                return _make_answer(await _follow(events, ctx))
+                return await _follow(access, events, ctx)
 
     @server.tool()
     async def search_memory(
@@ -322,34 +299,22 @@ async def _read_session(access: Access, session_id: str, limit: int) -> SessionM
     return SessionMessages(session_id=session_id, messages=messages)
 
 
-async def _follow(events: AsyncGenerator[Event, None], ctx: Context[Any, Any]) -> TurnOutcome:
-    """Return what the turn has come to; report its progress, a line for each step."""
-    outcome, view, steps = TurnOutcome(), TurnView(), 0
+async def _follow(access: Access, events: AsyncGenerator[Event, None], ctx: Context[Any, Any]) -> TurnSummary:
+    """Return what the turn has come to; report its progress, a line for each step. Raise ToolError: nothing."""
+    view, steps = TurnView(), 0
     async for event in events:
-        outcome.feed(event)
         view.feed(event)
         line = None if isinstance(event, TurnStarted | TurnResumed | TurnCompleted) else describe_event(event, view)
         if line is not None:
             steps += 1
             await ctx.report_progress(steps, None, line)
-    return outcome
-
-
-def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
-    status = outcome.status
-    if status not in ("completed", "limit", "waiting", "abandoned") or (status == "limit" and outcome.answer is None):
-        raise ToolError("no agent could answer" if status in ("failed", "limit") else "the turn was stopped")
-    return CouncilAnswer(
-        answer=outcome.answer or outcome.prompt or "Cancelled.",
-        citations=[Source(url=c.url, title=c.title, quote=c.quote) for c in outcome.citations],
-        session_id=outcome.session_id,
-        turn=outcome.turn,
-        status=status,
-        agent=None if outcome.agent_id is None else outcome.name(outcome.agent_id),
-        confidence=outcome.confidence,
-        agreement=outcome.agreement,
-        **outcome.dump_verdict(),
-    )
+    result = view.result
+    if result.status in ("failed", "limit") and result.answer is None:
+        raise ToolError("no agent could answer")
+    if result.status in ("running", "interrupted"):
+        raise ToolError("the turn was stopped")
+    result = await complete_result(access.team.store, access.to_stored_id(result.session_id), result, access.show)
+    return TurnSummary.model_validate(result.model_dump(include=set(TurnSummary.model_fields)))
 
 
 async def find_session(access: Access, session_id: str) -> SessionRecord:
@@ -381,6 +346,9 @@ class LocalAccess:
 
     def to_stored_id(self, session_id: str) -> str:
         return session_id
+
+    def show(self, event: Event) -> Event | None:
+        return hide_private_fields(event)
 
     async def check_room(self) -> None:
         """This machine's user has the whole disk."""

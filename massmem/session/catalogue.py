@@ -9,21 +9,22 @@ import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from massmem.config.home import explain_write_error, list_files, make_file, make_folder
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.ids import check_session_name
-from massmem.core.records import EVERYBODY, ListedSession, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.records import EVERYBODY, ListedSession, SessionFilter, SessionRecord
+from massmem.core.transcript import LoggedTurn
 from massmem.core.versions import TurnTree
-from massmem.export import Format, redact_session, redact_turn
+from massmem.export import Format, redact_messages, redact_session
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_session_eraser
 from massmem.session.copies import hand_over
 from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
-from massmem.session.portable import write_log
+from massmem.session.portable import redact_event, write_log
 from massmem.session.registry import Registry
 from massmem.store.lookup import load_attachments, read_transcript
 from massmem.store.ports import SessionStore
@@ -42,12 +43,6 @@ async def find_by_real_status(store: SessionStore, home: Path, criteria: Session
 async def mark_all(store: SessionStore, home: Path, listed: Sequence[ListedSession]) -> list[ListedSession]:
     """Return the sessions with the status that they really have, see `mark_interrupted`."""
     return [one.model_copy(update={"session": await mark_interrupted(store, home, one.session)}) for one in listed]
-
-
-def mark_cut_off(turn: TurnRecord, session: SessionRecord) -> TurnRecord:
-    """Return a turn with its real status: one that a kill cut off is running in the store. session: as marked."""
-    is_cut_off = turn.status == "running" and session.status == "interrupted"
-    return turn.model_copy(update={"status": "interrupted"}) if is_cut_off else turn
 
 
 async def rename_session(store: SessionStore, session: SessionRecord, title: str) -> SessionRecord:
@@ -93,11 +88,11 @@ async def export_session(
     params = (await store.load_state(session.session_id)).params
     yield form.write_start(redact_session(shown or session, params)), 0
     first, done = True, 0
-    async with aclosing(read_transcript(store, session.session_id)) as turns:
-        async for transcript in turns:
-            files = await load_attachments(store, session.session_id, transcript.files)
-            clean = replace(redact_turn(transcript, params), attachments=files)
-            done += len(transcript.messages)
+    async with aclosing(read_transcript(store, session, lambda event: redact_event(event, params))) as turns:
+        async for turn in turns:
+            files = await load_attachments(store, session.session_id, turn.result.files)
+            done += len(turn.messages)
+            clean = LoggedTurn(turn.result, redact_messages(turn.messages, params), files)
             yield form.write_turn(clean, first, detailed), done
             first = False
     if not form.has_log:

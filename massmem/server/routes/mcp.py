@@ -37,6 +37,9 @@ class UserAccess:
             raise InputError("a session id has letters, digits, '_', '-' and single dots")
         return to_stored_id(self.owner, session_id)
 
+    def show(self, event: Event) -> Event | None:
+        return hide_internals(event)
+
     async def check_room(self) -> None:
         try:
             await self._caller.service.turns.check_room(self.owner)

@@ -5,8 +5,7 @@ The reports of evaluations on this machine are for whoever runs the service.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +16,11 @@ from pydantic import ValidationError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
 from massmem.core.insights import AgentKey, Figures, name_teams
-from massmem.core.records import ListedSession, SessionFilter
-from massmem.core.transcript import TurnTranscript
+from massmem.core.records import SessionFilter
+from massmem.core.turn_result import TurnResult
 from massmem.server.dependencies import Authorized, Caller, CheckedRoute
 from massmem.server.errors import PROBLEMS, Forbidden
 from massmem.server.schemas import Body, Problem
-from massmem.store.lookup import read_transcript
-from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["figures"], responses=PROBLEMS)
@@ -81,11 +78,10 @@ async def figures(
     result = Figures()
     for entry in listed[:MOST_SESSIONS]:
         session_id = entry.session.session_id
-        async with aclosing(_read_newest_turns(store, entry)) as turns:
-            async for turn in turns:
-                if turn.record.started_at >= since and result.turns < MOST_TURNS:
-                    events = await store.read_turn_events(session_id, turn.record.turn)
-                    result.add_turn(turn, events, entry.session.config_path)
+        for turn in await store.list_turns(session_id, max(entry.turns - MOST_TURNS, 0), MOST_TURNS):
+            if turn.started_at >= since and result.turns < MOST_TURNS:
+                events = await store.read_turn_events(session_id, turn.turn)
+                result.add_turn(TurnResult.of(events), events, entry.session.config_path)
         if result.turns == MOST_TURNS:
             break
     labels = _label_agents(caller, result)
@@ -101,17 +97,6 @@ async def figures(
         recalls=result.recalls,
         without_recall=result.without_recall,
     )
-
-
-async def _read_newest_turns(store: SessionStore, entry: ListedSession) -> AsyncGenerator[TurnTranscript]:
-    """Yield the newest turns of a session, in order; of a very long one no more than can be counted."""
-    session_id, after = entry.session.session_id, 0
-    if entry.turns > MOST_TURNS:
-        newest = await store.read_conversation(session_id, None, 2 * MOST_TURNS)
-        after = newest[-1].seq - 1
-    async with aclosing(read_transcript(store, session_id, after)) as turns:
-        async for turn in turns:
-            yield turn
 
 
 def _show_day(result: Figures, name: str, ids: Mapping[AgentKey, str]) -> DayFigures:
