@@ -372,7 +372,7 @@ class TurnResult(TurnSummary):
                     self.asked.append(Exchange(agent=end.agent_name or end.agents[0], content=end.prompt))
             case ev.TurnAbandoned():
                 self.session_id, self.turn = end.session_id, end.turn
-                self.status, self.stopped_by = "abandoned", end.why
+                self.status, self.stopped_by, self.waiting_for = "abandoned", end.why, None
         self._settle()
 
     def _complete(self, end: ev.TurnCompleted) -> None:

@@ -178,6 +178,8 @@ class TurnView:
     @property
     def not_needed(self) -> list[str]:
         """Agents that were not asked, since the others were enough."""
+        if self.result.depth is None:
+            return []
         return [agent_id for agent_id in self.result.not_asked if not self.result.find_agent(agent_id).answers]
 
     def _set_waiting(self, agent_ids: tuple[str, ...]) -> None:

@@ -184,6 +184,7 @@ async def read_result(
 ) -> TurnResult:
     """Return what a turn came to. versions: as `read_versions`. Else as `read_transcript`."""
     result = _fold(await store.read_turn_events(session.session_id, record.turn), change)
+    result.turn = record.turn
     result.withdrawn, result.versions = record.withdrawn, list((versions or {}).get(record.turn, ()))
     if record.status in ("abandoned", "undone"):
         result.status = record.status
