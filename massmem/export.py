@@ -87,7 +87,13 @@ def title_turn(turn: LoggedTurn) -> str:
     result, versions = turn.result, turn.result.versions
     place = f", version {versions.index(result.turn) + 1} of {len(versions)}" if versions else ""
     state = ", undone" if result.status == "undone" else ", withdrawn" if result.withdrawn else ""
+    state += "" if result.is_whole else ", without its beginning"
     return f"Turn {result.turn}{place}{state}"
+
+
+def describe_status(result: TurnResult) -> str:
+    """Return `failed`, or `interrupted (user)` with who stopped the turn, or why it was given up."""
+    return f"{result.status} ({result.stopped_by})" if result.stopped_by else result.status
 
 
 def name_speaker(message: MessageRecord) -> str:
@@ -180,7 +186,7 @@ class Format:
             speaker, kind = ("User", "user") if said.agent is None else ("Assistant", "final")
             yield self._write_speech(speaker, said.content, said.agent, kind)
         if result.answer is None:
-            yield self.no_answer.format(result.status)
+            yield self.no_answer.format(describe_status(result))
             yield from self._write_rest(turn, detailed)
             return
         yield from map(self._write_section, turn.list_report(result.report))

@@ -18,7 +18,15 @@ from massmem.core.events import BallotCast, Event
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord
 from massmem.core.text import cut_excerpt, format_dollars, make_printable, match_any, one_line
 from massmem.core.transcript import LoggedTurn, parse_ballot
-from massmem.export import agent_steps, describe_decision, list_flaws, list_rest, name_speaker, title_turn
+from massmem.export import (
+    agent_steps,
+    describe_decision,
+    describe_status,
+    list_flaws,
+    list_rest,
+    name_speaker,
+    title_turn,
+)
 from massmem.render.text import (
     MIN_LAST_COLUMN,
     format_cached,
@@ -80,7 +88,7 @@ def format_turn(turn: LoggedTurn, *, detailed: bool, makes_report: bool = False)
     parts += [_format_speech(said.agent or "You", said.content) for said in result.asked]
     if result.answer is None:
         parts += [_format_speech(name, text) for name, text in list_rest(result, detailed)]
-        parts += [_style(line, _DIM) for line in (f"No answer: the turn is {result.status}.", *result.plan)]
+        parts += [_style(line, _DIM) for line in (f"No answer: the turn is {describe_status(result)}.", *result.plan)]
     else:
         sections = list(turn.list_report(result.make_report() if makes_report else result.report))
         parts += [_format_speech(section.heading, "\n".join(section.lines)) for section in sections]
