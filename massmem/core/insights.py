@@ -214,24 +214,13 @@ def _mean(values: list[float]) -> float | None:
 
 
 @dataclass(slots=True)
-class Day:
-    turns: int = 0
-    answered: int = 0
-    seconds: float = 0.0
-    """How long users waited for the answers, all together."""
-    agents: dict[AgentKey, AgentCounts] = field(default_factory=lambda: defaultdict[AgentKey, AgentCounts](AgentCounts))
-
-
-@dataclass(slots=True)
 class Figures:
     """Add each turn with its events."""
 
-    days: dict[str, Day] = field(default_factory=lambda: defaultdict[str, Day](Day))
+    days: dict[str, Insights] = field(default_factory=lambda: defaultdict[str, Insights](Insights))
     """By YYYY-MM-DD, in UTC."""
     turns: int = 0
     """Of all days."""
-    names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
-    """Of agents for people; some have none."""
     recalls: int = 0
     """Prompts that held memories."""
     without_recall: int = 0
@@ -241,16 +230,8 @@ class Figures:
         """Count a turn. events: of the turn. team: its configuration."""
         assert turn.started_at is not None
         day = self.days[turn.started_at.date().isoformat()]
-        self.turns += 1
-        day.turns += 1
-        if turn.answer is not None and turn.seconds is not None:
-            day.answered += 1
-            day.seconds += turn.seconds
-        for agent in turn.agents:
-            self.names[team, agent.id] = agent.name
-            day.agents[team, agent.id].turns += 1
-            day.agents[team, agent.id].usage += agent.usage
-            day.agents[team, agent.id].wins += turn.sure_winner == agent.id
+        self.turns, day.team = self.turns + 1, team
+        day.add_turn(turn)
         for event in events:
             if isinstance(event, ContextMeasured):
                 self.recalls += event.recalled > 0

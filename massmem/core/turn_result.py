@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr
 
 from massmem.core import events as ev
 from massmem.core.errors import LimitReached
@@ -18,8 +18,11 @@ from massmem.core.voting import Dissent, Tally, build_plan
 ResultStatus = Literal["running", "completed", "limit", "failed", "interrupted", "waiting", "abandoned", "undone"]
 
 
+_OrNull = BeforeValidator(lambda text: text or None)
+
+
 class _Part(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(use_attribute_docstrings=True, from_attributes=True)
 
 
 class AgentAnswer(_Part):
@@ -30,9 +33,9 @@ class AgentAnswer(_Part):
     content: str
     truncated: bool
     work_cut: ev.WorkCut | None
-    fallback: str | None
+    fallback: Annotated[str | None, _OrNull]
     """The model that wrote it in place of the agent's own, which had failed."""
-    citations: list[Citation]
+    citations: tuple[Citation, ...]
 
 
 class AgentBallot(_Part):
@@ -42,7 +45,7 @@ class AgentBallot(_Part):
     choice: str
     reason: str
     truncated: bool
-    fallback: str | None
+    fallback: Annotated[str | None, _OrNull]
     stands: bool = True
     """No new answer came in after it."""
 
@@ -126,12 +129,12 @@ class TurnSummary(_Part):
     stopped_by: Literal["user", "signal"] | ev.ClearReason | None = None
     """Who stopped the turn, or why it was given up, see `turn_interrupted` and `turn_abandoned`."""
     question: str = ""
-    files: list[AttachedFile] = []
+    files: tuple[AttachedFile, ...] = ()
     """That the question came with."""
     names: dict[str, str] = {}
     """Of agents for people, by id; some have none."""
     answer: str | None = None
-    citations: list[Citation] = []
+    citations: tuple[Citation, ...] = ()
     """Sources of the answer: `[n]` in it names the n-th."""
     data: Any = None
     """The answer as a JSON value, when the question came with a schema."""
@@ -172,7 +175,7 @@ class TurnSummary(_Part):
     """unsure: the answer is less sure than the configuration wants; null: there is none."""
     measured_confidence: MeasuredConfidence | None = None
     """How often such answers of the team were right; null: it is not known."""
-    candidates: list[ev.VerdictCandidate] = []
+    candidates: tuple[ev.VerdictCandidate, ...] = ()
     """With the verdict unsure: what the agents answered, the winner's first."""
     rounds: int = 0
     usage: Usage = Usage()
@@ -184,6 +187,9 @@ class TurnSummary(_Part):
     notices: list[str] = []
     errors: list[Failure] = []
     """The last failure of each agent that had one, and that of the turn."""
+
+
+_OF_ANSWER = tuple(TurnSummary.model_fields.keys() & ev.TurnCompleted.model_fields.keys())
 
 
 class TurnResult(TurnSummary):
@@ -279,7 +285,7 @@ class TurnResult(TurnSummary):
         self._began, self._end = event.at, None
         if isinstance(event, ev.TurnStarted):
             self.is_whole, self.started_at = True, event.at
-            self.parent, self.files = event.parent, list(event.attachments)
+            self.parent, self.files = event.parent, event.attachments
         self.status, self.ended_at, self.seconds, self.stopped_by = "running", None, None, None
         self.waiting_for, self.errors, self.plan = None, [], []
         for agent_id in event.agents:
@@ -325,26 +331,17 @@ class TurnResult(TurnSummary):
         agent.finish(event.at, event.usage)
         match event:
             case ev.AnswerSubmitted():
-                fields = event.model_dump(include={"round", "number", "content", "truncated", "work_cut"})
-                answer = AgentAnswer(**fields, fallback=event.fallback or None, citations=list(event.citations))
-                agent.answers.append(answer)
+                agent.answers.append(AgentAnswer.model_validate(event))
             case ev.BallotCast():
                 for ballot in agent.ballots:
                     ballot.stands = False
-                fields = event.model_dump(include={"round", "choice", "reason", "truncated"})
-                agent.ballots.append(AgentBallot(**fields, fallback=event.fallback or None))
+                agent.ballots.append(AgentBallot.model_validate(event))
                 self.votes = self._count_votes()
             case ev.ParamRequested():
                 agent.waiting_for = event.param
             case ev.AgentFailed():
-                agent.error = Failure(
-                    agent=agent.id,
-                    type=event.error,
-                    step=event.step,
-                    round=event.round,
-                    error=event.message,
-                    fix=event.hint,
-                )
+                agent.error = Failure(agent=agent.id, type=event.error, error=event.message, fix=event.hint)
+                agent.error.step, agent.error.round = event.step, event.round
                 agent.partial = event.partial
                 self.errors = [*(error for error in self.errors if error.agent != agent.id), agent.error]
 
@@ -377,11 +374,8 @@ class TurnResult(TurnSummary):
 
     def _complete(self, end: ev.TurnCompleted) -> None:
         self.status = "completed" if end.limit is None and end.work_cut is None else "limit"
-        self.answer, self.data, self.report, self.winner = end.answer, end.data, end.report, end.winner
-        self.truncated, self.limit, self.work_cut = end.truncated, end.limit, end.work_cut
-        self.confidence, self.escalated, self.verdict = end.confidence, end.escalated, end.verdict
-        self.measured_confidence = end.measured_confidence
-        self.citations, self.candidates = list(end.citations), list(end.candidates)
+        for name in _OF_ANSWER:
+            setattr(self, name, getattr(end, name))
         self.fallback, self.agreement = end.fallback or None, end.agreement or None
         if end.winner_name:
             self.names[end.winner] = end.winner_name

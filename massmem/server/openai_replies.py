@@ -280,7 +280,7 @@ class _TurnReader:
         require_answer(self._end)
         result = self._view.result
         answer, reason = get_text(result), "length" if result.truncated else "stop"
-        finish = Finish(reason, result.usage, tuple(result.citations), build_metadata(result))
+        finish = Finish(reason, result.usage, result.citations, build_metadata(result))
         sent = self._sent.rstrip()
         if answer.startswith(self._sent):
             rest = answer[len(self._sent) :]

@@ -40,7 +40,7 @@ def fail(agent: str) -> Event:
 
 
 def make_turns() -> dict[str, list[Event]]:
-    spare = {"fallback": "scripted spare", "truncated": True}
+    spare: dict[str, Any] = {"fallback": "scripted spare", "truncated": True}
     answers = [e.model_copy(update=spare) if isinstance(e, AnswerSubmitted) else e for e in make_events(**spare)]
     stopped = event(2, "turn_interrupted", by="user", partials=PARTIALS)
     failed = event(2, "turn_failed", message="no agent could answer", hint="try later", exit_code=3, usage=USAGE)

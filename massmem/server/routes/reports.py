@@ -110,7 +110,8 @@ def _show_day(result: Figures, name: str, ids: Mapping[AgentKey, str]) -> DayFig
         )
         for key, agent in day.agents.items()
     }
-    return DayFigures(day=name, turns=day.turns, answered=day.answered, seconds=round(day.seconds, 3), agents=agents)
+    turns, waits = sum(day.turns.values()), day.response_times
+    return DayFigures(day=name, turns=turns, answered=len(waits), seconds=round(sum(waits), 3), agents=agents)
 
 
 def _label_agents(caller: Caller, result: Figures) -> dict[AgentKey, AgentLabel]:
@@ -121,12 +122,13 @@ def _label_agents(caller: Caller, result: Figures) -> dict[AgentKey, AgentLabel]
     files = name_teams(keys)
     names = {team.config.path: name or "default team" for name, team in reversed([*teams.items()])}
     labels: dict[AgentKey, AgentLabel] = {}
+    shown = {key: text for day in result.days.values() for key, text in day.names.items()}
     for key in keys:
         path, agent_id = key
         agent = agents.get(key)
         team = names.get(path) or (files[key] if caller.is_local else "")
         labels[key] = AgentLabel(
-            name=result.names.get(key) or (agent.display_name if agent else agent_id),
+            name=shown.get(key) or (agent.display_name if agent else agent_id),
             model=(agent.backend.model or agent.backend.type) if agent else "",
             team=team if files[key] else "",
         )

@@ -110,10 +110,10 @@ def test_days_have_turns_wins_tokens_and_waits():
     figures.add_turn(turn(end=FAILED), [])
     figures.add_turn(turn(at=START + timedelta(days=1)), [])
     first, second = (figures.days[day] for day in sorted(figures.days))
-    assert (first.turns, first.answered, first.seconds) == (2, 1, 2.5)
+    assert (first.turns.total(), first.response_times) == (2, [2.5])
     assert (first.agents["", "ann"].turns, first.agents["", "ann"].wins) == (2, 1)
     assert first.agents["", "ann"].usage.prompt == 70
-    assert (second.turns, second.agents["", "bob"].wins) == (1, 0)
+    assert (second.turns.total(), second.agents["", "bob"].wins) == (1, 0)
     assert figures.turns == 3
 
 

@@ -31,10 +31,19 @@ from massmem.core.voting import (
     Position,
     Tally,
     build_label,
-    find_dissent,
     read_plan,
 )
-from tests.support.sample_turn import SECRET, answer, begin, event, param_request, waiting, waiting_turn, whole_turn
+from tests.support.sample_turn import (
+    SECRET,
+    answer,
+    begin,
+    compare_texts,
+    event,
+    param_request,
+    waiting,
+    waiting_turn,
+    whole_turn,
+)
 
 USED = Usage(10, 5, requests=1)
 
@@ -543,7 +552,7 @@ ANSWERS = {"ann": "Paris, since 987.", "bob": "Lyon.", "eve": "Marseille."}
 
 
 def dissent_of(ballots: dict[str, str], **more: str) -> Dissent:
-    dissent = find_dissent("ann", ANSWERS | more, {voter: (choice, "as it is") for voter, choice in ballots.items()})
+    dissent = compare_texts("ann", ANSWERS | more, {voter: (choice, "as it is") for voter, choice in ballots.items()})
     assert dissent is not None
     return dissent
 
@@ -562,7 +571,7 @@ def test_who_gave_a_text_and_did_not_vote_is_not_compared():
 
 
 def test_who_came_to_another_result_is_of_the_minority_without_a_vote():
-    dissent = find_dissent("ann", {"ann": "Answer: 42", "bob": "Answer: 7", "eve": "It depends."}, {})
+    dissent = compare_texts("ann", {"ann": "Answer: 42", "bob": "Answer: 7", "eve": "It depends."}, {})
     assert dissent is not None
     assert [[position.agent for position in group] for group in (dissent.minority, dissent.uncompared)] == [
         ["bob"], ["eve"],
@@ -574,8 +583,8 @@ def test_the_same_answer_agrees_without_a_vote():
 
 
 def test_an_agent_alone_has_no_dissent():
-    assert find_dissent("ann", {"ann": "Paris."}, {"ann": ("ann", "mine")}) is None
-    assert find_dissent("gone", {"ann": "Paris.", "bob": "Lyon."}, {}) is None
+    assert compare_texts("ann", {"ann": "Paris."}, {"ann": ("ann", "mine")}) is None
+    assert compare_texts("gone", {"ann": "Paris.", "bob": "Lyon."}, {}) is None
 
 
 def test_one_line_says_how_many_agree_and_what_the_others_prefer():
@@ -585,7 +594,7 @@ def test_one_line_says_how_many_agree_and_what_the_others_prefer():
 
 def test_of_a_large_minority_the_line_names_two():
     answers = {"ann": "1", "bob": "2", "eve": "3", "ida": "4", "jan": "5"}
-    dissent = find_dissent("ann", answers, {})
+    dissent = compare_texts("ann", answers, {})
     assert dissent is not None
     assert dissent.summarize("1 of 5", str) == "1 of 5; bob answered: 2; eve answered: 3; 2 more do not"
 
@@ -599,7 +608,7 @@ def test_a_decision_without_votes_says_why(limit: Limit | None, max_rounds: int,
 
 def test_vote_against_the_own_result_is_no_agreement():
     answers = {"ann": "Answer: 42", "bob": "Answer: 7", "eve": "6 x 7 makes 42"}
-    dissent = find_dissent("ann", answers, {"bob": ("ann", "it is longer")})
+    dissent = compare_texts("ann", answers, {"bob": ("ann", "it is longer")})
     assert dissent is not None
     assert dissent.summarize("2 of 3", str) == "2 of 3; bob answered: Answer: 7"
     assert dissent.minority == (Position("bob", "Answer: 7", "ann", "it is longer", is_forced=True),)
