@@ -3,19 +3,19 @@
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
 from massmem.core.citations import write_notes
 from massmem.core.messages import Citation
-from massmem.core.outcome import NO_VERDICT
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.redact import mask, mask_values, redact, redact_values
 from massmem.core.reporting import Section
 from massmem.core.text import dump_json, format_dollars, is_web_address, one_line
-from massmem.core.transcript import Ballot, TurnTranscript, build_transcript, parse_ballot
+from massmem.core.transcript import LoggedTurn, parse_ballot
+from massmem.core.turn_result import TurnResult
 from massmem.core.verdict import describe_share
 
 SCHEMA_VERSION = 1
@@ -59,7 +59,7 @@ class AgentStep:
     message: MessageRecord
 
 
-def agent_steps(turn: TurnTranscript) -> Iterator[AgentStep]:
+def agent_steps(turn: LoggedTurn) -> Iterator[AgentStep]:
     for message in turn.messages:
         if message.kind == "user" or message.final:
             continue
@@ -80,14 +80,20 @@ def describe_session(session: SessionRecord) -> str:
     )
 
 
-def title_turn(turn: TurnTranscript) -> str:
+def title_turn(turn: LoggedTurn) -> str:
     """Return `Turn 3`, `Turn 3, version 1 of 2, withdrawn` or `Outside of turns`."""
     if turn.is_between_turns:
         return "Outside of turns"
-    record, versions = turn.record, turn.versions
-    place = f", version {versions.index(record.turn) + 1} of {len(versions)}" if versions else ""
-    state = ", undone" if record.status == "undone" else ", withdrawn" if record.withdrawn else ""
-    return f"Turn {record.turn}{place}{state}"
+    result, versions = turn.result, turn.result.versions
+    place = f", version {versions.index(result.turn) + 1} of {len(versions)}" if versions else ""
+    state = ", undone" if result.status == "undone" else ", withdrawn" if result.withdrawn else ""
+    state += "" if result.is_whole else ", without its beginning"
+    return f"Turn {result.turn}{place}{state}"
+
+
+def describe_status(result: TurnResult) -> str:
+    """Return `failed`, or `interrupted (user)` with who stopped the turn, or why it was given up."""
+    return f"{result.status} ({result.stopped_by})" if result.stopped_by else result.status
 
 
 def name_speaker(message: MessageRecord) -> str:
@@ -105,22 +111,45 @@ def name_speaker(message: MessageRecord) -> str:
             return f"{message.agent_name or message.role}, {kind.replace('_', ' ')}"
 
 
-def describe_decision(turn: TurnTranscript) -> str:
+def describe_decision(result: TurnResult) -> str:
     """Return `2 of 3 votes, 2 rounds, agreement 67%, 12.0 s, 1,234 tokens`, without the parts that are unknown."""
-    final, votes, usage = turn.final, turn.votes, turn.usage
+    votes, usage = result.votes, result.usage
     parts: list[str] = []
     if votes:
-        parts.append(f"{votes.get(turn.winner, 0)} of {sum(votes.values())} votes")
-    parts.append(f"{turn.rounds} round{'' if turn.rounds == 1 else 's'}")
-    if final is not None and (share := describe_share(final.confidence, votes, escalated=final.escalated)):
+        parts.append(f"{votes.get(result.winner or '', 0)} of {sum(votes.values())} votes")
+    parts.append(f"{result.rounds} round{'' if result.rounds == 1 else 's'}")
+    if share := describe_share(result.confidence, votes, escalated=result.escalated):
         parts.append(share)
-    if turn.seconds is not None:
-        parts.append(f"{turn.seconds:,.1f} s")
+    if result.seconds is not None:
+        parts.append(f"{result.seconds:,.1f} s")
     if tokens := usage.prompt + usage.completion:
         parts.append(f"{'' if usage.reported else 'about '}{tokens:,} tokens")
         if usage.cost:
             parts.append(format_dollars(usage.cost))
     return ", ".join(parts)
+
+
+def list_flaws(result: TurnResult) -> Iterator[str]:
+    """Yield what a reader of the answer should know: who wrote it in place of the winner, and what of it is missing."""
+    if result.fallback:
+        yield f"written by {result.fallback}, in place of the agent's own model, which had failed"
+    if result.truncated:
+        yield "the end of the answer is missing: the model reached its limit of tokens"
+    if result.limit:
+        yield f"the turn reached a limit ({result.limit}): the best answer so far"
+    if result.work_cut:
+        yield f"the work with tools was cut short ({result.work_cut}): the answer is from what was done"
+
+
+def list_rest(result: TurnResult, detailed: bool) -> Iterator[tuple[str, str]]:
+    """Yield what each agent has of a turn without an answer, with its name. detailed: its answers are shown already."""
+    for agent in result.agents:
+        if agent.answers and not detailed:
+            yield agent.name, agent.answers[-1].content
+        if agent.partial and (agent.error is None or not detailed):
+            yield f"{agent.name}, not finished", agent.partial
+        if agent.error is not None:
+            yield f"{agent.name} failed", agent.error.error
 
 
 class Format:
@@ -139,40 +168,50 @@ class Format:
     def write_start(self, session: SessionRecord) -> str:
         return f"{session.display_title or session.session_id}\n{describe_session(session)}\n"
 
-    def write_turn(self, turn: TurnTranscript, first: bool, detailed: bool) -> str:
+    def write_turn(self, turn: LoggedTurn, first: bool, detailed: bool) -> str:
         """Return a turn as text. first: of the file; detailed: with every step of the agents."""
         return self.separator.join(self._write_parts(turn, detailed)).rstrip("\n") + "\n"
 
-    def _write_parts(self, turn: TurnTranscript, detailed: bool) -> Iterator[str]:
-        record, final = turn.record, turn.final
-        yield self.heading.format(title_turn(turn), format_moment(record.started_at))
+    def _write_parts(self, turn: LoggedTurn, detailed: bool) -> Iterator[str]:
+        result = turn.result
+        began = "" if result.started_at is None else format_moment(result.started_at)
+        yield self.heading.format(title_turn(turn), began)
         if turn.is_between_turns:
             yield from (self._write_speech(name_speaker(m), m.content) for m in turn.messages)
             return
-        yield self._write_speech("User", record.question, kind="user")
+        yield self._write_speech("User", result.question, kind="user")
         yield from self._write_pictures(turn)
         yield from self._write_steps(turn) if detailed else ()
-        for agent, text in turn.dialogue:
-            yield self._write_speech(
-                "Assistant" if agent else "User", text, agent or None, "final" if agent else "user"
-            )
-        if final is None:
-            yield self.no_answer.format(record.status)
+        for said in result.asked:
+            speaker, kind = ("User", "user") if said.agent is None else ("Assistant", "final")
+            yield self._write_speech(speaker, said.content, said.agent, kind)
+        if result.answer is None:
+            yield self.no_answer.format(describe_status(result))
+            yield from self._write_rest(turn, detailed)
             return
-        yield from map(self._write_section, turn.list_report(turn.report))
-        yield self._write_speech("Assistant", final.content, final.agent_name, "final")
-        yield from self._write_sources(turn.citations)
-        yield self.note.format(self._escape(describe_decision(turn)))
+        yield from map(self._write_section, turn.list_report(result.report))
+        yield self._write_speech("Assistant", result.answer, result.name(result.winner or ""), "final")
+        yield from self._write_sources(result.citations)
+        for line in (describe_decision(result), *list_flaws(result)):
+            yield self.note.format(self._escape(line))
         if not detailed:
             yield from self._write_votes(turn)
 
-    def _write_votes(self, turn: TurnTranscript) -> Iterator[str]:
-        if turn.final is not None and turn.final.agreement:
-            yield self.note.format(self._escape(turn.final.agreement))
-        yield from self._write_ballots(turn, [ballot for ballot in turn.ballots if ballot.stands])
-        for position in () if turn.dissent is None else turn.dissent.others:
+    def _write_rest(self, turn: LoggedTurn, detailed: bool) -> Iterator[str]:
+        """Yield what there is of a turn without an answer."""
+        for name, text in list_rest(turn.result, detailed):
+            yield self._write_speech(name, text)
+        for line in turn.result.plan:
+            yield self.note.format(self._escape(line))
+
+    def _write_votes(self, turn: LoggedTurn) -> Iterator[str]:
+        result = turn.result
+        if result.agreement:
+            yield self.note.format(self._escape(result.agreement))
+        yield from self._write_ballots(turn)
+        for position in () if result.dissent is None else result.dissent.others:
             if position.answer:
-                yield self._write_other_answer(turn.name(position.agent_id), position.answer)
+                yield self._write_other_answer(result.name(position.agent), position.answer)
 
     def _write_section(self, section: Section) -> str:
         """Return a part of the council's report."""
@@ -182,22 +221,24 @@ class Format:
         """Return what somebody said. agent: behind the speaker; kind: user, final or step, for the looks."""
         return f"{speaker}{'' if agent is None else f' ({agent})'}: {text}"
 
-    def _write_pictures(self, turn: TurnTranscript) -> Iterable[str]:
+    def _write_pictures(self, turn: LoggedTurn) -> Iterable[str]:
         return ()
 
-    def _write_steps(self, turn: TurnTranscript) -> Iterator[str]:
+    def _write_steps(self, turn: LoggedTurn) -> Iterator[str]:
         for step in agent_steps(turn):
-            action = "" if step.choice is None else f", voted for {turn.name(step.choice)}"
-            yield self._write_speech(f"{turn.name(step.agent_id)}, round {step.round}{step.label}{action}", step.text)
+            name = turn.result.name
+            action = "" if step.choice is None else f", voted for {name(step.choice)}"
+            yield self._write_speech(f"{name(step.agent_id)}, round {step.round}{step.label}{action}", step.text)
 
     def _write_sources(self, citations: Sequence[Citation]) -> Iterable[str]:
         return ["\n".join(write_notes(citations))] if citations else []
 
-    def _write_ballots(self, turn: TurnTranscript, ballots: Sequence[Ballot]) -> Iterable[str]:
-        return [self._write_ballot(turn, b.agent_id, b.choice, b.reason) for b in ballots]
+    def _write_ballots(self, turn: LoggedTurn) -> Iterable[str]:
+        agents = turn.result.agents
+        return [self._write_ballot(turn, a.id, b.choice, b.reason) for a in agents for b in a.ballots if b.stands]
 
-    def _write_ballot(self, turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:
-        return self._escape(f"{turn.name(agent)} voted for {turn.name(choice)}: {reason}")
+    def _write_ballot(self, turn: LoggedTurn, agent: str, choice: str, reason: str) -> str:
+        return self._escape(f"{turn.result.name(agent)} voted for {turn.result.name(choice)}: {reason}")
 
     def _write_other_answer(self, name: str, answer: str) -> str:
         return self._write_speech(f"{name} answered", answer)
@@ -222,7 +263,7 @@ class Markdown(Format):
         label = f"**{self._escape(speaker)}**{'' if agent is None else f' ({self._escape(agent)})'}:"
         return label + ("\n\n" if _BLOCK.match(text) else " ") + _close_block(text) + "\n"
 
-    def _write_steps(self, turn: TurnTranscript) -> Iterator[str]:
+    def _write_steps(self, turn: LoggedTurn) -> Iterator[str]:
         round_ = 0
         for step in agent_steps(turn):
             if step.round > round_:
@@ -231,14 +272,14 @@ class Markdown(Format):
             if step.choice is not None:
                 yield self._write_ballot(turn, step.agent_id, step.choice, step.text) + "\n"
             else:
-                yield f"**{self._escape(turn.name(step.agent_id))}**{step.label}:\n\n{_quote(step.text)}\n"
+                yield f"**{self._escape(turn.result.name(step.agent_id))}**{step.label}:\n\n{_quote(step.text)}\n"
 
     def _write_section(self, section: Section) -> str:
         marks = ("  - " if line.startswith("  ") else "- " for line in section.lines)
         rows = [mark + self._escape(one_line(line)) for mark, line in zip(marks, section.lines, strict=True)]
         return "\n".join((f"**{section.heading}**\n", *rows)) + "\n"
 
-    def _write_ballot(self, turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:
+    def _write_ballot(self, turn: LoggedTurn, agent: str, choice: str, reason: str) -> str:
         return f"- {super()._write_ballot(turn, agent, choice, ' '.join(reason.split()))}"
 
     def _write_sources(self, citations: Sequence[Citation]) -> Iterable[str]:
@@ -277,26 +318,27 @@ class Html(Format):
         name = escape(speaker if agent is None else f"{speaker} ({agent})")
         return f'<strong>{name}</strong>\n<div class="message {kind}" dir="auto">{escape(text)}</div>'
 
-    def _write_pictures(self, turn: TurnTranscript) -> Iterable[str]:
+    def _write_pictures(self, turn: LoggedTurn) -> Iterable[str]:
         for file, data in ((a.file, b64encode(a.data).decode()) for a in turn.attachments):
             if file.media_type.startswith("image/"):
                 yield f'<img alt="{escape(file.name)}" src="data:{escape(file.media_type)};base64,{data}">'
 
-    def _write_steps(self, turn: TurnTranscript) -> Iterator[str]:
+    def _write_steps(self, turn: LoggedTurn) -> Iterator[str]:
         for step in agent_steps(turn):
             if step.choice is not None:
                 ballot = self._write_ballot(turn, step.agent_id, step.choice, step.text)
                 yield f"<p>Round {step.round}: {ballot}</p>"
             else:
-                yield self._write_speech(f"{turn.name(step.agent_id)}, round {step.round}{step.label}", step.text)
+                name = turn.result.name(step.agent_id)
+                yield self._write_speech(f"{name}, round {step.round}{step.label}", step.text)
 
     def _write_section(self, section: Section) -> str:
         rows = (("inner" if line.startswith("  ") else "", escape(line.strip())) for line in section.lines)
         items = "".join(f'<li class="{place}">{row}</li>\n' for place, row in rows)
         return f'<strong>{section.heading}</strong>\n<ul dir="auto">\n{items}</ul>'
 
-    def _write_ballots(self, turn: TurnTranscript, ballots: Sequence[Ballot]) -> Iterable[str]:
-        items = "".join(f"<li>{ballot}</li>\n" for ballot in super()._write_ballots(turn, ballots))
+    def _write_ballots(self, turn: LoggedTurn) -> Iterable[str]:
+        items = "".join(f"<li>{ballot}</li>\n" for ballot in super()._write_ballots(turn))
         return [f"<ul>\n{items}</ul>"] if items else []
 
     def _write_sources(self, citations: Sequence[Citation]) -> Iterable[str]:
@@ -316,8 +358,8 @@ class Json(Format):
         about = dump_json(session.model_dump(mode="json"))
         return f'{{"schema_version": {SCHEMA_VERSION}, "session": {about}, "turns": ['
 
-    def write_turn(self, turn: TurnTranscript, first: bool, detailed: bool) -> str:
-        return ("" if first else ",") + "\n" + dump_json(turn_to_dict(turn))
+    def write_turn(self, turn: LoggedTurn, first: bool, detailed: bool) -> str:
+        return ("" if first else ",") + "\n" + dump_json(dump_turn(turn))
 
 
 FORMATS: dict[str, Format] = {"json": Json(), "markdown": Markdown(), "text": Format(), "html": Html()}
@@ -349,50 +391,20 @@ def _quote(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
-def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
-    """Return a turn as JSON. `messages` have the fields of a chat history: role, content, timestamp, agent_type."""
-    record, final, usage = turn.record, turn.final, turn.usage
+def dump_turn(turn: LoggedTurn) -> dict[str, Any]:
+    """Return a turn as JSON: its result, and `messages` with the fields of a chat history: role, content, timestamp,
+    agent_type. `files` have their `data` where they were loaded."""
     files = [{**asdict(a.file), "data": b64encode(a.data).decode()} for a in turn.attachments]
-    return {
-        "turn": record.turn,
-        "status": record.status,
-        "parent": record.parent,
-        "withdrawn": record.withdrawn,
-        "question": record.question,
-        "answer": None if final is None else final.content,
-        "citations": [asdict(citation) for citation in turn.citations],
-        "names": turn.names,
-        "asked": [{"agent": agent or None, "content": text} for agent, text in turn.dialogue],
-        "plan": list(turn.plan),
-        "winner": turn.winner or None,
-        "confidence": None if final is None else final.confidence,
-        "escalated": final is not None and final.escalated,
-        **(NO_VERDICT if final is None else final.dump_verdict()),
-        "report": None if (report := turn.report) is None else report.model_dump(mode="json"),
-        "votes": turn.votes,
-        "agreement": None if final is None else final.agreement or None,
-        "dissent": None if (dissent := turn.dissent) is None else dissent.to_json(),
-        "ballots": [
-            {"agent": b.agent_id, "round": b.round, "choice": b.choice, "reason": b.reason, "stands": b.stands}
-            for b in turn.ballots
-        ],
-        "rounds": turn.rounds,
-        "seconds": turn.seconds,
-        "tokens": {"prompt": usage.prompt, "completion": usage.completion, "reported": usage.reported},
-        "cost": usage.cost,
-        "started_at": record.started_at.isoformat(),
-        "ended_at": None if record.ended_at is None else record.ended_at.isoformat(),
-        **({"files": files} if files else {}),
-        "messages": [_message_to_dict(message, turn) for message in turn.messages],
-    }
+    messages = [_message_to_dict(message, turn) for message in turn.messages]
+    return turn.result.to_json() | ({"files": files} if files else {}) | {"messages": messages}
 
 
-def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, Any]:
+def _message_to_dict(message: MessageRecord, turn: LoggedTurn) -> dict[str, Any]:
     return {
         "id": message.id,
         "role": message.role,
         "kind": message.kind,
-        "agent_type": turn.name(message.agent_id) if message.agent_id else message.agent_name or None,
+        "agent_type": turn.result.name(message.agent_id) if message.agent_id else message.agent_name or None,
         "agent_id": message.agent_id,
         "round": message.round,
         "final": message.final,
@@ -402,26 +414,20 @@ def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, 
     }
 
 
-def redact_turn(turn: TurnTranscript, params: Mapping[str, object] | None = None) -> TurnTranscript:
-    """Return the turn with `[redacted]` for what looks like a secret and the name of a param for its value.
+def redact_messages(messages: Sequence[MessageRecord], values: Mapping[str, object]) -> tuple[MessageRecord, ...]:
+    """Return the messages with `[redacted]` for what looks like a secret and the name of a param for its value.
 
-    params: values of the session's params, by name. A reply to a request for a param is left out whole.
+    values: of the session's params, by name. A reply to a request for a param is left out whole.
     """
-    values = params or {}
-    messages = [
+    return tuple(
         message.model_copy(
             update={
                 "content": redact(mask(message.public_text, values)),
                 "metadata": redact_values(mask_values(message.metadata, values)),
             }
         )
-        for message in turn.messages
-    ]
-    record = turn.record
-    question = next((m.content for m in messages if m.kind == "user"), redact(mask(record.question, values)))
-    clean = build_transcript(record.model_copy(update={"question": question, "answer": None}), messages)
-    answer = clean.final.content if clean.final is not None else None
-    return replace(clean, record=clean.record.model_copy(update={"answer": answer}), plan=turn.plan)
+        for message in messages
+    )
 
 
 def redact_session(session: SessionRecord, params: Mapping[str, object] | None = None) -> SessionRecord:

@@ -19,6 +19,7 @@ from massmem.config.models import AgentConfig
 from massmem.core import events as ev
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import Usage
+from massmem.core.outcome import TurnEnd
 from massmem.core.redact import redact_values
 
 if TYPE_CHECKING:
@@ -193,18 +194,10 @@ class Stages:
 
 def make_respond_payload(end: ev.Event) -> dict[str, Any]:
     """Return how a turn ended, from its last event."""
-    match end:
-        case ev.TurnCompleted():
-            details = {"winner": end.winner, "limit": end.limit, "confidence": end.confidence, "verdict": end.verdict}
-        case ev.TurnFailed():
-            details = {"exit_code": end.exit_code}
-        case ev.TurnAbandoned() | ev.TurnWaiting() | ev.TurnInterrupted():
-            details = {}
-        case _:
-            return {"status": "running"}
-    status = end.type.removeprefix("turn_")
-    if isinstance(end, ev.TurnInterrupted):
-        return {"status": status, **details}
-    used = end.usage
-    counted = {"prompt": used.prompt, "completion": used.completion, "reported": used.reported, "cost": used.cost}
-    return {"status": status, **details, "usage": counted}
+    if not isinstance(end, TurnEnd):
+        return {"status": "running"}
+    names = ("winner", "limit", "confidence", "verdict", "exit_code")
+    details = {name: getattr(end, name) for name in names if hasattr(end, name)}
+    if not isinstance(end, ev.TurnInterrupted):
+        details["usage"] = {name: getattr(end.usage, name) for name in ("prompt", "completion", "reported", "cost")}
+    return {"status": end.type.removeprefix("turn_"), **details}

@@ -23,6 +23,7 @@ from massmem.config.models import Section, TeamConfig
 from massmem.config.presets import PRESETS
 from massmem.config.show import MODULES, NO_KEYS, read_field_docs
 from massmem.core import events
+from massmem.core.turn_result import AgentAnswer, AgentResult, TurnResult
 
 _TYPE_NAMES: dict[Any, str] = {
     str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "secret"
@@ -75,6 +76,15 @@ def events_table() -> str:
         meanings = [f"`{name}`: {docs[kind.__name__, name]}" for name in names if (kind.__name__, name) in docs]
         meaning = " ".join([*(inspect.getdoc(kind) or "").split(), *meanings])
         rows.append(f"| `{kind.model_fields['type'].default}` | {fields} | {meaning} |")
+    return "\n".join(rows)
+
+
+def result_table() -> str:
+    """Return one row per field of the result of a turn, and of an agent in it."""
+    rows = ["| field | meaning |", "|---|---|"]
+    for kind, place in ((TurnResult, ""), (AgentResult, "agents[]."), (AgentAnswer, "agents[].answers[].")):
+        for name, field in kind.model_fields.items():
+            rows.append(f"| {place and f'`{place}` '}`{name}` | {field.description or ''} |")
     return "\n".join(rows)
 
 

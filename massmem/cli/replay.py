@@ -13,10 +13,9 @@ from massmem.cli.setup import choose_backend, find_session_config, load_setup
 from massmem.cli.streams import show_activity, write_json, write_out
 from massmem.config.models import BackendConfig, TeamConfig
 from massmem.core.errors import InputError
-from massmem.core.events import AgentFailed, AnswerSubmitted, BallotCast, Event
 from massmem.core.ids import check_session_name
-from massmem.core.outcome import TurnOutcome
 from massmem.core.text import one_line
+from massmem.core.turn_result import TurnResult
 from massmem.render.text import format_columns
 from massmem.session.fork import ask_again
 from massmem.session.team import Team
@@ -63,10 +62,10 @@ async def replay_command(
         team = await Team.open(setup.config, home=setup.home, records=False)
         try:
             session = await find_session(team.store, name, setup.owner)
-            original, replay = await ask_again(team, session, turn, without or (), backends)
+            tries = await ask_again(team, session, turn, without or (), backends)
         finally:
             await team.close()
-    session_id = session.session_id
+    session_id, original, replay = session.session_id, *map(TurnResult.of, tries)
     if is_json:
         first, second = _to_dict(original), _to_dict(replay)
         changed = {f"{key}_changed": first[key] != second[key] for key in ("winner", "answer")}
@@ -88,39 +87,23 @@ def _read_models(team: TeamConfig, options: Sequence[str]) -> dict[str, BackendC
     return backends
 
 
-def _to_dict(events: Sequence[Event]) -> dict[str, Any]:
-    outcome = TurnOutcome.of(events)
-    winner = outcome.winner
-    steps = [{"agent_id": agent, "round": number, "result": text} for (number, agent), text in _read(events).items()]
-    return {
-        "status": outcome.status,
-        "winner": None if winner is None else winner.agent_id,
-        "by": None if winner is None else winner.by,
-        "votes": {} if winner is None else winner.votes,
-        "answer": outcome.answer,
-        "confidence": outcome.confidence,
-        **outcome.dump_verdict(),
-        "steps": steps,
-    }
+def _to_dict(result: TurnResult) -> dict[str, Any]:
+    steps = [{"agent_id": agent, "round": number, "result": text} for (number, agent), text in _read(result).items()]
+    return result.to_json() | {"steps": steps}
 
 
-def _read(events: Sequence[Event]) -> dict[tuple[int, str], str]:
+def _read(result: TurnResult) -> dict[tuple[int, str], str]:
     """Return what the agents did, by round and agent."""
     steps: dict[tuple[int, str], str] = {}
-    for event in events:
-        match event:
-            case AnswerSubmitted(content=text):
-                steps[event.round, event.agent_id] = text
-            case BallotCast(choice=choice, reason=reason):
-                steps[event.round, event.agent_id] = f"votes for {choice}: {reason}"
-            case AgentFailed(message=message):
-                steps[event.round, event.agent_id] = f"failed: {message}"
-            case _:
-                pass
+    for agent in result.agents:
+        steps |= {(answer.round, agent.id): answer.content for answer in agent.answers}
+        steps |= {(b.round, agent.id): f"votes for {b.choice}: {b.reason}" for b in agent.ballots}
+        if agent.error is not None:
+            steps[agent.error.round or 0, agent.id] = f"failed: {agent.error.error}"
     return steps
 
 
-def _format_table(original: Sequence[Event], replay: Sequence[Event]) -> list[str]:
+def _format_table(original: TurnResult, replay: TurnResult) -> list[str]:
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     width = max(12, min(_WIDTH, (columns - _LABEL_WIDTH - 4) // 2))
     before, after = _read(original), _read(replay)
@@ -133,23 +116,21 @@ def _format_table(original: Sequence[Event], replay: Sequence[Event]) -> list[st
     return format_columns(rows)
 
 
-def _describe_winner(events: Sequence[Event]) -> str:
-    winner = TurnOutcome.of(events).winner
-    if winner is None:
+def _describe_winner(result: TurnResult) -> str:
+    if result.winner is None:
         return "none"
-    votes = winner.votes.get(winner.agent_id, 0)
-    return f"{winner.agent_id} ({winner.by}, {votes} of {sum(winner.votes.values())} votes)"
+    votes = result.votes.get(result.winner, 0)
+    return f"{result.winner} ({result.decided_by}, {votes} of {sum(result.votes.values())} votes)"
 
 
-def _conclude(original: Sequence[Event], replay: Sequence[Event], changes: Sequence[str]) -> list[str]:
-    outcomes = [TurnOutcome.of(events) for events in (original, replay)]
-    old, new = ("nobody" if outcome.winner is None else outcome.winner.agent_id for outcome in outcomes)
+def _conclude(original: TurnResult, replay: TurnResult, changes: Sequence[str]) -> list[str]:
+    old, new = (result.winner or "nobody" for result in (original, replay))
     chance = [] if changes else ["Nothing was changed: the models answered otherwise this time."]
     if old != new:
         return [f"The winner changed: {old} in the original, {new} in the replay.", *chance]
-    if outcomes[0].answer == outcomes[1].answer:
+    if original.answer == replay.answer:
         return [f"The winner stays {old}, with the same answer."]
-    answer = one_line(outcomes[1].answer or "(none)", 400)
+    answer = one_line(replay.answer or "(none)", 400)
     return [
         f"The winner stays {old}; the final answer is another one:",
         textwrap.indent(textwrap.fill(answer, 110), "  "),

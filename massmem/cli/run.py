@@ -45,13 +45,14 @@ from massmem.core.citations import write_notes
 from massmem.core.errors import InputError, LimitReached, SessionBusyError, TurnError
 from massmem.core.ids import check_session_name
 from massmem.core.messages import Citation, clean_text
-from massmem.core.outcome import TurnEnd, TurnOutcome
+from massmem.core.outcome import TurnEnd
 from massmem.core.records import Owner
 from massmem.core.reporting import list_sections
 from massmem.core.text import make_printable, one_line
+from massmem.core.turn_result import TurnResult
 from massmem.render import Renderer
 from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer, describe_limit, pluralize
-from massmem.render.turn_view import TurnView, turn_to_dict
+from massmem.render.turn_view import TurnView
 from massmem.session.owners import find_project
 from massmem.session.session import Session
 
@@ -119,9 +120,9 @@ class Invocation:
             max_rounds=self.config.coordination.max_rounds, shows_reasoning=not self.options.hides_reasoning
         )
 
-    def show_command(self, outcome: TurnOutcome) -> str:
+    def show_command(self, result: TurnResult) -> str:
         """Return the command line that shows every answer and vote of this turn."""
-        return f"{_name_program()} sessions show {outcome.session_id} --turn {outcome.turn} --all{self._place_options}"
+        return f"{_name_program()} sessions show {result.session_id} --turn {result.turn} --all{self._place_options}"
 
     @property
     def _place_options(self) -> str:
@@ -267,21 +268,22 @@ def open_writer(invocation: Invocation, config: TeamConfig, question: Question |
 
 def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written: str) -> int:
     """Write the answer and how to continue; return the exit code. written: what stands on stdout of the answer."""
-    outcome = view.outcome
+    result = view.result
     if invocation.output == "json":
-        write_json(turn_to_dict(view, makes_report=invocation.options.show == "report"))
-    elif invocation.answer_schema is not None and outcome.answer is not None and invocation.output != "jsonl":
-        write_out(outcome.answer + "\n")  # for a program, also on a terminal
-    elif invocation.output != "jsonl" and (text := outcome.answer or outcome.prompt) is not None:
+        report = result.make_report() if invocation.options.show == "report" else result.report
+        write_json(result.model_copy(update={"report": report}).to_json())
+    elif invocation.answer_schema is not None and result.answer is not None and invocation.output != "jsonl":
+        write_out(result.answer + "\n")  # for a program, also on a terminal
+    elif invocation.output != "jsonl" and (text := result.text) is not None:
         if not invocation.options.quiet:
             write_report(view, invocation.options.show)
-        write_answer(text, outcome.citations, quiet=invocation.options.quiet, written=written)
+        write_answer(text, result.citations, quiet=invocation.options.quiet, written=written)
         if not invocation.options.quiet:
-            others = f"see every answer with: {invocation.show_command(outcome)}" if durable else ""
+            others = f"see every answer with: {invocation.show_command(result)}" if durable else ""
             write_dissent(view, invocation.options.show, others)
     elif written:
         write_out("\n")
-    _report_limit(invocation, outcome.end)
+    _report_limit(invocation, result.end)
     if durable:
         _explain_how_to_continue(invocation, view)
     else:
@@ -297,10 +299,10 @@ def _report_limit(invocation: Invocation, end: TurnEnd | None) -> None:
 
 
 def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
-    outcome = view.outcome
-    match outcome.end:
-        case ev.TurnCompleted() if outcome.status == "completed":
-            has_flaw = bool(outcome.failures) or outcome.lacks_votes or outcome.escalated
+    result = view.result
+    match result.end:
+        case ev.TurnCompleted() if result.status == "completed":
+            has_flaw = bool(result.errors) or result.decided_by == "no_vote" or result.escalated
             code = TurnError.exit_code if invocation.options.strict and has_flaw else 0
         case ev.TurnCompleted() | ev.TurnAbandoned(why="timeout"):
             code = LimitReached.exit_code
@@ -313,15 +315,15 @@ def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
         case ev.TurnAbandoned():
             code = 0
         case None:
-            again = invocation.resume_command(outcome.session_id)
+            again = invocation.resume_command(result.session_id)
             raise TurnError("the turn ended without a result", f"try again with: {again}")
     return code
 
 
 def _explain_how_to_continue(invocation: Invocation, view: TurnView) -> None:
-    session_id = view.outcome.session_id
+    session_id = view.result.session_id
     again = invocation.resume_command(session_id)
-    match view.outcome.end:
+    match view.result.end:
         case ev.TurnCompleted() if not invocation.options.quiet:
             write_err(f'{session_id}: {again} "next question"')
         case ev.TurnFailed() as end:
@@ -340,14 +342,14 @@ def _explain_how_to_continue(invocation: Invocation, view: TurnView) -> None:
 
 def _explain_loss(invocation: Invocation, view: TurnView) -> None:
     """Tell the user that the conversation cannot continue, because nothing was stored."""
-    if isinstance(view.outcome.end, ev.TurnFailed):
-        report_failure(view.outcome.end)
+    if isinstance(view.result.end, ev.TurnFailed):
+        report_failure(view.result.end)
     if not invocation.options.no_store:
-        for notice in view.notices[:1]:
+        for notice in view.result.notices[:1]:
             notify(notice)
         hint = "this conversation was not stored and nothing of it is remembered; start the server before the next one"
         write_err(hint, indent="  ")
-    elif isinstance(view.outcome.end, ev.TurnWaiting):
+    elif isinstance(view.result.end, ev.TurnWaiting):
         notify("nothing is stored, so a reply is not possible: ask again with the value in the question")
 
 
@@ -509,11 +511,12 @@ async def show_turn(
         try:
             async with aclosing(turn.stream()) as events:
                 async for event in events:
-                    if isinstance(event, ev.TurnStarted | ev.TurnResumed) and view.outcome.end is not None:
+                    if isinstance(event, ev.TurnStarted | ev.TurnResumed) and view.result.end is not None:
                         _report_earlier_turn(view)
                     view.feed(event)
                     for renderer in renderers:
                         renderer.feed(event)
+            view.result = await turn.session.complete(view.result)
         finally:
             for renderer in renderers:
                 renderer.close()
@@ -571,12 +574,12 @@ def _write_text(answer: str, *, quiet: bool, written: str) -> None:
 
 def write_report(view: TurnView, show: Show) -> None:
     """Write the report of the council to stderr, if there is one; where it is asked for, it is made from the votes."""
-    report = view.make_report() if show == "report" else view.outcome.report
+    report = view.result.make_report() if show == "report" else view.result.report
     if report is None:
-        if show == "report" and view.outcome.answer is not None:
+        if show == "report" and view.result.answer is not None:
             write_err("no report: there is one agent's answer and no other")
         return
-    for section in list_sections(report, [agent.id for agent in view.agents.values() if agent.answers], view.name):
+    for section in list_sections(report, view.result.answered, view.name):
         write_err(section.heading)
         write_err(*(make_printable(line) for line in section.lines), indent="  ")
     write_err("")
@@ -587,12 +590,12 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
 
     others: how the user gets to see the answers that nobody has compared; "" where nothing is stored.
     """
-    agreement, dissent = view.outcome.agreement, view.dissent
+    agreement, dissent = view.result.agreement or "", view.result.dissent
     if show == "answer":
-        if dissent is not None and (dissent.others or len(view.votes) > 1):
+        if dissent is not None and (dissent.others or len(view.result.votes) > 1):
             write_err(dissent.summarize(agreement, view.name))
             write_err(*([others] if others and dissent.uncompared else []))
-        elif isinstance(end := view.outcome.end, ev.TurnCompleted) and end.measured_confidence is not None:
+        elif view.result.measured_confidence is not None:
             write_err(agreement)
         return
     if agreement:
@@ -601,10 +604,10 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
         return
     if dissent is not None:
         for position in (*(dissent.agreed if show == "all" else ()), *dissent.others):
-            write_err("", f"{view.name(position.agent_id)}:")
+            write_err("", f"{view.name(position.agent)}:")
             write_err(*(position.answer or "(no answer)").splitlines(), indent="  ")
             if position.choice:
-                own = position.choice == position.agent_id
+                own = position.choice == position.agent
                 chosen = "its own answer" if own else f"the answer of {view.name(position.choice)}"
                 write_err(f"voted for {chosen}: {one_line(position.reason, 1_000)}", indent="  ")
 
@@ -627,10 +630,10 @@ def _open_renderer(view: TurnView, output: Output, *, quiet: bool) -> "JsonlRend
 
 def _report_earlier_turn(view: TurnView) -> None:
     """Report a turn that was cut off and has ended now to stderr: stdout is for the question asked now."""
-    question = f" {one_line(view.outcome.question, 80)!r}" if view.outcome.question else ""
-    match view.outcome.end:
+    question = f" {one_line(view.result.question, 80)!r}" if view.result.question else ""
+    match view.result.end:
         case ev.TurnCompleted(answer=answer):
-            notes = write_notes(view.outcome.citations)
+            notes = write_notes(view.result.citations)
             write_err(f"answer to the earlier question{question}:", answer, *(("", *notes) if notes else ()), "")
         case ev.TurnFailed(message=message):
             write_err(f"the earlier question{question} failed again: {message}")

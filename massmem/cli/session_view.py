@@ -16,8 +16,16 @@ from massmem.core.citations import write_notes
 from massmem.core.events import BallotCast, Event
 from massmem.core.records import ListedSession, SessionRecord
 from massmem.core.text import cut_excerpt, format_dollars, make_printable, match_any, one_line
-from massmem.core.transcript import TurnTranscript
-from massmem.export import agent_steps, describe_decision, name_speaker, title_turn
+from massmem.core.transcript import LoggedTurn
+from massmem.export import (
+    agent_steps,
+    describe_decision,
+    describe_status,
+    list_flaws,
+    list_rest,
+    name_speaker,
+    title_turn,
+)
 from massmem.render.text import (
     MIN_LAST_COLUMN,
     format_cached,
@@ -58,30 +66,32 @@ def format_events(log: Iterable[tuple[int, Event]]) -> str:
     return _format_with_head([("NUMBER", "EVENT", "ROUND", "AGENT", "TEXT"), *(_list_event(*row) for row in log)])
 
 
-def format_turn(turn: TurnTranscript, *, detailed: bool, makes_report: bool = False) -> str:
+def format_turn(turn: LoggedTurn, *, detailed: bool, makes_report: bool = False) -> str:
     """Return question and answer of a turn; detailed, also rounds, votes and reasoning.
 
     makes_report: with a report of the council, made from the votes where none is stored.
     """
-    record, final = turn.record, turn.final
-    rule = f"── {title_turn(turn)} · {format_time(record.started_at)} "
+    result = turn.result
+    rule = f"── {title_turn(turn)}{f' · {format_time(result.started_at)}' if result.started_at else ''} "
     parts = [_style(rule + "─" * max(min(_terminal_width(), 80) - len(rule), 0), _DIM)]
     if turn.is_between_turns:
         return "\n" + "\n".join([*parts, *(_format_speech(name_speaker(m), m.content) for m in turn.messages)]) + "\n"
-    parts.append(_format_speech("You", record.question))
+    parts.append(_format_speech("You", result.question))
     if detailed:
         parts += _format_steps(turn)
-    parts += [_format_speech(agent or "You", text) for agent, text in turn.dialogue]
-    if final is None:
-        parts += [_style(line, _DIM) for line in (f"No answer: the turn is {record.status}.", *turn.plan)]
+    parts += [_format_speech(said.agent or "You", said.content) for said in result.asked]
+    if result.answer is None:
+        parts += [_format_speech(name, text) for name, text in list_rest(result, detailed)]
+        parts += [_style(line, _DIM) for line in (f"No answer: the turn is {describe_status(result)}.", *result.plan)]
     else:
-        sections = list(turn.list_report(turn.make_report() if makes_report else turn.report))
+        sections = list(turn.list_report(result.make_report() if makes_report else result.report))
         parts += [_format_speech(section.heading, "\n".join(section.lines)) for section in sections]
         if makes_report and not sections:
             parts.append(_style("No report: there is one agent's answer and no other.", _DIM))
-        parts.append(_format_speech(final.agent_name or "assistant", final.content))
-        parts += [_INDENT + note for note in write_notes(turn.citations)]
-        parts += [_style(line, _DIM) for line in (describe_decision(turn), final.agreement) if line]
+        parts.append(_format_speech(result.name(result.winner or "assistant"), result.answer))
+        parts += [_INDENT + note for note in write_notes(result.citations)]
+        lines = (*list_flaws(result), describe_decision(result), result.agreement or "")
+        parts += [_style(line, _DIM) for line in lines if line]
     return "\n" + "\n".join(parts) + "\n"
 
 
@@ -154,18 +164,18 @@ def _format_rows(*rows: tuple[str, str]) -> str:
     return "".join(f"{_style(f'{name:<10}', _DIM)}  {make_printable(value)}\n" for name, value in rows if value)
 
 
-def _format_steps(turn: TurnTranscript) -> list[str]:
+def _format_steps(turn: LoggedTurn) -> list[str]:
     parts: list[str] = []
     round_ = 0
-    standing = {(ballot.agent_id, ballot.round) for ballot in turn.ballots if ballot.stands}
+    standing = {(agent.id, b.round) for agent in turn.result.agents for b in agent.ballots if b.stands}
     for step in agent_steps(turn):
-        name = turn.name(step.agent_id)
+        name = turn.result.name(step.agent_id)
         if step.round > round_:
             round_ = step.round
             parts.append(_style(f"Round {round_}", _DIM))
         if step.choice is not None:
             void = "" if (step.agent_id, step.round) in standing else ", void because a new answer arrived"
-            parts.append(_format_speech(f"{name} votes for {turn.name(step.choice)}{void}", step.text))
+            parts.append(_format_speech(f"{name} votes for {turn.result.name(step.choice)}{void}", step.text))
         else:
             cut = ", cut off" if step.message.metadata.get("partial") else ""
             parts.append(_format_speech(f"{name}{step.label}{cut}", step.text))

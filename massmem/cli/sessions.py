@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,11 +34,12 @@ from massmem.core.events import hide_private_fields, now
 from massmem.core.insights import Insights
 from massmem.core.records import ListedSession, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.text import one_line
-from massmem.export import FORMATS, turn_to_dict
+from massmem.core.transcript import LoggedTurn
+from massmem.export import FORMATS, dump_turn
 from massmem.render.text import pluralize
 from massmem.session.registry import without_password
 from massmem.session.sessions import DeletionResult, SessionHit, list_begun_deletions
-from massmem.store.lookup import read_transcript, read_turn_log
+from massmem.store.lookup import read_results, read_transcript, read_turn, read_turn_log
 
 app = typer.Typer(no_args_is_help=True, help="Find, read, rename, export and delete conversations.")
 
@@ -114,14 +115,22 @@ async def show_command(
             else:
                 write_out(view.format_events(shown), styled=True)
             return
-        async with aclosing(sessions.read_turns(session, turn)) as turns:
+        if turn is None:
+            turns = read_transcript(sessions.store, session)
+        else:
+            turns = _list_one(await read_turn(sessions.store, session, turn))
+        async with aclosing(turns):
             if as_json:
                 about = (await sessions.describe(session)).model_dump(mode="json")
-                write_json(about | {"turns": [turn_to_dict(t) async for t in turns]})
+                write_json(about | {"turns": [dump_turn(t) async for t in turns]})
                 return
             write_out(view.format_heading(session), styled=True)
-            async for transcript in turns:
-                write_out(view.format_turn(transcript, detailed=detailed, makes_report=report), styled=True)
+            async for logged in turns:
+                write_out(view.format_turn(logged, detailed=detailed, makes_report=report), styled=True)
+
+
+async def _list_one(turn: LoggedTurn) -> AsyncGenerator[LoggedTurn]:
+    yield turn
 
 
 @app.command("search")
@@ -411,11 +420,11 @@ async def insights_command(
         with show_progress("reading") as progress:
             for session in chosen:
                 insights.add_session(session)
-                async with aclosing(read_transcript(sessions.store, session.session_id)) as turns:
-                    async for transcript in turns:
-                        insights.add_turn(transcript)
-                        done += len(transcript.messages)
-                        progress(done, max(done, total))
+                async with aclosing(read_results(sessions.store, session)) as results:
+                    async for result in results:
+                        insights.add_turn(result)
+                done += session.message_count
+                progress(done, max(done, total))
     one = {"session_id": chosen[0].session_id, "title": chosen[0].title} if name is not None else {}
     figures = one | insights.to_json()
     if as_json:

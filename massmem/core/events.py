@@ -409,12 +409,23 @@ class TurnFailed(EventBase):
     usage: Usage
 
 
+class PartialReply(BaseModel):
+    """What an agent had written when the turn was stopped."""
+
+    model_config = ConfigDict(frozen=True)
+
+    agent_id: str
+    text: str
+
+
 class TurnInterrupted(EventBase):
     """The turn was stopped from outside; `massmem --session-id S` goes on with it."""
 
     type: Literal["turn_interrupted"] = "turn_interrupted"
     by: Literal["user", "signal"]
     """user: with Ctrl-C."""
+    partials: tuple[PartialReply, ...] = ()
+    """What agents had written of replies that did not come to an end."""
 
 
 class TurnWaiting(EventBase):

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import PurePath
 from typing import Any
 
@@ -11,7 +12,7 @@ from massmem.core.events import ContextMeasured, Event
 from massmem.core.messages import Usage
 from massmem.core.records import SessionRecord
 from massmem.core.redact import redact
-from massmem.core.transcript import TurnTranscript
+from massmem.core.turn_result import AgentResult, TurnResult
 
 MAX_TOPICS = 8
 
@@ -89,6 +90,7 @@ class Insights:
     messages: int = 0
     turns: Counter[str] = field(default_factory=Counter[str])
     """By status."""
+    answered: int = 0
     response_times: list[float] = field(default_factory=list[float])
     """Seconds."""
     confidence: list[float] = field(default_factory=list[float])
@@ -114,65 +116,49 @@ class Insights:
     def add_session(self, session: SessionRecord) -> None:
         """Count a session; its turns are added one by one."""
         self.sessions += 1
+        self.messages += session.message_count
         self.team = session.config_path
         self.duration += max((session.updated_at - session.created_at).total_seconds(), 0.0)
 
-    def add_turn(self, turn: TurnTranscript) -> None:
-        """Count a turn of a session, or messages between its turns."""
-        self.messages += len(turn.messages)
-        if turn.is_between_turns:
-            return
-        self.turns[turn.record.status] += 1
+    def add_turn(self, turn: TurnResult) -> None:
+        """Count a turn of the session that was added last."""
+        self.turns[turn.status] += 1
         self.usage += turn.usage
         self.cost = round(self.cost + (turn.usage.cost or 0.0), 10)
         self.unpriced += turn.usage.cost is None and turn.usage.completion > 0
         # Once per question, however often the question has the word.
-        self.words.update(dict.fromkeys(extract_topics(turn.record.question), 1))
-        self._add_agents(turn)
-        self._add_tools(turn)
-        if turn.final is None:
+        self.words.update(dict.fromkeys(extract_topics(turn.question), 1))
+        for agent in turn.agents:
+            self._add_agent(agent, turn)
+        if turn.answer is None:
             return
+        self.answered += 1
         if turn.seconds is not None:
             self.response_times.append(turn.seconds)
-        if turn.final.confidence is not None:
-            self.confidence.append(turn.final.confidence)
-        self.escalated += turn.final.escalated
+        if turn.confidence is not None:
+            self.confidence.append(turn.confidence)
+        self.escalated += turn.escalated
 
-    def _add_agents(self, turn: TurnTranscript) -> None:
-        completed, team = turn.record.status == "completed", self.team
-        self.names |= {(team, agent_id): name for agent_id, name in turn.names.items()}
-        for agent_id in turn.agents:
-            self.agents[team, agent_id].turns += 1
-        for agent_id in {answer.agent_id for answer in turn.answers if answer.agent_id}:
-            self.agents[team, agent_id].completed_turns += completed
-        for answer in turn.answers:
-            self.agents[team, answer.agent_id or ""].answers += 1
-        for ballot in turn.ballots:
-            self.agents[team, ballot.agent_id].ballots += 1
-        for agent_id, votes in turn.votes.items():
-            self.agents[team, agent_id].votes_received += votes
-        for agent_id, usage in turn.usage_by_agent.items():
-            self.agents[team, agent_id].usage += usage
-        if completed and turn.record.winner:
-            self.agents[team, turn.record.winner].wins += 1
-
-    def _add_tools(self, turn: TurnTranscript) -> None:
-        steps: dict[str | None, list[str]] = {}
-        failed: set[str | None] = set()
-        for message in turn.messages:
-            if message.kind == "tool_result" and "call" in message.metadata:
-                name = str(message.metadata.get("tool", ""))
-                self.tools[name] += 1
-                self.failed_tools[name] += message.metadata.get("failed") is True
-                failed |= {message.agent_id} if message.metadata.get("failed") is True else set()
-                of_agent = steps.setdefault(message.agent_id, [])
-                if of_agent[-1:] != [name]:
-                    of_agent.append(name)
-        for agent_id, names in steps.items():
-            if len(names) > 1:
-                sequence = tuple(names[:MAX_STEPS])
-                self.sequences[sequence] += 1
-                self.good_sequences[sequence] += turn.record.status == "completed" and agent_id not in failed
+    def _add_agent(self, agent: AgentResult, turn: TurnResult) -> None:
+        self.names |= {(self.team, agent.id): agent.name}
+        counts = self.agents[self.team, agent.id]
+        counts.turns += 1
+        counts.completed_turns += bool(agent.answers) and turn.answer is not None
+        counts.answers += len(agent.answers)
+        counts.ballots += len(agent.ballots)
+        counts.votes_received += turn.votes.get(agent.id, 0)
+        counts.usage += agent.usage
+        counts.wins += turn.sure_winner == agent.id
+        has_failed = False
+        for use in agent.tools:
+            self.tools[use.name] += 1
+            self.failed_tools[use.name] += use.failed
+            has_failed |= use.failed
+        names = [name for name, _ in groupby(use.name for use in agent.tools)]
+        if len(names) > 1:
+            sequence = tuple(names[:MAX_STEPS])
+            self.sequences[sequence] += 1
+            self.good_sequences[sequence] += turn.answer is not None and not has_failed
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON.
@@ -192,7 +178,7 @@ class Insights:
             "turns": sum(self.turns.values()),
             "turns_by_status": dict(self.turns),
             "user_messages": sum(self.turns.values()),
-            "assistant_messages": self.turns["completed"],
+            "assistant_messages": self.answered,
             "duration": round(self.duration, 3),
             "response_time": _mean(self.response_times),
             "topics": [word for word, _ in self.words.most_common(MAX_TOPICS)],
@@ -228,45 +214,24 @@ def _mean(values: list[float]) -> float | None:
 
 
 @dataclass(slots=True)
-class Day:
-    turns: int = 0
-    answered: int = 0
-    seconds: float = 0.0
-    """How long users waited for the answers, all together."""
-    agents: dict[AgentKey, AgentCounts] = field(default_factory=lambda: defaultdict[AgentKey, AgentCounts](AgentCounts))
-
-
-@dataclass(slots=True)
 class Figures:
     """Add each turn with its events."""
 
-    days: dict[str, Day] = field(default_factory=lambda: defaultdict[str, Day](Day))
+    days: dict[str, Insights] = field(default_factory=lambda: defaultdict[str, Insights](Insights))
     """By YYYY-MM-DD, in UTC."""
     turns: int = 0
     """Of all days."""
-    names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
-    """Of agents for people; some have none."""
     recalls: int = 0
     """Prompts that held memories."""
     without_recall: int = 0
     """Prompts that held none."""
 
-    def add_turn(self, turn: TurnTranscript, events: Iterable[Event], team: str = "") -> None:
-        """Count a turn, and nothing for messages between turns. events: of the turn. team: its configuration."""
-        if turn.is_between_turns:
-            return
-        day = self.days[turn.record.started_at.date().isoformat()]
-        self.turns += 1
-        day.turns += 1
-        if turn.final is not None and turn.seconds is not None:
-            day.answered += 1
-            day.seconds += turn.seconds
-        self.names |= {(team, agent_id): name for agent_id, name in turn.names.items()}
-        for agent_id, usage in turn.usage_by_agent.items():
-            day.agents[team, agent_id].turns += 1
-            day.agents[team, agent_id].usage += usage
-        if turn.record.status == "completed" and turn.record.winner:
-            day.agents[team, turn.record.winner].wins += 1
+    def add_turn(self, turn: TurnResult, events: Iterable[Event], team: str = "") -> None:
+        """Count a turn. events: of the turn. team: its configuration."""
+        assert turn.started_at is not None
+        day = self.days[turn.started_at.date().isoformat()]
+        self.turns, day.team = self.turns + 1, team
+        day.add_turn(turn)
         for event in events:
             if isinstance(event, ContextMeasured):
                 self.recalls += event.recalled > 0

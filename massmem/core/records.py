@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from massmem.core.errors import InputError
-from massmem.core.events import Verdict
 from massmem.core.messages import cut_title
 from massmem.core.redact import redact
 
@@ -197,24 +196,6 @@ class MessageRecord(_Record):
     def agent_name(self) -> str:
         """The name of its agent for people, as far as the message says it, or the id; "" for the user."""
         return str(self.metadata.get("agent_type") or self.agent_id or "")
-
-    @property
-    def agreement(self) -> str:
-        """Of a final answer: what is known of how far the agents agree, one sentence; "" where nothing is."""
-        return str(self.metadata.get("agreement") or "")
-
-    @property
-    def verdict(self) -> Verdict:
-        """Of a final answer: whether it is sure enough."""
-        return "unsure" if self.escalated else "answered"
-
-    def dump_verdict(self) -> dict[str, Any]:
-        """Return verdict, measured confidence and candidates of a final answer as JSON."""
-        return {
-            "verdict": self.verdict,
-            "measured_confidence": self.metadata.get("measured_confidence"),
-            "candidates": self.metadata.get("candidates", []),
-        }
 
     @property
     def public_text(self) -> str:

@@ -185,13 +185,13 @@ def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence
     winner: whose answer won. citations: sources of the agents' answers, by agent.
     """
     positions = (*dissent.agreed, *dissent.others)
-    answers = {position.agent_id: position.answer for position in positions}
+    answers = {position.agent: position.answer for position in positions}
     sources = merge_citations(citation for cited in (citations or {}).values() for citation in cited)
     keys = [make_key(source.url) for source in sources]
 
     def claim(author: str, agents: Sequence[Position]) -> Claim:
         numbers = [keys.index(make_key(c.url)) + 1 for c in (citations or {}).get(author, ())]
-        ids = tuple(position.agent_id for position in agents)
+        ids = tuple(position.agent for position in agents)
         # Its marks have the numbers of its own sources, not of those of all answers.
         text = remove_marks(answers.get(author, ""), len((citations or {}).get(author, ())))
         return Claim(text=_excerpt(text), agents=ids, sources=tuple(dict.fromkeys(numbers)))
@@ -200,18 +200,18 @@ def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence
     others: dict[str, list[Position]] = {}
     for position in dissent.minority:
         author = "" if position.is_forced else position.choice
-        others.setdefault(author or position.agent_id, []).append(position)
+        others.setdefault(author or position.agent, []).append(position)
     opposed = tuple(claim(author, agents) for author, agents in others.items())
     # Who voted for another text than its own may have said something else all the same.
     same = read_short_answer(answers.get(winner, "")).key
     apart = [p for p in dissent.agreed if p.answer and p.choice and read_short_answer(p.answer).key != same]
-    singles = [claim(position.agent_id, [position]) for position in (*apart, *dissent.uncompared)]
+    singles = [claim(position.agent, [position]) for position in (*apart, *dissent.uncompared)]
     return Report(
         made_from="votes",
         agreed=(own,) if len(own.agents) > 1 and not opposed else (),
         disputed=(Dispute(text="the answer", positions=(own, *opposed)),) if opposed else (),
         single=tuple(singles if opposed or len(own.agents) > 1 else [own, *singles]),
-        votes=tuple(Preference(agent_id=p.agent_id, choice=p.choice, reason=p.reason) for p in positions if p.choice),
+        votes=tuple(Preference(agent_id=p.agent, choice=p.choice, reason=p.reason) for p in positions if p.choice),
         sources=tuple(sources),
     )
 

@@ -73,7 +73,7 @@ def read_pattern(tally: Tally, winner: str) -> Pattern:
     # One bare result is enough: the others are about such a result, too, see `list_keys`.
     results = [one.short.key for one in (answer, *tally.answers.values()) if one.short.is_bare]
     kind: Kind = "text" if not results else "choice" if read_number(results[0]) is None else "number"
-    behind = (winner,) if dissent is None else tuple(sorted(position.agent_id for position in dissent.agreed))
+    behind = (winner,) if dissent is None else tuple(sorted(position.agent for position in dissent.agreed))
     against, uncompared = (0, 0) if dissent is None else (len(dissent.minority), len(dissent.uncompared))
     is_cut = answer.truncated or answer.work_cut is not None
     return Pattern(behind, against, uncompared, bool(tally.ballots), is_cut, kind)

@@ -431,10 +431,9 @@ class Tally:
 
     def find_dissent(self, winner: str) -> "Dissent | None":
         """Return who agrees with this agent's answer; None when nobody else answered or voted."""
-        answers = {a.agent_id: a.content for a in sorted(self.answers.values(), key=lambda answer: answer.number)}
+        answers = {a.agent_id: a for a in sorted(self.answers.values(), key=lambda answer: answer.number)}
         ballots = {voter: (choice, self.reasons.get(voter, "")) for voter, choice in self.ballots.items()}
-        citations = {a.agent_id: a.citations for a in self.answers.values()}
-        return find_dissent(winner, answers, ballots, citations, self.same)
+        return find_dissent(winner, answers, ballots, self.same)
 
     def list_authors(self, agent_id: str) -> list[str]:
         """Return the agents that gave this agent's answer, or the same."""
@@ -583,7 +582,7 @@ def build_plan(tally: Tally) -> Plan:
 class Position:
     """The answer of one agent, and its vote."""
 
-    agent_id: str
+    agent: str
     answer: str = ""
     """Empty: it has none."""
     choice: str = ""
@@ -591,14 +590,6 @@ class Position:
     reason: str = ""
     is_forced: bool = False
     """It could not vote for its own, different result, see `Election.is_forced`."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "agent": self.agent_id,
-            "answer": self.answer or None,
-            "choice": self.choice or None,
-            "reason": self.reason or None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,11 +608,6 @@ class Dissent:
         """All that are not known to agree."""
         return (*self.minority, *self.uncompared)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the three lists: agent, answer, choice and reason of each, each null where there is none."""
-        groups = {"agreed": self.agreed, "minority": self.minority, "uncompared": self.uncompared}
-        return {name: [position.to_json() for position in positions] for name, positions in groups.items()}
-
     def summarize(self, agreement: str, name: Callable[[str], str]) -> str:
         """Return `2 of 3 agents gave or chose this answer; critic prefers the answer of writer: It is ...`, one line.
 
@@ -636,39 +622,32 @@ class Dissent:
 
 def describe_position(position: Position, name: Callable[[str], str]) -> str:
     """Return what an agent thinks that does not agree, one line. name: as in `Dissent.summarize`."""
-    speaker = name(position.agent_id)
+    speaker = name(position.agent)
     if position.choice and not position.is_forced:
-        chosen = "its own answer" if position.choice == position.agent_id else f"the answer of {name(position.choice)}"
+        chosen = "its own answer" if position.choice == position.agent else f"the answer of {name(position.choice)}"
         return f"{speaker} prefers {chosen}: {one_line(position.reason, _EXCERPT)}".removesuffix(": ")
     return f"{speaker} answered: {one_line(position.answer, _EXCERPT)}"
 
 
 def find_dissent(
-    winner: str,
-    answers: Mapping[str, str],
-    ballots: Mapping[str, tuple[str, str]],
-    citations: Mapping[str, tuple[Citation, ...]] | None = None,
-    same: Sequence[str] = (),
+    winner: str, answers: Mapping[str, Answer], ballots: Mapping[str, tuple[str, str]], same: Sequence[str] = ()
 ) -> Dissent | None:
     """Return who agrees with the winner's answer and who does not; None when nobody else answered or voted.
 
     answers: the last one of each agent, in the order in which they came. ballots: choice and reason of each voter, as
-    far as they stand. citations: sources of the answers that have any. same: as in `Election`.
+    far as they stand. same: as in `Election`.
     """
     agents = list(dict.fromkeys([*answers, *ballots]))
     if winner not in answers or len(agents) < 2:
         return None
-    numbered = {
-        agent: Answer(agent, number, text, citations=(citations or {}).get(agent, ()))
-        for number, (agent, text) in enumerate(answers.items(), 1)
-    }
     choices = {voter: choice for voter, (choice, _) in ballots.items()}
-    election = Election(numbered, choices, own_votes=len(agents) <= OWN_VOTES, same=same)
-    agreed = election.list_supporters(numbered[winner])
+    election = Election(answers, choices, own_votes=len(agents) <= OWN_VOTES, same=same)
+    agreed = election.list_supporters(answers[winner])
     groups: dict[str, list[Position]] = {"agreed": [], "minority": [], "uncompared": []}
     for agent in agents:
         is_forced = election.is_forced(agent)
-        position = Position(agent, answers.get(agent, ""), *ballots.get(agent, ("", "")), is_forced=is_forced)
-        is_other = (position.choice and not is_forced) or election.has_other_result(agent, numbered[winner])
+        text = answers[agent].content if agent in answers else ""
+        position = Position(agent, text, *ballots.get(agent, ("", "")), is_forced=is_forced)
+        is_other = (position.choice and not is_forced) or election.has_other_result(agent, answers[winner])
         groups["agreed" if agent in agreed else "minority" if is_other else "uncompared"].append(position)
     return Dissent(*map(tuple, groups.values()))

@@ -73,17 +73,20 @@ class LiveRenderer(Renderer):
         self._screen = Screen(console)
         self._screen_lock = Lock()
         self._stopped = ThreadEvent()
+        self._winner: ev.WinnerDecided | None = None
         self._redraw_thread: Thread | None = None
 
     def feed(self, event: ev.Event) -> None:
-        if self._view.outcome.end is not None:
+        if self._view.result.end is not None:
             self.close()
         elif self._redraw_thread is None:
             self._start()
         elif isinstance(event, ev.RoundStarted | ev.WinnerDecided | ev.AgentBusy | ev.WebSearched):
             self._draw()  # shows the step even when it is shorter than the redraw interval
-        if isinstance(event, ev.TurnCompleted) and self._view.outcome.winner is not None:
-            self._print_above(self._view.outcome.winner, "green")
+        if isinstance(event, ev.WinnerDecided):
+            self._winner = event
+        if isinstance(event, ev.TurnCompleted) and self._winner is not None:
+            self._print_above(self._winner, "green")
         if isinstance(event, ev.DepthDecided | ev.AgentFailed | ev.ContextCompressed | ev.Notice | ev.TurnCompleted):
             self._print_above(event, "red" if isinstance(event, ev.AgentFailed) else "dim")
         if isinstance(event, ev.AgentRetrying) and event.fallback:
@@ -91,7 +94,7 @@ class LiveRenderer(Renderer):
 
     def resume(self) -> None:
         """Show the view again after `close`, when the turn still runs."""
-        if self._redraw_thread is None and self._view.outcome.end is None and self._view.started_at is not None:
+        if self._redraw_thread is None and self._view.result.end is None and self._view.began_at is not None:
             self._start()
 
     def close(self) -> None:
@@ -140,22 +143,22 @@ def build_frame(view: TurnView, now: datetime, width: int, height: int) -> list[
 
 
 def _headline(view: TurnView, now: datetime, width: int) -> Text:
-    if view.outcome.winner is not None:
+    if view.result.winner is not None:
         title = "final answer"
-    elif view.round:
+    elif view.result.rounds:
         title = view.round_title
     else:
         title = "starting"
-    hint = _ANSWER_NOW if width >= _VERY_WIDE and len(view.agents) > 1 and view.outcome.answered else ""
+    hint = _ANSWER_NOW if width >= _VERY_WIDE and len(view.agents) > 1 and view.result.answered else ""
     right = f"{hint}{_format_effort(view) if width >= _WIDE else ''}{format_duration(view.seconds(now))}"
-    left = f"turn {view.outcome.turn} · {title} · {one_line(view.outcome.question, width)}"
+    left = f"turn {view.result.turn} · {title} · {one_line(view.result.question, width)}"
     return Text(fit(left, width - len(right) - 2) + "  " + right, style="bold")
 
 
 def _format_effort(view: TurnView) -> str:
     """Return `34k tok · $0.12 · `, without the parts that are zero."""
     agents = view.agents.values()
-    tokens, cost = sum(agent.tokens for agent in agents), sum(agent.usage.cost or 0.0 for agent in agents)
+    tokens, cost = sum(agent.tokens for agent in agents), sum(agent.result.usage.cost or 0.0 for agent in agents)
     return (f"{format_count(tokens)} tok · " if tokens else "") + (f"{format_dollars(cost)} · " if cost else "")
 
 
@@ -209,9 +212,9 @@ def _recall_column(agent: AgentView, view: TurnView) -> str:
 
 def _cost_column(agent: AgentView, view: TurnView) -> str:
     """Return the cost; the column appears once any agent has cost something."""
-    if not any(a.usage.cost for a in view.agents.values()):
+    if not any(a.result.usage.cost for a in view.agents.values()):
         return ""
-    return f" {format_dollars(agent.usage.cost) if agent.usage.cost else '':>8}"
+    return f" {format_dollars(agent.result.usage.cost) if agent.result.usage.cost else '':>8}"
 
 
 def _state(agent: AgentView) -> str:
@@ -249,6 +252,7 @@ def _describe_activity(busy: ev.AgentBusy) -> str:
 
 
 def _describe_state(agent: AgentView, view: TurnView) -> str:
+    result = agent.result
     match agent.phase:
         case "working" | "retrying" if agent.retry is not None and not agent.streamed:
             retry = agent.retry
@@ -256,15 +260,15 @@ def _describe_state(agent: AgentView, view: TurnView) -> str:
             text = f"goes on with {agent.fallback}" if retry.fallback else text
         case "working":
             text = f"{describe_work(agent)}: {', '.join(agent.running_tools.values())}"
-        case "failed" if agent.failure is not None:
-            text = agent.failure.message
-        case "asking" if agent.request is not None:
-            text = f"needs {agent.request.param} from you"
-        case "voted" if agent.ballots:
-            text = f"for {view.name(agent.ballots[-1].choice)}: {agent.ballots[-1].reason}"
-        case "answered" | "voted" | "waiting" if agent.answers:
-            votes = view.votes.get(agent.id, 0)
-            last = agent.answers[-1]
+        case "failed" if result.error is not None:
+            text = result.error.error
+        case "asking" if result.waiting_for is not None:
+            text = f"needs {result.waiting_for} from you"
+        case "voted" if result.ballots:
+            text = f"for {view.name(result.ballots[-1].choice)}: {result.ballots[-1].reason}"
+        case "answered" | "voted" | "waiting" if result.answers:
+            votes = view.result.votes.get(agent.id, 0)
+            last = result.answers[-1]
             model = f" by {last.fallback}" if last.fallback else ""
             answer = f"answer {last.number}{model}: {last.content}"
             text = f"({pluralize(votes, 'vote')}) {answer}" if votes else answer

@@ -114,9 +114,9 @@ def describe_winner(event: ev.WinnerDecided, view: TurnView) -> str:
 
 def describe_failure(event: ev.AgentFailed, view: TurnView) -> str:
     """Return `writer failed: 429 too many requests`, with what to do about it when that is known."""
-    same = (other for other in view.agent_failures if other.agent_id != event.agent_id)
-    if first := next((other for other in same if event.out and other.message == event.message), None):
-        return f"{view.name(event.agent_id)} failed as {view.name(first.agent_id)} did"
+    same = (other.agent for other in view.result.errors if other.error == event.message)
+    if event.out and (first := next((agent for agent in same if agent not in (None, event.agent_id)), None)):
+        return f"{view.name(event.agent_id)} failed as {view.name(first)} did"
     hint = f" ({one_line(event.hint)})" if event.hint else ""
     rest = "" if event.out or event.step == "present" else "; it may act again in the next round"
     return f"{view.name(event.agent_id)} failed: {one_line(event.message)}{hint}{rest}"
@@ -125,7 +125,12 @@ def describe_failure(event: ev.AgentFailed, view: TurnView) -> str:
 def describe_work(agent: AgentView) -> str:
     """Return what the agent has done with tools so far: `call 14, 120k tokens, compressed 2 times`."""
     parts = [f"call {agent.tool_calls:,}"]
-    if used := agent.usage.prompt + agent.usage.completion + agent.step_usage.prompt + agent.step_usage.completion:
+    if (
+        used := agent.result.usage.prompt
+        + agent.result.usage.completion
+        + agent.step_usage.prompt
+        + agent.step_usage.completion
+    ):
         parts.append(f"{format_count(used)} tokens")
     if agent.compressions:
         parts.append(f"compressed {pluralize(agent.compressions, 'time')}")
@@ -141,17 +146,18 @@ def describe_limit(event: ev.TurnCompleted) -> str:
 
 def summarize_turn(view: TurnView, now: datetime) -> str:
     """Return one line: rounds, agents, time, tokens, dollars, and how far the agents agree."""
-    parts = [pluralize(view.round, "round")] if view.round else []
-    failures = len(view.agent_failures)
+    result = view.result
+    parts = [pluralize(result.rounds, "round")] if result.rounds else []
+    failures = sum(error.agent is not None for error in result.errors)
     asked = f"{len(view.agents) - len(view.not_needed)} of " if view.not_needed else ""
     parts.append(asked + pluralize(len(view.agents), "agent") + (f" ({failures} failed)" if failures else ""))
     parts.append(format_duration(view.seconds(now)))
-    usage = view.usage
+    usage = result.usage
     about = "" if usage.reported else "~"
     parts.append(format_tokens(usage, about))
     if usage.cost or (usage.cost is None and usage.completion):  # a model on this machine costs nothing
         parts.append(f"{'' if usage.cost is None else about}{format_dollars(usage.cost)}")
-    parts.append(describe_share(view.outcome.confidence, view.votes, escalated=view.outcome.escalated))
+    parts.append(describe_share(result.confidence, result.votes, escalated=result.escalated))
     return " · ".join(filter(None, parts))
 
 
@@ -188,7 +194,7 @@ def summarize_context(event: ev.ContextMeasured | ev.ContextCompressed, view: Tu
     agent = view.name(event.agent_id)
     match event:
         case ev.ContextMeasured():
-            return f"{agent}: {_report_measurement(event, view.outcome.turn)}" if is_near_limit(event) else None
+            return f"{agent}: {_report_measurement(event, view.result.turn)}" if is_near_limit(event) else None
         case ev.ContextCompressed():
             number = event.removed + event.removed_work
             messages = f"{pluralize(number, 'message')}, " if number else ""
@@ -282,7 +288,7 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
         case ev.BallotsVoided():
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
         case ev.AnswerNowRequested():
-            line = "answering now" + ("" if view.outcome.answered else ", with the first answer that comes")
+            line = "answering now" + ("" if view.result.answered else ", with the first answer that comes")
         case ev.WinnerDecided():
             line = describe_winner(event, view)
         case ev.TurnCompleted():
@@ -344,7 +350,7 @@ def _describe_tool(event: ev.ToolCalled | ev.ToolReturned, view: TurnView) -> st
 
 def _format_effort(event: ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested, view: TurnView) -> str:
     agent = view.agents[event.agent_id]
-    cost = f", {format_dollars(agent.usage.cost)}" if agent.usage.cost else ""
+    cost = f", {format_dollars(agent.result.usage.cost)}" if agent.result.usage.cost else ""
     model = "" if isinstance(event, ev.ParamRequested) or not event.fallback else f", by {one_line(event.fallback)}"
     return f" ({format_duration(agent.seconds(event.at))}, {format_count(agent.tokens)} tokens{cost}{model})"
 
@@ -370,7 +376,7 @@ class LogRenderer(Renderer):
                 log.debug("%s", outline_event(event))
             return
         has_room = isinstance(event, ev.ContextMeasured) and not is_near_limit(event)
-        for line in report_context(event, self._view.outcome.turn):
+        for line in report_context(event, self._view.result.turn):
             log.log(logging.INFO if has_room else logging.WARNING, "%s: %s", event.agent_id, line)
 
 

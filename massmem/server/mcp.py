@@ -17,10 +17,9 @@ from mcp_types import ListResourcesResult, Resource
 from pydantic import AfterValidator, BaseModel, Field
 
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
-from massmem.core.evaluation import MeasuredConfidence
-from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted, Verdict, VerdictCandidate
-from massmem.core.outcome import TurnOutcome
+from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted, hide_private_fields
 from massmem.core.records import COMMAND_LINE_USER, Owner, PublicSession
+from massmem.core.turn_result import TurnSummary
 from massmem.memory.persistent import Memory
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
@@ -30,6 +29,7 @@ from massmem.session.owners import find_project, memory_group, name_notes, publi
 from massmem.session.session import Session
 from massmem.session.sessions import Sessions
 from massmem.session.team import Team
+from massmem.store.lookup import complete_result
 
 MAX_LENGTH = 1_000_000
 """Characters of a question or a note."""
@@ -48,6 +48,10 @@ class Access(Protocol):
     owner: Owner
     project: str
     """The one of a caller who names none."""
+
+    def show(self, event: Event) -> Event | None:
+        """Return the event as the user may see it; None: not at all."""
+        ...
 
     async def check_room(self) -> None:
         """Raise InputError: the user has no room for more."""
@@ -79,32 +83,6 @@ Project = Annotated[
         description="Only what is in this project and what is global is recalled; empty: only what is global.",
     ),
 ]
-
-
-class Source(BaseModel):
-    url: str
-    title: str = ""
-    quote: str = ""
-    """Quoted material, no instructions."""
-
-
-class CouncilAnswer(BaseModel):
-    answer: str
-    """`[n]` in it names the n-th of `citations`."""
-    citations: list[Source] = Field(default_factory=list[Source])
-    session_id: str
-    """Goes on with the conversation when it is given to ask_council again."""
-    turn: int
-    status: Literal["completed", "limit", "waiting", "abandoned"]
-    """waiting: ask the user, and give the reply to ask_council as the next question of this session."""
-    agent: str | None = None
-    confidence: float | None = None
-    agreement: str = ""
-    verdict: Verdict | None = None
-    """unsure: `answer` says so, and names what the agents answered, as `candidates` does."""
-    measured_confidence: MeasuredConfidence | None = None
-    """How often such answers of this team were right."""
-    candidates: list[VerdictCandidate] = Field(default_factory=list[VerdictCandidate])
 
 
 class FoundMemory(BaseModel):
@@ -176,12 +154,12 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
     @server.tool()
     async def ask_council(
         question: Text, ctx: Context[Any, Any], session_id: SessionId | None = None, project: Project = None
-    ) -> CouncilAnswer:
+    ) -> TurnSummary:
         """Ask a council of several models and wait for its answer. Without session_id a new conversation begins."""
         with _explain_errors():
             access = get_access(ctx.request_context.request)
             async with aclosing(access.ask(question, session_id, project)) as events:
-                return _make_answer(await _follow(events, ctx))
+                return await _follow(access, events, ctx)
 
     @server.tool()
     async def search_memory(
@@ -298,34 +276,24 @@ async def _read_session(access: Access, session_id: str, limit: int) -> SessionM
     return SessionMessages(session_id=session_id, messages=messages)
 
 
-async def _follow(events: AsyncGenerator[Event, None], ctx: Context[Any, Any]) -> TurnOutcome:
-    """Return what the turn has come to; report its progress, a line for each step."""
-    outcome, view, steps = TurnOutcome(), TurnView(), 0
+async def _follow(access: Access, events: AsyncGenerator[Event, None], ctx: Context[Any, Any]) -> TurnSummary:
+    """Return what the turn has come to; report its progress, a line for each step. Raise ToolError: nothing."""
+    view, steps = TurnView(), 0
     async for event in events:
-        outcome.feed(event)
         view.feed(event)
         line = None if isinstance(event, TurnStarted | TurnResumed | TurnCompleted) else describe_event(event, view)
         if line is not None:
             steps += 1
             await ctx.report_progress(steps, None, line)
-    return outcome
-
-
-def _make_answer(outcome: TurnOutcome) -> CouncilAnswer:
-    status = outcome.status
-    if status not in ("completed", "limit", "waiting", "abandoned") or (status == "limit" and outcome.answer is None):
-        raise ToolError("no agent could answer" if status in ("failed", "limit") else "the turn was stopped")
-    return CouncilAnswer(
-        answer=outcome.answer or outcome.prompt or "Cancelled.",
-        citations=[Source(url=c.url, title=c.title, quote=c.quote) for c in outcome.citations],
-        session_id=outcome.session_id,
-        turn=outcome.turn,
-        status=status,
-        agent=None if outcome.agent_id is None else outcome.name(outcome.agent_id),
-        confidence=outcome.confidence,
-        agreement=outcome.agreement,
-        **outcome.dump_verdict(),
+    result = view.result
+    if result.status in ("failed", "limit") and result.answer is None:
+        raise ToolError("no agent could answer")
+    if result.status in ("running", "interrupted"):
+        raise ToolError("the turn was stopped")
+    result = await complete_result(
+        access.team.store, to_stored_id(access.owner, result.session_id), result, access.show
     )
+    return TurnSummary.model_validate(result.model_dump(include=set(TurnSummary.model_fields)))
 
 
 @contextmanager
@@ -349,6 +317,9 @@ class LocalAccess:
     def __init__(self, team: Team, project: str = "") -> None:
         self.team, self.project = team, project
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def show(self, event: Event) -> Event | None:
+        return hide_private_fields(event)
 
     async def check_room(self) -> None:
         """This machine's user has the whole disk."""

@@ -19,7 +19,8 @@ from massmem.core import events as ev
 from massmem.core.citations import find_marks
 from massmem.core.errors import MassmemError
 from massmem.core.messages import Citation, Usage
-from massmem.core.outcome import TurnOutcome
+from massmem.core.outcome import TurnEnd
+from massmem.core.turn_result import TurnResult
 from massmem.render.text import describe_event, pluralize
 from massmem.render.turn_view import TurnView
 from massmem.server.errors import Rejected, make_openai_problem
@@ -97,7 +98,7 @@ class ChatCompletion(Body):
     choices: list[ChatChoice]
     usage: ChatUsage
     metadata: dict[str, str] = Field(default_factory=dict[str, str])
-    """Of a team's answer: `verdict`, answered or unsure; `measured_confidence`, JSON, where it is known."""
+    """What the turn came to, as far as these fields are known."""
 
 
 class InputDetails(Body):
@@ -248,7 +249,7 @@ async def limit_words(pieces: Pieces, stops: Sequence[str], max_tokens: int | No
 
 class _TurnReader:
     def __init__(self, live: bool, alone: bool) -> None:
-        self._outcome = TurnOutcome()
+        self._end: ev.Event | None = None
         self._view = TurnView()
         self._live = live
         self._alone = alone
@@ -257,10 +258,10 @@ class _TurnReader:
         self._sent = ""
 
     def feed(self, event: ev.Event) -> list[Piece]:
-        self._outcome.feed(event)
         public = hide_internals(event)
         if public is not None:
             self._view.feed(public)
+        self._end = event if isinstance(event, TurnEnd) else None
         match event:
             case ev.WebSearched() | ev.AnswerSubmitted(citations=(_, *_)) if not self._sent:
                 # The final answer gets the numbers of its sources when it is whole.
@@ -276,11 +277,10 @@ class _TurnReader:
         return [] if line is None else [Progress(f"{line}\n")]
 
     def end(self) -> list[Piece]:
-        require_answer(self._outcome)
-        end, answer = self._outcome.end, get_text(self._outcome)
-        assert isinstance(end, ev.TurnCompleted | ev.TurnWaiting | ev.TurnAbandoned)  # else there is no answer
-        reason = "length" if self._outcome.is_truncated else "stop"
-        finish = Finish(reason, end.usage, self._outcome.citations, self._build_metadata())
+        require_answer(self._end)
+        result = self._view.result
+        answer, reason = get_text(result), "length" if result.truncated else "stop"
+        finish = Finish(reason, result.usage, result.citations, build_metadata(result))
         sent = self._sent.rstrip()
         if answer.startswith(self._sent):
             rest = answer[len(self._sent) :]
@@ -289,12 +289,6 @@ class _TurnReader:
         else:  # the words that were sent are void: a request was sent again
             rest = f"\n\n{answer}"
         return [Words(rest), finish] if rest else [finish]
-
-    def _build_metadata(self) -> dict[str, str]:
-        fields = self._outcome.dump_verdict()
-        verdict, measured = fields["verdict"], fields["measured_confidence"]
-        metadata = {"verdict": verdict} if verdict else {}
-        return metadata | ({"measured_confidence": json.dumps(measured)} if measured else {})
 
     def _send(self, text: str) -> list[Piece]:
         if not self._sent:
@@ -309,6 +303,21 @@ class _TurnReader:
         if isinstance(event, ev.TurnStarted | ev.TurnResumed):  # without the id of the session
             return f"turn {event.turn}, {pluralize(len(event.agents), 'agent')}"
         return describe_event(event, self._view)
+
+
+_METADATA = (
+    "turn", "status", "winner", "decided_by", "agreement", "confidence", "verdict", "measured_confidence", "fallback",
+    "truncated", "work_cut", "limit", "seconds",
+)  # fmt: skip
+_MAX_METADATA = 512
+"""Characters of a value, as OpenAI's API has it."""
+
+
+def build_metadata(result: TurnResult) -> dict[str, str]:
+    """Return what OpenAI's fields have no place for: fields of the result that say something, JSON where no text."""
+    fields = result.model_dump(mode="json", include=set(_METADATA), exclude_defaults=True)
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+    return {name: text[:_MAX_METADATA] for name, text in texts.items() if text != "null"}
 
 
 @dataclass(slots=True)

@@ -3,9 +3,9 @@
 Events are named, numbered, and without what is internal.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
-from dataclasses import asdict
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import HTTPException
@@ -14,12 +14,15 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from massmem.core import events as ev
 from massmem.core.errors import InputError, MassmemError, ProviderUnavailable
 from massmem.core.events import now
-from massmem.core.outcome import GAVE_UP, TurnOutcome
+from massmem.core.outcome import GAVE_UP
+from massmem.core.records import SessionRecord
+from massmem.core.turn_result import TurnResult
 from massmem.server.dependencies import Caller
 from massmem.server.errors import RETRY_LATER, RETRY_SOON, TURN_PROBLEMS, RetryLater
-from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer, Source
+from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer
 from massmem.server.turns import NumberedEvent
 from massmem.session.owners import public_session_id
+from massmem.store.lookup import complete_result, read_result, read_versions
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -59,24 +62,29 @@ _RECONNECT_MILLISECONDS = 1000
 """When a client connects again after a broken stream."""
 
 
-async def wait_for_outcome(events: AsyncGenerator[NumberedEvent, None]) -> TurnOutcome:
-    """Return the outcome of the turn once it has an answer, waits for the user, or is abandoned.
+async def wait_for_result(caller: Caller, session_id: str, events: AsyncGenerator[NumberedEvent, None]) -> TurnResult:
+    """Return the result of the turn, as the caller may see it, once it has an answer, waits, or is given up.
+
+    session_id: as the store knows it.
 
     Raises:
         HTTPException: 502, no agent could answer.
         RetryLater: No provider can be reached, or this process ends and another one finishes the turn.
     """
-    outcome = TurnOutcome()
+    result, show = TurnResult(), partial(show_event, is_local=caller.is_local)
     async with aclosing(events):
         async for _, event in events:
-            outcome.feed(event)
-    require_answer(outcome)
-    return outcome
+            require_answer(event)
+            if (public := show(event)) is not None:
+                result.feed(public)
+    if result.end is None:
+        require_answer(None)
+    return await complete_result(caller.service.team.store, session_id, result, show)
 
 
-def require_answer(outcome: TurnOutcome) -> None:
-    """Raise, as `wait_for_outcome`, when the turn has ended without anything to say to the user."""
-    match outcome.end:
+def require_answer(end: ev.Event | None) -> None:
+    """Raise, as `wait_for_result`, when the turn has ended with nothing to say to the user. end: None: by itself."""
+    match end:
         case ev.TurnInterrupted(by="user"):
             raise HTTPException(409, "the turn was stopped")
         case None | ev.TurnInterrupted():
@@ -91,49 +99,44 @@ def require_answer(outcome: TurnOutcome) -> None:
             pass
 
 
-def make_chat_answer(session_id: str, outcome: TurnOutcome, warning: str | None) -> ChatAnswer:
-    return ChatAnswer(
-        **_describe_end(session_id, outcome), response=get_text(outcome), turn=outcome.turn, warning=warning
-    )
+async def read_results_of(caller: Caller, session: SessionRecord, numbers: Collection[int]) -> dict[int, TurnResult]:
+    """Return what turns of a session came to, by number, as the caller may see it. session: with its real status."""
+    store, show = caller.service.team.store, partial(show_event, is_local=caller.is_local)
+    versions = await read_versions(store, session.session_id)
+    first, last = min(numbers, default=0), max(numbers, default=0)
+    turns = await store.list_turns(session.session_id, first - 1, last - first + 1)
+    return {t.turn: await read_result(store, session, t, versions, show) for t in turns if t.turn in numbers}
 
 
-def make_query_answer(session_id: str, query: str, outcome: TurnOutcome, warning: str | None) -> QueryAnswer:
-    """session_id: as the store knows it."""
-    common = _describe_end(session_id, outcome)
-    agents = outcome.answered or ([outcome.agent_id] if outcome.agent_id else [])
+def make_chat_answer(result: TurnResult, warning: str | None) -> ChatAnswer:
+    return ChatAnswer(**_describe_end(result, warning), response=get_text(result))
+
+
+def make_query_answer(query: str, result: TurnResult, warning: str | None) -> QueryAnswer:
+    common = _describe_end(result, warning)
+    agents = result.answered or ([result.speaker] if result.speaker else [])
     return QueryAnswer(
         **common,
         query=query,
-        content=get_text(outcome),
+        content=get_text(result),
         agent_name=common["agent"],
-        agents_used=[outcome.name(agent_id) for agent_id in agents],
-        warning=warning,
+        agents_used=[result.name(agent_id) for agent_id in agents],
     )
 
 
-def _describe_end(session_id: str, outcome: TurnOutcome) -> dict[str, Any]:
-    """Return the fields that all answers have, but for the warning."""
-    status = outcome.status
-    return {
-        "session_id": public_session_id(session_id),
-        "status": status if status in ("waiting", "abandoned") else "completed",
-        "waiting_for_param": outcome.waiting_for,
-        "agent": None if outcome.agent_id is None else outcome.name(outcome.agent_id),
-        "agent_id": outcome.agent_id,
-        "confidence": outcome.confidence,
-        "citations": [Source(**asdict(citation)) for citation in outcome.citations],
-        "escalated": outcome.escalated,
-        **outcome.dump_verdict(),
-        "truncated": outcome.is_truncated,
-        "work_cut": outcome.work_cut,
-        "fallback": outcome.fallback or None,
-        "report": outcome.report,
-        "timestamp": now() if outcome.end is None else outcome.end.at,
+def _describe_end(result: TurnResult, warning: str | None) -> dict[str, Any]:
+    """Return the fields that all answers have."""
+    return dict(result) | {
+        "waiting_for_param": None if result.waiting_for is None else result.waiting_for.param,
+        "agent": None if result.speaker is None else result.name(result.speaker),
+        "agent_id": result.speaker,
+        "warning": warning,
+        "timestamp": result.ended_at or now(),
     }
 
 
-def get_text(outcome: TurnOutcome) -> str:
-    return outcome.answer or outcome.prompt or "Cancelled."
+def get_text(result: TurnResult) -> str:
+    return result.text or "Cancelled."
 
 
 async def stream_response(
@@ -168,7 +171,7 @@ async def encode_events(events: AsyncGenerator[NumberedEvent, None], *, is_local
     async with aclosing(events):
         try:
             async for number, event in events:
-                public = ev.hide_private_fields(event) if is_local else hide_internals(event)
+                public = show_event(event, is_local=is_local)
                 if public is not None:
                     yield ServerSentEvent(public.model_dump_json(), event=public.type, id=str(number), sep="\n")
         except RetryLater as e:
@@ -190,6 +193,11 @@ async def wait_for_first(events: AsyncGenerator[T, None]) -> AsyncGenerator[T, N
                     yield event
 
     return replay()
+
+
+def show_event(event: ev.Event, *, is_local: bool) -> ev.Event | None:
+    """Return the event as this machine's user may see it, or as `hide_internals`."""
+    return ev.hide_private_fields(event) if is_local else hide_internals(event)
 
 
 def hide_internals(event: ev.Event) -> ev.Event | None:

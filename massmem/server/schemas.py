@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from massmem.core.evaluation import MeasuredConfidence
-from massmem.core.events import Verdict, VerdictCandidate, WorkCut
 from massmem.core.ids import SESSION_ID
-from massmem.core.report import Report
+from massmem.core.messages import Citation
+from massmem.core.turn_result import TurnResult, TurnSummary
 
 MAX_SESSION_ID_LENGTH = 100
 MAX_MESSAGE_LENGTH = 1_000_000
@@ -133,47 +132,13 @@ class QueryRequest(AskRequest):
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
 
 
-class Source(Body):
-    url: Annotated[str, Field(examples=["https://en.wikipedia.org/wiki/Rayleigh_scattering"])]
-    title: Annotated[str, Field(examples=["Rayleigh scattering"])]
-    quote: str
-    """Text of the source; empty: the provider gave none."""
-    agent_id: Annotated[str, Field(examples=["researcher"])]
-    """The agent that had it."""
-    start: int | None
-    """Where the part of the answer that rests on it begins, in characters."""
-    end: int | None
+class Answer(TurnResult):
+    """What the turn came to, and for older clients some of it under other names."""
 
-
-class Answer(Body):
-    session_id: Annotated[str, Field(examples=[_SESSION])]
-    status: Literal["completed", "waiting", "abandoned"]
-    """completed: answered; waiting: the user is asked for a value; abandoned: cancelled by the user."""
     waiting_for_param: Annotated[str | None, Field(examples=["order_id"])]
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
-    """The name of the agent whose answer won; of one without a name its id."""
+    """The name of the agent that speaks: whose answer won, or that asks; of one without a name its id."""
     agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
-    confidence: Annotated[float | None, Field(examples=[0.67])] = None
-    """The share of the agents that stand behind the answer, 0 to 1."""
-    citations: list[Source] = Field(default_factory=list[Source])
-    """Sources of the answer: `[n]` in it names the n-th."""
-    escalated: bool = False
-    """True: the answer is unsure; a person should look at it."""
-    verdict: Verdict | None = None
-    """unsure: the answer is less sure than the configuration wants; it says so, and names what the agents answered.
-    Left out: there is no answer."""
-    measured_confidence: MeasuredConfidence | None = None
-    """How often such answers of the team were right; left out: it is not known."""
-    candidates: list[VerdictCandidate] = Field(default_factory=list[VerdictCandidate])
-    """Of an unsure answer: what the agents answered."""
-    truncated: bool = False
-    """True: the end of the answer is missing, because the model reached its limit of tokens."""
-    work_cut: WorkCut | None = None
-    """Why the agent's work with tools was cut short; the answer is from what it had."""
-    fallback: str | None = None
-    """The model that wrote the answer in place of the agent's own, which had failed."""
-    report: Report | None = None
-    """Who says what, where the team reports."""
     warning: Annotated[
         str | None, Field(examples=["this conversation is held in memory, and ends with the service"])
     ] = None
@@ -182,7 +147,6 @@ class Answer(Body):
 
 class ChatAnswer(Answer):
     response: Annotated[str, Field(examples=[_ANSWER])]
-    turn: Annotated[int, Field(examples=[1])]
 
 
 class QueryAnswer(Answer):
@@ -196,14 +160,13 @@ class QueryAnswer(Answer):
 class HistoryMessage(Body):
     role: Literal["user", "assistant", "system"]
     content: Annotated[str, Field(examples=[_ANSWER])]
-    confidence: Annotated[float | None, Field(examples=[0.67])] = None
-    verdict: Verdict | None = None
-    """Of an answer, as in the answer to a question."""
-    measured_confidence: MeasuredConfidence | None = None
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
-    citations: list[Source] | None = None
+    confidence: Annotated[float | None, Field(examples=[0.67])] = None
+    citations: list[Citation] | None = None
     """Sources of an answer: `[n]` in it names the n-th."""
+    result: TurnSummary | None = None
+    """Of an answer: what the turn came to."""
     timestamp: datetime
 
 

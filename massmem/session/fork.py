@@ -17,7 +17,6 @@ from massmem.config.models import NO_STORE, BackendConfig, TeamConfig
 from massmem.core.errors import InputError, UnknownSessionError
 from massmem.core.events import Event, ParamProvided, TurnAbandoned, TurnCompleted, TurnStarted, now
 from massmem.core.ids import MAX_NAME_LENGTH, name_by_clock
-from massmem.core.outcome import TurnOutcome
 from massmem.core.records import (
     LogEntry,
     MessageRecord,
@@ -26,6 +25,7 @@ from massmem.core.records import (
     SessionState,
     TurnRecord,
 )
+from massmem.core.turn_result import TurnResult
 from massmem.core.versions import TurnTree
 from massmem.core.voting import read_plan
 from massmem.memory.persistent import Selection
@@ -128,7 +128,7 @@ async def ask_again(
     await require_turn(team.store, session.session_id, number)
     events = await team.store.read_turn_events(session.session_id, number)
     started = next((event for event in events if isinstance(event, TurnStarted)), None)
-    if started is None or TurnOutcome.of(events).answer is None:
+    if started is None or TurnResult.of(events).answer is None:
         raise InputError(f"turn {number} has no winner to compare with", "choose one that was answered")
     config = _change_team(team.config, started, backends or {})
     team.memory.start()

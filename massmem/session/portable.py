@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from massmem.core.events import EVENT, AgentDelta, hide_private_fields
+from massmem.core.events import EVENT, AgentDelta, Event, hide_private_fields
 from massmem.core.records import LogEntry, Owner, RecordingJob, SessionCopy, SessionRecord, SessionState
 from massmem.core.redact import mask_values, redact_values
 from massmem.core.text import dump_json
@@ -48,16 +48,21 @@ def dump_entries(
 ) -> Iterator[dict[str, Any]]:
     """Yield entries as JSON, without streamed output. shown_id: what stands for the session's id."""
     for entry in entries:
-        event = hide_private_fields(EVENT.validate_json(entry.payload))
+        event = EVENT.validate_json(entry.payload)
         if isinstance(event, AgentDelta):
             continue
-        fields = event.model_dump(mode="json")
-        texts = {name: value for name, value in fields.items() if name not in STRUCTURE}
-        fields |= redact_values(mask_values(texts, params))
+        fields = redact_event(event, params).model_dump(mode="json")
         if fields.get("session_id") == session_id:
             fields["session_id"] = shown_id
         jobs = [job.model_dump(mode="json", include=_OF_JOBS) for job in entry.recordings]
         yield {"seq": entry.seq, "turn": entry.turn, "event": fields, "jobs": jobs}
+
+
+def redact_event(event: Event, params: Mapping[str, object]) -> Event:
+    """Return the event as an export has it. params: see `write_log`."""
+    fields = hide_private_fields(event).model_dump(mode="json")
+    texts = {name: value for name, value in fields.items() if name not in STRUCTURE}
+    return EVENT.validate_python(fields | redact_values(mask_values(texts, params)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from massmem.core.events import now
 from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import Attachment, clean_text, name_attachments, remove_description
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
+from massmem.core.turn_result import TurnResult
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import forget_memories
 from massmem.session.copies import hand_over
@@ -38,6 +39,7 @@ from massmem.session.registry import Registry, register_sessions
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.store.lookup import (
+    complete_result,
     find_own_session,
     find_session,
     load_attachments,
@@ -426,6 +428,12 @@ class Session:
         last = await self._last_turn()
         events = [] if last is None else await self._store.read_turn_events(self.id, last.turn)
         return any(isinstance(event, ev.ToolCalled) and event.name in FILE_TOOLS for event in events)
+
+    async def complete(self, result: TurnResult) -> TurnResult:
+        """Return the result of a turn that has ended now, with what earlier runs of it have stored."""
+        with suppress(StoreError):  # it has been reported
+            return await complete_result(self._store, self.id, result)
+        return result
 
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.get_last_turn(self.id)

@@ -25,19 +25,17 @@ from massmem.core.records import (
     PublicSession,
     SessionFilter,
     SessionRecord,
-    TurnRecord,
 )
-from massmem.core.transcript import TurnTranscript, parse_ballot
+from massmem.core.transcript import LoggedTurn, parse_ballot
 from massmem.core.versions import TurnTree
-from massmem.core.voting import read_plan
-from massmem.export import Format, redact_session, redact_turn
+from massmem.export import Format, redact_messages, redact_session
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_session_eraser
 from massmem.session.copies import hand_over
 from massmem.session.fork import fork_session
 from massmem.session.lease import ProcessLock, hold_lease, mark_interrupted
 from massmem.session.owners import public_session_id, to_stored_id
-from massmem.session.portable import write_log
+from massmem.session.portable import redact_event, write_log
 from massmem.session.registry import Registry, register_sessions
 from massmem.session.team import Team
 from massmem.session.traces import Progress, Traces
@@ -46,7 +44,6 @@ from massmem.store.lookup import (
     get_newest_session,
     load_attachments,
     read_transcript,
-    read_turn_transcript,
 )
 from massmem.store.ports import SessionStore
 
@@ -164,26 +161,6 @@ class Sessions:
         hidden = {"config_path": "", "user_id": None, "memory_group": "", "history_hash": "", "origins": ()}
         return session.model_copy(update={"session_id": public_session_id(session.session_id), **hidden})
 
-    async def read_turn(self, session: SessionRecord, number: int) -> TurnTranscript:
-        """Return a turn, with the plan of what is left to do in it. Raises InputError: the session has no such turn."""
-        return await self._add_plan(session, await read_turn_transcript(self.store, session.session_id, number))
-
-    async def read_turns(self, session: SessionRecord, only: int | None = None) -> AsyncGenerator[TurnTranscript]:
-        """Yield all turns, or one, as `read_turn` returns them."""
-        if only is not None:
-            yield await self.read_turn(session, only)
-            return
-        async with aclosing(read_transcript(self.store, session.session_id)) as turns:
-            async for transcript in turns:
-                yield await self._add_plan(session, transcript)
-
-    async def _add_plan(self, session: SessionRecord, transcript: TurnTranscript) -> TurnTranscript:
-        record = mark_cut_off(transcript.record, session)
-        if record.status in ("completed", "abandoned", "undone"):
-            return transcript
-        plan = read_plan(await self.store.read_turn_events(record.session_id, record.turn))
-        return replace(transcript, record=record, plan=tuple(plan.describe()))
-
     async def search(self, words: str, limit: int, within: SessionRecord | None = None) -> Sequence[SessionHit]:
         """Find messages by their words, best first, in one session or in all; values that were asked for stay out."""
         ids = None if within is None else [within.session_id]
@@ -254,11 +231,11 @@ class Sessions:
         shown = self._hide_internals(session)
         yield form.write_start(redact_session(shown, params)), 0
         first, done = True, 0
-        async with aclosing(read_transcript(self.store, session.session_id)) as turns:
-            async for transcript in turns:
-                files = await load_attachments(self.store, session.session_id, transcript.files)
-                clean = replace(redact_turn(transcript, params), attachments=files)
-                done += len(transcript.messages)
+        async with aclosing(read_transcript(self.store, session, lambda event: redact_event(event, params))) as turns:
+            async for turn in turns:
+                files = await load_attachments(self.store, session.session_id, turn.result.files)
+                done += len(turn.messages)
+                clean = LoggedTurn(turn.result, redact_messages(turn.messages, params), files)
                 yield form.write_turn(clean, first, detailed), done
                 first = False
         if not form.has_log:
@@ -326,12 +303,6 @@ class Sessions:
         names = [session_id.encode() for session_id in session_ids]
         await asyncio.to_thread(Traces(self.config, self.home, Path.cwd()).delete, names)
         await asyncio.to_thread(Registry(self.home).remove, *session_ids)
-
-
-def mark_cut_off(turn: TurnRecord, session: SessionRecord) -> TurnRecord:
-    """Return a turn with its real status: one that a kill cut off is running in the store. session: as marked."""
-    is_cut_off = turn.status == "running" and session.status == "interrupted"
-    return turn.model_copy(update={"status": "interrupted"}) if is_cut_off else turn
 
 
 async def delete_contents(

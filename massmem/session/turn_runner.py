@@ -13,9 +13,10 @@ from massmem.config.models import AgentConfig
 from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
 from massmem.core.messages import AttachedFile, Attachment, add_description, remove_description
-from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnOutcome, count_deaths, was_cut_off
+from massmem.core.outcome import GAVE_UP, MAX_DEATHS, count_deaths, was_cut_off
 from massmem.core.prompts import add_folder_notes
 from massmem.core.records import SessionState, TurnRecord
+from massmem.core.turn_result import TurnResult
 from massmem.core.versions import TurnTree
 from massmem.core.voting import Tally
 from massmem.memory.origins import MOST_READ, ToolText
@@ -104,6 +105,7 @@ class TurnRunner:
         self._request = ("", "")
         self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
         self._notices: list[str] = []
+        self._replies: dict[str, list[str]] = {}
 
     async def ask(
         self,
@@ -296,6 +298,7 @@ class TurnRunner:
                     ended = isinstance(last, ev.TurnCompleted | ev.TurnFailed | ev.TurnWaiting)
                     if ended:
                         await self._team.memory.wait_for_notices()
+                    self._follow_replies(batch.events)
                     stored = await self._store_batch(turn.number, batch.events, release_lease=release_lease and ended)
                     batch.confirm()
                     if isinstance(last, ev.TurnCompleted):
@@ -307,13 +310,30 @@ class TurnRunner:
                         yield event
             if not ended:
                 ended = True
-                async for event in self._store_and_yield(turn.number, [ev.TurnInterrupted(by=self._stop.by)]):
+                async for event in self._store_and_yield(turn.number, [self._interrupt()]):
                     yield event
         finally:
             self._stop.answer_now.clear()  # it is for this turn alone
             if started and not ended:
                 with suppress(StoreError):  # a store that has just failed has raised its error already
-                    await self._append(turn.number, [ev.TurnInterrupted(by=self._stop.by)])
+                    await self._append(turn.number, [self._interrupt()])
+
+    def _follow_replies(self, events: Sequence[ev.Event]) -> None:
+        """Take down what agents have written of replies that have not come to an end."""
+        for event in events:
+            match event:
+                case ev.AgentDelta(channel="text"):
+                    self._replies.setdefault(event.agent_id, []).append(event.text)
+                case ev.AgentStarted() | ev.AgentRetrying() | ev.ToolCalled() | ev.AnswerSubmitted() | ev.BallotCast():
+                    self._replies.pop(event.agent_id, None)
+                case ev.ParamRequested() | ev.AgentFailed():
+                    self._replies.pop(event.agent_id, None)
+                case _:
+                    pass
+
+    def _interrupt(self) -> ev.Event:
+        partials = tuple(ev.PartialReply(agent_id=a, text="".join(texts)) for a, texts in self._replies.items())
+        return ev.TurnInterrupted(by=self._stop.by, partials=partials)
 
     async def _prepare(
         self, turn: Turn, providers: Mapping[str, ChatProvider], fallbacks: Mapping[str, Fallbacks]
@@ -335,7 +355,7 @@ class TurnRunner:
             turn=turn.number,
             question=remove_description(turn.question, turn.description.text),
             agents=tuple(agent.id for agent in self._agents),
-            names=TurnOutcome.of(turn.events).names
+            names=TurnResult.of(turn.events).names
             | {agent.id: agent.display_name for agent in self._agents if agent.display_name != agent.id},
         )
 

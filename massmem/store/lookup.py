@@ -1,8 +1,7 @@
 """Sessions read from any store: by what a user calls them, and turn by turn."""
 
 import difflib
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from massmem.core.errors import InputError, SessionBusyError, UnknownSessionError
 from massmem.core.events import EVENT, AgentDelta, Event
@@ -19,7 +18,8 @@ from massmem.core.records import (
     SessionRecord,
     TurnRecord,
 )
-from massmem.core.transcript import TurnTranscript, build_transcript
+from massmem.core.transcript import LoggedTurn
+from massmem.core.turn_result import TurnResult
 from massmem.core.versions import TurnTree
 from massmem.memory.persistent import USER, Scope
 from massmem.store.ports import SessionStore
@@ -112,23 +112,83 @@ async def read_log_pages(
         yield page
 
 
-async def read_transcript(store: SessionStore, session_id: str, after: int = 0) -> AsyncGenerator[TurnTranscript]:
+Change = Callable[[Event], Event | None]
+"""Returns the event as somebody may see it; None: not at all."""
+
+
+async def read_transcript(
+    store: SessionStore, session: SessionRecord, change: Change | None = None
+) -> AsyncGenerator[LoggedTurn]:
     """Yield all turns of a session in order; no more than one of them and a page of messages is in memory.
 
-    What was added before the first turn comes as turn 0, see `TurnTranscript.is_between_turns`.
+    What was added before the first turn comes as turn 0.
 
-    after: only messages with a larger number in the log.
+    session: with its real status. change: of the events from which the results are made.
     """
+    versions = await read_versions(store, session.session_id)
     records: dict[int, TurnRecord] = {}
     messages: list[MessageRecord] = []
-    versions = await read_versions(store, session_id)
-    async for message in read_all_messages(store, session_id, after):
+
+    async def build() -> LoggedTurn:
+        turn = messages[0].turn
+        if turn not in records:
+            records.clear()
+            records.update({r.turn: r for r in await store.list_turns(session.session_id, turn - 1, _TURNS)})
+        if turn in records:
+            result = await read_result(store, session, records[turn], versions, change)
+        else:  # what was added from outside
+            began, ended = messages[0].created_at, messages[-1].created_at
+            result = TurnResult(session_id=session.session_id, turn=turn, status="completed")
+            result.started_at, result.ended_at = began, ended
+        return LoggedTurn(result, tuple(messages))
+
+    async for message in read_all_messages(store, session.session_id):
         if messages and message.turn != messages[0].turn:
-            yield await _build_turn(store, records, messages, versions)
+            yield await build()
             messages = []
         messages.append(message)
     if messages:
-        yield await _build_turn(store, records, messages, versions)
+        yield await build()
+
+
+async def read_results(store: SessionStore, session: SessionRecord) -> AsyncGenerator[TurnResult]:
+    """Yield what each turn of a session came to, in order."""
+    last = 0
+    while page := await store.list_turns(session.session_id, last, _TURNS):
+        last = page[-1].turn
+        for record in page:
+            yield await read_result(store, session, record)
+
+
+async def complete_result(
+    store: SessionStore, session_id: str, result: TurnResult, change: Change | None = None
+) -> TurnResult:
+    """Return the result of a turn that has ended now, with what the log has of it from earlier runs."""
+    if result.is_whole or not result.turn:
+        return result
+    return _fold(await store.read_turn_events(session_id, result.turn), change)
+
+
+async def read_result(
+    store: SessionStore,
+    session: SessionRecord,
+    record: TurnRecord,
+    versions: Mapping[int, tuple[int, ...]] | None = None,
+    change: Change | None = None,
+) -> TurnResult:
+    """Return what a turn came to. versions: as `read_versions`. Else as `read_transcript`."""
+    result = _fold(await store.read_turn_events(session.session_id, record.turn), change)
+    result.turn = record.turn
+    result.withdrawn, result.versions = record.withdrawn, list((versions or {}).get(record.turn, ()))
+    if record.status in ("abandoned", "undone"):
+        result.status = record.status
+    elif result.status == "running" and session.status == "interrupted":
+        result.status = "interrupted"  # a kill cut it off
+    return result
+
+
+def _fold(events: Sequence[Event], change: Change | None) -> TurnResult:
+    return TurnResult.of(events if change is None else filter(None, map(change, events)))
 
 
 async def require_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
@@ -156,11 +216,11 @@ async def read_versions(store: SessionStore, session_id: str) -> dict[int, tuple
     return TurnTree(await store.list_places(session_id)).list_versions()
 
 
-async def read_turn_transcript(store: SessionStore, session_id: str, number: int) -> TurnTranscript:
-    """Return one turn. Raises InputError: the session has no such turn."""
-    turn = await require_turn(store, session_id, number)
-    transcript = build_transcript(turn, await store.read_turn_messages(session_id, number))
-    return replace(transcript, versions=(await read_versions(store, session_id)).get(number, ()))
+async def read_turn(store: SessionStore, session: SessionRecord, number: int) -> LoggedTurn:
+    """Return one turn. Raises InputError: the session has no such turn. session: as for `read_transcript`."""
+    record = await require_turn(store, session.session_id, number)
+    result = await read_result(store, session, record, await read_versions(store, session.session_id))
+    return LoggedTurn(result, tuple(await store.read_turn_messages(session.session_id, number)))
 
 
 async def read_turn_log(store: SessionStore, session_id: str, number: int) -> list[tuple[int, Event]]:
@@ -190,30 +250,6 @@ async def load_attachments(
     """Return the files of a session with their bytes; one that is lost is left out. Raises StoreError."""
     stored = await store.load_files(session_id, [file.hash for file in files])
     return tuple(Attachment(file, stored[file.hash]) for file in files if file.hash in stored)
-
-
-async def _build_turn(
-    store: SessionStore,
-    records: dict[int, TurnRecord],
-    messages: Sequence[MessageRecord],
-    versions: Mapping[int, tuple[int, ...]],
-) -> TurnTranscript:
-    """messages: all of one turn. records: a page of turns, replaced here when the turn is not in it."""
-    session_id, turn = messages[0].session_id, messages[0].turn
-    if turn not in records:
-        records.clear()
-        records.update({r.turn: r for r in await store.list_turns(session_id, turn - 1, _TURNS)})
-    transcript = build_transcript(records.get(turn) or _build_record_outside_turns(messages), messages)
-    return replace(transcript, versions=versions.get(turn, ()))
-
-
-def _build_record_outside_turns(messages: Sequence[MessageRecord]) -> TurnRecord:
-    """Return what stands for the turn of messages that were added before the first one."""
-    first, last = messages[0], messages[-1]
-    return TurnRecord(
-        session_id=first.session_id, turn=first.turn, question="", status="completed", seed=0,
-        started_at=first.created_at, ended_at=last.created_at,
-    )  # fmt: skip
 
 
 def _refuse_deleted(session: SessionRecord) -> SessionRecord:

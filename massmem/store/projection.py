@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from massmem.core import events as ev
 from massmem.core.ids import make_message_id
-from massmem.core.messages import Citation, Usage, split_question
+from massmem.core.messages import AttachedFile, Citation, split_question
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 from massmem.core.redact import redact
 from massmem.core.voting import FIRST_RESTART
@@ -181,7 +181,7 @@ def _(event: ev.TurnStarted, position: LogPosition) -> list[Change]:
     asked, texts, _ = split_question(event.question, event.attachments)
     asked = asked or ", ".join(name for name, _ in texts)
     return [
-        _message(position, "user", event.question, metadata=_describe_question(event)),
+        _message(position, "user", event.question, metadata=_list_attachments(event.attachments)),
         *_episode(position, None, event.question),
         InsertRow("turns", row),
         WithdrawTurns(event.withdraws),
@@ -192,10 +192,8 @@ def _(event: ev.TurnStarted, position: LogPosition) -> list[Change]:
     ]
 
 
-def _describe_question(event: ev.TurnStarted) -> dict[str, Any]:
-    """Return the metadata of a question: the names of the agents, and what it came with."""
-    names = {"names": event.names} if event.names else {}
-    return names | ({"attachments": [asdict(file) for file in event.attachments]} if event.attachments else {})
+def _list_attachments(files: Sequence[AttachedFile]) -> dict[str, Any]:
+    return {"attachments": [asdict(file) for file in files]} if files else {}
 
 
 @_project.register
@@ -207,7 +205,7 @@ def _(event: ev.TurnWaiting, position: LogPosition) -> list[Change]:
     ]
     if event.shown:
         return waiting
-    metadata = {"waiting_for": event.param, "asked": event.asked, **_name_agent(event.agent_name)}
+    metadata = {"waiting_for": event.param, **_name_agent(event.agent_name)}
     prompt = _message(position, "assistant", event.prompt, agent=(event.agents[0], 0), final=True, metadata=metadata)
     return [prompt, *waiting, UpdateSession(last_message=_one_line(event.prompt, LAST_MESSAGE_LENGTH))]
 
@@ -215,14 +213,7 @@ def _(event: ev.TurnWaiting, position: LogPosition) -> list[Change]:
 @_project.register
 def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
     agent = (event.winner, 0)
-    metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _usage(event.usage)}
-    metadata |= (
-        _list_citations(event.citations)
-        | _name_agent(event.winner_name)
-        | ({"agreement": event.agreement} if event.agreement else {})
-        | event.model_dump(mode="json", include={"report", "measured_confidence"}, exclude_none=True)
-        | event.model_dump(mode="json", include={"candidates", "same"}, exclude_defaults=True)
-    )
+    metadata = {"presented": event.presented, **_list_citations(event.citations), **_name_agent(event.winner_name)}
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
     # An unsure turn is remembered as one that nobody won: all its answers are labelled as not chosen.
@@ -298,10 +289,9 @@ def _(event: ev.HistoryCleared, position: LogPosition) -> list[Change]:
 @_project.register
 def _(event: ev.AnswerSubmitted, position: LogPosition) -> list[Change]:
     agent = (event.agent_id, event.round)
-    metadata = {"usage": _usage(event.usage), **_list_citations(event.citations)}
     return [
         *_reasoning(position, agent, event.reasoning),
-        _message(position, "assistant", event.content, agent=agent, metadata=metadata),
+        _message(position, "assistant", event.content, agent=agent, metadata=_list_citations(event.citations)),
         *_episode(position, event.agent_id, event.content),
     ]
 
@@ -312,7 +302,7 @@ def _(event: ev.BallotCast, position: LogPosition) -> list[Change]:
     call = json.dumps({"vote": {"reason": event.reason, "choice": event.choice}}, ensure_ascii=False)
     return [
         *_reasoning(position, agent, event.reasoning),
-        _message(position, "tool_call", call, agent=agent, metadata={"usage": _usage(event.usage)}),
+        _message(position, "tool_call", call, agent=agent),
     ]
 
 
@@ -322,7 +312,7 @@ def _(event: ev.ParamRequested, position: LogPosition) -> list[Change]:
     call = json.dumps({"ask_user": {"param": event.param, "prompt": event.prompt}}, ensure_ascii=False)
     return [
         *_reasoning(position, agent, event.reasoning),
-        _message(position, "tool_call", call, agent=agent, metadata={"usage": _usage(event.usage)}),
+        _message(position, "tool_call", call, agent=agent),
     ]
 
 
@@ -330,9 +320,9 @@ def _(event: ev.ParamRequested, position: LogPosition) -> list[Change]:
 def _(event: ev.AgentFailed, position: LogPosition) -> list[Change]:
     if not event.partial:
         return []
-    metadata = {"partial": True, "error": event.error, "usage": _usage(event.usage)}
+    agent = (event.agent_id, event.round)
     return [
-        _message(position, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata),
+        _message(position, "assistant", event.partial, agent=agent, metadata={"partial": True}),
         *_episode(position, event.agent_id, event.partial),
     ]
 
@@ -372,7 +362,6 @@ def _(event: ev.ContextCompressed, position: LogPosition) -> list[Change]:
         "kept": event.kept,
         "removed": event.removed,
         "by": event.by,
-        "usage": _usage(event.usage),
     }
     return [_message(position, "injection", event.summary, agent=(event.agent_id, event.round), metadata=metadata)]
 
@@ -459,12 +448,6 @@ def _name_agent(name: str) -> dict[str, str]:
 
 def _list_citations(citations: Sequence[Citation]) -> dict[str, Any]:
     return {"citations": [asdict(citation) for citation in citations]} if citations else {}
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    names = ("prompt", "completion", "cached", "reported", "cost", "saved")
-    searches = {"searches": usage.searches} if usage.searches else {}
-    return {name: getattr(usage, name) for name in names} | searches
 
 
 def _as_json(arguments: str) -> str:

@@ -24,9 +24,9 @@ from massmem.core.errors import (
     TurnError,
 )
 from massmem.core.messages import AttachedFile, Usage, split_question
-from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.reporting import Authors, report_votes
+from massmem.core.turn_result import TurnResult
 from massmem.core.verdict import (
     NO_VOTE,
     Calibration,
@@ -104,7 +104,7 @@ async def run_turn(
     policy = Policy(turn.calibration, settings.max_error, settings.escalate_below, adaptive=is_adaptive)
     run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event(), policy)
     run.tally.apply_all(turn.events)
-    run.names = TurnOutcome.of(turn.events).names | {
+    run.names = TurnResult.of(turn.events).names | {
         agent.id: agent.name for agent in agents.values() if agent.name != agent.id
     }
     run.budget.begin(run.tally.usage, deadline)

@@ -216,18 +216,6 @@ async def test_a_move_that_breaks_off_leaves_nothing_half_done(store: SessionSto
     assert await seen(other) == await seen(store)
 
 
-async def test_how_long_an_answer_took_is_kept(store: SessionStore) -> None:
-    await store.create_session(session())
-    await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "A"), done(5)])
-    await store.append("session_a", 2, [begin("ann", at=10)])
-    await store.append("session_a", 2, [event(12, "turn_interrupted", by="user")])
-    resumed = event(100, "turn_resumed", session_id="session_a", turn=2, question="Why?", agents=("ann",))
-    await store.append("session_a", 2, [resumed])
-    await store.append("session_a", 2, [done(101.5)])
-    finals = [m for m in await everything(store) if m.final]
-    assert [m.metadata["response_time"] for m in finals] == [5.0, 1.5]
-
-
 async def test_a_state_is_stored_with_the_events_that_it_follows_from(opener: Opener) -> None:
     store = await opener()
     await store.create_session(session())

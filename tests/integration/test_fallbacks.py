@@ -26,7 +26,7 @@ from massmem.evaluation.evaluate import report_entrant
 from massmem.evaluation.items import Item
 from massmem.evaluation.runner import Answers, Result
 from massmem.render.text import describe_event
-from massmem.render.turn_view import TurnView, turn_to_dict
+from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 from tests.support.pictures import PNG
 from tests.support.provider_stub import KEY, AnthropicWire, Http, OpenAIWire, ResponsesWire, Say, Stub, running_stub
@@ -73,7 +73,7 @@ def show(events: list[Event]) -> tuple[dict[str, Any], list[str]]:
     for event in events:
         view.feed(event)
         lines.append(describe_event(event, view) or "")
-    return turn_to_dict(view), lines
+    return view.result.to_json(), lines
 
 
 @pytest.mark.parametrize(

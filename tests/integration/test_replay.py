@@ -8,7 +8,7 @@ import pytest
 
 from massmem.config.models import BackendConfig, MemoryConfig, TeamConfig
 from massmem.core.errors import InputError
-from massmem.core.outcome import TurnOutcome
+from massmem.core.turn_result import TurnResult
 from massmem.memory.persistent import Selection
 from massmem.session.fork import ask_again
 from massmem.session.session import Session
@@ -64,10 +64,10 @@ async def replay(
         session = await opened.store.get_session(session_id)
         assert session is not None
         log = await opened.store.export_log(session_id)
-        outcomes = [TurnOutcome.of(e) for e in await ask_again(opened, session, 1, without, backends)]
+        results = [TurnResult.of(e) for e in await ask_again(opened, session, 1, without, backends)]
         assert await opened.store.export_log(session_id) == log, "the session stays as it is"
         assert len(await opened.store.list_due_recordings("episode", 100)) == 0
-        return [outcome.winner and outcome.winner.agent_id for outcome in outcomes]
+        return [result.winner for result in results]
     finally:
         await opened.close()
 
@@ -124,7 +124,8 @@ def test_command_shows_both_tries_and_their_winners(home: Path, tmp_path: Path):
     session_id = asked["session_id"]
     again = json.loads(massmem("replay", session_id, "--turn", "1", "--json", text=True).stdout)
     assert (again["winner_changed"], again["original"]["winner"]) == (False, again["replay"]["winner"])
-    assert again["original"] == again["replay"]
+    assert again["original"]["steps"] == again["replay"]["steps"]
+    assert again["original"]["answer"] == again["replay"]["answer"]
     text = massmem("replay", session_id, "--turn", "1", text=True).stdout
     assert "with the same answer" in text
     path = Path(config)

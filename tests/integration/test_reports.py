@@ -11,7 +11,7 @@ from massmem.core.events import AgentDelta, AgentFailed, Event, Notice, TurnComp
 from massmem.export import FORMATS
 from massmem.session.session import Session
 from massmem.store import open_configured
-from massmem.store.lookup import read_turn_transcript
+from massmem.store.lookup import read_turn, require_session
 from tests.support.cli import call_massmem
 from tests.support.sessions import collect, team
 from tests.support.turns import only
@@ -40,7 +40,7 @@ async def ask(team_config: Any, home: Path) -> tuple[list[Event], Any]:
         session_id = session.id
     store = await open_configured(team_config.store, home)
     try:
-        return events, await read_turn_transcript(store, session_id, 1)
+        return events, await read_turn(store, await require_session(store, session_id), 1)
     finally:
         await store.close()
 
@@ -50,7 +50,7 @@ async def test_report_and_answer_take_one_request_and_are_in_exports(tmp_path: P
     (completed,) = only(events, TurnCompleted)
     assert (completed.answer, completed.presented) == ("In **1932**.", True)
     assert completed.report is not None
-    assert completed.report == transcript.report
+    assert completed.report == transcript.result.report
     assert set(completed.report.agreed[0].agents) == {"ann", "bob", "cid"}
     assert completed.report.dropped == 1
     assert completed.usage.requests == 7, "three answers, three votes, one report"

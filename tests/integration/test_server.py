@@ -89,12 +89,10 @@ def test_answer_and_every_view_of_its_conversation(service: Service) -> None:
     assert response.status_code == 200
     answer = response.json()
     assert abs(time.time() - _parse_time(answer.pop("timestamp"))) < 60
-    assert answer == {
-        "session_id": "user-1", "response": "It is blue.", "status": "completed", "waiting_for_param": None,
-        "turn": 1, "agent": "ann", "agent_id": "ann", "confidence": 1.0, "escalated": False,
-        "verdict": "answered", "measured_confidence": None, "candidates": [],
-        "truncated": False, "work_cut": None, "fallback": None, "report": None, "warning": None, "citations": [],
-    }  # fmt: skip
+    assert (answer["response"], answer["answer"], answer["status"]) == ("It is blue.", "It is blue.", "completed")
+    assert (answer["session_id"], answer["turn"], answer["agent"], answer["agent_id"]) == ("user-1", 1, "ann", "ann")
+    stored = ann.get("/api/v1/sessions/user-1/turns/1").json()["turn"]
+    assert {name: answer[name] for name in stored} == stored
     query = ann.post("/api/multi-agent/query", {"query": "And at night?", "session_id": "user-1"}).json()
     assert (query["success"], query["content"], query["agent_name"]) == (True, "It is blue.", "ann")
     assert sorted(query["agents_used"]) == ["ann", "bob"]

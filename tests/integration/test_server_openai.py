@@ -468,4 +468,4 @@ def test_sources_are_in_answers_and_histories(service: Service) -> None:
     messages = user.get("/api/v1/chat/history/cited-1").json()["messages"]
     assert [[c["url"] for c in m.get("citations", [])] for m in messages] == [[], [PAGE]]
     assert user.get("/api/conversation/cited-1").json()["messages"][-1]["citations"] == [PAGE]
-    assert user.get("/api/v1/sessions/cited-1").json()["messages"][-1]["citations"][0]["url"] == PAGE
+    assert user.get("/api/v1/sessions/cited-1").json()["turns"][-1]["citations"][0]["url"] == PAGE

@@ -1,10 +1,12 @@
 """A turn in which everything happens that an event can tell, for tests of whoever reads events."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from massmem.core.events import EVENT, Event, RoundStarted, TurnCompleted, TurnStarted
 from massmem.core.messages import Usage
+from massmem.core.voting import Answer, Dissent, find_dissent
 
 START = datetime(2025, 10, 28, 14, 30, tzinfo=UTC)
 USAGE = Usage(prompt=100, completion=20, cached=10, requests=1)
@@ -194,3 +196,9 @@ def tool_call(at: float, *, agent: str = "ann", name: str = "read_file", number:
 
 def tool_result(at: float, *, agent: str = "ann", name: str = "read_file") -> Event:
     return event(at, "tool_returned", agent_id=agent, round=1, name=name, content="a secret of the file")
+
+
+def compare_texts(winner: str, answers: Mapping[str, str], ballots: Mapping[str, tuple[str, str]]) -> Dissent | None:
+    """Return who agrees with the winner's text. ballots: choice and reason of each voter."""
+    numbered = {agent: Answer(agent, number, text) for number, (agent, text) in enumerate(answers.items(), 1)}
+    return find_dissent(winner, numbered, ballots)

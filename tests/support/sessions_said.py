@@ -1,11 +1,18 @@
 """Sessions and turns as a store returns them, for tests of whoever shows them."""
 
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
-from massmem.core.records import MessageRecord, SessionRecord, TurnRecord
-from massmem.core.transcript import TurnTranscript, build_transcript
-from tests.support.sample_turn import START
+from massmem.core.events import Event
+from massmem.core.messages import Usage
+from massmem.core.records import MessageRecord, SessionRecord
+from massmem.core.transcript import LoggedTurn
+from massmem.core.turn_result import TurnResult
+from massmem.export import redact_messages
+from massmem.session.portable import redact_event
+from massmem.store.projection import InsertRow, count_seqs, project
+from tests.support.sample_turn import START, event
 
 
 def session_record(**fields: Any) -> SessionRecord:
@@ -19,21 +26,6 @@ def session_record(**fields: Any) -> SessionRecord:
         "updated_at": START + timedelta(minutes=5),
     }
     return SessionRecord(**(known | fields))
-
-
-def turn_record(turn: int = 1, ended: float | None = 5.0, **fields: Any) -> TurnRecord:
-    known: dict[str, Any] = {
-        "session_id": "session_a",
-        "turn": turn,
-        "question": "Why is the sky blue?",
-        "status": "completed",
-        "winner": "ann",
-        "answer": "The final answer.",
-        "seed": 7,
-        "started_at": START,
-        "ended_at": None if ended is None else START + timedelta(seconds=ended),
-    }
-    return TurnRecord(**(known | fields))
 
 
 def message(
@@ -54,47 +46,74 @@ def message(
     return MessageRecord(**(known | fields))
 
 
-def make_program_turn() -> TurnTranscript:
+def make_program_turn() -> LoggedTurn:
     """What a program has put into a session before its first question."""
-    record = turn_record(turn=0, question="", winner=None, answer=None)
-    told = {"turn": 0, "final": True}
-    return build_transcript(
-        record,
-        [
+    outside = {"turn": 0, "final": True}
+    return LoggedTurn(
+        TurnResult(status="completed", started_at=START),
+        (
             message(1, "user", "Where is the pump?", turn=0),
-            message(2, "assistant", "In hall four.", "", **told),
+            message(2, "assistant", "In hall four.", "", **outside),
             message(3, "tool_result", "Hall H-412, shelf 3.", "ann", turn=0, metadata={"tool": "inventory"}),
-        ],
+        ),
     )
 
 
-def make_transcript(
+def log_turn(events: Sequence[Event], params: Mapping[str, object] | None = None) -> LoggedTurn:
+    """Return the turn of these events as an export has it."""
+    messages: list[MessageRecord] = []
+    seq = 0
+    for e in events:
+        seq += count_seqs(e)
+        rows = [c.row for c in project("session_a", 1, seq, e) if isinstance(c, InsertRow) and "kind" in c.row]
+        messages += [MessageRecord(**row) for row in rows if "role" in row]
+    result = TurnResult.of(redact_event(e, params or {}) for e in events)
+    return LoggedTurn(result, redact_messages(messages, params or {}))
+
+
+def make_transcript(*args: Any, **fields: Any) -> LoggedTurn:
+    """The turn of `make_events`."""
+    return log_turn(make_events(*args, **fields))
+
+
+def make_events(
     question: str = "Why is the sky blue?",
-    answer: str | None = "The final answer.",
+    answer: str = "The final answer.",
+    *,
     cost: float | None = None,
-    **record: Any,
-) -> TurnTranscript:
-    """ann and bob answer; bob votes for himself, ann improves, both vote for ann. cost: of the whole turn."""
+    winner: str = "ann",
+    end: Event | None = None,
+    at: datetime = START,
+    **final: Any,
+) -> list[Event]:
+    """ann and bob answer; bob votes for himself, ann improves, both vote for ann. cost: of the whole turn.
 
-    def ballot(seq: int, agent: str, round: int, choice: str) -> MessageRecord:
-        content = f'{{"vote": {{"reason": "{agent} has a reason", "choice": "{choice}"}}}}'
-        return message(seq, "tool_call", content, agent, round, metadata=used)
+    end: in the place of the final answer.
+    """
+    used = Usage(10, 2, cost=None if cost is None else cost / 10)
+    whole = {"usage": Usage(70, 30, cost=cost), "confidence": 0.9, "presented": True}
+    first = {"session_id": "session_a", "turn": 1, "question": question, "agents": ("ann", "bob"), "seed": 7}
 
-    each = None if cost is None else cost / 10
-    used = {"usage": {"prompt": 10, "completion": 2, "reported": True, "cost": each}}
-    whole = {"turn_usage": {"prompt": 70, "completion": 30, "reported": True, "cost": cost}, "response_time": 2.5}
-    final = {"final": True, "confidence": 0.9, "escalated": False, "metadata": whole}
-    return build_transcript(
-        turn_record(question=question, answer=answer, **record),
-        [
-            message(1, "user", question),
-            message(2, "reasoning", "Let me think.", "ann", 1),
-            message(3, "assistant", "First.", "ann", 1, metadata=used),
-            message(4, "assistant", "Second.", "bob", 1),
-            ballot(5, "bob", 2, "bob"),
-            message(6, "assistant", "Better.", "ann", 2, metadata=used),
-            ballot(7, "ann", 3, "ann"),
-            ballot(8, "bob", 3, "ann"),
-            *([] if answer is None else [message(9, "assistant", answer, "ann", **final)]),
-        ],
-    )
+    def act(seconds: float, kind: str, agent: str, round: int, **of_kind: Any) -> Event:
+        return event(seconds, kind, agent_id=agent, round=round, usage=used, **of_kind)
+
+    def vote(agent: str, round: int, choice: str) -> Event:
+        return act(1.5, "ballot_cast", agent, round, choice=choice, reason=f"{agent} has a reason")
+
+    events = [
+        event(0, "turn_started", **first),
+        event(0, "round_started", round=1, agents=("ann", "bob")),
+        act(0.5, "answer_submitted", "ann", 1, number=1, content="First.", reasoning="Let me think."),
+        act(0.6, "answer_submitted", "bob", 1, number=2, content="Second."),
+        event(0.7, "round_started", round=2, agents=("ann", "bob")),
+        vote("bob", 2, "bob"),
+        act(1, "answer_submitted", "ann", 2, number=3, content="Better."),
+        event(1, "ballots_voided", round=2, agents=("bob",)),
+        event(1, "round_started", round=3, agents=("ann", "bob")),
+        vote("ann", 3, "ann"),
+        vote("bob", 3, "ann"),
+    ]
+    decided = event(2, "winner_decided", agent_id=winner, votes={"ann": 2}, by="consensus")
+    completed = event(2.5, "turn_completed", winner=winner, answer=answer, **(whole | final))
+    events += [decided, completed] if end is None else [end]
+    return [e.model_copy(update={"at": e.at - START + at}) for e in events]

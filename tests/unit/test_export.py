@@ -8,16 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from massmem.core.transcript import TurnTranscript, build_transcript
-from massmem.export import FORMATS, redact_session, redact_turn
-from tests.support.sessions_said import make_program_turn, make_transcript, message, session_record, turn_record
+from massmem.core.transcript import LoggedTurn
+from massmem.export import FORMATS, redact_session
+from tests.support.sample_turn import USAGE, answer, ballot, begin, event, param_request, waiting
+from tests.support.sessions_said import log_turn, make_program_turn, make_transcript, session_record
 
 SECRET = "sk-" + "a1B2" * 8
 
 
-def export(form: str, *turns: TurnTranscript, detailed: bool = False, title: str = "Why is the sky blue?") -> str:
+def export(form: str, *turns: LoggedTurn, detailed: bool = False, title: str = "Why is the sky blue?") -> str:
     writer = FORMATS[form]
-    parts = [writer.write_turn(redact_turn(turn), i == 0, detailed) for i, turn in enumerate(turns)]
+    parts = [writer.write_turn(turn, i == 0, detailed) for i, turn in enumerate(turns)]
     start = writer.write_start(redact_session(session_record(title=title)))
     return "".join([start, *parts, writer.end])
 
@@ -49,9 +50,17 @@ def test_secrets_are_redacted(form: str):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_turn_without_answer_names_its_status(form: str):
-    turn = make_transcript(status="interrupted", winner=None)
-    cut = TurnTranscript(turn.record, turn.messages[:4], ())
-    assert "interrupted" in export(form, cut)
+    partials = [{"agent_id": "bob", "text": "Blue li"}]
+    text = export(form, make_transcript(end=event(2, "turn_interrupted", by="user", partials=partials)))
+    for part in ("interrupted", "Better.", "Blue li"):
+        assert part in text, part
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_answer_of_another_model_without_its_end_says_so(form: str):
+    text = export(form, make_transcript(fallback="scripted spare", truncated=True))
+    assert "scripted spare" in text
+    assert "missing" in text or json.loads(text)["turns"][0]["truncated"]
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -80,7 +89,7 @@ def test_json_shape():
     }  # fmt: skip
     assert [m["role"] for m in turn["messages"]][:2] == ["user", "assistant"]
     assert turn["messages"][3] == turn["messages"][3] | {
-        "role": "assistant", "content": "Second.", "agent_type": "bob", "timestamp": "2025-10-28T14:30:04+00:00"
+        "role": "assistant", "content": "Second.", "agent_type": "bob", "timestamp": "2025-10-28T14:30:00.600000+00:00"
     }  # fmt: skip
     assert json.loads(export("json"))["turns"] == []
 
@@ -119,18 +128,21 @@ def test_any_text_can_be_export(form: str, text: str):
     assert export(form, make_transcript(text, text), detailed=True).encode("utf-8", errors="replace")
 
 
-def split_vote() -> TurnTranscript:
+def split_vote() -> LoggedTurn:
     """ann, who wins, votes for bob, bob for ann, eve for bob."""
-    turn = make_transcript()
     votes = {"ann": "bob", "bob": "ann", "eve": "bob"}
-    eve = message(4, "assistant", "Third <b>.", "eve", 1)
-    ballots = [
-        message(seq, "tool_call", json.dumps({"vote": {"reason": f"{voter} says so", "choice": choice}}), voter, 3)
-        for seq, (voter, choice) in enumerate(votes.items(), 7)
-    ]
-    final = turn.messages[-1]
-    final = final.model_copy(update={"metadata": {**final.metadata, "agreement": "2 of 3 agents agree"}})
-    return build_transcript(turn.record, [*turn.messages[:4], eve, *ballots, final])
+    answers = {"ann": "Better.", "bob": "Second.", "eve": "Third <b>."}
+    end = {"winner": "ann", "answer": "The final answer.", "agreement": "2 of 3 agents agree", "presented": True}
+    return log_turn(
+        [
+            begin(*votes),
+            *(answer(1, agent, text, number=n) for n, (agent, text) in enumerate(answers.items(), 1)),
+            event(2, "round_started", round=2, agents=tuple(votes)),
+            *(ballot(2, voter, choice, reason=f"{voter} says so") for voter, choice in votes.items()),
+            event(3, "winner_decided", agent_id="ann", votes={"bob": 2, "ann": 1}, by="plurality"),
+            event(3, "turn_completed", usage=USAGE, **end),
+        ]
+    )
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
@@ -148,24 +160,25 @@ def test_json_has_the_dissent():
 
 
 def test_markdown_escapes_names():
-    turn = make_transcript()
-    odd = [m.model_copy(update={"agent_id": "a_b*c*"}) if m.final else m for m in turn.messages]
-    assert r"**Assistant** (a\_b\*c\*): The final answer." in export(
-        "markdown", TurnTranscript(turn.record, tuple(odd), turn.ballots)
-    )
+    turn = make_transcript(winner="a_b*c*")
+    assert r"**Assistant** (a\_b\*c\*): The final answer." in export("markdown", turn)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("detailed", [True, False])
 def test_param_values_are_replaced_by_their_names(form: str, detailed: bool):
-    asked = message(2, "assistant", "Which order?", agent="ann", final=True, metadata={"waiting_for": "order_id"})
-    reply = message(3, "user", "the one of May, O-98765", metadata={"param": "order_id"})
-    final = message(4, "assistant", "O-98765 is on its way.", agent="ann", final=True)
-    turn = build_transcript(turn_record(), [message(1, "user", "Where is O-98765?"), asked, reply, final])
-    clean = redact_turn(turn, {"order_id": "O-98765"})
-    text = FORMATS[form].write_turn(clean, True, detailed)
+    question = "Where is O-98765?"
+    events = [
+        begin("ann", question=question),
+        param_request(1, "ann", "order_id"),
+        waiting(1, "order_id", "ann"),
+        event(2, "turn_resumed", session_id="session_a", turn=1, question=question, agents=("ann",)),
+        event(2, "user_replied", param="order_id", text="the one of May, O-98765"),
+        event(3, "turn_completed", winner="ann", answer="O-98765 is on its way.", presented=False, usage=USAGE),
+    ]
+    text = FORMATS[form].write_turn(log_turn(events, {"order_id": "O-98765"}), True, detailed)
     assert "O-98765" not in text and "May" not in text
-    for part in ("Which order?", "[order_id]", "[order_id] is on its way.", "Where is [order_id]?"):
+    for part in ("What is the order_id?", "[order_id]", "[order_id] is on its way.", "Where is [order_id]?"):
         assert part in text, part
     head = redact_session(session_record(title="Where is O-98765?"), {"order_id": "O-98765"})
     assert head.title == "Where is [order_id]?"

@@ -50,7 +50,8 @@ from massmem.memory.persistent import USER, Selection
 from massmem.render.text import format_columns, format_tokens, format_window_share, report_context
 from massmem.session.memories import FIRST_BEYOND, View
 from massmem.store.lookup import (
-    read_transcript,
+    read_results,
+    read_turn,
     read_turns_backwards,
     read_versions,
     require_turn,
@@ -218,15 +219,15 @@ async def _show_cost(state: ChatState, _rest: str) -> None:
     total, last = Usage(requests=0), Usage(requests=0)
     agents: dict[str, Usage] = {}
     turns = 0
-    async with aclosing(read_transcript(state.team.store, state.session.id)) as transcripts:
-        async for turn in transcripts:
-            if turn.is_between_turns:
-                continue
-            turns, last = turns + 1, turn.usage
-            total += turn.usage
-            for agent, usage in turn.usage_by_agent.items():
-                name = one_line(turn.name(agent), 64)
-                agents[name] = agents.get(name, Usage(requests=0)) + usage
+    session = await state.team.store.get_session(state.session.id) if state.session.id else None
+    if session is not None:
+        async with aclosing(read_results(state.team.store, session)) as results:
+            async for turn in results:
+                turns, last = turns + 1, turn.usage
+                total += turn.usage
+                for agent in turn.agents:
+                    name = one_line(agent.name, 64)
+                    agents[name] = agents.get(name, Usage(requests=0)) + agent.usage
     if not turns:
         write_err("No turn yet.")
         return
@@ -457,14 +458,18 @@ async def show_last_turn(state: ChatState) -> None:
         session = await sessions.find(state.session.id)
         write_out(view.format_heading(session), styled=True)
         if (last := await sessions.store.get_last_turn(session.session_id)) is not None:
-            write_out(view.format_turn(await sessions.read_turn(session, last.turn), detailed=False), styled=True)
+            write_out(
+                view.format_turn(await read_turn(sessions.store, session, last.turn), detailed=False), styled=True
+            )
 
 
 async def _show_turn(state: ChatState, rest: str) -> None:
     _require_session(state)
-    number = _read_turn(rest) if rest else (await _get_last_turn(state)).turn
     async with state.setup.open_sessions() as sessions:
-        turn = await sessions.read_turn(await sessions.find(state.session.id), number)
+        session = await sessions.find(state.session.id)
+        last = await sessions.store.get_last_turn(session.session_id)
+        number = _read_turn(rest) if rest or last is None else last.turn
+        turn = await read_turn(sessions.store, session, number)
     write_out(view.format_turn(turn, detailed=True), styled=True)
 
 

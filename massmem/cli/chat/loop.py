@@ -136,7 +136,7 @@ class _Conversation:
     def _is_waiting(self) -> bool:
         """Whether the last turn waits for a reply of the user."""
         if self.state.last_turn is not None:
-            return isinstance(self.state.last_turn.outcome.end, TurnWaiting)
+            return isinstance(self.state.last_turn.result.end, TurnWaiting)
         unfinished = self.state.session.unfinished
         return unfinished is not None and unfinished.status == "waiting"
 
@@ -222,13 +222,13 @@ class _Conversation:
 
 def _report_end(view: TurnView, *, quiet: bool, written: str) -> None:
     """Write the answer, or what the user is asked for, and how to continue. written: see `write_answer`."""
-    outcome = view.outcome
-    if (text := outcome.answer or outcome.prompt) is not None:
-        write_answer(text, outcome.citations, quiet=quiet, written=written)
-    match outcome.end:
+    result = view.result
+    if (text := result.text) is not None:
+        write_answer(text, result.citations, quiet=quiet, written=written)
+    match result.end:
         case TurnFailed() as end:
             report_failure(end, "/continue tries again")
-        case None if not outcome.session_id:
+        case None if not result.session_id:
             write_err("The question was not asked.")
         case TurnInterrupted() | None:
             write_err("Stopped; the work of the agents so far is saved.")

@@ -198,7 +198,7 @@ function groupByTurn(messages) {
 }
 
 function Turn({ talk, group, models, colours, about, isLast }) {
-  const [open, setOpen] = useState(false);
+  const [chosen, setOpen] = useState(null);
   const [editing, setEditing] = useState(false);
   const [wasEditing, setWasEditing] = useState(false);
   const [problem, setProblem] = useState(null);
@@ -210,7 +210,10 @@ function Turn({ talk, group, models, colours, about, isLast }) {
   const live = talk.live && (talk.live.turn === group.turn || !group.messages.length) ? talk.live : null;
   const details = live || talk.details.get(group.turn);
   const isRunning = live !== null && !hasEnded(live);
-  const status = live ? live.status : record ? record.status : "";
+  const hasAnswer = group.messages.some((message) => message.role === "assistant" && !message.waiting_for);
+  const status = live ? live.status : !record ? "" : record.status === "limit" && !hasAnswer ? "failed" : record.status;
+  const isUnfinished = isLast && ["interrupted", "failed"].includes(status);
+  const open = chosen ?? (isUnfinished && Boolean(details)); // what there is of a turn without an answer
   const known = details?.agents.every((id) => id in models) ? models : {}; // another team answered
   const { agents } = talk.team || about.teams[0];
   const names = Object.fromEntries(agents.map((agent) => [agent.id, agent.name]));
@@ -221,7 +224,7 @@ function Turn({ talk, group, models, colours, about, isLast }) {
   };
   // A turn without an answer says by itself what happened.
   useEffect(() => {
-    if (isLast && group.turn && !details && ["failed", "interrupted"].includes(status)) load();
+    if (isUnfinished && group.turn && !details) load();
   }, [isLast, status]);
   // The turn may have ended since the list of messages was drawn; it is drawn again at once.
   if (!group.messages.length && !live) return null;
@@ -232,7 +235,7 @@ function Turn({ talk, group, models, colours, about, isLast }) {
   return html`
     <section class=${`turn ${status}`} aria-label=${group.turn ? `Turn ${group.turn}` : "Message"}>
       ${shown.map((message, index) => {
-        if (index > 0 || !canEdit) return html`<${Message} key=${message.seq} talk=${talk} message=${message} colour=${colours[message.agent_id] ?? 0} names=${names} />`;
+        if (index > 0 || !canEdit) return html`<${Message} key=${message.seq} talk=${talk} message=${message} colour=${colours[message.agent_id] ?? 0} names=${names} result=${message.waiting_for ? null : record} />`;
         if (editing) return html`<${EditQuestion} key="edit" talk=${talk} turn=${group.turn} about=${about} onClose=${() => edit(false)} />`;
         return html`<${Message} key=${message.seq} talk=${talk} message=${message} onEdit=${() => edit(true)} wasEditing=${wasEditing} />`;
       })}
@@ -251,7 +254,7 @@ function Turn({ talk, group, models, colours, about, isLast }) {
       </footer>`}
       ${open && !isRunning && details && html`<${Council} turn=${details} models=${known} />`}
       ${open && !details && (problem ? html`<${Trouble} problem=${problem} onRetry=${load} />` : html`<${Waiting} label="Reading the log" />`)}
-      ${!isRunning && isLast && ["interrupted", "failed"].includes(status) && html`<${Unfinished} talk=${talk} status=${status} />`}
+      ${!isRunning && isUnfinished && html`<${Unfinished} talk=${talk} status=${status} />`}
       ${status === "undone" && html`<p class="dim">You took this turn back; the agents do not see it.</p>`}
       ${status === "abandoned" && html`<p class="dim">This turn was given up.</p>`}
     </section>`;
@@ -305,13 +308,18 @@ const FinalAnswer = ({ turn }) => html`
     <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /></header>
     ${turn.final.report && html`<${Report} report=${turn.final.report} name=${(id) => nameOf(turn, id)} />`}
     <${LongText} text=${turn.final.answer} isOpen=${false} />
-    <${Sources} citations=${turn.final.citations} />
-    ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
-    ${turn.final.fallback && html`<p class="dim">Written by ${turn.final.fallback}: the agent's own model had failed.</p>`}
-    ${turn.final.work_cut && html`<p class="dim">${describeWorkCut(turn.final.work_cut)}</p>`}
+    <${Flaws} result=${turn.final} />
   </article>`;
 
-function Message({ talk, message, colour, names = {}, onEdit, wasEditing }) {
+// result: as the service tells what a turn came to, or the event that ended it, which has the same fields.
+const Flaws = ({ result }) => html`<${Sources} citations=${result.citations} />
+    ${result.limit && html`<p class="dim">The turn reached its limit (${result.limit}): this is the best answer there was.</p>`}
+    ${result.fallback && html`<p class="dim">Written by ${result.fallback}: the agent's own model had failed.</p>`}
+    ${result.truncated && html`<p class="dim">The end is missing: its model reached its limit of tokens.</p>`}
+    ${result.work_cut && html`<p class="dim">${describeWorkCut(result.work_cut)}</p>`}`;
+
+// result: what the turn of an answer came to.
+function Message({ talk, message, colour, names = {}, result, onEdit, wasEditing }) {
   const [text, setText] = useState(null);
   const [problem, setProblem] = useState(null);
   const editButton = useRef(null);
@@ -339,10 +347,10 @@ function Message({ talk, message, colour, names = {}, onEdit, wasEditing }) {
     </article>`;
   return html`
     <article class=${`message assistant final agent-${colour}`}>
-      <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}<${Agreement} text=${message.agreement} isLow=${message.escalated} />${time}</header>
-      ${message.report && html`<${Report} report=${message.report} name=${(id) => names[id] ?? id} />`}
+      <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}${result && html`<${Agreement} text=${result.agreement} isLow=${result.escalated} />`}${time}</header>
+      ${result?.report && html`<${Report} report=${result.report} name=${(id) => names[id] ?? id} />`}
       <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />
-      <${Sources} citations=${message.citations} />
+      ${result && html`<${Flaws} result=${result} />`}
       <${Trouble} problem=${problem} />
     </article>`;
 }

@@ -185,6 +185,10 @@ const CHANGES = {
   turn_interrupted(turn, event) {
     end(turn, event, "interrupted");
     turn.isCutOff = event.by === "signal";
+    for (const { agent_id: agent, text } of event.partials) {
+      const step = activeStep(turn, { agent_id: agent, round: turn.rounds.at(-1)?.number });
+      if (step) step.text = text;
+    }
   },
   turn_waiting(turn, event) {
     turn.waiting = event;

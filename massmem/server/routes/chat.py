@@ -5,7 +5,7 @@ in milliseconds.
 """
 
 from collections.abc import AsyncGenerator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -33,8 +33,9 @@ from massmem.server.responses import (
     encode_events,
     make_chat_answer,
     make_query_answer,
+    read_results_of,
     stream_response,
-    wait_for_outcome,
+    wait_for_result,
 )
 from massmem.server.turns import NumberedEvent, Question
 from massmem.session.owners import public_session_id
@@ -51,8 +52,8 @@ _memory = APIRouter(route_class=CheckedRoute, prefix="/api/ai-memory", tags=["ai
 async def chat(body: schemas.ChatRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.ChatAnswer:
     """Ask, or reply to what was asked for, and wait for the answer. An unknown session is created."""
     question = await _read_question(caller, body, body.message, key)
-    outcome = await wait_for_outcome(caller.service.turns.ask(question))
-    return make_chat_answer(question.session_id, outcome, caller.service.warning)
+    result = await wait_for_result(caller, question.session_id, caller.service.turns.ask(question))
+    return make_chat_answer(result, caller.service.warning)
 
 
 @_chat.post("/stream", responses={**STREAM, **TURN_PROBLEMS}, response_class=EventSourceResponse)
@@ -103,19 +104,21 @@ async def history(
     ] = 50,
 ) -> schemas.History:
     """The newest messages, oldest first."""
+    session = await caller.sessions.get(session_id)
+    read = await _read(caller, session, limit)
+    results = await read_results_of(caller, session, {message.turn for message in read})
     messages = [
         schemas.HistoryMessage(
             role="user" if message.kind == "user" else "assistant",
             content=message.public_text,
-            confidence=message.confidence,
-            verdict=message.verdict if message.kind == "assistant" else None,
-            measured_confidence=message.metadata.get("measured_confidence"),
             agent=message.agent_name or None,
             agent_id=message.agent_id or None,
-            citations=[schemas.Source(**asdict(citation)) for citation in read_citations(message.metadata)] or None,
+            confidence=message.confidence,
+            citations=[*read_citations(message.metadata)] or None,
+            result=results.get(message.turn) if message.final else None,
             timestamp=message.created_at,
         )
-        for message in await _read(caller, await caller.sessions.get(session_id), limit)
+        for message in read
     ]
     return schemas.History(session_id=session_id, messages=messages, count=len(messages))
 
@@ -169,8 +172,8 @@ async def conversations(
 async def query(body: schemas.QueryRequest, caller: Authorized, key: IdempotencyKey = None) -> schemas.QueryAnswer:
     """Ask the team, and wait for its answer. An unknown session is created."""
     question = await _read_question(caller, body, body.query, key)
-    outcome = await wait_for_outcome(caller.service.turns.ask(question))
-    return make_query_answer(question.session_id, question.text, outcome, caller.service.warning)
+    result = await wait_for_result(caller, question.session_id, caller.service.turns.ask(question))
+    return make_query_answer(question.text, result, caller.service.warning)
 
 
 @_memory.get("/conversations/{session_id}")

@@ -30,6 +30,9 @@ class UserAccess:
         self.owner = caller.owner
         self._caller = caller
 
+    def show(self, event: Event) -> Event | None:
+        return hide_internals(event)
+
     async def check_room(self) -> None:
         try:
             await self._caller.service.turns.check_room(self.owner)

@@ -5,8 +5,7 @@ The reports of evaluations on this machine are for whoever runs the service.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +16,11 @@ from pydantic import ValidationError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
 from massmem.core.insights import AgentKey, Figures, name_teams
-from massmem.core.records import ListedSession, SessionFilter
-from massmem.core.transcript import TurnTranscript
+from massmem.core.records import SessionFilter
+from massmem.core.turn_result import TurnResult
 from massmem.server.dependencies import Authorized, Caller, CheckedRoute
 from massmem.server.errors import PROBLEMS, Forbidden
 from massmem.server.schemas import Body, Problem
-from massmem.store.lookup import read_transcript
-from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["figures"], responses=PROBLEMS)
@@ -81,11 +78,10 @@ async def figures(
     result = Figures()
     for entry in listed[:MOST_SESSIONS]:
         session_id = entry.session.session_id
-        async with aclosing(_read_newest_turns(store, entry)) as turns:
-            async for turn in turns:
-                if turn.record.started_at >= since and result.turns < MOST_TURNS:
-                    events = await store.read_turn_events(session_id, turn.record.turn)
-                    result.add_turn(turn, events, entry.session.config_path)
+        for turn in await store.list_turns(session_id, max(entry.turns - MOST_TURNS, 0), MOST_TURNS):
+            if turn.started_at >= since and result.turns < MOST_TURNS:
+                events = await store.read_turn_events(session_id, turn.turn)
+                result.add_turn(TurnResult.of(events), events, entry.session.config_path)
         if result.turns == MOST_TURNS:
             break
     labels = _label_agents(caller, result)
@@ -103,17 +99,6 @@ async def figures(
     )
 
 
-async def _read_newest_turns(store: SessionStore, entry: ListedSession) -> AsyncGenerator[TurnTranscript]:
-    """Yield the newest turns of a session, in order; of a very long one no more than can be counted."""
-    session_id, after = entry.session.session_id, 0
-    if entry.turns > MOST_TURNS:
-        newest = await store.read_conversation(session_id, None, 2 * MOST_TURNS)
-        after = newest[-1].seq - 1
-    async with aclosing(read_transcript(store, session_id, after)) as turns:
-        async for turn in turns:
-            yield turn
-
-
 def _show_day(result: Figures, name: str, ids: Mapping[AgentKey, str]) -> DayFigures:
     day = result.days[name]
     agents = {
@@ -125,7 +110,8 @@ def _show_day(result: Figures, name: str, ids: Mapping[AgentKey, str]) -> DayFig
         )
         for key, agent in day.agents.items()
     }
-    return DayFigures(day=name, turns=day.turns, answered=day.answered, seconds=round(day.seconds, 3), agents=agents)
+    turns, waits = sum(day.turns.values()), day.response_times
+    return DayFigures(day=name, turns=turns, answered=len(waits), seconds=round(sum(waits), 3), agents=agents)
 
 
 def _label_agents(caller: Caller, result: Figures) -> dict[AgentKey, AgentLabel]:
@@ -136,12 +122,13 @@ def _label_agents(caller: Caller, result: Figures) -> dict[AgentKey, AgentLabel]
     files = name_teams(keys)
     names = {team.config.path: name or "default team" for name, team in reversed([*teams.items()])}
     labels: dict[AgentKey, AgentLabel] = {}
+    shown = {key: text for day in result.days.values() for key, text in day.names.items()}
     for key in keys:
         path, agent_id = key
         agent = agents.get(key)
         team = names.get(path) or (files[key] if caller.is_local else "")
         labels[key] = AgentLabel(
-            name=result.names.get(key) or (agent.display_name if agent else agent_id),
+            name=shown.get(key) or (agent.display_name if agent else agent_id),
             model=(agent.backend.model or agent.backend.type) if agent else "",
             team=team if files[key] else "",
         )

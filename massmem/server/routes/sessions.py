@@ -1,9 +1,8 @@
 """`/api/v1/sessions`: conversations with their turns, as the page shows them; to name, fork, export and search them."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
@@ -14,22 +13,20 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from massmem.config.models import AgentConfig, TeamConfig
-from massmem.core.citations import read_citations
 from massmem.core.errors import InputError
-from massmem.core.events import hide_private_fields
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.messages import clean_name, read_attached_files, split_question
 from massmem.core.prompts import build_system_prompt
 from massmem.core.records import MessageRecord, PublicSession, SessionRecord, TurnRecord
-from massmem.core.report import Report
 from massmem.core.text import cut_excerpt, match_any
+from massmem.core.turn_result import TurnResult, TurnSummary
 from massmem.export import FORMATS
 from massmem.isolation import run_isolated
 from massmem.memory.tokens import Buffer
 from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
-from massmem.server.responses import hide_internals
-from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody, Source
+from massmem.server.responses import read_results_of, show_event
+from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
 from massmem.session.history import AgentContext
 from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.conversations import ImportedConversation
@@ -37,14 +34,14 @@ from massmem.session.imports.files import parse_export
 from massmem.session.memories import Memories
 from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.session import Session
-from massmem.session.sessions import mark_cut_off
 from massmem.session.team import Team
-from massmem.store.lookup import read_versions, require_turn
+from massmem.store.lookup import require_turn
 from massmem.store.ports import SessionStore
 from massmem.tools.documents import File, read_document, read_files
 
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
+_TEXTS = {"question", "answer", "data", "dissent", "candidates"}
 MAX_TEXT = 50_000
 """Characters of a message in a list; the rest is read with the message itself."""
 
@@ -166,34 +163,15 @@ class SessionMessage(Body):
     waiting_for: str | None
     param: str | None
     """The message was the reply to a question for the value with this name, and is not shown."""
-    confidence: float | None
-    escalated: bool
-    agreement: str
-    citations: list[Source]
-    """Of an answer; empty: it has none."""
-    report: Report | None
-    """Who says what, of an answer whose team reports."""
     files: list[FileEntry]
     created_at: datetime
-
-
-class TurnEntry(Body):
-    turn: int
-    versions: list[int]
-    """Numbers of all versions of the turn, the oldest first, where there are several; `turn` is the one that is shown.
-    Ask with `replaces` to add one."""
-    status: str
-    """running, completed, failed, interrupted, waiting, abandoned or undone."""
-    winner: str | None
-    """Empty: the turn is unsure."""
-    started_at: datetime
-    ended_at: datetime | None
 
 
 class SessionPart(Body):
     session: PublicSession
     messages: list[SessionMessage]
-    turns: list[TurnEntry]
+    turns: list[TurnSummary]
+    """What they came to, without the texts that stand in `messages`."""
     has_older: bool
     follow_after: int | None
     """A turn is under way: follow its events from this number on; null: none is."""
@@ -203,7 +181,8 @@ class SessionPart(Body):
 
 
 class TurnDetails(Body):
-    turn: TurnEntry
+    turn: TurnResult
+    """What it came to."""
     events: list[dict[str, Any]]
     """Its events in order, without the pieces of streamed replies; see the documentation of events."""
 
@@ -311,7 +290,7 @@ async def _import(caller: Caller, conversation: ImportedConversation) -> ImportR
     return await import_conversation(Memories.of(team, caller.owner), team.process, conversation)
 
 
-@router.get("/sessions/{session_id}")
+@router.get("/sessions/{session_id}", response_model_exclude={"turns": {"__all__": _TEXTS}})
 async def session(
     session_id: SessionPath,
     caller: Authorized,
@@ -323,12 +302,9 @@ async def session(
     last = await store.get_last_turn(record.session_id)
     messages = (await store.read_conversation(record.session_id, before, limit + 1))[::-1]
     has_older, messages = len(messages) > limit, messages[-limit:]
-    numbers = {message.turn for message in messages if message.turn} or {0}
-    count = max(numbers) - min(numbers) + 1
-    turns = [t for t in await store.list_turns(record.session_id, min(numbers) - 1, count) if t.turn in numbers]
-    if last is not None and last.turn not in numbers and before is None:
-        turns.append(last)
-    versions = await read_versions(store, record.session_id)
+    numbers = {message.turn for message in messages}
+    if last is not None and before is None:
+        numbers.add(last.turn)
     follow_after = await _find_start(store, record, last)
     teams = caller.service.teams
     upcoming = await teams.describe_next(record)
@@ -336,7 +312,7 @@ async def session(
     return SessionPart(
         session=await caller.sessions.describe(record),
         messages=[_show_message(message) for message in messages],
-        turns=[_show_turn(turn, record, versions) for turn in turns],
+        turns=[*(await read_results_of(caller, record, numbers)).values()],
         has_older=has_older,
         follow_after=follow_after,
         team=_show_team(name, upcoming.config, upcoming.agents),
@@ -362,16 +338,13 @@ async def turn(
     record = await caller.sessions.get(session_id)
     store = caller.service.team.store
     try:
-        turn_record = await require_turn(store, record.session_id, turn)
+        await require_turn(store, record.session_id, turn)
     except InputError as e:
         raise HTTPException(404, "There is no such turn") from e
-    events: list[dict[str, Any]] = []
-    for event in await store.read_turn_events(record.session_id, turn):
-        public = hide_private_fields(event) if caller.is_local else hide_internals(event)
-        if public is not None:
-            events.append(public.model_dump(mode="json"))
-    versions = await read_versions(store, record.session_id)
-    return TurnDetails(turn=_show_turn(turn_record, record, versions), events=events)
+    events = await store.read_turn_events(record.session_id, turn)
+    public = [*filter(None, (show_event(event, is_local=caller.is_local) for event in events))]
+    [result] = (await read_results_of(caller, record, {turn})).values()
+    return TurnDetails(turn=result, events=[event.model_dump(mode="json") for event in public])
 
 
 @router.post("/sessions/{session_id}/version", status_code=204, responses={409: TURN_PROBLEMS[409]})
@@ -538,20 +511,9 @@ def _show_message(message: MessageRecord) -> SessionMessage:
         is_note=bool(metadata.get("note")),
         waiting_for=waiting_for if isinstance(waiting_for, str) else None,
         param=param if isinstance(param, str) else None,
-        confidence=message.confidence,
-        escalated=message.escalated,
-        agreement=message.agreement,
-        citations=[Source(**asdict(citation)) for citation in read_citations(metadata)],
-        report=None if (report := metadata.get("report")) is None else Report.model_validate(report),
         files=[FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash) for file in files],
         created_at=message.created_at,
     )
-
-
-def _show_turn(turn: TurnRecord, session: SessionRecord, versions: Mapping[int, tuple[int, ...]]) -> TurnEntry:
-    shown = mark_cut_off(turn, session)
-    fields = {name: getattr(shown, name) for name in TurnEntry.model_fields if name != "versions"}
-    return TurnEntry(versions=[*versions.get(turn.turn, ())], **fields)
 
 
 # What each agent would be sent next, part by part, with the tokens of each

@@ -190,16 +190,9 @@ class Record:
     def read_messages(self, turn: int | None = None, *, trimmed: bool = False) -> list[MessageRecord]:
         """Return messages, oldest first. turn: only of this one. trimmed: also what was trimmed and is needed still."""
         messages: list[MessageRecord] = []
-        began: dict[int, datetime] = {}
         for seq, entry in (self.entries if trimmed else self.log).items():
             if turn in (None, entry.turn):
-                if entry.type in ("turn_started", "turn_resumed"):
-                    began[entry.turn] = entry.parse().at
-                for message in self._read_entry(seq, entry):
-                    if message.final and entry.turn in began:
-                        seconds = (message.created_at - began[entry.turn]).total_seconds()
-                        message.metadata["response_time"] = round(seconds, 3)
-                    messages.append(message)
+                messages += self._read_entry(seq, entry)
         return messages
 
     def read_summaries(self) -> list[MessageRecord]:

@@ -6,13 +6,12 @@ once: SQLAlchemy takes 0.1 ms to build one, and a turn sends about 50.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from massmem.core.events import EVENT, Event, TurnResumed, TurnStarted, now
+from massmem.core.events import EVENT, Event, now
 from massmem.core.messages import clean_text
 from massmem.core.records import (
     EVERYBODY,
@@ -103,12 +102,6 @@ _LAST_POSITION = (
 _LAST_NUMBERS = sa.select(
     sa.select(sa.func.max(events.c.seq)).where(events.c.session_id == SESSION).scalar_subquery().label("seq"),
     _LAST_POSITION.scalar_subquery().label("position"),
-)
-_TURN_BEGAN = sa.select(sa.func.max(events.c.at)).where(
-    events.c.session_id == SESSION,
-    events.c.turn == TURN,
-    sa.text(IS_NO_DELTA),
-    events.c.type.in_(("turn_started", "turn_resumed")),
 )
 _INSERT_EVENTS = sa.insert(events)
 _INSERTS = {table.name: sa.insert(table) for table in (chat_messages, turns, recordings, requests)}
@@ -288,7 +281,6 @@ def _store(
     numbered: Sequence[NumberedEvent],
     changes: _Changes,
 ) -> None:
-    _set_response_times(connection, session_id, numbered, changes.rows["chat_messages"])
     rows = [
         {"session_id": session_id, "seq": seq, "turn": turn, "type": event.type, "payload": text, "at": event.at}
         for seq, turn, event, text in numbered
@@ -321,23 +313,6 @@ def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, 
         payloads = connection.execute(_EVENTS_OF_LAST_TURN, key).scalars()
         changes.session["new_message"] = projection.fold_session(map(EVENT.validate_json, payloads)).last_message or ""
     connection.execute(_UPDATE_SESSION, {**key, **changes.session, "added": added, **newest})
-
-
-def _set_response_times(
-    connection: sa.Connection, session_id: str, numbered: Sequence[NumberedEvent], messages: Iterable[Row]
-) -> None:
-    """Note with each final answer how many seconds the user waited, since the turn was begun or last resumed."""
-    begins: dict[int, list[NumberedEvent]] = {}
-    for item in numbered:
-        if isinstance(item.event, TurnStarted | TurnResumed):
-            begins.setdefault(item.turn, []).append(item)
-    for row in (row for row in messages if row["final"]):
-        earlier = [item.event for item in begins.get(row["turn"], ()) if item.seq < row["seq"]]
-        times: list[datetime | None] = [event.at for event in earlier]
-        if not any(isinstance(event, TurnStarted) for event in earlier):
-            times.append(connection.execute(_TURN_BEGAN, {"of_session": session_id, "of_turn": row["turn"]}).scalar())
-        if began := max(filter(None, times), default=None):
-            row["metadata"]["response_time"] = round((row["created_at"] - began).total_seconds(), 3)
 
 
 # The column of each field of SessionState, where the two differ.

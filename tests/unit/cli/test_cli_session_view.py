@@ -16,6 +16,7 @@ from massmem.cli.session_view import (
 from massmem.core.insights import Insights
 from massmem.core.records import ListedSession
 from massmem.core.text import cut_excerpt
+from tests.support.sample_turn import USAGE, event
 from tests.support.sessions_said import make_program_turn, make_transcript, message, session_record
 
 EVIL = "\x1b[2J\x1b]0;x\x07Titel \u202egnirts"
@@ -58,9 +59,8 @@ def test_control_sequences_in_titles_are_removed():
 def test_turn_has_speakers_and_the_decision():
     text = format_turn(make_transcript(), detailed=False)
     assert "You:\n  Why is the sky blue?\n\nann:\n  The final answer.\n\n2 of 2 votes, 3 rounds, agreement 90%" in text
-    assert "No answer: the turn is failed." in format_turn(
-        make_transcript(answer=None, status="failed"), detailed=False
-    )
+    failed = event(2, "turn_failed", message="no agent could answer", exit_code=1, usage=USAGE)
+    assert "No answer: the turn is failed." in format_turn(make_transcript(end=failed), detailed=False)
     whole = format_turn(make_transcript(), detailed=True)
     parts = ["ann, reasoning:\n  Let me think.", "bob:\n  Second.", "bob votes for bob, void", "bob votes for ann:"]
     assert [whole.index(part) for part in parts] == sorted(whole.index(part) for part in parts)
@@ -104,10 +104,10 @@ def test_insights_with_and_without_turns():
     empty = Insights()
     assert "sessions    0" in format_insights(empty.to_json())
     empty.add_session(session_record())
-    empty.add_turn(make_transcript())
+    empty.add_turn(make_transcript().result)
     text = format_insights(empty.to_json())
     assert "agreement   90% on average" in text
     assert "cost        1 turn without a known price" in text
-    empty.add_turn(make_transcript(cost=0.5))
+    empty.add_turn(make_transcript(cost=0.5).result)
     assert "cost        $0.50, and 1 turn without a known price" in format_insights(empty.to_json())
     assert text.splitlines()[-2].startswith("ann")

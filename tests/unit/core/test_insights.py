@@ -1,83 +1,85 @@
 from datetime import timedelta
 from typing import Any
 
-from massmem.core.events import ContextMeasured
+from massmem.core.events import ContextMeasured, Event
 from massmem.core.insights import MAX_TOPICS, Figures, Insights, extract_topics, name_teams
-from massmem.core.transcript import TurnTranscript, build_transcript
-from tests.support.sample_turn import START
-from tests.support.sessions_said import make_program_turn, make_transcript, message, session_record
+from massmem.core.turn_result import TurnResult
+from tests.support.sample_turn import START, USAGE, event
+from tests.support.sessions_said import make_events, session_record
+
+FAILED = event(2, "turn_failed", message="no agent could answer", exit_code=1, usage=USAGE)
 
 
-def of(*turns: TurnTranscript, **session: Any) -> dict[str, Any]:
+def turn(*args: Any, **fields: Any) -> TurnResult:
+    return TurnResult.of(make_events(*args, **fields))
+
+
+def of(*turns: TurnResult, **session: Any) -> dict[str, Any]:
     insights = Insights()
     insights.add_session(session_record(**session))
-    for turn in turns:
-        insights.add_turn(turn)
+    for result in turns:
+        insights.add_turn(result)
     return insights.to_json()
 
 
 def test_counts_time_and_tokens():
-    insights = of(make_transcript(), make_transcript("And sunsets?", status="failed", winner=None, answer=None))
+    insights = of(turn(), turn("And sunsets?", end=FAILED))
     assert (insights["turns"], insights["turns_by_status"]) == (2, {"completed": 1, "failed": 1})
-    assert (insights["message_count"], insights["user_messages"], insights["assistant_messages"]) == (17, 2, 1)
+    assert (insights["message_count"], insights["user_messages"], insights["assistant_messages"]) == (8, 2, 1)
     assert (insights["duration"], insights["response_time"]) == (300.0, 2.5)
-    assert insights["tokens"] == {"prompt": 120, "completion": 40, "cached": 0, "reported": True}
+    assert insights["tokens"] == {"prompt": 170, "completion": 50, "cached": 10, "reported": True}
     assert (insights["confidence"], insights["escalated"]) == (0.9, 0)
-
-
-def test_messages_before_the_first_turn_are_no_turn():
-    found, alone = of(make_program_turn(), make_transcript()), of(make_transcript())
-    assert found == alone | {"message_count": alone["message_count"] + 3}
 
 
 def test_who_won_how_often():
     insights = of(
-        make_transcript(cost=0.5),
-        make_transcript(cost=0.5, winner="bob"),
-        make_transcript(cost=0.5, status="interrupted", winner="ann"),
+        turn(cost=0.5),
+        turn(cost=0.5, winner="bob"),
+        turn(cost=0.5, end=event(2, "turn_interrupted", by="user")),
     )
     assert insights["agents_used"] == ["ann", "bob"]
     assert insights["agents"]["ann"] == {
         "name": "ann", "turns": 3, "answers": 6, "ballots": 3, "votes_received": 6, "wins": 1, "win_rate": 0.5,
-        "tokens": 108, "cost": 0.45,
+        "tokens": 136, "cost": 0.65,
     }  # fmt: skip
     assert insights["agents"]["bob"]["win_rate"] == 0.5
-    nobody = of(make_transcript(status="failed", winner=None))
+    nobody = of(turn(end=FAILED))
     assert nobody["agents"]["ann"]["win_rate"] is None
 
 
 def test_cost_is_the_sum_of_the_turns_and_not_known_when_one_is_not():
-    known = of(make_transcript(cost=0.1), make_transcript(cost=0.2), make_transcript(cost=0.0))
+    known = of(turn(cost=0.1), turn(cost=0.2), turn(cost=0.0))
     assert (known["cost"], known["known_cost"], known["turns_without_price"]) == (0.3, 0.3, 0)
-    partly = of(make_transcript(cost=0.1), make_transcript())
+    partly = of(turn(cost=0.1), turn())
     assert (partly["cost"], partly["known_cost"], partly["turns_without_price"]) == (None, 0.1, 1)
     assert partly["agents"]["ann"]["cost"] is None
 
 
 def test_tools_are_counted_with_their_failures():
-    turn = make_transcript()
-    used = [
-        message(20 + n, "tool_result", "x", "ann", 1, metadata={"tool": name, "call": f"c{n}", "failed": failed})
-        for n, (name, failed) in enumerate([("mcp__f__read", False), ("mcp__f__list", False), ("mcp__f__read", True)])
-    ]
-    outside = message(30, "tool_result", "x", "ann", 0, metadata={"tool": "lint"})
-    insights = of(build_transcript(turn.record, [*turn.messages, *used, outside]))
+    def use(name: str, *, failed: bool = False) -> Event:
+        fields = {"agent_id": "ann", "round": 1, "name": name, "content": "x", "call_id": "c"}
+        return event(1, "tool_returned", **fields, failed=failed)
+
+    start, *rest = make_events()
+    outside = event(1, "tool_returned", agent_id="ann", round=0, name="lint", content="x")
+    used = [use("mcp__f__read"), use("mcp__f__list"), use("mcp__f__read", failed=True)]
+    insights = of(TurnResult.of([start, *used, outside, *rest]))
     assert insights["tools"] == {"mcp__f__read": {"calls": 2, "failed": 1}, "mcp__f__list": {"calls": 1, "failed": 0}}
     assert insights["tool_sequences"] == [
         {"tools": ["mcp__f__read", "mcp__f__list", "mcp__f__read"], "times": 1, "succeeded": 0}
     ]
-    good = of(build_transcript(turn.record, [*turn.messages, *used[:2]]))
+    good = of(TurnResult.of([start, *used[:2], *rest]))
     assert good["tool_sequences"] == [{"tools": ["mcp__f__read", "mcp__f__list"], "times": 1, "succeeded": 1}]
-    assert of(make_transcript())["tools"] == {}
+    assert of(turn())["tools"] == {}
 
 
 def test_topics_are_the_words_of_most_questions():
     questions = ["Which index does PostgreSQL use?", "Is a PostgreSQL index PostgreSQL-only?", "What about Lisbon?"]
-    insights = of(*[make_transcript(q) for q in questions])
+    insights = of(*[turn(q) for q in questions])
     assert insights["topics"][:2] == ["index", "postgresql"]
     assert "lisbon" in insights["topics"]
     assert not {"which", "about", "what"} & set(insights["topics"])
-    many = of(*[make_transcript(f"word{chr(97 + i) * 3}") for i in range(20)])
+    many = of(*[turn(f"word{chr(97 + i) * 3}") for i in range(20)])
     assert len(many["topics"]) <= MAX_TOPICS
 
 
@@ -104,26 +106,20 @@ def measure(recalled: int) -> ContextMeasured:
 
 def test_days_have_turns_wins_tokens_and_waits():
     figures = Figures()
-    figures.add_turn(make_transcript(cost=0.5), [])
-    figures.add_turn(make_transcript(status="failed", winner=None, answer=None), [])
-    figures.add_turn(make_transcript(started_at=START + timedelta(days=1)), [])
+    figures.add_turn(turn(cost=0.5), [])
+    figures.add_turn(turn(end=FAILED), [])
+    figures.add_turn(turn(at=START + timedelta(days=1)), [])
     first, second = (figures.days[day] for day in sorted(figures.days))
-    assert (first.turns, first.answered, first.seconds) == (2, 1, 2.5)
+    assert (first.turns.total(), first.response_times) == (2, [2.5])
     assert (first.agents["", "ann"].turns, first.agents["", "ann"].wins) == (2, 1)
-    assert first.agents["", "ann"].usage.prompt == 60
-    assert (second.turns, second.agents["", "bob"].wins) == (1, 0)
+    assert first.agents["", "ann"].usage.prompt == 70
+    assert (second.turns.total(), second.agents["", "bob"].wins) == (1, 0)
     assert figures.turns == 3
-
-
-def test_messages_between_turns_are_no_turn():
-    figures = Figures()
-    figures.add_turn(make_program_turn(), [])
-    assert (figures.days, figures.turns) == ({}, 0)
 
 
 def test_prompts_with_and_without_memories_are_counted():
     figures = Figures()
-    figures.add_turn(make_transcript(), [measure(0), measure(40), measure(7)])
+    figures.add_turn(turn(), [measure(0), measure(40), measure(7)])
     assert (figures.recalls, figures.without_recall) == (2, 1)
 
 
@@ -131,8 +127,8 @@ def test_agents_of_one_id_in_two_teams_are_apart():
     insights, figures = Insights(), Figures()
     for number, path in enumerate(("/a/team.yaml", "/b/other.yaml", "/b/other.yaml")):
         insights.add_session(session_record(session_id=str(number), config_path=path))
-        insights.add_turn(make_transcript())
-        figures.add_turn(make_transcript(), [], path)
+        insights.add_turn(turn())
+        figures.add_turn(turn(), [], path)
     agents = insights.to_json()["agents"]
     assert {name: (agent["name"], agent["turns"]) for name, agent in agents.items() if name.startswith("ann")} == {
         "ann (other.yaml)": ("ann (other.yaml)", 2),

@@ -8,7 +8,7 @@ from massmem.core.events import EVENT, TurnCompleted
 from massmem.core.messages import Candidate, Citation, Usage
 from massmem.core.report import Report
 from massmem.core.reporting import Authors, ReportError, build_report_schema, list_sections, read_report, report_votes
-from massmem.core.voting import find_dissent
+from tests.support.sample_turn import compare_texts
 
 OPENED, LENGTH = Citation("https://a.example/opened", "Opened"), Citation("https://b.example/length", "Length")
 CANDIDATES = (
@@ -102,7 +102,7 @@ def test_the_schema_offers_only_labels_and_sources_that_exist():
 def test_votes_say_who_chose_what_and_that_texts_are_not_compared():
     answers = {"ann": "It opened in 1932, on a Sunday.", "bob": "In 1930, as far as I know.", "cid": "In 1932 or so."}
     ballots = {"bob": ("ann", "older sources agree"), "cid": ("bob", "it is careful")}
-    dissent = find_dissent("ann", answers, ballots)
+    dissent = compare_texts("ann", answers, ballots)
     assert dissent is not None
     report = report_votes(dissent, "ann", {"ann": [OPENED]})
     (dispute,) = report.disputed

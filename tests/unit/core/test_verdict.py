@@ -18,7 +18,7 @@ from massmem.core.verdict import (
     describe_agreement,
     describe_share,
 )
-from massmem.core.voting import find_dissent
+from tests.support.sample_turn import compare_texts
 
 DECISION = WinnerDecided(agent_id="a", votes={"a": 1}, by="plurality")
 
@@ -80,7 +80,7 @@ def test_one_sentence_says_who_agrees(decision: dict[str, Any], more: dict[str, 
     ballots = dict(vote.split(":") for vote in answers.pop("votes", "").split())
     winner = WinnerDecided.model_validate({"agent_id": "ann", "votes": {}} | decision)
     reasons = {voter: (choice, "as it is") for voter, choice in ballots.items()}
-    dissent = find_dissent("ann", {"ann": "Paris, since 987.", "bob": "Lyon.", "eve": "Marseille."} | answers, reasons)
+    dissent = compare_texts("ann", {"ann": "Paris, since 987.", "bob": "Lyon.", "eve": "Marseille."} | answers, reasons)
     assert describe_agreement(winner, dissent, 3, "Ann", presented=presented) == sentence
 
 
@@ -88,7 +88,7 @@ def test_agents_without_an_answer_do_not_agree():
     winner = WinnerDecided(agent_id="ann", votes={}, by="unanimous")
     assert describe_agreement(winner, None, 1, "ann", presented=False) == ""
     assert describe_agreement(winner, None, 3, "ann", presented=False) == "the only answer of 3 agents"
-    same = find_dissent("ann", {"ann": "Paris", "bob": "paris"}, {})
+    same = compare_texts("ann", {"ann": "Paris", "bob": "paris"}, {})
     assert describe_agreement(winner, same, 3, "ann", presented=False) == (
         "2 of 2 agents gave or chose this answer; 1 agent gave no answer"
     )

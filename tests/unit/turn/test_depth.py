@@ -267,10 +267,11 @@ async def test_both_stand_behind_an_answer_that_one_says_is_the_same():
     view = TurnView()
     for event in await play(texts(), depth="adaptive"):
         view.feed(event)
-    assert view.dissent is not None and [p.agent_id for p in view.dissent.agreed] == ["red", "green"]
-    report = view.make_report()
+    result = view.result
+    assert result.dissent is not None and [p.agent for p in result.dissent.agreed] == ["red", "green"]
+    report = result.make_report()
     assert report is not None and report.single == () and report.agreed[0].agents == ("red", "green")
-    assert view.dissent.others == () and view.agents["blue"].phase == "not asked" and view.agent_failures == []
+    assert result.dissent.others == () and view.agents["blue"].phase == "not asked" and result.errors == []
 
 
 def make_agent(name: str, model: str = "m", system: str = "", temperature: float | None = None) -> AgentConfig:

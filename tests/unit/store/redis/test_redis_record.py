@@ -6,7 +6,7 @@ import pytest
 
 from massmem.core.events import Event
 from massmem.core.records import EVERYBODY, SessionFilter
-from massmem.store.lookup import read_transcript
+from massmem.store.lookup import read_transcript, require_session
 from massmem.store.ports import Retention, SessionStore
 from massmem.store.redis.store import RedisStore, open_redis
 from tests.contract.test_session_store import done, everything, queue, session
@@ -88,7 +88,9 @@ async def test_turns_go_whole(store: RedisStore) -> None:
     assert [m.content for m in messages[:2]] == ["Question 6", "Draft 6"]
     assert [t.turn for t in await store.list_turns("session_a")] == list(range(6, 31))
     assert [t.turn for t in await store.list_turns("session_a", after=27, limit=2)] == [28, 29]
-    assert [each.record.turn async for each in read_transcript(store, "session_a")] == list(range(6, 31))
+    assert [
+        each.result.turn async for each in read_transcript(store, await require_session(store, "session_a"))
+    ] == list(range(6, 31))
     assert await store.read_turn_events("session_a", 5) == []
     assert len(await store.read_turn_events("session_a", 6)) == 4
     assert len(await store.get_winner_names(["session_a"])) == 30

@@ -4,13 +4,11 @@ import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import event
 
-from massmem.core.events import Event
 from massmem.store import open_store
 from massmem.store.sql import SqlSessionStore
 from tests.contract.test_session_store import done, session
@@ -108,24 +106,6 @@ async def test_number_of_statements_does_not_grow_with_the_batch(store: SqlSessi
         await store.append("session_a", 1, events)
         sizes.append(len({re.split(r"\d|'", statement)[0] for statement in statements}))
     assert sizes[0] == sizes[1] <= 9
-
-
-RESUMED = make_event(0, "turn_resumed", session_id="session_a", turn=3, question="Why?", agents=("ann",))
-
-
-async def test_response_time_counts_from_the_last_start_or_resumption(store: SqlSessionStore) -> None:
-    start = begin("ann").at
-
-    def at(event: Event, seconds: float) -> Event:
-        return event.model_copy(update={"at": start + timedelta(seconds=seconds)})
-
-    await store.append("session_a", 1, [at(begin("ann"), 0), at(done(), 2.5)])
-    await store.append("session_a", 2, [at(begin("ann"), 10)])
-    await store.append("session_a", 2, [at(done(), 11)])
-    await store.append("session_a", 3, [at(begin("ann"), 20)])
-    await store.append("session_a", 3, [at(RESUMED, 30), at(done(), 34)])
-    finals = [message for message in await store.read_messages("session_a") if message.final]
-    assert [message.metadata["response_time"] for message in finals] == [2.5, 1.0, 4.0]
 
 
 async def test_positions_of_episodes_go_on_in_the_next_batch(store: SqlSessionStore) -> None:
