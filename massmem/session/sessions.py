@@ -116,6 +116,9 @@ class Sessions:
             raise UnknownSessionError("there is no such session")
         return await self.mark(session)
 
+    async def _mark(self, listed: ListedSession) -> ListedSession:
+        return listed.model_copy(update={"session": await self.mark(listed.session)})
+
     async def mark(self, session: SessionRecord) -> SessionRecord:
         """Return the session with its real status; what a service resumes by itself is active."""
         if self.service is not None and session.user_id is not None:
@@ -127,12 +130,10 @@ class Sessions:
         if criteria.status not in ("active", "interrupted"):
             sessions = [await self._mark(one) for one in await self.store.find_sessions(criteria, limit, offset)]
             return SessionPage(sessions, (await self.store.count_sessions(criteria)).sessions)
-        by_id: dict[str, ListedSession] = {}
-        for stored in ("active", "interrupted"):
-            listed = await self.store.find_sessions(criteria.model_copy(update={"status": stored}))
-            by_id |= {one.session.session_id: await self._mark(one) for one in listed}
-        matches = [one for one in by_id.values() if one.session.status == criteria.status]
-        matches.sort(key=lambda one: one.session.updated_at, reverse=True)
+        stored = [criteria.model_copy(update={"status": status}) for status in ("active", "interrupted")]
+        listed = [await self._mark(one) for query in stored for one in await self.store.find_sessions(query)]
+        by_id = {one.session.session_id: one for one in listed if one.session.status == criteria.status}
+        matches = sorted(by_id.values(), key=lambda one: one.session.updated_at, reverse=True)
         return SessionPage(matches[offset : None if limit is None else offset + limit], len(matches))
 
     async def list_conversations(self, limit: int | None = None, offset: int = 0, text: str = "") -> SessionPage:
@@ -151,9 +152,6 @@ class Sessions:
         """Return a session in its public form."""
         return PublicSession.of(listed.model_copy(update={"session": self._hide_internals(listed.session)}))
 
-    async def _mark(self, listed: ListedSession) -> ListedSession:
-        return listed.model_copy(update={"session": await self.mark(listed.session)})
-
     def _hide_internals(self, session: SessionRecord) -> SessionRecord:
         """Return a session as a user of the service may see it."""
         if self.service is None or session.user_id is None:
@@ -169,10 +167,9 @@ class Sessions:
         hits: list[SessionHit] = []
         for message in messages:
             session, ballot = sessions[message.session_id], parse_ballot(message)
-            is_hidden = isinstance(message.metadata.get("param"), str)
-            if session is None or session.status == "deleting" or is_hidden:
-                continue
-            hits.append(SessionHit(message, session, ballot[1] if ballot else message.content, ballot is not None))
+            is_value = isinstance(message.metadata.get("param"), str)
+            if session is not None and session.status != "deleting" and not is_value:
+                hits.append(SessionHit(message, session, ballot[1] if ballot else message.content, ballot is not None))
         return hits
 
     async def rename(self, session: SessionRecord, title: str) -> SessionRecord:
@@ -230,14 +227,13 @@ class Sessions:
         params = (await self.store.load_state(session.session_id)).params
         shown = self._hide_internals(session)
         yield form.write_start(redact_session(shown, params)), 0
-        first, done = True, 0
+        done = 0
         async with aclosing(read_transcript(self.store, session, lambda event: redact_event(event, params))) as turns:
             async for turn in turns:
                 files = await load_attachments(self.store, session.session_id, turn.result.files)
-                done += len(turn.messages)
                 clean = LoggedTurn(turn.result, redact_messages(turn.messages, params), files)
-                yield form.write_turn(clean, first, detailed), done
-                first = False
+                is_first, done = done == 0, done + len(turn.messages)
+                yield form.write_turn(clean, is_first, detailed), done
         if not form.has_log:
             yield form.end, done
             return
@@ -251,7 +247,7 @@ class Sessions:
         return [listed.session for listed in unfinished]
 
     async def delete(
-        self, sessions: Sequence[SessionRecord], progress: Progress | None = None, *, erases: bool = True
+        self, sessions: Sequence[SessionRecord], progress: Progress = lambda _done, _all: None, *, erases: bool = True
     ) -> DeletionResult:
         """Delete these sessions, and what is left here of deletions that were cut off.
 
@@ -262,8 +258,7 @@ class Sessions:
             StoreError: what was deleted is gone; the next deletion goes on.
         """
         selected = {session.session_id: session for session in sessions}
-        begun_ids = list_begun_deletions(self.home)
-        traces = [session_id for session_id in begun_ids if await self.store.get_session(session_id) is None]
+        traces = [name for name in list_begun_deletions(self.home) if await self.store.get_session(name) is None]
         async with self._open_eraser() as erase, AsyncExitStack() as leases:
             free = [session for session in selected.values() if await self._claim(session.session_id, leases)]
             memories = await delete_contents(self.store, free, erase, progress)
@@ -306,7 +301,7 @@ class Sessions:
 
 
 async def delete_contents(
-    store: SessionStore, sessions: Sequence[SessionRecord], erase: EraseSessions, progress: Progress | None = None
+    store: SessionStore, sessions: Sequence[SessionRecord], erase: EraseSessions, progress: Progress
 ) -> int:
     """Delete the memories, the recording jobs and the log of marked sessions; return how many memories that were.
 
@@ -324,8 +319,7 @@ async def delete_contents(
         remaining: int | None = session.message_count
         while remaining is not None:
             remaining = await store.delete_session(session.session_id, _EVENTS_AT_ONCE)
-            if progress is not None:
-                progress(deleted + session.message_count - (remaining or 0), total)
+            progress(deleted + session.message_count - (remaining or 0), total)
         deleted += session.message_count
     # Another process may have taken something out of the queue before it was emptied.
     return memories + await erase(ids)

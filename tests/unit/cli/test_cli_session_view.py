@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.cli.session_view import (
-    SearchHit,
     format_heading,
     format_hits,
     format_insights,
@@ -16,6 +15,7 @@ from massmem.cli.session_view import (
 from massmem.core.insights import Insights
 from massmem.core.records import ListedSession
 from massmem.core.text import cut_excerpt
+from massmem.session.sessions import SessionHit
 from tests.support.sample_turn import USAGE, event
 from tests.support.sessions_said import make_program_turn, make_transcript, message, session_record
 
@@ -93,7 +93,8 @@ def test_excerpt_of_any_text_is_one_line(text: str, words: list[str]):
 
 def test_hits_name_session_turn_and_speaker():
     vote = message(7, "tool_call", '{"vote": {"reason": "names the cause", "choice": "ann"}}', "bob", 2)
-    hits = [SearchHit(message(1, "user", "Why?"), session_record()), SearchHit(vote, session_record())]
+    asked = SessionHit(message(1, "user", "Why?"), session_record(), "Why?", is_ballot=False)
+    hits = [asked, SessionHit(vote, session_record(), "names the cause", is_ballot=True)]
     first, _, second, reason = format_hits(hits, "cause why").splitlines()
     assert first.startswith("session_a  turn 1  you  ")
     assert second.startswith("session_a  turn 1  bob, vote  ")

@@ -293,14 +293,14 @@ async def test_owner_finds_sessions_by_id_title_and_beginning_and_none_of_others
 async def test_title_is_a_name_that_no_other_session_of_the_owner_has(place: Place):
     own, alice = open_sessions(place.store, place.home, COMMAND_LINE_USER), await add_user(place, ALICE, "trip")
     await add_user(place, ALICE, "walk")
-    mine = await own.rename(await own.get("session_mine"), "trip")
-    await own.rename(mine, "Trip")
+    trip = await own.rename(await own.get("session_mine"), "trip")
+    await own.rename(trip, "Trip")
     for sessions, name, titles in ((own, "session_b", ("TRIP", "session_mine")), (alice, "walk", ("trip",))):
         for title in titles:
             with pytest.raises(InputError, match="another session is called"):
                 await sessions.rename(await sessions.get(name), title)
     with pytest.raises(InputError, match="cannot be"):
-        await own.rename(mine, "a/b")
+        await own.rename(trip, "a/b")
 
 
 async def test_fork_is_its_owners_and_is_found_by_an_id_of_its_own(place: Place):
@@ -315,16 +315,16 @@ async def test_fork_is_its_owners_and_is_found_by_an_id_of_its_own(place: Place)
 
 async def test_version_is_chosen_while_no_turn_runs(place: Place):
     own = open_sessions(place.store, place.home, COMMAND_LINE_USER)
-    mine = await own.get("session_mine")
+    chosen = await own.get("session_mine")
     again = begin("ann").model_copy(update={"parent": 0, "withdraws": (1,)})
     await place.store.append("session_mine", 2, [again, answer(1, "ann", "There."), done(text="There.")])
-    assert await own.choose_version(mine, 1) == 1
+    assert await own.choose_version(chosen, 1) == 1
     assert (await own.get("session_mine")).last_message != "There."
     with pytest.raises(InputError, match="no version 7"):
-        await own.choose_version(mine, 7)
+        await own.choose_version(chosen, 7)
     assert await place.store.acquire_lease("session_mine", "somebody", 60)
     with pytest.raises(SessionBusyError):
-        await own.choose_version(mine, 2)
+        await own.choose_version(chosen, 2)
 
 
 async def test_session_of_a_killed_process_is_interrupted_and_its_turn_too(place: Place):
