@@ -233,7 +233,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                     raise await self._suggest_models(self._translate(e)) from e
                 yield RetryChunk(reason, 0.0, 0)
         reader = self._reader(request, body)
-        reader.is_unmarked = self._is_unmarked
+        reader.held = "" if self._is_unmarked else None
         while True:
             async with stream, aclosing(self._read_stream(stream.response, reader)) as chunks:
                 async for chunk in chunks:
@@ -248,7 +248,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                 raise self._translate(e) from e
         for chunk in reader.close():
             yield chunk
-        self._is_unmarked = reader.is_unmarked
+        self._is_unmarked |= reader.is_unmarked
 
     def _go_on(self, reader: ReplyReader, body: dict[str, Any]) -> dict[str, Any] | None:
         """Return the body of the request that goes on with a reply which the server has paused; None: it is whole."""

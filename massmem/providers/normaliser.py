@@ -391,9 +391,9 @@ class ReplyReader(ABC):
         self._length = 0
         self._thinking = Thinking()
         self.is_unmarked = False
-        """The model marks only the end of its thoughts. Where earlier replies have shown it, no text is sent before."""
-        self._waiting: str | None = ""
-        """Text that may be a thought; None: the thoughts have ended."""
+        """The reply marks only the end of its thoughts."""
+        self.held: str | None = None
+        """Text that may be a thought, where earlier replies were unmarked; None: text is sent as it comes."""
         self._halves = {False: "", True: ""}
         """Of characters whose other half has not come: of the text, and of what was thought."""
         self._refusal = ""
@@ -523,15 +523,15 @@ class ReplyReader(ABC):
             return
         for chunk in self._thinking.feed(text, final=final):
             match chunk:
-                case TextChunk(text) if self.is_unmarked and self._waiting is not None:
-                    self._waiting += text
+                case TextChunk(text) if self.held is not None:
+                    self.held += text
                 case ThoughtsEndChunk():
-                    yield ReasoningChunk(self._waiting or "") if self.is_unmarked else chunk
-                    self.is_unmarked, self._waiting = True, None
+                    yield chunk if self.held is None else ReasoningChunk(self.held)
+                    self.is_unmarked, self.held = True, None
                 case _:
                     yield chunk
-        if final and self._waiting:
-            yield TextChunk(self._waiting)
+        if final and self.held:
+            yield TextChunk(self.held)
 
     def _search(self, id_: object, query: str, *, is_page: bool = False) -> Iterator[Chunk]:
         """Yield a search, once. is_page: a page is opened, which is no search."""

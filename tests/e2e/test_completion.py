@@ -11,7 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from massmem.session.registry import Entry, Registry
+from massmem.session.registry import Registry, RegistryEntry
 from tests.support.cli import massmem
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")]
@@ -30,9 +30,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sessions(home: Path) -> None:
-    def entry(day: int, description: str) -> Entry:
+    def entry(day: int, description: str) -> RegistryEntry:
         start = datetime(2026, 11, day, 10, tzinfo=UTC)
-        return Entry(f"session_{start:%Y%m%d_%H%M%S}", start.isoformat(), description=description)
+        return RegistryEntry(f"session_{start:%Y%m%d_%H%M%S}", start.isoformat(), description=description)
 
     Registry(home / ".massmem").upsert(entry(20, "Clocks in step"), entry(21, "Blue skies"), entry(22, "\x1b[2Jx"))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from massmem.core.errors import SessionExistsError, StoreError
 from massmem.core.records import SessionRecord
-from massmem.session.registry import Entry, Registry
+from massmem.session.registry import Registry, RegistryEntry
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.support.forked import processes
@@ -109,7 +109,7 @@ def register(home: Path, notes: Path, name: str, count: int, removing: bool) -> 
     book, registry = Notes(notes), Registry(home)
     for number in range(count):
         session_id = f"{name}-{number}"
-        registry.upsert(Entry(session_id, datetime.now(UTC).isoformat()))
+        registry.upsert(RegistryEntry(session_id, datetime.now(UTC).isoformat()))
         book.add(session_id)
         if removing and number % 2:
             registry.remove(session_id)

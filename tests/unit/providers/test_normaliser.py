@@ -32,7 +32,7 @@ async def test_shape_of_the_wire_is_read(wire: Wire, caplog: pytest.LogCaptureFi
 def test_thoughts_without_a_mark_at_the_beginning_are_held_back_once_it_is_known() -> None:
     for is_known, text in [(False, "hm</think>At noon."), (True, "hm</think>At noon."), (True, "At noon.")]:
         reader, reply, shown = ChatReader(REQUEST, CONTEXT), Reply(), ""
-        reader.is_unmarked = is_known
+        reader.held = "" if is_known else None
         for piece in (*text, None):
             choice = {"delta": {"content": piece}, "finish_reason": None if piece else "stop"}
             for chunk in reader.feed({"choices": [choice]}):
@@ -40,7 +40,7 @@ def test_thoughts_without_a_mark_at_the_beginning_are_held_back_once_it_is_known
                 shown += chunk.text if isinstance(chunk, TextChunk) else ""
         for chunk in reader.close():
             reply.feed(chunk)
-        assert reader.is_unmarked
+        assert reader.is_unmarked == ("hm" in text)
         assert (reply.text, reply.reasoning) == ("At noon.", "hm" if "hm" in text else "")
         assert shown == ("hmAt noon." if not is_known else "At noon." if "hm" in text else "")
 
