@@ -6,10 +6,10 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby, product
+from itertools import groupby
 from operator import itemgetter
 from typing import Literal
 
@@ -113,10 +113,9 @@ class Member(_Counts):
     right: int
 
 
-_Place = tuple[Kind, bool, float]
-"""Of patterns that are alike: what the answers come to, whether there are ballots, how much speaks for an answer."""
-_Tables = tuple[Counter[Pattern | _Place], Counter[Pattern | _Place]]
-"""Questions, and right answers, by pattern and by place."""
+_Place = tuple[tuple[bool, Kind, bool], float]
+"""Of like patterns: whether of the first, kind, ballots; and what speaks for their answers, in logits: the voices
+behind them, less those for others."""
 
 
 class Calibration(_Counts):
@@ -166,56 +165,44 @@ class Calibration(_Counts):
 
         of_first: see `measure`. without: the answer to the one that is left out is right, which gives the least.
         """
-        (asked, right), (near_asked, near_right) = self.count_alike(pattern, of_first=of_first)
+        asked, right, near_asked, near_right = self.count_alike(pattern, of_first=of_first)
         borrowed = (near_right - without) / (near_asked - 1)
         return (right - without + _BORROWED * borrowed) / (asked - 1 + _BORROWED)
 
-    def count_alike(self, pattern: Pattern, *, of_first: bool) -> tuple[tuple[int, int], tuple[float, float]]:
+    def count_alike(self, pattern: Pattern, *, of_first: bool) -> tuple[int, int, float, float]:
         """Return questions and right answers of this pattern, then of all for whose answers nearly as much speaks.
 
         The nearest of these count most. Two questions are added, one of which is right.
         """
-        if (of_first, pattern) in self._alike:
-            return self._alike[of_first, pattern]
-        asked, right = self._first_counts if of_first else self._full_counts
-        place, near_asked, near_right = self._place(pattern), 2.0, 1.0
-        for other in asked:
-            if isinstance(other, tuple) and other[:2] == place[:2]:
-                weight = math.exp(-(((other[2] - place[2]) / _NEAR) ** 2) / 2)
-                near_asked, near_right = near_asked + weight * asked[other], near_right + weight * right[other]
-        self._alike[of_first, pattern] = (asked[pattern], right[pattern]), (near_asked, near_right)
-        return self._alike[of_first, pattern]
+        own, near = self._counts
+        kind, speaks = self._place(pattern, of_first=of_first)
+        near_asked, near_right = 2.0, 1.0
+        for (other_kind, other), counts in near.items():
+            if other_kind == kind:
+                weight = math.exp(-(((other - speaks) / _NEAR) ** 2) / 2)
+                near_asked, near_right = near_asked + weight * counts["asked"], near_right + weight * counts["right"]
+        counts = own.get((of_first, pattern), Counter())
+        return counts["asked"], counts["right"], near_asked, near_right
 
     @cached_property
-    def _alike(self) -> dict[tuple[bool, Pattern], tuple[tuple[int, int], tuple[float, float]]]:
-        """What `count_alike` returned: with many patterns a turn would wait for it, since all are near one another."""
-        return {}
+    def _counts(self) -> tuple[dict[tuple[bool, Pattern], Counter[str]], dict[_Place, Counter[str]]]:
+        """Questions and right answers by pattern and by place, of the whole team, and of the two first that agree."""
+        own, near = dict[tuple[bool, Pattern], Counter[str]](), dict[_Place, Counter[str]]()
+        for one in self.outcomes:
+            rows = [(False, one.full, one.right)] + [(True, one.first, one.right_first)] * one.first.agrees
+            for of_first, pattern, right in rows:
+                own.setdefault((of_first, pattern), Counter()).update(asked=one.asked, right=right)
+                near.setdefault(self._place(pattern, of_first=of_first), Counter()).update(asked=one.asked, right=right)
+        return own, near
 
-    @cached_property
-    def _full_counts(self) -> _Tables:
-        return self._count((one.full, one.asked, one.right) for one in self.outcomes)
-
-    @cached_property
-    def _first_counts(self) -> _Tables:
-        return self._count((one.first, one.asked, one.right_first) for one in self.outcomes if one.first.agrees)
-
-    def _count(self, rows: Iterable[tuple[Pattern, int, int]]) -> "_Tables":
-        asked, right = Counter[Pattern | _Place](), Counter[Pattern | _Place]()
-        for (pattern, more_asked, more_right), is_near in product(rows, (False, True)):
-            key = self._place(pattern) if is_near else pattern
-            asked[key] += more_asked
-            right[key] += more_right
-        return asked, right
-
-    def _place(self, pattern: Pattern) -> _Place:
-        """What speaks for an answer, in logits: the voices behind it, less those that speak for others."""
+    def _place(self, pattern: Pattern, *, of_first: bool) -> _Place:
         behind = sum(self.voices.get(agent, 1.0) for agent in pattern.behind)
         others = [math.exp(voice) for agent, voice in self.voices.items() if agent not in pattern.behind] or [math.e]
-        against = pattern.against * sum(others) / len(others)
-        return pattern.kind, pattern.voted, round(behind - math.log1p(against) - 0.5 * pattern.cut, 1)
+        against = math.log1p(pattern.against * sum(others) / len(others))
+        return (of_first, pattern.kind, pattern.voted), round(behind - against - 0.5 * pattern.cut, 1)
 
     def find_threshold(self, max_error: float, *, adaptive: bool) -> float | None:
-        """Return the lowest estimate of an answer that is sure enough; None when none is.
+        """Return the estimate above which an answer is sure enough, -1 when every one is; None when none is.
 
         That is the lowest with (wrong + 1) / (answered + 1) <= max_error among the questions of the calibration that
         would be answered, each of which is estimated without itself. Jackknife-minmax (Barber et al. 2021): as a new
@@ -225,17 +212,18 @@ class Calibration(_Counts):
 
         adaptive: the two first agents are enough where they agree and that is sure enough.
         """
-        steps = [step for one in self.outcomes for step in self._list_steps(one, adaptive=adaptive)]
-        lowest, answered, wrong = None, 0, 0
-        for estimate, same in groupby(sorted(steps, reverse=True), key=itemgetter(0)):
-            for _, more, more_wrong in same:
-                answered, wrong = answered + more, wrong + more_wrong
+        steps = sorted(step for one in self.outcomes for step in self._list_steps(one, adaptive=adaptive))
+        answered, wrong, threshold = sum(step[1] for step in steps), sum(step[2] for step in steps), -1.0
+        for estimate, same in groupby(steps, key=itemgetter(0)):
             if (wrong + 1) / (answered + 1) <= max_error:
-                lowest = estimate
-        return lowest
+                return threshold
+            threshold = estimate
+            for _, fewer, fewer_wrong in same:
+                answered, wrong = answered - fewer, wrong - fewer_wrong
+        return None
 
     def _list_steps(self, one: Outcomes, *, adaptive: bool) -> Iterator[tuple[float, int, int]]:
-        """Yield at which threshold how many more of these questions are answered, and how many more of them wrongly."""
+        """Yield below which threshold how many more of these questions are answered, and how many more wrongly."""
         both = min(one.right, one.right_first)
         alike = {(True, True): both, (False, True): one.right - both, (True, False): one.right_first - both}
         alike[False, False] = one.asked - sum(alike.values())
@@ -247,17 +235,15 @@ class Calibration(_Counts):
             if -math.inf < first < full:
                 yield first, 0, asked * (right - right_first)
 
-    def is_first_enough(self, one: Outcomes, threshold: float | None) -> bool:
-        """Whether the first two agree and that is sure enough. threshold: as in `count_right`."""
-        return threshold is not None and one.first.agrees and self.estimate(one.first, of_first=True) >= threshold
+    def is_sure(self, pattern: Pattern, threshold: float | None, *, of_first: bool) -> bool:
+        """Whether the estimate is above the threshold; None: none is."""
+        return threshold is not None and self.estimate(pattern, of_first=of_first) > threshold
 
     def count_right(self, one: Outcomes, threshold: float | None, *, adaptive: bool) -> int | None:
-        """Return how many of the answers of at least this estimate are right; None: there are none. threshold None: no
-        estimate is enough."""
-        if adaptive and self.is_first_enough(one, threshold):
+        """Return how many of these answers are right; None: they are not sure enough."""
+        if adaptive and one.first.agrees and self.is_sure(one.first, threshold, of_first=True):
             return one.right_first
-        is_sure = threshold is not None and self.estimate(one.full, of_first=False) >= threshold
-        return one.right if is_sure else None
+        return one.right if self.is_sure(one.full, threshold, of_first=False) else None
 
     def knows(self, kind: Kind) -> bool:
         """Whether enough of its questions were answered so: to a question of another kind they say nothing."""
@@ -299,8 +285,8 @@ class Policy:
         """
         if self.calibration is not None and self.max_error is not None:
             threshold = self.calibration.find_threshold(self.max_error, adaptive=self.adaptive)
-            estimate = self.calibration.estimate(pattern, of_first=of_first)
-            return threshold is not None and estimate >= threshold and self.calibration.knows(pattern.kind)
+            is_sure = self.calibration.is_sure(pattern, threshold, of_first=of_first)
+            return is_sure and self.calibration.knows(pattern.kind)
         bound = self.escalate_below
         if bound is None and self.max_error is not None:
             bound = 1 - self.max_error

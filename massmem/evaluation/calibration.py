@@ -60,15 +60,15 @@ def replay_result(
     agents: all of the team, in its order. first: those that are asked first. voices: what each one weighs; None: the
     same.
     """
-    full = _replay(voices or dict.fromkeys(agents, 1.0), result.members, result.ballots, result)
-    return Replayed(*replay_first(agents, first, result), *_read_state(full))
+    full = replay_answers(voices or dict.fromkeys(agents, 1.0), result.members, result.ballots, result)
+    return Replayed(*replay_first(agents, first, result), *read_state(full))
 
 
 def replay_first(agents: Sequence[str], first: Sequence[str], result: Result) -> tuple[Pattern, str]:
     """Return how the first agents stand to the answer that wins, and whose it is. They count with what they said at
     first."""
     early = {agent: text for agent, text in (result.members | result.replaced).items() if agent in first}
-    return _read_state(_replay(dict.fromkeys(agents, 1.0), early, {}, result))
+    return read_state(replay_answers(dict.fromkeys(agents, 1.0), early, {}, result))
 
 
 def choose_winner(voices: Mapping[str, float], result: Result) -> str:
@@ -80,10 +80,10 @@ def choose_winner(voices: Mapping[str, float], result: Result) -> str:
     keys = {agent: read_short_answer(text).key for agent, text in result.members.items()}
     authors = {keys[agent]: agent for agent in reversed(answers)}
     ballots = {v: authors.get(keys.get(choice, ""), choice) for v, choice in result.ballots.items() if v in voices}
-    return _replay(voices, answers, ballots, result).decide_winner().agent_id
+    return replay_answers(voices, answers, ballots, result).decide_winner().agent_id
 
 
-def _replay(
+def replay_answers(
     voices: Mapping[str, float], answers: Mapping[str, str], ballots: Mapping[str, str], result: Result
 ) -> Tally:
     """Return the turn with these answers, in the order in which they came, and ballots. result: says which are cut."""
@@ -94,7 +94,8 @@ def _replay(
     return Tally(tuple(voices), weights=voices, answers=listed, ballots=dict(ballots))
 
 
-def _read_state(tally: Tally) -> tuple[Pattern, str]:
+def read_state(tally: Tally) -> tuple[Pattern, str]:
+    """Return how its agents stand to the answer that wins, and whose it is; "": there is none."""
     if not tally.answers:
         return Pattern((), 0, 0, voted=False, cut=True, kind="text"), ""
     winner = tally.decide_winner().agent_id
@@ -254,7 +255,7 @@ class Promise(BaseModel):
     max_error: float
     depth: Literal["full", "adaptive"]
     rank: float | None
-    """The lowest estimate of an answer that is given, see `Calibration.estimate`; null: none is sure enough."""
+    """Answers are given that count as more, see `Calibration.estimate`; -1: all; null: none is sure enough."""
     answered: Share
     wrong: Share
     """Of those that are answered."""

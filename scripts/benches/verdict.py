@@ -9,21 +9,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import combinations, product
+from itertools import combinations, product, repeat
 from pathlib import Path
 from random import Random
 from statistics import mean
 
 from massmem.core.short_answers import read_short_answer
 from massmem.core.verdict import Calibration, Member, Outcomes, Pattern, weigh_voices
+from massmem.core.voting import Tally
 from massmem.evaluation.calibration import (
     Graded,
     Replayed,
     choose_pair,
     count_outcomes,
     measure_alternatives,
+    read_state,
+    replay_answers,
     replay_first,
-    replay_result,
 )
 from massmem.evaluation.evaluate import difference_interval, trace_risk
 from massmem.evaluation.items import Score
@@ -67,7 +69,7 @@ def _report(recording: Recording, halves: int) -> list[Row]:
         members, alternatives, first = graded.measure(known)
         for voices in right:
             weights = weigh_voices(members, alternatives) if voices else {}
-            questions = graded.replay(first, weights if any(weights.values()) else {})
+            questions = graded.replay(first, weights if len({*weights.values()}) > 1 else {})
             counted = count_outcomes(questions[i] for i in known)
             calibration = _calibrate(counted, members, alternatives)
             spent = _add_up(questions, requests, asked)
@@ -85,15 +87,22 @@ def _report(recording: Recording, halves: int) -> list[Row]:
     return rows
 
 
+_State = tuple[Pattern, str]
+
+
 class _Graded:
     """What the answers to the questions of a recording are worth, whoever is asked first and whatever voices weigh."""
 
     def __init__(self, recording: Recording) -> None:
-        self.recording, self._cached = recording, dict[object, list[Graded]]()
-        self.results = [_read_result(question) for question in recording.questions]
+        self.recording, self._cached, self._full = recording, dict[object, list[Graded]](), dict[object, list[_State]]()
+        results, equal = (
+            [_read_result(question) for question in recording.questions],
+            dict.fromkeys(recording.agents, 1.0),
+        )
+        self._tallies = [replay_answers(equal, result.members, result.ballots, result) for result in results]
         self._scores = [_score(question) for question in recording.questions]
         pairs: list[tuple[str, ...]] = list(combinations(recording.agents, 2))
-        self._first = {pair: [replay_first(recording.agents, pair, one) for one in self.results] for pair in pairs}
+        self._first = {pair: [replay_first(recording.agents, pair, one) for one in results] for pair in pairs}
         self._agreed = {pair: self.replay(pair, {}) for pair in pairs}
 
     def measure(self, known: Sequence[int]) -> tuple[dict[str, Member], float, tuple[str, ...]]:
@@ -111,17 +120,15 @@ class _Graded:
     def replay(self, first: tuple[str, ...], voices: dict[str, float]) -> list[Graded]:
         key = first, tuple(voices.items())
         if key not in self._cached:
-            full = self._cached.get(key[1]) or [
-                _grade(question, replay_result(self.recording.agents, (), result, voices))
-                for question, result in zip(self.recording.questions, self.results, strict=True)
-            ]
-            self._cached[key[1]] = full
-            rows = zip(self.recording.questions, full, self._first[first], strict=True)
-            self._cached[key] = [
-                _grade(question, Replayed(*early, one.replayed.full, one.replayed.full_winner))
-                for question, one, early in rows
-            ]
+            if key[1] not in self._full:
+                self._full[key[1]] = list(map(self._read_full, self._tallies, repeat(voices)))
+            rows = zip(self.recording.questions, self._first[first], self._full[key[1]], strict=True)
+            self._cached[key] = [_grade(question, Replayed(*early, *full)) for question, early, full in rows]
         return self._cached[key]
+
+    def _read_full(self, tally: Tally, voices: dict[str, float]) -> tuple[Pattern, str]:
+        tally.weights = voices
+        return read_state(tally)
 
 
 def _read_result(question: Question) -> Result:
@@ -201,7 +208,10 @@ class _Tries:
         right = sum(right for _, right in counts if right is not None)
         self.wrong.append(1 - right / answered if answered else 0.0)
         self.answered.append(answered / sum(one.asked for one, _ in asked))
-        enough = (adaptive and calibration.is_first_enough(one, threshold) for one, _ in asked)
+        enough = (
+            adaptive and one.first.agrees and calibration.is_sure(one.first, threshold, of_first=True)
+            for one, _ in asked
+        )
         needed = (2 * one.asked if is_enough else spent for is_enough, (one, spent) in zip(enough, asked, strict=True))
         self.saved.append(1 - sum(needed) / sum(spent for _, spent in asked))
 
