@@ -38,7 +38,7 @@ their number, its end is there. With one see `Calibration.estimate`."""
 
 _BORROWED = 30
 """Questions that those with like patterns come to, beside the pattern's own."""
-_NEAR = 0.5
+_NEAR = 1.0
 """Difference of two patterns in what speaks for their answers, in logits, at which they say much of each other."""
 
 
@@ -112,6 +112,9 @@ class Member(_Counts):
     asked: int
     right: int
 
+
+Threshold = tuple[float, float]
+"""The estimates above which an answer of the whole team, and one of the first two, is sure enough; -1: every one is."""
 
 _Place = tuple[tuple[bool, Kind, bool], float]
 """Of like patterns: whether of the first, kind, ballots; and what speaks for their answers, in logits: the voices
@@ -201,33 +204,37 @@ class Calibration(_Counts):
         against = math.log1p(pattern.against * sum(others) / len(others))
         return (of_first, pattern.kind, pattern.voted), round(behind - against - 0.5 * pattern.cut, 1)
 
-    def find_threshold(self, max_error: float, *, adaptive: bool) -> float | None:
-        """Return the estimate above which an answer is sure enough, -1 when every one is; None when none is.
+    def find_threshold(self, max_error: float, *, adaptive: bool) -> Threshold | None:
+        """Return the lowest threshold with (wrong + 1) / (answered + 1) <= max_error among the questions of the
+        calibration that would be answered, each estimated without itself; None when there is none.
 
-        That is the lowest with (wrong + 1) / (answered + 1) <= max_error among the questions of the calibration that
-        would be answered, each of which is estimated without itself. Jackknife-minmax (Barber et al. 2021): as a new
-        answer is estimated as if the question that speaks most for it were missing, the probability that a question
-        which is exchangeable with these is answered, and wrongly, is at most (wrong + 1) / (questions + 1). The
-        stricter rule here aims at the share of wrong answers among those that are given.
+        Jackknife-minmax (Barber et al. 2021): as a new answer is estimated as if the question that speaks most for it
+        were missing, the probability that a question which is exchangeable with these is answered, and wrongly, is at
+        most (wrong + 1) / (questions + 1). The stricter rule here aims at the share of wrong answers among those that
+        are given.
 
-        adaptive: the two first agents are enough where they agree and that is sure enough.
+        adaptive: the two first agents are enough where they agree and that is sure enough. They never are when a tenth
+        more of the questions is answered without that.
         """
-        steps = sorted(step for one in self.outcomes for step in self._list_steps(one, adaptive=adaptive))
-        answered, wrong, threshold = sum(step[1] for step in steps), sum(step[2] for step in steps), -1.0
-        for estimate, same in groupby(steps, key=itemgetter(0)):
-            if (wrong + 1) / (answered + 1) <= max_error:
-                return threshold
-            threshold = estimate
-            for _, fewer, fewer_wrong in same:
-                answered, wrong = answered - fewer, wrong - fewer_wrong
-        return None
+        most, found = 0.0, None
+        for of_first in (True, False)[not adaptive :]:
+            steps = sorted(step for one in self.outcomes for step in self._list_steps(one, adaptive=of_first))
+            answered, wrong, bound = sum(step[1] for step in steps), sum(step[2] for step in steps), -1.0
+            for estimate, same in groupby(steps, key=itemgetter(0)):
+                if (wrong + 1) / (answered + 1) <= max_error:
+                    break
+                bound = estimate
+                for _, fewer, fewer_wrong in same:
+                    answered, wrong = answered - fewer, wrong - fewer_wrong
+            if answered > most:
+                most, found = 1.1 * answered, (bound, bound if of_first else math.inf)
+        return found
 
     def _list_steps(self, one: Outcomes, *, adaptive: bool) -> Iterator[tuple[float, int, int]]:
         """Yield below which threshold how many more of these questions are answered, and how many more wrongly."""
-        both = min(one.right, one.right_first)
-        alike = {(True, True): both, (False, True): one.right - both, (True, False): one.right_first - both}
-        alike[False, False] = one.asked - sum(alike.values())
-        for (right_first, right), asked in filter(itemgetter(1), alike.items()):
+        both, none = min(one.right, one.right_first), one.asked - max(one.right, one.right_first)
+        counts = (True, True, both), (False, True, one.right - both), (True, False, one.right_first - both)
+        for right_first, right, asked in (*counts, (False, False, none)):
             full, first = self.estimate(one.full, of_first=False, without=right), -math.inf
             if adaptive and one.first.agrees:
                 first = self.estimate(one.first, of_first=True, without=right_first)
@@ -235,11 +242,10 @@ class Calibration(_Counts):
             if -math.inf < first < full:
                 yield first, 0, asked * (right - right_first)
 
-    def is_sure(self, pattern: Pattern, threshold: float | None, *, of_first: bool) -> bool:
-        """Whether the estimate is above the threshold; None: none is."""
-        return threshold is not None and self.estimate(pattern, of_first=of_first) > threshold
+    def is_sure(self, pattern: Pattern, threshold: Threshold | None, *, of_first: bool) -> bool:
+        return threshold is not None and self.estimate(pattern, of_first=of_first) > threshold[of_first]
 
-    def count_right(self, one: Outcomes, threshold: float | None, *, adaptive: bool) -> int | None:
+    def count_right(self, one: Outcomes, threshold: Threshold | None, *, adaptive: bool) -> int | None:
         """Return how many of these answers are right; None: they are not sure enough."""
         if adaptive and one.first.agrees and self.is_sure(one.first, threshold, of_first=True):
             return one.right_first
@@ -254,10 +260,8 @@ def weigh_voices(members: Mapping[str, Member], alternatives: float) -> dict[str
     """Return the weight of each agent's voice, in quarters: finer ones would be noise; none is below zero.
 
     The logarithm of its odds of being right, the best rule for agents that err independently (Nitzan and Paroush 1982),
-    and that of the alternatives: an agent that is mostly wrong has a voice where the wrong seldom say the same. One
-    right and one wrong answer are added, so that no agent weighs without bound.
-
-    alternatives: see `Calibration`.
+    times the alternatives (see `Calibration`): where the wrong seldom say the same, one that is mostly wrong has a
+    voice, too. One right and one wrong answer are added, so that no agent weighs without bound.
     """
     odds = {agent: (one.right + 1) / (one.asked - one.right + 1) for agent, one in members.items()}
     return {agent: max(0.0, round(4 * math.log(odds[agent] * alternatives)) / 4) for agent in members}

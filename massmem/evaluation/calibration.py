@@ -26,6 +26,7 @@ from massmem.core.verdict import (
     Member,
     Outcomes,
     Pattern,
+    Threshold,
     read_pattern,
     weigh_voices,
     wilson_interval,
@@ -65,8 +66,7 @@ def replay_result(
 
 
 def replay_first(agents: Sequence[str], first: Sequence[str], result: Result) -> tuple[Pattern, str]:
-    """Return how the first agents stand to the answer that wins, and whose it is. They count with what they said at
-    first."""
+    """Return how the first agents stand to the answer that wins, and whose it is, with what they said at first."""
     early = {agent: text for agent, text in (result.members | result.replaced).items() if agent in first}
     return read_state(replay_answers(dict.fromkeys(agents, 1.0), early, {}, result))
 
@@ -214,11 +214,9 @@ def _measure_prices(agents: Sequence[AgentConfig], answers: Answers) -> dict[str
     spent = Counter[str]()
     for result in answers.results:
         spent.update(result.spent)
-    costs = [price_of(agent.backend, os.environ).cost(Usage(spent[agent.id])) for agent in agents]
-    dollars = {agent.id: float(cost) for agent, cost in zip(agents, costs, strict=True) if cost is not None}
-    return (
-        dollars if len(dollars) == len(agents) and any(dollars.values()) else {a.id: float(spent[a.id]) for a in agents}
-    )
+    costs = {agent.id: price_of(agent.backend, os.environ).cost(Usage(spent[agent.id])) for agent in agents}
+    is_known = None not in costs.values() and any(costs.values())
+    return {agent: float((is_known and cost) or spent[agent] or 1) for agent, cost in costs.items()}
 
 
 def _is_right_first(item: Item, result: Result, replayed: Replayed, is_right: bool) -> bool:
@@ -254,8 +252,8 @@ class Promise(BaseModel):
 
     max_error: float
     depth: Literal["full", "adaptive"]
-    rank: float | None
-    """Answers are given that count as more, see `Calibration.estimate`; -1: all; null: none is sure enough."""
+    rank: Threshold | None
+    """Null: none is sure enough."""
     answered: Share
     wrong: Share
     """Of those that are answered."""

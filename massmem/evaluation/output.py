@@ -177,7 +177,7 @@ def format_calibration(calibration: Calibration) -> str:
         rows.append(_list_share(f"{agent} alone", build_share(member.right, member.asked)))
     bounds: list[Row] = [("at most wrong", "depth", "answered", "wrong", "answers that are given")]
     for one in list_promises(calibration):
-        given = "none is sure enough" if one.rank is None else f"count as more than {100 * max(0.0, one.rank):.1f} %"
+        given = f"count as more than {100 * max(0.0, one.rank[0]):.1f} %" if one.rank else "none is sure enough"
         figures = (_format_share(one.answered), _format_count(one.wrong), given)
         bounds.append((f"max_error {one.max_error:g}", one.depth, *figures))
     return "\n\n".join((head, *("\n".join(_align(table)) for table in (rows, _explain(calibration), bounds))))
@@ -204,10 +204,8 @@ def _explain(calibration: Calibration) -> Iterator[Row]:
     """Yield what each answer counts as by who stands behind it, the surest first, and from what that comes."""
     yield "who stands behind", "right", "of those like it", "counts as", "given at max_error"
     bounds = [(promise, calibration.find_threshold(promise, adaptive=False)) for promise in PROMISES]
-    known = {
-        pattern: calibration.estimate(pattern, of_first=False) for pattern in (o.full for o in calibration.outcomes)
-    }
-    for pattern, estimate in sorted(known.items(), key=lambda pair: (-pair[1], str(pair[0]))):
+    patterns = {one.full: calibration.estimate(one.full, of_first=False) for one in calibration.outcomes}
+    for pattern, estimate in sorted(patterns.items(), key=lambda pair: (-pair[1], str(pair[0]))):
         asked, right, near_asked, near_right = calibration.count_alike(pattern, of_first=False)
         given = (f"{promise:g}" for promise, bound in bounds if calibration.is_sure(pattern, bound, of_first=False))
         near = f"{100 * near_right / near_asked:.0f} % of {near_asked:.0f}"

@@ -15,7 +15,7 @@ from random import Random
 from statistics import mean
 
 from massmem.core.short_answers import read_short_answer
-from massmem.core.verdict import Calibration, Member, Outcomes, Pattern, weigh_voices
+from massmem.core.verdict import Calibration, Member, Outcomes, Pattern, Threshold, weigh_voices
 from massmem.core.voting import Tally
 from massmem.evaluation.calibration import (
     Graded,
@@ -198,7 +198,7 @@ class _Tries:
     def add(
         self,
         calibration: Calibration,
-        threshold: float | None,
+        threshold: Threshold | None,
         asked: Sequence[tuple[Outcomes, int]],
         *,
         adaptive: bool,
