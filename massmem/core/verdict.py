@@ -114,7 +114,7 @@ class Member(_Counts):
 
 
 Threshold = tuple[float, float]
-"""The estimates above which an answer of the whole team, and one of the first two, is sure enough; -1: every one is."""
+"""The estimates above which an answer of the whole team, and one of the first two, is sure enough: -1 all, 1 none."""
 
 _Place = tuple[tuple[bool, Kind, bool], float]
 """Of like patterns: whether of the first, kind, ballots; and what speaks for their answers, in logits: the voices
@@ -227,7 +227,7 @@ class Calibration(_Counts):
                 for _, fewer, fewer_wrong in same:
                     answered, wrong = answered - fewer, wrong - fewer_wrong
             if answered > most:
-                most, found = 1.1 * answered, (bound, bound if of_first else math.inf)
+                most, found = 1.1 * answered, (bound, bound if of_first else 1.0)
         return found
 
     def _list_steps(self, one: Outcomes, *, adaptive: bool) -> Iterator[tuple[float, int, int]]:
@@ -289,8 +289,8 @@ class Policy:
         """
         if self.calibration is not None and self.max_error is not None:
             threshold = self.calibration.find_threshold(self.max_error, adaptive=self.adaptive)
-            is_sure = self.calibration.is_sure(pattern, threshold, of_first=of_first)
-            return is_sure and self.calibration.knows(pattern.kind)
+            is_known = self.calibration.knows(pattern.kind)
+            return is_known and self.calibration.is_sure(pattern, threshold, of_first=of_first)
         bound = self.escalate_below
         if bound is None and self.max_error is not None:
             bound = 1 - self.max_error

@@ -26,7 +26,6 @@ from massmem.core.verdict import (
     Member,
     Outcomes,
     Pattern,
-    Threshold,
     read_pattern,
     weigh_voices,
     wilson_interval,
@@ -164,10 +163,10 @@ def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibr
     voices = weights if weights.keys() >= {*agents} and any(weights.values()) else None  # as in a turn
 
     def grade(first: Sequence[str]) -> list[Graded]:
-        replayed = [replay_result(agents, first, result, voices) for _, result, _ in known]
         return [
             Graded(item.group, one, _is_right_first(item, result, one, right), right)
-            for (item, result, right), one in zip(known, replayed, strict=True)
+            for item, result, right in known
+            for one in [replay_result(agents, first, result, voices)]
         ]
 
     pairs: dict[tuple[str, ...], list[Graded]] = {pair: grade(pair) for pair in combinations(agents, 2)}
@@ -216,7 +215,7 @@ def _measure_prices(agents: Sequence[AgentConfig], answers: Answers) -> dict[str
         spent.update(result.spent)
     costs = {agent.id: price_of(agent.backend, os.environ).cost(Usage(spent[agent.id])) for agent in agents}
     is_known = None not in costs.values() and any(costs.values())
-    return {agent: float((is_known and cost) or spent[agent] or 1) for agent, cost in costs.items()}
+    return {agent: float((cost or 0) if is_known else spent[agent] or 1) for agent, cost in costs.items()}
 
 
 def _is_right_first(item: Item, result: Result, replayed: Replayed, is_right: bool) -> bool:
@@ -252,8 +251,8 @@ class Promise(BaseModel):
 
     max_error: float
     depth: Literal["full", "adaptive"]
-    rank: Threshold | None
-    """Null: none is sure enough."""
+    rank: tuple[float, float] | None
+    """Above which estimate an answer of all is given, and one of two, see `Calibration`; null: none is sure enough."""
     answered: Share
     wrong: Share
     """Of those that are answered."""

@@ -244,9 +244,8 @@ class _TurnRun:
             return actors
         if self._asks_for_text:
             return actors[:1]
-        measured = () if self.policy.calibration is None else self.policy.calibration.first
-        is_known = bool(measured) and {*measured} <= {*actors}
-        return measured if is_known else choose_first_agents([self.agents[a].config for a in actors])
+        two = self.policy.calibration.first if self.policy.calibration else ()
+        return two if two and {*two} <= {*actors} else choose_first_agents([self.agents[a].config for a in actors])
 
     @property
     def _asks_for_text(self) -> bool:

@@ -6,7 +6,7 @@ answers have no result, or no end. The rates are near those of the recordings th
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -56,13 +56,8 @@ TEST = (
 """On which it was tried once it was made."""
 
 
-def simulate_all(seed: int = 0) -> Iterator[Recording]:
-    """Yield one recording of each profile."""
-    for profile in (*DESIGN, *TEST):
-        yield simulate(profile, seed)
-
-
 def simulate(profile: Profile, seed: int) -> Recording:
+    """Return a recording of a council of this profile."""
     draw, agents = Random(f"{profile.name} {seed}"), tuple(profile.skills)
     ease = {agent: _fit(profile.skills[agent], profile.spread) for agent in agents}
     questions = tuple(_ask(profile, ease, draw) for _ in range(profile.size))

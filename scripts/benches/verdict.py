@@ -32,7 +32,7 @@ from massmem.evaluation.items import Score
 from massmem.evaluation.runner import Result
 from scripts.benches.recorded import FOLDER, Question, Recording, make_council, read_recordings
 from scripts.benches.rows import Row, at_least, at_most
-from scripts.benches.simulated import simulate_all
+from scripts.benches.simulated import DESIGN, TEST, Profile, simulate
 
 PROMISES = (0.05, 0.1, 0.2)
 HALVES = 1_000
@@ -43,13 +43,15 @@ _NOISE = 0.03
 """Accuracy that measured voices may cost: where all are about as good, they are noise."""
 
 
-def run(data: Path = FOLDER, halves: int = HALVES) -> list[Row]:
+def run(data: Path = FOLDER, halves: int = HALVES, profiles: Iterable[Profile] = (*DESIGN, *TEST)) -> list[Row]:
     """Return rows for each recording in the folder and for councils that do not exist.
+
+    profiles: of those with models of very different skill.
 
     Raises:
         BenchError: there are no recordings.
     """
-    recordings = *read_recordings(data), *make_councils(), *simulate_all()
+    recordings = *read_recordings(data), *make_councils(), *(simulate(profile, 0) for profile in profiles)
     return [row for one in recordings for row in _report(one, halves)]
 
 
