@@ -145,7 +145,8 @@ def test_table_adds_up_and_names_what_a_promise_comes_to():
     assert table["2 behind, 1 against (number)"] == "50/70"
     explained = {line.split("  ")[0]: line.split()[-6:] for line in format_calibration(calibration).splitlines()}
     assert explained["a, b, c (number)"] == ["%", "of", "82", "98.4", "%", "0.05"]
-    assert explained["b, c, 1 against (number)"][-1] == explained["a, b, 1 against (number)"][-1] == "-"
+    assert explained["b, c, 1 against (number)"][-1] == "0.1", "(10 + 1 + 1) / (80 + 40 + 1)"
+    assert explained["a, b, 1 against (number)"][-1] == "0.2"
     assert table["the first two: 2 behind (number)"] == "99/110"
     promises = {(one.max_error, one.depth): (one.answered.count, one.wrong.count) for one in list_promises(calibration)}
     assert promises[0.05, "full"] == (80, 1)
