@@ -32,7 +32,7 @@ def test_promises_hold_on_what_ships_and_a_council_with_shared_errors_is_never_s
 
 
 def test_who_agrees_says_more_than_how_many_where_skills_differ():
-    rows = run(halves=10, profiles=[replace(DESIGN[0], size=600), replace(TEST[1], size=600)])
+    rows = run(halves=20, profiles=[replace(DESIGN[0], size=600), replace(TEST[1], size=600)])
     for profile in (DESIGN[0], TEST[1]):
         figures = [row.figures for row in rows if row.figures.get("set") == profile.name and "promised" in row.figures]
         answered = {(one["depth"], one["voices"], one["promised"]): float(one["answered"]) for one in figures}
