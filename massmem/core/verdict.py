@@ -169,8 +169,7 @@ class Calibration(_Counts):
         of_first: see `measure`. without: the answer to the one that is left out is right, which gives the least.
         """
         asked, right, near_asked, near_right = self.count_alike(pattern, of_first=of_first)
-        borrowed = (near_right - without) / (near_asked - 1)
-        return (right - without + _BORROWED * borrowed) / (asked - 1 + _BORROWED)
+        return (right - without + _BORROWED * (near_right - without) / (near_asked - 1)) / (asked - 1 + _BORROWED)
 
     def count_alike(self, pattern: Pattern, *, of_first: bool) -> tuple[int, int, float, float]:
         """Return questions and right answers of this pattern, then of all for whose answers nearly as much speaks.

@@ -94,7 +94,6 @@ def replay_answers(
 
 
 def read_state(tally: Tally) -> tuple[Pattern, str]:
-    """Return how its agents stand to the answer that wins, and whose it is; "": there is none."""
     if not tally.answers:
         return Pattern((), 0, 0, voted=False, cut=True, kind="text"), ""
     winner = tally.decide_winner().agent_id
@@ -185,8 +184,8 @@ def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibr
 
 def measure_alternatives(scores: Iterable[Iterable[Score]]) -> float:
     """Return of how many pairs of wrong answers to a question one is the same. scores: of each question."""
-    wrong = [[one.value for one in graded if not one.right] for graded in scores]
-    same = [a == b != "" for values in wrong for a, b in combinations(values, 2)]
+    pairs = (pair for graded in scores for pair in combinations(graded, 2))
+    same = [a.value == b.value != "" for a, b in pairs if not (a.right or b.right)]
     return (len(same) + 2) / (sum(same) + 1)
 
 
@@ -210,9 +209,7 @@ def choose_pair(
 
 def _measure_prices(agents: Sequence[AgentConfig], answers: Answers) -> dict[str, float]:
     """Return what each agent's answers took: dollars where all prices are known, else tokens."""
-    spent = Counter[str]()
-    for result in answers.results:
-        spent.update(result.spent)
+    spent = sum((Counter(result.spent) for result in answers.results), Counter[str]())
     costs = {agent.id: price_of(agent.backend, os.environ).cost(Usage(spent[agent.id])) for agent in agents}
     is_known = None not in costs.values() and any(costs.values())
     return {agent: float((cost or 0) if is_known else spent[agent] or 1) for agent, cost in costs.items()}
