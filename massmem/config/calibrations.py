@@ -39,6 +39,7 @@ def compute_fingerprint(config: TeamConfig) -> str:
         config.coordination.model_dump(mode="json", exclude=_OTHER_THAN_ANSWERS),
         {name: param.model_dump(mode="json") for name, param in config.params.items()},
         inspect.getsource(prompts),
+        *(["measured"] if config.coordination.weights == "measured" else []),  # another answer may win
     ]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -372,8 +372,8 @@ class CoordinationConfig(Section):
     early_stop: bool = True
     """In the last round, do not ask for ballots that cannot change the winner; false: ask everybody, all at once."""
     depth: Literal["full", "adaptive"] = "full"
-    """adaptive: the two agents that differ most answer first, the others only when those two do not agree; what asks
-    for a text, such as a greeting or a translation, is answered by one. full: always all."""
+    """adaptive: two agents answer first (those that differ most, or by the calibration), the others only when they do
+    not agree; what asks for a text, such as a greeting or a translation, is answered by one. full: always all."""
     presentation: Presentation = "auto"
     """synthesize: the winner writes the final answer from all answers; as_is: its answer is used unchanged; auto: as_is
     for an answer that ends in a number, a letter, yes or no, which others cannot add to, else synthesize; report: with

@@ -5,8 +5,12 @@ counts how a team did on questions with known answers, by pattern of agreement; 
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
@@ -29,10 +33,13 @@ Kind = Literal["number", "choice", "text"]
 """What an answer comes to. choice: a letter, yes, no, true or false."""
 
 Rank = tuple[float, int, bool]
-"""How much speaks for an answer, the highest most: the share of the agents behind it, their number, its end is there.
+"""How much speaks for an answer of a team without calibration, the highest most: the share of the agents behind it,
+their number, its end is there. With one see `Calibration.estimate`."""
 
-The order is fixed before any outcome is known: what `Calibration.find_threshold` promises rests on that.
-"""
+_BORROWED = 30
+"""Questions that those with like patterns come to, beside the pattern's own."""
+_NEAR = 1.0
+"""Difference of two patterns in what speaks for their answers, in logits, at which they say much of each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +105,20 @@ class Outcomes(_Counts):
     right: int
     """How often the answer of the whole team was right."""
 
-    def is_first_enough(self, rank: Rank | None) -> bool:
-        """Whether the first two agree and that is sure enough. rank: as in `count_right`."""
-        return rank is not None and self.first.agrees and self.first.rank >= rank
-
-    def count_right(self, rank: Rank | None, *, adaptive: bool) -> int | None:
-        """Return how many of the answers of at least this rank are right; None when there are none. rank None: none."""
-        if adaptive and self.is_first_enough(rank):
-            return self.right_first
-        return self.right if rank is not None and self.full.rank >= rank else None
-
 
 class Member(_Counts):
     """One agent in a calibration."""
 
     asked: int
     right: int
+
+
+Threshold = tuple[float, float]
+"""The estimates above which an answer of the whole team, and one of the first two, is sure enough: -1 all, 1 none."""
+
+_Place = tuple[tuple[bool, Kind, bool], float]
+"""Of like patterns: whether of the first, kind, ballots; and what speaks for their answers, in logits: the voices
+behind them, less those for others."""
 
 
 class Calibration(_Counts):
@@ -128,6 +133,14 @@ class Calibration(_Counts):
     outcomes: tuple[Outcomes, ...]
     members: dict[str, Member]
     """By agent id."""
+    alternatives: float = 1.0
+    """Of so many pairs of wrong answers to a question, one is the same."""
+    first: tuple[str, ...] = ()
+    """The two whose agreement says most for their price; empty: it was written before that was known."""
+
+    @cached_property
+    def voices(self) -> dict[str, float]:
+        return weigh_voices(self.members, self.alternatives)
 
     def measure(self, pattern: Pattern, *, of_first: bool, first_agree: bool | None) -> MeasuredConfidence | None:
         """Return how often answers with such agreement were right; None with fewer than `MIN_ASKED` questions.
@@ -150,41 +163,107 @@ class Calibration(_Counts):
                 return MeasuredConfidence(right=right, asked=asked, low=low, high=high, group=pattern.kind)
         return None
 
-    def find_threshold(self, max_error: float, *, adaptive: bool) -> Rank | None:
-        """Return the lowest rank of an answer that is sure enough; None when no rank is.
+    def estimate(self, pattern: Pattern, *, of_first: bool, without: bool = True) -> float:
+        """Return how often answers with this pattern are right, by the questions but one.
 
-        That is the lowest with (wrong + 1) / (answered + 1) <= max_error among the questions of the calibration that
-        would be answered. Split conformal prediction (Vovk et al. 2005): the probability that a new question, which is
-        exchangeable with these, is answered, and wrongly, is at most (wrong + 1) / (questions + 1), which is no more
-        than max_error. The stricter rule here aims at the share of wrong answers among those that are given.
-
-        adaptive: the two first agents are enough where they agree and that is sure enough.
+        of_first: see `measure`. without: the answer to the one that is left out is right, which gives the least.
         """
-        ranks = {one.full.rank for one in self.outcomes}
-        ranks |= {one.first.rank for one in self.outcomes if adaptive and one.first.agrees}
-        for rank in sorted(ranks):
-            counts = [(one.asked, one.count_right(rank, adaptive=adaptive)) for one in self.outcomes]
-            answered = sum(asked for asked, right in counts if right is not None)
-            wrong = sum(asked - right for asked, right in counts if right is not None)
-            if (wrong + 1) / (answered + 1) <= max_error:
-                return rank
-        return None
+        asked, right, near_asked, near_right = self.count_alike(pattern, of_first=of_first)
+        return (right - without + _BORROWED * (near_right - without) / (near_asked - 1)) / (asked - 1 + _BORROWED)
+
+    def count_alike(self, pattern: Pattern, *, of_first: bool) -> tuple[int, int, float, float]:
+        """Return questions and right answers of this pattern, then of all for whose answers nearly as much speaks.
+
+        The nearest of these count most. Two questions are added, one of which is right.
+        """
+        own, near = self._counts
+        kind, speaks = self._place(pattern, of_first=of_first)
+        near_asked, near_right = 2.0, 1.0
+        for (other_kind, other), counts in near.items():
+            if other_kind == kind:
+                weight = math.exp(-(((other - speaks) / _NEAR) ** 2) / 2)
+                near_asked, near_right = near_asked + weight * counts["asked"], near_right + weight * counts["right"]
+        counts = own.get((of_first, pattern), Counter())
+        return counts["asked"], counts["right"], near_asked, near_right
+
+    @cached_property
+    def _counts(self) -> tuple[dict[tuple[bool, Pattern], Counter[str]], dict[_Place, Counter[str]]]:
+        """Questions and right answers by pattern and by place, of the whole team, and of the two first that agree."""
+        own, near = dict[tuple[bool, Pattern], Counter[str]](), dict[_Place, Counter[str]]()
+        for one in self.outcomes:
+            rows = [(False, one.full, one.right)] + [(True, one.first, one.right_first)] * one.first.agrees
+            for of_first, pattern, right in rows:
+                own.setdefault((of_first, pattern), Counter()).update(asked=one.asked, right=right)
+                near.setdefault(self._place(pattern, of_first=of_first), Counter()).update(asked=one.asked, right=right)
+        return own, near
+
+    def _place(self, pattern: Pattern, *, of_first: bool) -> _Place:
+        behind = sum(self.voices.get(agent, 1.0) for agent in pattern.behind)
+        others = [math.exp(voice) for agent, voice in self.voices.items() if agent not in pattern.behind] or [math.e]
+        against = math.log1p(pattern.against * sum(others) / len(others))
+        return (of_first, pattern.kind, pattern.voted), round(behind - against - 0.5 * pattern.cut, 1)
+
+    def find_threshold(self, max_error: float, *, adaptive: bool) -> Threshold | None:
+        """Return the lowest threshold with (wrong + 1) / (answered + 1) <= max_error among the questions of the
+        calibration that would be answered, each estimated without itself; None when there is none.
+
+        Jackknife-minmax (Barber et al. 2021): as a new answer is estimated as if the question that speaks most for it
+        were missing, the probability that a question which is exchangeable with these is answered, and wrongly, is at
+        most (wrong + 1) / (questions + 1). The stricter rule here aims at the share of wrong answers among those that
+        are given.
+
+        adaptive: the two first agents are enough where they agree and that is sure enough. They never are when a tenth
+        more of the questions is answered without that.
+        """
+        most, found = 0.0, None
+        for of_first in (True, False)[not adaptive :]:
+            steps = sorted(step for one in self.outcomes for step in self._list_steps(one, adaptive=of_first))
+            answered, wrong, bound = sum(step[1] for step in steps), sum(step[2] for step in steps), -1.0
+            for estimate, same in groupby(steps, key=itemgetter(0)):
+                if (wrong + 1) / (answered + 1) <= max_error:
+                    break
+                bound = estimate
+                for _, fewer, fewer_wrong in same:
+                    answered, wrong = answered - fewer, wrong - fewer_wrong
+            if answered > most:
+                most, found = 1.1 * answered, (bound, bound if of_first else 1.0)
+        return found
+
+    def _list_steps(self, one: Outcomes, *, adaptive: bool) -> Iterator[tuple[float, int, int]]:
+        """Yield below which threshold how many more of these questions are answered, and how many more wrongly."""
+        both, none = min(one.right, one.right_first), one.asked - max(one.right, one.right_first)
+        counts = (True, True, both), (False, True, one.right - both), (True, False, one.right_first - both)
+        for right_first, right, asked in (*counts, (False, False, none)):
+            full, first = self.estimate(one.full, of_first=False, without=right), -math.inf
+            if adaptive and one.first.agrees:
+                first = self.estimate(one.first, of_first=True, without=right_first)
+            yield max(full, first), asked, asked * (not (right_first if first >= full else right))
+            if -math.inf < first < full:
+                yield first, 0, asked * (right - right_first)
+
+    def is_sure(self, pattern: Pattern, threshold: Threshold | None, *, of_first: bool) -> bool:
+        return threshold is not None and self.estimate(pattern, of_first=of_first) > threshold[of_first]
+
+    def count_right(self, one: Outcomes, threshold: Threshold | None, *, adaptive: bool) -> int | None:
+        """Return how many of these answers are right; None: they are not sure enough."""
+        if adaptive and one.first.agrees and self.is_sure(one.first, threshold, of_first=True):
+            return one.right_first
+        return one.right if self.is_sure(one.full, threshold, of_first=False) else None
 
     def knows(self, kind: Kind) -> bool:
         """Whether enough of its questions were answered so: to a question of another kind they say nothing."""
         return sum(one.asked for one in self.outcomes if one.full.kind == kind) >= MIN_ASKED
 
 
-def weigh_voices(members: Mapping[str, Member]) -> dict[str, float]:
-    """Return the weight of each agent's voice: the logarithm of its odds of being right, and none below even odds.
+def weigh_voices(members: Mapping[str, Member], alternatives: float) -> dict[str, float]:
+    """Return the weight of each agent's voice, in quarters: finer ones would be noise; none is below zero.
 
-    The best rule for agents that err independently (Nitzan and Paroush 1982). One right and one wrong answer are
-    added, so that no agent weighs without bound.
+    The logarithm of its odds of being right, the best rule for agents that err independently (Nitzan and Paroush 1982),
+    times the alternatives (see `Calibration`): where the wrong seldom say the same, one that is mostly wrong has a
+    voice, too. One right and one wrong answer are added, so that no agent weighs without bound.
     """
-    return {
-        agent: max(0.0, math.log((member.right + 1) / (member.asked - member.right + 1)))
-        for agent, member in members.items()
-    }
+    odds = {agent: (one.right + 1) / (one.asked - one.right + 1) for agent, one in members.items()}
+    return {agent: max(0.0, round(4 * math.log(odds[agent] * alternatives)) / 4) for agent in members}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +278,18 @@ class Policy:
     adaptive: bool = False
     """Two agents are asked first."""
 
-    def is_sure(self, pattern: Pattern, decision: ev.WinnerDecided | None, confidence: float | None) -> bool:
+    def is_sure(
+        self, pattern: Pattern, decision: ev.WinnerDecided | None, confidence: float | None, *, of_first: bool = True
+    ) -> bool:
         """Whether the answer may stand as it is. Without a bound every answer may.
 
         decision: None: the first agents agree, and the others need not be asked. confidence: see `compute_confidence`.
+        of_first: see `Calibration.measure`.
         """
         if self.calibration is not None and self.max_error is not None:
-            rank = self.calibration.find_threshold(self.max_error, adaptive=self.adaptive)
-            return rank is not None and pattern.rank >= rank and self.calibration.knows(pattern.kind)
+            threshold = self.calibration.find_threshold(self.max_error, adaptive=self.adaptive)
+            is_known = self.calibration.knows(pattern.kind)
+            return is_known and self.calibration.is_sure(pattern, threshold, of_first=of_first)
         bound = self.escalate_below
         if bound is None and self.max_error is not None:
             bound = 1 - self.max_error
@@ -226,7 +309,7 @@ class Policy:
         measured = None
         if calibration is not None:
             measured = calibration.measure(pattern, of_first=tally.is_enough, first_agree=tally.first_agree)
-        if self.is_sure(pattern, decision, confidence):
+        if self.is_sure(pattern, decision, confidence, of_first=tally.is_enough):
             return Judgement(confidence, measured)
         return Judgement(confidence, measured, tuple(_list_candidates(tally, decision.agent_id)))
 

@@ -3,25 +3,37 @@
 A record is replayed without any request: first the two agents that `coordination.depth: adaptive` asks, then all.
 """
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from typing import Literal
 
 from pydantic import BaseModel
 
 from massmem.config.calibrations import compute_fingerprint
 from massmem.config.load import resolve_agents
-from massmem.config.models import TeamConfig
+from massmem.config.models import AgentConfig, TeamConfig
 from massmem.core.evaluation import Share
 from massmem.core.events import now
+from massmem.core.messages import Usage
 from massmem.core.short_answers import read_short_answer
-from massmem.core.verdict import MIN_ASKED, Calibration, Member, Outcomes, Pattern, Rank, read_pattern, wilson_interval
+from massmem.core.verdict import (
+    MIN_ASKED,
+    Calibration,
+    Member,
+    Outcomes,
+    Pattern,
+    read_pattern,
+    weigh_voices,
+    wilson_interval,
+)
 from massmem.core.voting import Answer, Tally
-from massmem.evaluation.items import Item, score
+from massmem.evaluation.items import Item, Score, score
 from massmem.evaluation.runner import Answers, Entrant, Result
+from massmem.providers.pricing import price_of
 from massmem.turn.depth import choose_first_agents
 
 PROMISES = (0.05, 0.1, 0.2)
@@ -40,15 +52,22 @@ class Replayed:
     full_winner: str
 
 
-def replay_result(agents: Sequence[str], first: Sequence[str], result: Result) -> Replayed:
+def replay_result(
+    agents: Sequence[str], first: Sequence[str], result: Result, voices: Mapping[str, float] | None = None
+) -> Replayed:
     """Return how the first agents, and then all, stand to the answer that wins.
 
-    agents: all of the team, in its order. first: those that are asked first; they count with what they said at first.
+    agents: all of the team, in its order. first: those that are asked first. voices: what each one weighs; None: the
+    same.
     """
-    voices = dict.fromkeys(agents, 1.0)
+    full = replay_answers(voices or dict.fromkeys(agents, 1.0), result.members, result.ballots, result)
+    return Replayed(*replay_first(agents, first, result), *read_state(full))
+
+
+def replay_first(agents: Sequence[str], first: Sequence[str], result: Result) -> tuple[Pattern, str]:
+    """Return how the first agents stand to the answer that wins, and whose it is, with what they said at first."""
     early = {agent: text for agent, text in (result.members | result.replaced).items() if agent in first}
-    first_state = _read_state(_replay(voices, early, {}, result))
-    return Replayed(*first_state, *_read_state(_replay(voices, result.members, result.ballots, result)))
+    return read_state(replay_answers(dict.fromkeys(agents, 1.0), early, {}, result))
 
 
 def choose_winner(voices: Mapping[str, float], result: Result) -> str:
@@ -60,10 +79,10 @@ def choose_winner(voices: Mapping[str, float], result: Result) -> str:
     keys = {agent: read_short_answer(text).key for agent, text in result.members.items()}
     authors = {keys[agent]: agent for agent in reversed(answers)}
     ballots = {v: authors.get(keys.get(choice, ""), choice) for v, choice in result.ballots.items() if v in voices}
-    return _replay(voices, answers, ballots, result).decide_winner().agent_id
+    return replay_answers(voices, answers, ballots, result).decide_winner().agent_id
 
 
-def _replay(
+def replay_answers(
     voices: Mapping[str, float], answers: Mapping[str, str], ballots: Mapping[str, str], result: Result
 ) -> Tally:
     """Return the turn with these answers, in the order in which they came, and ballots. result: says which are cut."""
@@ -74,7 +93,7 @@ def _replay(
     return Tally(tuple(voices), weights=voices, answers=listed, ballots=dict(ballots))
 
 
-def _read_state(tally: Tally) -> tuple[Pattern, str]:
+def read_state(tally: Tally) -> tuple[Pattern, str]:
     if not tally.answers:
         return Pattern((), 0, 0, voted=False, cut=True, kind="text"), ""
     winner = tally.decide_winner().agent_id
@@ -126,25 +145,74 @@ def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibr
 
     data: name of the file with the questions. Agents count where they answered a question that no model judges.
     """
-    agents, first = [agent.id for agent in config.agents], choose_first_agents(resolve_agents(config, os.environ))
-    asked, right = Counter[str](), Counter[str]()
-    graded: list[Graded] = []
-    for item, result, is_right in zip(answers.items, answers.results, answers.right, strict=True):
-        if result.error:
-            continue
-        replayed = replay_result(agents, first, result)
-        graded.append(Graded(item.group, replayed, _is_right_first(item, result, replayed, is_right), is_right))
-        if item.scorer != "judge":
-            asked.update(result.members.keys())
-            right.update(agent for agent, text in result.members.items() if score(item, text).right)
+    agents, resolved = [agent.id for agent in config.agents], resolve_agents(config, os.environ)
+    known = [row for row in zip(answers.items, answers.results, answers.right, strict=True) if not row[1].error]
+    scores = [
+        {agent: score(item, text) for agent, text in result.members.items()}
+        for item, result, _ in known
+        if item.scorer != "judge"
+    ]
+    members = {
+        agent: Member(asked=len(own), right=sum(one.right for one in own))
+        for agent in agents
+        if (own := [one[agent] for one in scores if agent in one])
+    }
+    alternatives = measure_alternatives(one.values() for one in scores)
+    weights = weigh_voices(members, alternatives) if config.coordination.weights == "measured" else {}
+    voices = weights if weights.keys() >= {*agents} and any(weights.values()) else None  # as in a turn
+
+    def grade(first: Sequence[str]) -> list[Graded]:
+        return [
+            Graded(item.group, one, _is_right_first(item, result, one, right), right)
+            for item, result, right in known
+            for one in [replay_result(agents, first, result, voices)]
+        ]
+
+    pairs: dict[tuple[str, ...], list[Graded]] = {pair: grade(pair) for pair in combinations(agents, 2)}
+    first = choose_pair(choose_first_agents(resolved), pairs, _measure_prices(resolved, answers))
     return Calibration(
         fingerprint=compute_fingerprint(config),
         team=answers.name,
         data=data,
         created_at=now(),
-        outcomes=count_outcomes(graded),
-        members={agent: Member(asked=asked[agent], right=right[agent]) for agent in agents if asked[agent]},
+        outcomes=count_outcomes(pairs[first]),
+        members=members,
+        alternatives=alternatives,
+        first=first,
     )
+
+
+def measure_alternatives(scores: Iterable[Iterable[Score]]) -> float:
+    """Return of how many pairs of wrong answers to a question one is the same. scores: of each question."""
+    pairs = (pair for graded in scores for pair in combinations(graded, 2))
+    same = [a.value == b.value != "" for a, b in pairs if not (a.right or b.right)]
+    return (len(same) + 2) / (sum(same) + 1)
+
+
+def choose_pair(
+    usual: tuple[str, ...], graded: Mapping[tuple[str, ...], Sequence[Graded]], prices: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Return the two agents whose agreement says most for their price; the usual two unless it clearly says less.
+
+    That is how often they agree, times the logarithm of the odds that they are right then, times the share of the
+    team's price that is saved. Clearly: by the ends of the intervals. graded: the questions, by whom is asked first.
+    """
+
+    def rate(pair: tuple[str, ...]) -> float:
+        agreed = [one.right_first for one in graded[pair] if one.replayed.first.agrees]
+        share = wilson_interval(sum(agreed) + 1, len(agreed) + 2)[pair == usual]
+        saved = sum(price for agent, price in prices.items() if agent not in pair)
+        return len(agreed) * math.log(share / (1 - share)) * saved
+
+    return max(graded, key=rate)
+
+
+def _measure_prices(agents: Sequence[AgentConfig], answers: Answers) -> dict[str, float]:
+    """Return what each agent's answers took: dollars where all prices are known, else tokens."""
+    spent = sum((Counter(result.spent) for result in answers.results), Counter[str]())
+    costs = {agent.id: price_of(agent.backend, os.environ).cost(Usage(spent[agent.id])) for agent in agents}
+    is_known = None not in costs.values() and any(costs.values())
+    return {agent: float((cost or 0) if is_known else spent[agent] or 1) for agent, cost in costs.items()}
 
 
 def _is_right_first(item: Item, result: Result, replayed: Replayed, is_right: bool) -> bool:
@@ -180,8 +248,8 @@ class Promise(BaseModel):
 
     max_error: float
     depth: Literal["full", "adaptive"]
-    rank: Rank | None
-    """The lowest of an answer that is given, see `massmem.core.verdict`; null: none is sure enough."""
+    rank: tuple[float, float] | None
+    """Above which estimate an answer of all is given, and one of two, see `Calibration`; null: none is sure enough."""
     answered: Share
     wrong: Share
     """Of those that are answered."""
@@ -193,7 +261,7 @@ def list_promises(calibration: Calibration) -> Iterator[Promise]:
     for max_error, adaptive in product(PROMISES, (False, True)):
         rank, answered, right = calibration.find_threshold(max_error, adaptive=adaptive), 0, 0
         for one in calibration.outcomes:
-            if (count := one.count_right(rank, adaptive=adaptive)) is not None:
+            if (count := calibration.count_right(one, rank, adaptive=adaptive)) is not None:
                 answered, right = answered + one.asked, right + count
         share, wrong = build_share(answered, asked), build_share(answered - right, answered)
         depth = "adaptive" if adaptive else "full"

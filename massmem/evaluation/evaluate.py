@@ -32,7 +32,7 @@ from massmem.core.evaluation import (
 )
 from massmem.core.messages import Usage
 from massmem.core.verdict import Member, Rank, weigh_voices
-from massmem.evaluation.calibration import build_share, choose_winner, replay_result
+from massmem.evaluation.calibration import build_share, choose_winner, measure_alternatives, replay_result
 from massmem.evaluation.items import Item, Score, score
 from massmem.evaluation.runner import Answers, Entrant, Judge, Progress, Result, Runner, open_team
 
@@ -304,6 +304,7 @@ def _vary(answered: Iterable[tuple[Result, Mapping[str, Score]]], agents: Sequen
     if not records:
         return {}
     size, equal = len(records), dict.fromkeys(agents, 1.0)
+    alternatives = measure_alternatives(graded.values() for _, graded in records)
     counts = {agent: sum(graded[agent].right for _, graded in records) for agent in agents}
 
     def vote(voices: Sequence[Mapping[str, float]]) -> list[bool]:
@@ -322,7 +323,7 @@ def _vary(answered: Iterable[tuple[Result, Mapping[str, Score]]], agents: Sequen
         )
 
     def weigh(asked: int, right: Mapping[str, int]) -> dict[str, float]:
-        weights = weigh_voices({agent: Member(asked=asked, right=right[agent]) for agent in agents})
+        weights = weigh_voices({agent: Member(asked=asked, right=right[agent]) for agent in agents}, alternatives)
         return weights if any(weights.values()) else equal  # as a turn does
 
     base = vote([equal] * size)

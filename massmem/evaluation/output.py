@@ -8,8 +8,8 @@ from math import log10
 
 from massmem.core.evaluation import Council, EvaluatedTeam, EvaluationReport, RiskPoint, Share, TeamComparison, Variant
 from massmem.core.text import dump_json
-from massmem.core.verdict import MIN_ASKED, Calibration, Pattern, Rank
-from massmem.evaluation.calibration import build_share, list_promises
+from massmem.core.verdict import Calibration, Pattern
+from massmem.evaluation.calibration import PROMISES, build_share, list_promises
 from massmem.evaluation.evaluate import Evaluation
 from massmem.evaluation.items import score
 
@@ -167,57 +167,61 @@ def _align(rows: Iterable[Row]) -> list[str]:
 
 
 def format_calibration(calibration: Calibration) -> str:
-    """Return how often which agreement was right, then what promises come to, as two tables."""
+    """Return how often which agreement was right, why it counts as so sure, and what promises come to, as tables."""
     asked = sum(one.asked for one in calibration.outcomes)
     head = f"{calibration.team}: {asked} questions of {calibration.data}, {calibration.created_at:%Y-%m-%d}"
+    if calibration.first:
+        head += f"; asked first: {', '.join(calibration.first)}"
     rows: list[Row] = [("how the agents agree", "right", "share (95 %)"), *_list_patterns(calibration)]
     for agent, member in calibration.members.items():
         rows.append(_list_share(f"{agent} alone", build_share(member.right, member.asked)))
     bounds: list[Row] = [("at most wrong", "depth", "answered", "wrong", "answers that are given")]
     for one in list_promises(calibration):
-        figures = (_format_share(one.answered), _format_count(one.wrong), _describe_rank(one.rank))
+        given = f"count as more than {100 * max(0.0, one.rank[0]):.1f} %" if one.rank else "none is sure enough"
+        figures = (_format_share(one.answered), _format_count(one.wrong), given)
         bounds.append((f"max_error {one.max_error:g}", one.depth, *figures))
-    return "\n\n".join((head, "\n".join(_align(rows)), "\n".join(_align(bounds))))
+    return "\n\n".join((head, *("\n".join(_align(table)) for table in (rows, _explain(calibration), bounds))))
 
 
 def _list_patterns(calibration: Calibration) -> Iterator[Row]:
-    """Yield how often answers were right: by numbers of agents, below that by part of the data and by who agrees.
-
-    Agents are named where there are enough questions to say something of them.
-    """
-    asked, right = Counter[tuple[bool, Pattern, str, str]](), Counter[object]()
+    """Yield how often answers were right: by numbers of agents, and below that by part of the data."""
+    asked, right = Counter[tuple[bool, Pattern, str]](), Counter[object]()
     for one in calibration.outcomes:
         seen = [(False, one.full, one.right)] + [(True, one.first, one.right_first)] * one.first.agrees
         for is_first, pattern, count in seen:
             shape = replace(pattern, behind=("",) * len(pattern.behind), voted=False)
-            for group, agents in {("", ""), (one.group, ""), ("", ", ".join(pattern.behind))}:
-                asked[is_first, shape, group, agents] += one.asked
-                right[is_first, shape, group, agents] += count
-    for key in sorted(
-        asked, key=lambda key: (not key[0], [-x for x in key[1].rank], str(key[1]), bool(key[3]), key[2:])
-    ):
-        is_first, shape, group, agents = key
-        is_whole = not (group or agents)
-        if is_whole or (asked[key] < asked[is_first, shape, "", ""] and (group or asked[key] >= MIN_ASKED)):
-            name = _name_pattern(shape, is_first=is_first) if is_whole else f"  {group or agents}"
+            for group in {"", one.group}:
+                asked[is_first, shape, group] += one.asked
+                right[is_first, shape, group] += count
+    for key in sorted(asked, key=lambda key: (not key[0], [-x for x in key[1].rank], str(key[1]), key[2])):
+        is_first, shape, group = key
+        if not group or asked[key] < asked[is_first, shape, ""]:
+            name = f"  {group}" if group else f"{'the first two: ' * is_first}{_name_pattern(shape)}"
             yield _list_share(name, build_share(right[key], asked[key]))
+
+
+def _explain(calibration: Calibration) -> Iterator[Row]:
+    """Yield what each answer counts as by who stands behind it, the surest first, and from what that comes."""
+    yield "who stands behind", "right", "of those like it", "counts as", "given at max_error"
+    bounds = [(promise, calibration.find_threshold(promise, adaptive=False)) for promise in PROMISES]
+    patterns = {one.full: calibration.estimate(one.full, of_first=False) for one in calibration.outcomes}
+    for pattern, estimate in sorted(patterns.items(), key=lambda pair: (-pair[1], str(pair[0]))):
+        asked, right, near_asked, near_right = calibration.count_alike(pattern, of_first=False)
+        given = (f"{promise:g}" for promise, bound in bounds if calibration.is_sure(pattern, bound, of_first=False))
+        near = f"{100 * near_right / near_asked:.0f} % of {near_asked:.0f}"
+        name = f"{_name_pattern(pattern, pattern.behind)}{', voted' * pattern.voted}"
+        yield name, f"{right}/{asked}", near, f"{100 * max(0.0, estimate):.1f} %", next(given, "-")
 
 
 def _list_share(name: str, share: Share) -> Row:
     return name, _format_count(share), _format_share(share)
 
 
-def _name_pattern(shape: Pattern, *, is_first: bool) -> str:
-    numbers = {"behind": len(shape.behind), "against": shape.against, "not compared": shape.uncompared}
-    parts = [f"{number} {word}" for word, number in numbers.items() if number] + ["cut off"] * shape.cut
-    return f"{'the first two: ' if is_first else ''}{', '.join(parts)} ({shape.kind})"
-
-
-def _describe_rank(rank: Rank | None) -> str:
-    if rank is None:
-        return "none is sure enough"
-    share, behind, is_whole = rank
-    return f"{100 * share:.0f} % behind, {behind} at least{', not cut off' if is_whole else ''}"
+def _name_pattern(pattern: Pattern, behind: Sequence[str] = ()) -> str:
+    """Return `2 behind, 1 against (number)`, or with the names of those behind `a, b, 1 against (number)`."""
+    numbers = {"behind": len(pattern.behind), "against": pattern.against, "not compared": pattern.uncompared}
+    parts = [f"{number} {word}" for word, number in numbers.items() if number] + ["cut off"] * pattern.cut
+    return f"{', '.join([*behind, *parts[bool(behind) :]])} ({pattern.kind})"
 
 
 # The page

@@ -215,7 +215,7 @@ class Entrant:
         """Equal for teams that would be asked in the same way."""
         fields = self.config.model_dump(mode="json", include={"agents", "coordination", "params"})
         if self.calibration is not None:
-            fields["calibration"] = self.calibration.model_dump(mode="json", include={"outcomes", "members"})
+            fields["calibration"] = self.calibration.model_dump(mode="json", exclude={"team", "data", "created_at"})
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def select_agent(self, agent_id: str) -> "Entrant":

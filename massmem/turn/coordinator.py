@@ -36,7 +36,6 @@ from massmem.core.verdict import (
     describe_depth,
     describe_measured_confidence,
     read_pattern,
-    weigh_voices,
     write_unsure,
 )
 from massmem.core.voting import Dissent, Tally
@@ -179,7 +178,7 @@ class _TurnRun:
 
     def _find_weights(self) -> dict[str, float]:
         calibration = self.policy.calibration if self.settings.weights == "measured" else None
-        weights = {} if calibration is None else weigh_voices(calibration.members)
+        weights = {} if calibration is None else calibration.voices
         return weights if weights.keys() >= self.agents.keys() and any(weights.values()) else {}
 
     async def run_rounds(self) -> None:
@@ -243,7 +242,10 @@ class _TurnRun:
         is_adaptive = self.policy.adaptive and self.settings.presentation != "report"
         if tally.round > 0 or not is_adaptive:
             return actors
-        return actors[:1] if self._asks_for_text else choose_first_agents([self.agents[a].config for a in actors])
+        if self._asks_for_text:
+            return actors[:1]
+        two = self.policy.calibration.first if self.policy.calibration else ()
+        return two if two and {*two} <= {*actors} else choose_first_agents([self.agents[a].config for a in actors])
 
     @property
     def _asks_for_text(self) -> bool:

@@ -59,7 +59,7 @@ def test_team_that_may_answer_otherwise_has_another_fingerprint(other: TeamConfi
                 "price": {"input": 1, "output": 2},
             }
         ),
-        make_team(coordination={"depth": "adaptive", "max_error": 0.1, "escalate_below": 0.5, "weights": "measured"}),
+        make_team(coordination={"depth": "adaptive", "max_error": 0.1, "escalate_below": 0.5}),
         make_team(coordination={"timeout": 9, "max_cost": 1, "max_tokens": 9, "max_concurrency": 1}),
         make_team(memory={"enabled": False}, store={"url": "memory:"}),
     ],

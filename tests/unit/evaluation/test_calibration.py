@@ -1,5 +1,7 @@
 """Records of councils as a calibration counts them: who stands behind which answer, of the first two and of all."""
 
+from collections import Counter
+
 import pytest
 
 from massmem.config.models import TeamConfig
@@ -8,6 +10,7 @@ from massmem.evaluation.calibration import (
     Graded,
     Replayed,
     build_calibration,
+    choose_pair,
     count_outcomes,
     list_gaps,
     list_promises,
@@ -139,10 +142,67 @@ def test_table_adds_up_and_names_what_a_promise_comes_to():
     table = {" ".join(words[:-6]): words[-6] for words in lines if len(words) > 6 and "/" in words[-6]}
     assert table["3 behind (number)"] == "79/80"
     assert (table["x"], table["y"]) == ("60/60", "19/20")
-    assert (table["2 behind, 1 against (number)"], table["b, c"]) == ("50/70", "30/40")
+    assert table["2 behind, 1 against (number)"] == "50/70"
+    explained = {line.split("  ")[0]: line.split()[-6:] for line in format_calibration(calibration).splitlines()}
+    assert explained["a, b, c (number)"] == ["%", "of", "82", "98.4", "%", "0.05"]
+    assert explained["b, c, 1 against (number)"][-1] == "0.1", "(10 + 1 + 1) / (80 + 40 + 1)"
+    assert explained["a, b, 1 against (number)"][-1] == "0.2"
     assert table["the first two: 2 behind (number)"] == "99/110"
     promises = {(one.max_error, one.depth): (one.answered.count, one.wrong.count) for one in list_promises(calibration)}
     assert promises[0.05, "full"] == (80, 1)
     assert promises[0.05, "adaptive"] == (80, 1)
     assert promises[0.2, "full"] == (150, 21)
     assert promises[0.2, "adaptive"] == (150, 21)
+
+
+def grade_pairs(right: dict[str, tuple[int, int]]) -> dict[tuple[str, ...], list[Graded]]:
+    """Return for each two agents, of a hundred questions, on how many they agreed, and were right."""
+    agreed, split = (replay({"a": "1", "b": last}, {}) for last in "12")
+    return {
+        tuple(pair): [Graded("", agreed if i < agrees else split, i < count, False) for i in range(100)]
+        for pair, (agrees, count) in right.items()
+    }
+
+
+CHEAP = {"a": 1.0, "b": 1.0, "c": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("right", "prices", "pair"),
+    [
+        ({"ab": (40, 20), "ac": (40, 38), "bc": (40, 20)}, CHEAP, "ac"),
+        ({"ab": (40, 30), "ac": (40, 32), "bc": (40, 30)}, CHEAP, "ab"),  # no clear difference: the usual two
+        ({"ab": (40, 36), "ac": (40, 38), "bc": (40, 33)}, CHEAP | {"a": 30.0}, "bc"),  # a need not be paid for
+    ],
+)
+def test_those_are_asked_first_whose_agreement_says_most_for_their_price(
+    right: dict[str, tuple[int, int]], prices: dict[str, float], pair: str
+):
+    assert choose_pair(("a", "b"), grade_pairs(right), prices) == tuple(pair)
+
+
+def test_calibration_asks_first_who_agrees_best_and_learns_how_seldom_the_wrong_agree():
+    rows = [
+        (NUMBER, record(NUMBER, a=str(n), b=SAME if n % 2 else "7", c=SAME if n % 2 else f"-{n}"), n % 2 == 1)
+        for n in range(100, 200)
+    ]
+    calibration, _ = calibrate(*rows)
+    assert calibration.first == ("b", "c")
+    assert calibration.alternatives == 152, "of 150 pairs of wrong answers none is the same"
+    assert all(one.first.behind == ("b", "c") for one in calibration.outcomes if one.first.agrees)
+
+
+def test_measured_voices_are_those_that_the_answers_are_counted_with():
+    rows = [
+        (NUMBER, record(NUMBER, a=SAME if n % 10 else "9", b="7", c="7" if n % 10 else SAME), n % 10 > 0)
+        for n in range(50)
+    ]
+    items, results, right = (list(column) for column in zip(*rows, strict=True))
+    weighed = TEAM.model_copy(update={"coordination": TEAM.coordination.model_copy(update={"weights": "measured"})})
+    answers = Answers("team", items, results, right, AGENTS)
+    winners = [
+        Counter({one.full.behind: one.asked for one in build_calibration(team, answers, "d").outcomes})
+        for team in (TEAM, weighed)
+    ]
+    assert winners[0].most_common(1) == [(("b", "c"), 45)]
+    assert winners[1].most_common(1) == [(("a",), 50)]

@@ -170,7 +170,7 @@ async def test_a_text_is_written_by_the_next_agent_when_the_first_fails():
 
 def calibrate(right_first: int, kind: Kind) -> Calibration:
     """Return the calibration of a team whose first two are right so often of 100 times, and all three always."""
-    two, three = (Pattern(NAMES[:n], 0, 0, voted=False, cut=False, kind=kind) for n in (2, 3))
+    two, three = (Pattern(tuple(sorted(NAMES[:n])), 0, 0, voted=False, cut=False, kind=kind) for n in (2, 3))
     counts = Outcomes(group="", first=two, full=three, asked=100, right_first=right_first, right=100)
     return Calibration(fingerprint="f", team="t", data="d", created_at=now(), outcomes=(counts,), members={})
 
@@ -184,6 +184,17 @@ async def test_two_texts_below_the_bound_are_not_compared_and_all_agents_answer(
         (depth,) = only(await collect_turn(turn, await agents_of(scripts), coordination), DepthDecided)
         assert (depth.reason, depth.next) == (reason, ("blue",) if reason == "not_sure" else ())
         assert bool(depth.usage.requests) == (reason == "said_same")
+
+
+@pytest.mark.parametrize("first", [("green", "blue"), ("green", "gone"), ()])
+async def test_two_whose_agreement_says_most_are_asked_first(first: tuple[str, ...]):
+    calibration = calibrate(100, "number").model_copy(update={"first": first})
+    turn = Turn("session_x", 1, "why?", SEED, calibration=calibration)
+    agents = await agents_of(results("7", "42", "42"))
+    events = await collect_turn(turn, agents, CoordinationConfig(depth="adaptive"))
+    asked = first if first == ("green", "blue") else ("red", "green")
+    (depth,) = only(events, DepthDecided)
+    assert (depth.asked, depth.reason) == (asked, "same" if "blue" in asked else "differ")
 
 
 async def test_who_wants_a_report_is_told_what_every_agent_says():
