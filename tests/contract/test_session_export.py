@@ -71,7 +71,7 @@ async def source(store: SessionStore, tmp_path: Path) -> Memories:
 
 
 async def list_memories(memories: Memories) -> list[Memory]:
-    return [*reversed(await memories.list(Selection(), 100))]
+    return [*reversed((await memories.list(Selection(), 100))[0])]
 
 
 async def export(store: SessionStore, session_id: str = ID) -> str:
