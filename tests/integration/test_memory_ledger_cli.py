@@ -70,7 +70,7 @@ def test_search_shows_what_holds_and_as_of_a_day_what_held_then(memory: Command)
     sister = {"My sister collects stamps.": ""}
     assert memory.notes("Where is my home?") == both | sister
     assert "(holds since 20 March 2026)" in memory("search", "Where do I live?")[0]
-    assert memory.notes("Where is my home?", "--as-of", "2026-03-10") == {"My home is Porto.": None} | sister
+    assert memory.notes("Where is my home?", "--as-of", "2026-03-10") == {"My home is Porto.": ""} | sister
     assert memory.values("home", "--as-of", "2026-03-10T18:00") == [("Porto", "2026-03-04", None)]
     assert memory.notes("Where do I live?", "--as-of", "2026-03-01") == {}
 

@@ -17,7 +17,7 @@ from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
 from massmem.memory.retrieval.later import Link, follows_any, link_later, mark_earlier
-from massmem.memory.retrieval.pack import Excerpt, Packed, Room, cut_headlines
+from massmem.memory.retrieval.pack import Packed, Room, cut_headlines
 from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, name_topic, search_forms
 from massmem.memory.retrieval.rank import (
     WEIGHTS,
@@ -276,26 +276,21 @@ class Retriever:
         self, question: Question, c: Candidates, scores: Floats, options: RecallOptions, pool: _Pool
     ) -> RecallResult:
         """Fill the room; a fact that says nothing new makes room for others."""
-        excerpts: dict[int, Excerpt] | None = None
-        if question.asks_overview:
-            excerpts = cut_headlines(question, c, scores, options.max_tokens, self._count_sentence)
-        elif options.max_tokens <= pack.SMALL_ROOM:
-            words = search_forms(question, find_names(question, c.speakers))
-            terms = frozenset(term for forms in words for term in forms)
-            excerpts = pack.cut_excerpts(c, scores, terms, options.max_tokens, self._count_sentence)
+        headlines: Mapping[int, str] = {}
         sizes = None
-        if excerpts is not None:
-            sizes = {
-                i: pack.count_excerpt(excerpt, self._count_sentence) + self._count_note(c.memories[i])
-                for i, excerpt in excerpts.items()
-            }
+        if question.asks_overview:
+            headlines = cut_headlines(question, c, scores, options.max_tokens, self._count_sentence)
+        elif options.max_tokens <= pack.SMALL_ROOM:
+            headlines = pack.cut_sentences(c, scores, question.terms, options.max_tokens, self._count_sentence)
+        if headlines:
+            sizes = {i: self._count_sentence(h) + self._count_note(c.memories[i]) for i, h in headlines.items()}
         room = Room(options.max_tokens, options.limit)
         left_out: set[int] = set()
         shown: dict[int, Memory] = {}
         packed = Packed([], frozenset(), 0)
         for _ in range(_MOST_ROUNDS):
             packed = pack.pack(question, c, scores, room, sizes, left_out)
-            shown = _drop_repeats(_as_shown(c, scores, packed, excerpts or {}), options.exclude)
+            shown = _drop_repeats(_as_shown(c, scores, packed, headlines), options.exclude)
             if len(shown) == len(packed.chosen):
                 break
             left_out.update(i for i in packed.chosen if i not in shown)
@@ -337,11 +332,11 @@ def _take_best(hits: Sequence[tuple[int, float]], limit: int) -> list[int]:
     return better if len(better) >= limit // 2 else ids
 
 
-def _as_shown(c: Candidates, scores: Floats, packed: Packed, excerpts: Mapping[int, Excerpt]) -> dict[int, Memory]:
-    """Return the memories by index of the candidate, with their scores, cut to their excerpts."""
+def _as_shown(c: Candidates, scores: Floats, packed: Packed, headlines: Mapping[int, str]) -> dict[int, Memory]:
+    """Return the memories by index of the candidate, with their scores, cut to their headlines."""
     shown: dict[int, Memory] = {}
     for i in packed.chosen:
-        text = c.memories[i].text if i in packed.whole else pack.join_excerpt(excerpts[i])
+        text = c.memories[i].text if i in packed.whole else headlines[i]
         shown[i] = replace(c.memories[i], text=text, score=float(scores[i]))
     return shown
 
