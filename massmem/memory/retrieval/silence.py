@@ -14,8 +14,8 @@ import numpy as np
 
 from massmem.memory.access import visible_to
 from massmem.memory.claims import find_topic
-from massmem.memory.index import EVERYTHING, All, Index, OneOf
-from massmem.memory.persistent import USER, Decision, Memory, RecallOptions, Scope, Selection
+from massmem.memory.index import EVERYTHING, All, Index
+from massmem.memory.persistent import Decision, Memory, RecallOptions, Scope, Selection
 from massmem.memory.retrieval.query import (
     POINTS_BACK,
     Question,
@@ -59,8 +59,8 @@ _LATER_SCORE, _LATER_RELEVANCE = 0.4, 0.45
 _FEW, _FEW_FOR_ADVICE = 5, 8
 """Shown where nothing stands out."""
 _BEGINNING = 12
-"""Statements of the user, of which the best few are shown to a question about the user: other words are no evidence
-that they do not matter, and they are short."""
+"""Memories, of which the best few are shown to a question about the user: other words are no evidence that they do not
+matter, and they are short."""
 _GROWTH = 1.1
 """A store that has grown more is compared anew."""
 _MOST_SCOPES = 64
@@ -94,7 +94,8 @@ class Silence:
             why = "a passage has all words of the question"
         return Decision.of(score, threshold, why)
 
-    def _explain(self, question: Question, c: Candidates, scope: Scope, options: RecallOptions) -> str:
+    @staticmethod
+    def _explain(question: Question, c: Candidates, scope: Scope, options: RecallOptions) -> str:
         """Return why they are shown whatever they are; "" when their relevance decides."""
         if why := explain_asking(question, options):
             return why
@@ -102,7 +103,7 @@ class Silence:
             return "the agent has worked on this question before"
         if any(_is_asked_for(memory, question) for memory in c.memories):
             return "what the question asks for is on record"
-        if self._has_few_for_user(question, scope):
+        if _has_few_for_user(question, c):
             return "little is remembered, and the question is about the user"
         return ""
 
@@ -166,20 +167,12 @@ class Silence:
             matters = _find_beside_best(c, scores, relevance, _OF_SCORE * _USUAL_ROOM / max(room, _USUAL_ROOM))
             if question.asks_advice:
                 matters |= _is_among_best(relevance, _FEW_FOR_ADVICE) & (relevance > 0)
-        elif question.asks_memory and question.is_short:
+        elif (question.asks_memory and question.is_short) or (_has_few_for_user(question, c) and not any(stays)):
             matters = _is_among_best(scores, _FEW)
-        elif not any(stays) and self._has_few_for_user(question, scope):
-            matters = _is_among_best(np.where(c.from_user, scores, -np.inf), _FEW) & c.from_user
         else:
             has_words = np.array([has_all_words(question, memory.text) for memory in c.memories], np.bool_)
             matters = (relevance > self._find_level(scope)[1]) | has_words
         return ~(matters | np.array(stays, np.bool_))
-
-    def _has_few_for_user(self, question: Question, scope: Scope) -> bool:
-        if not question.asks_of_user:
-            return False
-        of_user = visible_to(scope, OneOf("agent_id", (USER,)))
-        return len(self._index.list_seconds(of_user, _BEGINNING + 1, newest_first=True)) <= _BEGINNING
 
     def _embed_unrelated(self) -> Sequence[Sequence[Sequence[float]]]:
         by_language = _read_unrelated_questions()
@@ -231,6 +224,10 @@ def find_word_shares(question: Question, c: Candidates) -> Floats:
 def _is_own_work(memory: Memory, scope: Scope) -> bool:
     """Whether the scope's agent said it in the running turn."""
     return (memory.agent_id, memory.session_id, memory.turn) == (scope.agent_id, scope.session_id, scope.turn)
+
+
+def _has_few_for_user(question: Question, c: Candidates) -> bool:
+    return question.asks_of_user and len(c.memories) <= _BEGINNING
 
 
 def _is_asked_for(memory: Memory, question: Question) -> bool:
