@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, time
@@ -47,7 +47,7 @@ from massmem.recording.jobs import DrainCounts
 from massmem.recording.standing import find_originals, read_standing
 from massmem.recording.worker import Recorder, requeue_missing
 from massmem.session.erasure import Findings, Receipt
-from massmem.session.memories import FIRST_BEYOND, Memories, View
+from massmem.session.memories import Backlog, Memories, View
 from massmem.session.recall import explain_recall
 from massmem.store.lookup import find_session
 from massmem.store.ports import SessionStore
@@ -117,21 +117,18 @@ async def search_command(
     async with setup.open_memories() as opened:
         opened = await opened.of_project(name)
         view = await _resolve_view(setup, opened, view)
-        recalled, unavailable = await opened.search(query, view, limit, tokens)
-        beyond = await opened.search_beyond(query, view, recalled, limit)
-    beyond = beyond if everything else beyond[:FIRST_BEYOND]
+        hits = await opened.search(query, view, limit, tokens, shows_all=everything)
+    recalled = hits.recalled
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
-        rows, more = [[_hit_to_dict(m) for m in part] for part in (memories, beyond)]
-        notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
-        notes |= memory_view.backlog_to_dict(opened.backlog) | {"beyond": more}
+        pinned, rows, more = ([m.to_dict() for m in part] for part in (recalled.pinned, memories, hits.beyond))
+        notes = {"lexical_only": recalled.lexical_only, "unavailable": hits.unavailable or None}
+        notes |= hits.backlog.to_dict() | {"beyond": more}
         notes |= {"explanation": explain_recall(recalled)} if explain else {}
-        pinned = [memory_view.memory_to_dict(memory) for memory in recalled.pinned]
         notes |= {} if session_id else {"project": opened.project or None}
         write_json({"query": query, "pinned": pinned, "memories": rows, "tokens": recalled.tokens} | notes)
         return
-    memory_view.print_hits(recalled, memories, unavailable, beyond, here=opened.project)
-    memory_view.print_backlog(opened.backlog)
+    memory_view.print_hits(hits, memories, here=opened.project)
     if session_id is None and (opened.project or not memories):
         where = f"in the project {name_project(opened.project)} and" if opened.project else "outside of any project,"
         notify(f"looked {where} in what is global")
@@ -156,13 +153,12 @@ async def history_command(
     setup, name = load_setup(config, owner), read_project(project, is_global=is_global)
     async with setup.open_memories() as opened:
         opened = await opened.of_project(name)
-        chains = await opened.read_history(query, await _resolve_view(setup, opened, view))
+        chains, backlog = await opened.read_history(query, await _resolve_view(setup, opened, view))
     if as_json:
-        topics = [chain.to_dict() for chain in chains]
-        write_json({"query": query, "topics": topics} | memory_view.backlog_to_dict(opened.backlog))
+        write_json({"query": query, "topics": [chain.to_dict() for chain in chains]} | backlog.to_dict())
     else:
         memory_view.print_history(chains)
-        memory_view.print_backlog(opened.backlog)
+        memory_view.print_backlog(backlog)
 
 
 @app.command("list")
@@ -185,13 +181,12 @@ async def list_command(
     )
     setup = load_setup(config, owner, all_owners=all_owners)
     async with setup.open_memories() as opened:
-        memories = await opened.list(await _resolve_session(setup, opened, selection), limit)
+        memories, backlog = await opened.list(await _resolve_session(setup, opened, selection), limit)
     if as_json:
-        notes = memory_view.backlog_to_dict(opened.backlog)
-        write_json({"memories": [memory_view.memory_to_dict(m) for m in memories]} | notes)
+        write_json({"memories": [memory.to_dict() for memory in memories]} | backlog.to_dict())
     else:
         memory_view.print_memories(memories, opened.project)
-        memory_view.print_backlog(opened.backlog)
+        memory_view.print_backlog(backlog)
 
 
 @app.command("show")
@@ -218,7 +213,6 @@ async def _load_memory(setup: Setup, name: str) -> memory_view.MemoryDetails:
         if is_own and (standing := await read_standing(memories.store, await find_originals(memories.store, messages))):
             return memory_view.MemoryDetails(standing[0][0], messages)
         memory = await memories.find(name)
-        memory_view.print_backlog(memories.backlog)
         if memory is None:
             raise unknown_memory(name)
         return memory_view.MemoryDetails(
@@ -249,7 +243,7 @@ async def add_command(
         session_id = await _find_id(setup, memories.store, session_id)
         place, memory = await memories.add(text, session_id, everywhere=is_global)
     if as_json:
-        write_json({"session_id": place, "memory": memory and memory_view.memory_to_dict(memory)})
+        write_json({"session_id": place, "memory": memory and memory.to_dict()})
     elif memory is None:
         notify("stored; it becomes a memory when the index is free, at the next question or `massmem memory record`")
     else:
@@ -280,37 +274,25 @@ def edit_command(
     report_change(asyncio.run(change_memory(setup, memory_id, "edit", _read_text(text))), "edited", as_json=as_json)
 
 
-@app.command("pin")
-def pin_command(memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Show a memory to agents with every question."""
-    report_change(asyncio.run(change_memory(load_setup(config, owner), memory_id, "pin")), "pinned", as_json=as_json)
+def _add_mark(action: MemoryAction, summary: str, describe: Callable[[Memory], str]) -> None:
+    """Add a command that sets or removes a mark of a memory. describe: says what became of it."""
+
+    @app.command(action, help=summary)
+    def command(  # pyright: ignore[reportUnusedFunction]
+        memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
+    ) -> None:
+        memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, action))
+        report_change(memory, describe(memory), as_json=as_json)
 
 
-@app.command("unpin")
-def unpin_command(
-    memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
-) -> None:
-    """Show a memory only where it matters for the question again."""
-    memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, "unpin"))
-    report_change(memory, "no longer pinned", as_json=as_json)
-
-
-@app.command("promote")
-def promote_command(
-    memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
-) -> None:
-    """Recall a memory of a project in every project."""
-    memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, "promote"))
-    report_change(memory, "global", as_json=as_json)
-
-
-@app.command("demote")
-def demote_command(
-    memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
-) -> None:
-    """Recall a promoted memory in its project only again."""
-    memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, "demote"))
-    report_change(memory, f"in {name_project(memory.project)}" if memory.project else "global", as_json=as_json)
+_add_mark("pin", "Show a memory to agents with every question.", lambda _: "pinned")
+_add_mark("unpin", "Show a memory only where it matters for the question again.", lambda _: "no longer pinned")
+_add_mark("promote", "Recall a memory of a project in every project.", lambda _: "global")
+_add_mark(
+    "demote",
+    "Recall a promoted memory in its project only again.",
+    lambda memory: f"in {name_project(memory.project)}" if memory.project else "global",
+)
 
 
 def _read_text(text: str) -> str:
@@ -320,7 +302,7 @@ def _read_text(text: str) -> str:
 def report_change(memory: Memory, done: str, *, as_json: bool = False) -> None:
     """Say what became of a memory. done: what was done with it."""
     if as_json:
-        write_json(memory_view.memory_to_dict(memory))
+        write_json(memory.to_dict())
     else:
         notify(f"{done}: {memory.short_id}  {one_line(memory.text, 60)}")
 
@@ -543,11 +525,6 @@ async def change_memory(setup: Setup, name: str, action: MemoryAction, text: str
         return await memories.change(name, action, text)
 
 
-def _hit_to_dict(memory: Memory) -> dict[str, Any]:
-    scores = {"score": round(memory.score, 4), "relevance": round(memory.relevance, 4)}
-    return memory_view.memory_to_dict(memory) | scores | {"note": memory.note or None}
-
-
 def parse_as_of(text: str | None) -> datetime | None:
     """Return the moment that is meant, in UTC: the end of a day, or a time; without a zone this machine's.
 
@@ -576,7 +553,7 @@ def check_origin(text: str | None) -> str | None:
 async def list_memories(setup: Setup, selection: Selection) -> Sequence[Memory]:
     """Return all selected memories, newest first. Raises UnknownSessionError, UnknownMemoryError."""
     async with setup.open_memories() as memories:
-        return await memories.list(await _resolve_session(setup, memories, selection), _ALL)
+        return (await memories.list(await _resolve_session(setup, memories, selection), _ALL))[0]
 
 
 async def forget_memories(setup: Setup, selection: Selection) -> int:
@@ -592,16 +569,16 @@ async def forget_memories(setup: Setup, selection: Selection) -> int:
 
 async def collect_stats(setup: Setup) -> memory_view.Stats:
     """Return counts of memory and queue; of the queue alone when the memory is unavailable."""
-    stats, note, unavailable = None, "", ""
+    stats, note, unavailable, backlog = None, "", "", Backlog()
     async with setup.open_memories() as memories:
         try:
-            async with memories.open_view() as index:
+            async with memories.open_view() as (index, backlog):
                 stats, note = await index.stats(), index.note
         except MemoryUnavailable as e:
             unavailable = e.message
         queue, size = await memories.store.count_recordings(), await memories.measure()
     location = stats.location if stats else str(index_root(setup.config.memory, setup.home))
-    return memory_view.Stats(stats, queue, location, size, unavailable, note, memories.backlog)
+    return memory_view.Stats(stats, queue, location, size, unavailable, note, backlog)
 
 
 async def _find_id(setup: Setup, store: SessionStore, name: str | None) -> str | None:
@@ -624,6 +601,6 @@ async def _resolve_session(setup: Setup, memories: Memories, selection: Selectio
     except UnknownSessionError:
         is_gone = name and SESSION_ID.fullmatch(name) and await memories.store.get_session(name) is None
         with suppress(MemoryUnavailable):  # then nobody can tell
-            if is_gone and await memories.list(Selection(name), 1):
+            if is_gone and (await memories.list(Selection(name), 1))[0]:
                 return selection
         raise

@@ -18,7 +18,7 @@ from massmem.memory.origins import AGENT, WEB
 from massmem.memory.persistent import USER, Memory, MemoryChange, MemoryStats, RecallResult, shorten_id
 from massmem.render.text import format_columns, pluralize
 from massmem.session.erasure import Findings, Near, Receipt
-from massmem.session.memories import Backlog
+from massmem.session.memories import Backlog, Hits
 
 _WHO_WIDTH = 12
 _MAX_WIDTH = 120
@@ -58,7 +58,7 @@ class Stats:
         known = {} if self.memory is None else asdict(self.memory)
         more = {"location": self.location, "bytes": self.size}
         more |= {"unavailable": self.unavailable or None, "note": self.note or None}
-        more |= backlog_to_dict(self.backlog)
+        more |= self.backlog.to_dict()
         return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
@@ -71,41 +71,36 @@ def print_memories(memories: Sequence[Memory], here: str = "") -> None:
         notify("no memory matches")
 
 
-def print_hits(
-    recalled: RecallResult, memories: Sequence[Memory], unavailable: str, beyond: Sequence[Memory], *, here: str = ""
-) -> None:
+def print_hits(hits: Hits, memories: Sequence[Memory], *, here: str = "") -> None:
     """Write what a search found, a line per memory with its relevance; pinned ones have none.
 
-    memories: what an agent would be shown beside them. unavailable: why the index was not used; "": it was. beyond:
-    what an agent would not be shown, best first. here: the project that is not named.
+    memories: what an agent would be shown beside them. here: the project that is not named.
     """
-    if unavailable:
-        notify(f"{unavailable}: the log was searched by words instead")
+    recalled = hits.recalled
+    if hits.unavailable:
+        notify(f"{hits.unavailable}: the log was searched by words instead")
     best_first = sorted(_hide_project(memories, here), key=lambda memory: memory.relevance, reverse=True)
     shown = [
         *(_list_cells(memory, "pinned") for memory in _hide_project(recalled.pinned, here)),
         *map(_list_hit, best_first),
     ]
-    rows = [*shown, *map(_list_hit, _hide_project(beyond, here))]
+    rows = [*shown, *map(_list_hit, _hide_project(hits.beyond, here))]
     if rows:
         lines = _format_table([(*_COLUMNS[:-1], "FITS", _COLUMNS[-1]), *rows])
-        if beyond:
+        if hits.beyond:
             lines.insert(len(shown) + 1, f"{_BEYOND}\n")
         write_out("".join(lines))
     if reason := recalled.decision.reason if not memories else "":
         notify(reason)
     if not rows:
         notify("no memory matches")
+    print_backlog(hits.backlog)
 
 
 def print_backlog(backlog: Backlog) -> None:
     """Say on stderr what a view could not show."""
     for notice in backlog.describe():
         notify(notice)
-
-
-def backlog_to_dict(backlog: Backlog) -> dict[str, Any]:
-    return {"not_recorded": backlog.waiting, "not_in_index": backlog.missing}
 
 
 def print_explanation(recalled: RecallResult) -> None:
@@ -179,28 +174,7 @@ def details_to_dict(details: MemoryDetails) -> dict[str, Any]:
         {"action": c.action, "by": c.by, "changed_at": c.created_at.isoformat(), "old": c.old, "text": c.text}
         for c in details.changes
     ]
-    return memory_to_dict(details.memory) | {"changes": changes, "messages": messages}
-
-
-def memory_to_dict(memory: Memory) -> dict[str, Any]:
-    return {
-        "id": memory.id,
-        "short_id": memory.short_id,
-        "kind": memory.kind,
-        "session_id": memory.session_id,
-        "turn": memory.turn,
-        "agent_id": memory.agent_id,
-        "text": memory.text,
-        "message_ids": list(memory.message_ids),
-        "created_at": memory.created_at.isoformat(),
-        "edited_at": memory.edited_at and memory.edited_at.isoformat(),
-        "pinned": memory.is_pinned,
-        "project": memory.project or None,
-        "origin": memory.origin or None,
-        "rests_on": memory.rests_on or None,
-        "call": memory.call or None,
-        "callers": list(memory.callers),
-    }
+    return details.memory.to_dict() | {"changes": changes, "messages": messages}
 
 
 def print_history(chains: Sequence[Chain]) -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from massmem.core.events import MemoryAction
@@ -165,6 +165,23 @@ class Memory:
     def short_id(self) -> str:
         """For people."""
         return shorten_id(self.id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its one public form, for JSON."""
+        return {name: getattr(self, name) for name in _PUBLIC} | {
+            "created_at": self.created_at.isoformat(),
+            "edited_at": self.edited_at and self.edited_at.isoformat(),
+            "score": round(self.score, 4),
+            "relevance": round(min(max(self.relevance, 0.0), 1.0), 4),
+            "pinned": self.is_pinned,
+            "origin": self.origin or None,
+            "rests_on": self.rests_on or None,
+        }
+
+
+_PUBLIC = """
+    id short_id kind session_id turn agent_id text message_ids project is_global note call callers
+""".split()  # noqa: SIM905 - a list literal of this length reads badly
 
 
 SHORT_ID_LENGTH = 8

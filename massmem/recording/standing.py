@@ -76,12 +76,8 @@ async def _read(store: SessionStore, row: MessageToRecord) -> tuple[Memory, bool
 
 
 async def _read_changes(store: SessionStore, session_id: str) -> list[MemoryChange]:
-    """Return what the user changed of the session's messages, oldest first."""
-    ids: list[str] = []
-    last = 0
-    while page := await store.read_messages(session_id, last):
-        ids += [message.id for message in page if is_change(message)]
-        last = page[-1].seq
+    """Return what the user changed of the session's messages, oldest first. That belongs to no turn."""
+    ids = [message.id for message in await store.read_turn_messages(session_id, 0) if is_change(message)]
     changes = map(read_change, mask_params(await store.get_messages_to_record(ids)))
     return sorted((c for c in changes if c.kind == "episode"), key=lambda change: (change.created_at, change.id))
 

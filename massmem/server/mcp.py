@@ -24,7 +24,7 @@ from massmem.memory.persistent import Memory
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
 from massmem.server.schemas import MAX_QUERY_LENGTH, check_words
-from massmem.session.memories import FIRST_BEYOND, Memories, View
+from massmem.session.memories import Memories, View
 from massmem.session.owners import find_project, memory_group, name_notes, public_session_id, to_stored_id
 from massmem.session.session import Session
 from massmem.session.sessions import Sessions
@@ -89,7 +89,7 @@ class FoundMemory(BaseModel):
     text: str
     session_id: str
     turn: int
-    agent: str
+    agent_id: str
     """Who said it; user: the user."""
     project: str
     """Empty: it is global."""
@@ -140,14 +140,7 @@ def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
 
 
 def _show_memory(memory: Memory) -> FoundMemory:
-    return FoundMemory(
-        text=memory.text,
-        session_id=public_session_id(memory.session_id),
-        turn=memory.turn,
-        agent=memory.agent_id,
-        project=memory.project,
-        created_at=memory.created_at,
-    )
+    return FoundMemory.model_validate(memory.to_dict() | {"session_id": public_session_id(memory.session_id)})
 
 
 def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
@@ -172,12 +165,11 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
         with _explain_errors():
             access = get_access(ctx.request_context.request)
             memories = await Memories.of(access.team, access.owner, access.project).of_project(project)
-            recalled, _ = await memories.search(query, View(), limit)
-            beyond = await memories.search_beyond(query, View(), recalled, limit)
+            hits = await memories.search(query, View(), limit)
             return SearchResult(
-                not_recorded=memories.backlog.waiting,
-                memories=[*map(_show_memory, recalled.memories)],
-                beyond=[*map(_show_memory, beyond[:FIRST_BEYOND])],
+                not_recorded=hits.backlog.waiting,
+                memories=[*map(_show_memory, hits.recalled.memories)],
+                beyond=[*map(_show_memory, hits.beyond)],
             )
 
     @server.tool()

@@ -17,7 +17,7 @@ from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWind
 from massmem.memory.persistent import RecallOptions, Scope
 from massmem.providers.base import ChatProvider
 from massmem.session.owners import extend_scope
-from massmem.session.recall import SessionMemory, complete_scope
+from massmem.session.recall import SessionMemory
 from massmem.session.team import Windows
 from massmem.store.lookup import find_last_hidden, load_attachments
 from massmem.store.ports import SessionStore
@@ -198,13 +198,13 @@ class History:
         if not self._memory.enabled:
             return None
         session = await self._store.get_session(session_id)
-        project = "" if session is None else session.project
-        names = {agent.id: agent.display_name for agent in self._agents}
-        scope = Scope(session_id, agent.id, turn, project=project, without=self.without, as_of=self.as_of, names=names)
+        project, origins = ("", ()) if session is None else (session.project, session.origins)
+        scope = Scope(session_id, agent.id, turn, project=project, origins=origins)
         scope = await extend_scope(self._store, scope, agent.memory, self._owner)
-        scope = await complete_scope(self._store, scope)
-        hidden = scope.hidden.union((session_id, number) for number in self.replaced)
-        scope = replace(scope, hidden=hidden)
+        replaced = ((session_id, number) for number in self.replaced)
+        hidden = (await self._store.list_hidden(scope)).union(replaced)
+        names = {agent.id: agent.display_name for agent in self._agents}
+        scope = replace(scope, hidden=hidden, without=self.without, as_of=self.as_of, names=names)
 
         async def recall(question: str, options: RecallOptions) -> str:
             return await self._memory.recall(agent, question, scope, options)

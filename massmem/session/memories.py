@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -52,7 +52,7 @@ from massmem.session.owners import (
     restrict_to_owner,
     to_stored_id,
 )
-from massmem.session.recall import complete_scope, recall_by_words, remembers
+from massmem.session.recall import recall_by_words, remembers
 from massmem.session.registry import register_sessions
 from massmem.session.team import Team
 from massmem.store.ports import SessionStore
@@ -64,7 +64,7 @@ MAX_MEMORY_LENGTH = 2_000
 """Characters of what a user writes as a memory."""
 _MOST_BEYOND, _BEYOND_TOKENS = 50, 100_000
 """Of what was found and an agent would not be shown."""
-FIRST_BEYOND = 10
+_FIRST_BEYOND = 10
 """Of that, where all of it is not asked for."""
 _MAX_OF_SESSION = 1_000_000
 _VIEW_SECONDS = 1.0
@@ -73,8 +73,7 @@ _MOST_COUNTED = 1_000
 """Messages that wait of a user of the service, and of others before them."""
 _MOST_SESSIONS = 1_000
 """Sessions of a user of the service that are searched, the last used."""
-
-
+WITHDRAWN = "withdrawn"
 _LEAST_FIT = 0.005
 """Less is shown as nothing."""
 
@@ -102,7 +101,7 @@ class View:
     """As in Selection."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Backlog:
     """What is in the log, and not in what a view shows."""
 
@@ -117,6 +116,23 @@ class Backlog:
             count = "1 message is" if self.waiting == 1 else f"{self.waiting:,} messages are"
             notices.append(f"{count} not recorded yet (massmem memory record)")
         return notices
+
+    def to_dict(self) -> dict[str, int]:
+        return {"not_recorded": self.waiting, "not_in_index": self.missing}
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """What a search found."""
+
+    recalled: RecallResult
+    """What an agent would be shown."""
+    beyond: Sequence[Memory]
+    """What else was found, best first; where an agent would find nothing, what has words of the query, whoever may
+    recall it."""
+    unavailable: str
+    """Why the index was not used, and the log was searched by words; "": it was used."""
+    backlog: Backlog
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +152,6 @@ class Memories:
     """Where one is, outside of any session: what is searched, and what notes belong to. "": in no project."""
     agents: Sequence[AgentConfig] = ()
     """Those that recall from other sessions than the one of a view as their settings say; the others from that one."""
-    backlog: Backlog = field(default_factory=Backlog)
-    """As of the last view."""
 
     @classmethod
     def of(cls, team: Team, owner: Owner, project: str = "") -> Self:
@@ -149,58 +163,58 @@ class Memories:
         return self if name is None else replace(self, project=await find_project(self.store, self.user, name))
 
     async def search(
-        self, query: str, view: View, limit: int | None = None, max_tokens: int | None = None, *, abstain: bool = True
-    ) -> tuple[RecallResult, str]:
-        """Return what an agent recalls, and "" or why the index was not used, and the log was searched by words.
+        self,
+        query: str,
+        view: View,
+        limit: int | None = None,
+        max_tokens: int | None = None,
+        *,
+        shows_all: bool = False,
+    ) -> Hits:
+        """Return what an agent recalls, and what it does not.
 
-        limit, max_tokens: None: as configured. abstain: see RecallOptions.
+        limit, max_tokens: None: as configured. shows_all: all that is beyond what an agent recalls, not the first ten.
         """
         settings, scope = self.config.memory.retrieval, await self._build_scope(view)
-        options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit, abstain=abstain)
+        options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit)
+        anything = RecallOptions(_BEYOND_TOKENS, limit or _MOST_BEYOND, abstain=False)
+        unavailable, backlog, others = "", Backlog(), list[Memory]()
         try:
-            async with self.open_view() as index:
+            async with self.open_view() as (index, backlog):
                 recalled = await index.recall(query, scope, options)
-                return replace(recalled, memories=_add_fits(query, recalled.memories)), ""
+                more = await index.recall(query, scope, anything)
+                if not (more.memories or more.pinned or view.as_of):
+                    selection = Selection(view.session_id, view.agent_id, origin=view.origin)
+                    others = await index.find_near(query, await self._select(index, selection), _MOST_BEYOND)
         except MemoryUnavailable as e:
-            return await recall_by_words(self.store, query, scope, options), e.message
-
-    async def search_beyond(
-        self, query: str, view: View, recalled: RecallResult, limit: int | None = None
-    ) -> Sequence[Memory]:
-        """Return what was found and an agent would not be shown, best first. recalled: what it would be.
-
-        Where an agent would find nothing at all, what has words of the query, whoever may recall it.
-        """
-        most = limit or _MOST_BEYOND
-        everything, unavailable = await self.search(query, view, most, _BEYOND_TOKENS, abstain=False)
+            unavailable = e.message
+            recalled = await recall_by_words(self.store, query, scope, options)
+            more = await recall_by_words(self.store, query, scope, anything)
         shown = {memory.id for memory in (*recalled.memories, *recalled.pinned)}
-        beyond = [memory for memory in everything.memories if memory.id not in shown and memory.relevance > 0]
-        if beyond or shown or unavailable or view.as_of:
-            return sorted(beyond, key=lambda memory: memory.relevance, reverse=True)
-        async with self.open_index() as index:
-            among = await self._select(index, Selection(view.session_id, view.agent_id, origin=view.origin))
-            near = await index.find_near(query, among, most)
-        return [memory for memory in _add_fits(query, near) if memory.relevance > 0]
+        fits = [m for m in _add_fits(query, (*more.memories, *others)) if m.id not in shown and m.relevance > 0]
+        beyond = sorted(fits, key=lambda memory: memory.relevance, reverse=True)[: None if shows_all else _FIRST_BEYOND]
+        recalled = replace(recalled, memories=_add_fits(query, recalled.memories))
+        return Hits(recalled, await self._mark_withdrawn(beyond), unavailable, backlog)
 
-    async def read_history(self, query: str, view: View) -> Sequence[Chain]:
+    async def read_history(self, query: str, view: View) -> tuple[Sequence[Chain], Backlog]:
         """Return the values of what the query names, by topic, the best first."""
         scope = await self._build_scope(view)
-        async with self.open_view() as index:
-            return await index.read_history(query, scope)
+        async with self.open_view() as (index, backlog):
+            return await index.read_history(query, scope), backlog
 
     @asynccontextmanager
-    async def open_view(self) -> AsyncGenerator["IndexedMemory"]:
+    async def open_view(self) -> AsyncGenerator[tuple["IndexedMemory", Backlog]]:
         """Yield the index with what waited for being recorded, as far as a second suffices; the backlog has the rest.
 
         Raises MemoryUnavailable.
         """
         async with self.open_index() as index:
-            settings = self.config.memory
+            settings, backlog = self.config.memory, Backlog()
             if remembers(settings) and settings.persistent_memory.on_disk:
-                self.backlog.missing += await requeue_missing(self.store, index)
+                missing = await requeue_missing(self.store, index)
                 await Recorder(self.store, index, leaves_facts=True).drain_for(_VIEW_SECONDS)
-                self.backlog.waiting = await self._count_waiting()
-            yield index
+                backlog = Backlog(await self._count_waiting(), missing)
+            yield index, backlog
 
     async def _count_waiting(self) -> int:
         if self.user == COMMAND_LINE_USER:
@@ -209,11 +223,13 @@ class Memories:
         return sum(job.session_id.startswith(own) for job in jobs)
 
     async def _build_scope(self, view: View) -> Scope:
-        scope = await complete_scope(self.store, await self._find_scope(view))
+        session = await self.store.get_session(view.session_id) if view.session_id else None
+        scope = await self._find_scope(view, session)
         names = {agent.id: agent.display_name for agent in self.agents}
-        return replace(scope, as_of=view.as_of, origin=view.origin, names=names)
+        hidden = await self.store.list_hidden(scope)
+        return replace(scope, hidden=hidden, as_of=view.as_of, origin=view.origin, names=names)
 
-    async def _find_scope(self, view: View) -> Scope:
+    async def _find_scope(self, view: View, session: SessionRecord | None) -> Scope:
         session_id, turn = view.session_id, view.turn
         agent = next((agent for agent in self.agents if agent.id == view.agent_id), None)
         reader = view.agent_id or USER
@@ -230,16 +246,27 @@ class Memories:
         if turn is None:
             last = await self.store.get_last_turn(session_id)
             turn = 1 if last is None else last.turn + 1
-        session = await self.store.get_session(session_id)
-        scope = Scope(session_id, reader, turn, project="" if session is None else session.project)
+        scope = Scope(session_id, reader, turn)
+        if session is not None:
+            scope = replace(scope, project=session.project, origins=session.origins)
         if agent is None or self.owner is EVERYBODY:
             return scope
         return await extend_scope(self.store, scope, agent.memory, self.user)
 
-    async def list(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
+    async def list(self, selection: Selection, limit: int, offset: int = 0) -> tuple[Sequence[Memory], Backlog]:
         """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError."""
-        async with self.open_view() as index:
-            return await index.list(await self._select(index, selection), limit, offset)
+        async with self.open_view() as (index, backlog):
+            memories = await index.list(await self._select(index, selection), limit, offset)
+        return await self._mark_withdrawn(memories), backlog
+
+    async def _mark_withdrawn(self, memories: Sequence[Memory]) -> Sequence[Memory]:
+        """Return the memories; those of turns that are withdrawn or undone, which no agent recalls, say so."""
+        sessions = {memory.session_id for memory in memories}
+        hidden = await self.store.list_hidden(Scope("", USER, 0, others=tuple(sessions)))
+        return [
+            replace(m, note=WITHDRAWN) if all((m.session_id, turn) in hidden for turn in m.turns or (m.turn,)) else m
+            for m in memories
+        ]
 
     async def find(self, name: str) -> Memory | None:
         """Return a memory of the owner by its id or a short form; None: there is none.
@@ -247,7 +274,7 @@ class Memories:
         Raises InputError: several memories begin so.
         """
         try:
-            return next(iter(await self.list(Selection(ids=(name,)), 1)), None)
+            return next(iter((await self.list(Selection(ids=(name,)), 1))[0]), None)
         except UnknownMemoryError:
             return None
 
@@ -419,7 +446,21 @@ class Memories:
         names = selection.ids
         if not selection.session_id:
             selection = await restrict_selection(self.store, selection, self.owner)
+        elif selection.turn:
+            selection = await self._add_origins(selection, selection.session_id, selection.turn)
         return replace(selection, ids=await resolve_ids(index, names, replace(selection, ids=())))
+
+    async def _add_origins(self, selection: Selection, session_id: str, turn: int) -> Selection:
+        """Return the selection of a turn with the memories of it that the session shares with those it was forked from.
+
+        A fork shares whole turns.
+        """
+        session = await self.store.get_session(session_id)
+        names = [session_id]
+        for origin, last in session.origins if session else ():
+            messages = await self.store.read_turn_messages(origin, turn)
+            names += [origin] if messages and messages[0].seq <= last else []
+        return replace(selection, session_id=None, session_ids=tuple(names))
 
 
 def _check_text(text: str) -> str:

@@ -355,9 +355,3 @@ def _choose(query: str, scope: Scope, options: RecallOptions, memories: Iterable
     return RecallResult(
         text, tuple(chosen), options.max_tokens - room, True, silenced=tuple(silenced), decision=decision
     )
-
-
-async def complete_scope(store: SessionStore, scope: Scope) -> Scope:
-    """Return the scope with what the store knows: whose memories its session shares, and which turns do not stand."""
-    session = await store.get_session(scope.session_id) if scope.session_id else None
-    return replace(scope, hidden=await store.list_hidden(scope), origins=() if session is None else session.origins)

@@ -135,7 +135,7 @@ class SessionLog(Protocol):
         ...
 
     async def read_turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:
-        """Return every message of one turn, oldest first."""
+        """Return every message of one turn, oldest first; 0: those of none, such as notes."""
         ...
 
     async def get_messages(self, message_ids: Sequence[str]) -> list[MessageRecord]:

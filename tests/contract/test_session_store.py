@@ -435,8 +435,10 @@ async def test_forgotten_message_is_never_recorded_again(store: SessionStore) ->
     await store.forget_recordings(Selection(session_id="a", turn=1, agent_id="ann", kind="fact"))
     left = await queue(store, "a")
     assert [row.kind for row in left] == ["episode"] * 3 + ["complete"]
-    await store.forget_recordings(Selection(agent_id=USER))
+    await store.forget_recordings(Selection(agent_id=USER, session_ids=("b",)))
     assert await queue(store, "a") == left
+    await store.requeue_recordings("a", done=True)
+    assert await queue(store, "a") == left, "what another session says is another owner's"
     assert None not in [row.agent_id for row in await queue(store, "b")]
     await store.append("a", 2, [begin("ann", at=30, question="One more question")])
     assert (await queue(store, "a"))[-2].position == 5

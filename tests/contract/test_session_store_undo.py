@@ -83,6 +83,7 @@ async def test_a_cleared_history_is_a_summary_for_everybody(two: SessionStore) -
 async def test_a_note_is_what_the_user_said_and_is_queued(store: SessionStore) -> None:
     await store.create_session(session(ID))
     await store.append(ID, 0, [NoteAdded(text="Use tabs.")])
+    assert [message.content for message in await store.read_turn_messages(ID, 0)] == ["Use tabs."]
     (note,) = await store.read_messages(ID)
     assert (note.kind, note.agent_id, note.turn, note.metadata) == ("user", None, 0, {"note": True})
     assert [(r.kind, r.agent_id, r.turn, r.position) for r in await queue(store)] == [("episode", None, 0, 0)]

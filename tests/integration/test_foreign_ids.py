@@ -104,10 +104,10 @@ ROUTES: dict[str, list[Callable[[Ids], Request]]] = {
         at("DELETE", MEMORIES + "/{memory}"),
         at("DELETE", MEMORIES + "/{memory}?everywhere=true"),
     ],
-    "PUT /api/v1/memories/{memory_id}/pin": [at("PUT", MEMORIES + "/{memory}/pin")],
-    "DELETE /api/v1/memories/{memory_id}/pin": [at("DELETE", MEMORIES + "/{memory}/pin")],
-    "PUT /api/v1/memories/{memory_id}/global": [at("PUT", MEMORIES + "/{memory}/global")],
-    "DELETE /api/v1/memories/{memory_id}/global": [at("DELETE", MEMORIES + "/{memory}/global")],
+    "PUT /api/v1/memories/{memory_id}/{mark}": [at("PUT", MEMORIES + f"/{{memory}}/{m}") for m in ("pin", "global")],
+    "DELETE /api/v1/memories/{memory_id}/{mark}": [
+        at("DELETE", MEMORIES + f"/{{memory}}/{mark}") for mark in ("pin", "global")
+    ],
     "POST /v1/chat/completions": [
         openai("/v1/chat/completions", header, messages=[{"role": "user", "content": MESSAGE}])
         for header in ("X-Session-Id", "X-OpenWebUI-Chat-Id")

@@ -67,10 +67,10 @@ def test_history_shows_each_value_with_its_time(memory: Command) -> None:
 
 def test_search_shows_what_holds_and_as_of_a_day_what_held_then(memory: Command) -> None:
     both = {"My home is Porto.": "held until 20 March 2026", "My home city is Ghent.": "holds since 20 March 2026"}
-    sister = {"My sister collects stamps.": None}
+    sister = {"My sister collects stamps.": ""}
     assert memory.notes("Where is my home?") == both | sister
     assert "(holds since 20 March 2026)" in memory("search", "Where do I live?")[0]
-    assert memory.notes("Where is my home?", "--as-of", "2026-03-10") == {"My home is Porto.": None} | sister
+    assert memory.notes("Where is my home?", "--as-of", "2026-03-10") == {"My home is Porto.": ""} | sister
     assert memory.values("home", "--as-of", "2026-03-10T18:00") == [("Porto", "2026-03-04", None)]
     assert memory.notes("Where do I live?", "--as-of", "2026-03-01") == {}
 

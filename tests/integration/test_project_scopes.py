@@ -107,7 +107,7 @@ async def look(world: World, place: Place, query: str, rng: Random) -> set[str]:
     )
     match rng.randrange(3):
         case 0:
-            recalled, _ = await memories.search(query, View(), 1_000, 100_000, abstain=False)
+            return await find(memories, query, shows_all=True)
         case 1:
             recalled = await world.index.recall(query, scope, options)
         case _:
@@ -129,33 +129,33 @@ async def test_nothing_leaks_between_projects_users_and_groups(world: World, loo
 
 async def test_all_of_a_project_and_what_is_global_is_recalled_there(world: World) -> None:
     for here in PLACES:
-        recalled, _ = await world.open(here).search("heron nests roof", View(), 1_000, 100_000, abstain=False)
         allowed = {place.secret for place in PLACES if place.is_recalled_in(here)}
-        assert {memory.text for memory in recalled.memories} == allowed
+        assert await find(world.open(here), "heron nests roof", shows_all=True) == allowed
 
 
-async def find(world: World, place: Place, query: str) -> set[str]:
-    recalled, _ = await world.open(place).search(query, View())
-    return {memory.text for memory in recalled.memories}
+async def find(memories: Memories, query: str, *, shows_all: bool = False) -> set[str]:
+    """Return what an agent would be shown. shows_all: and what it would not."""
+    hits = await memories.search(query, View(), 1_000, 100_000, shows_all=shows_all)
+    return {memory.text for memory in (*hits.recalled.memories, *(hits.beyond if shows_all else ()))}
 
 
 @pytest.mark.parametrize("owner", [COMMAND_LINE_USER, Owner("ann")])
 async def test_memory_is_made_global_and_given_back_and_a_rebuild_knows(world: World, owner: Owner) -> None:
     alpha, beta = (Place(owner, project, None) for project in PROJECTS[1:3])
     query, memories = alpha.secret, world.open(alpha)
-    (memory,) = [m for m in (await memories.search(query, View()))[0].memories if m.text == alpha.secret]
+    (memory,) = [m for m in (await memories.search(query, View())).recalled.memories if m.text == alpha.secret]
     assert (memory.project, memory.is_global) == ("/srv/alpha", False)
-    assert alpha.secret not in await find(world, beta, query)
+    assert alpha.secret not in await find(world.open(beta), query)
     promoted = await memories.change(memory.id, "promote")
     assert (promoted.project, promoted.is_global) == ("", True)
-    assert alpha.secret in await find(world, beta, query)
+    assert alpha.secret in await find(world.open(beta), query)
     await world.store.requeue_recordings(None, done=True)
     await world.index.forget(Selection(alpha.session_id))
     await world.record()
-    assert alpha.secret in await find(world, beta, query)
+    assert alpha.secret in await find(world.open(beta), query)
     given_back = await memories.change(memory.id, "demote")
     assert given_back.project == "/srv/alpha"
-    assert alpha.secret not in await find(world, beta, query)
+    assert alpha.secret not in await find(world.open(beta), query)
     assert len(await memories.read_changes(given_back)) == 2
 
 
@@ -164,9 +164,14 @@ async def test_note_that_is_added_globally_is_recalled_in_groups_and_projects_an
         group, other = Place(owner, "/srv/alpha", "zoo"), Place(owner, "/srv/beta", "farm")
         await world.open(group).add("I prefer metric units.", everywhere=True)
         await world.open(group).add("Our units are in the cellar.")
-        assert await find(world, group, "Which units?") == {"I prefer metric units.", "Our units are in the cellar."}
-        assert await find(world, other, "Which units?") == {"I prefer metric units."}
-        assert "Our units are in the cellar." not in await find(world, Place(owner, "/srv/beta", "zoo"), "Which units?")
+        assert await find(world.open(group), "Which units?") == {
+            "I prefer metric units.",
+            "Our units are in the cellar.",
+        }
+        assert await find(world.open(other), "Which units?") == {"I prefer metric units."}
+        assert "Our units are in the cellar." not in await find(
+            world.open(Place(owner, "/srv/beta", "zoo")), "Which units?"
+        )
 
 
 async def test_session_that_is_called_like_the_notes_is_recalled_in_no_other_project(world: World) -> None:
@@ -177,12 +182,12 @@ async def test_session_that_is_called_like_the_notes_is_recalled_in_no_other_pro
     await world.store.create_session(posing.model_copy(update={"project": "alpha"}))
     await world.store.append(stored, 0, [NoteAdded(text="The units are in the attic.")])
     await world.record()
-    assert await find(world, Place(owner, "beta", "zoo"), "Where are the units?") == set()
+    assert await find(world.open(Place(owner, "beta", "zoo")), "Where are the units?") == set()
 
 
 async def test_session_that_a_session_name_names_is_recalled_in_its_own_project_only(world: World) -> None:
     named = PLACES[3]
     assert (named.project, named.group) == ("/srv/alpha", None)
     for project, is_shown in (("/srv/alpha", True), ("/srv/beta", False), ("", False)):
-        texts = await find(world, Place(COMMAND_LINE_USER, project, named.session_id), named.secret)
+        texts = await find(world.open(Place(COMMAND_LINE_USER, project, named.session_id)), named.secret)
         assert (named.secret in texts) == is_shown

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.cli.memory import change_memory, list_memories
+from massmem.cli.memory import change_memory, forget_memories, list_memories
 from massmem.cli.setup import Setup
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
@@ -80,6 +80,8 @@ async def test_a_withdrawn_version_is_neither_shown_nor_recalled_until_it_is_cho
         memories, shown = await prompt(council, session, "Where is the castle of Tarragona, what did I ask?")
         assert CASTLE not in shown + memories
         assert WINDMILL in shown
+    notes = {memory.text: memory.note for memory in await list_memories(setup(config, folder), Selection())}
+    assert (notes[LIGHTHOUSE], notes[WINDMILL], notes[CASTLE]) == ("", "", "withdrawn")
     async with setup(config, folder).open_store() as store:
         assert await read_versions(store, session.id) == {2: (2, 4), 4: (2, 4)}
 
@@ -153,6 +155,31 @@ async def test_a_fork_recalls_what_it_shares_where_conversations_are_remembered_
     async with open_session(config, folder, fork.session_id) as copy:
         memories, _ = await prompt(council, copy, "Is the old windmill of Aalsmeer blue?")
         assert memories.count(WINDMILL) == 1, "the fork has taken it over"
+
+
+async def test_a_turn_that_is_forgotten_in_a_fork_is_forgotten_in_both(
+    shared: TeamConfig, folder: Path, council: CouncilServer
+):
+    async with open_session(shared, folder) as session:
+        await tell(session, WINDMILL, LIGHTHOUSE)
+    fork = await fork_session(setup(shared, folder), session.id, 1)
+    async with open_session(shared, folder, fork.session_id) as copy:
+        await tell(copy, CASTLE)
+
+    async def list_turn(number: int) -> list[str]:
+        memories = await list_memories(setup(shared, folder), Selection(fork.session_id, turn=number))
+        return [memory.text for memory in memories if memory.agent_id == "user"]
+
+    assert [await list_turn(1), await list_turn(2)] == [[WINDMILL], [CASTLE]]
+    await forget_memories(setup(shared, folder), Selection(fork.session_id, turn=1))
+    await forget_memories(setup(shared, folder), Selection(fork.session_id, turn=2))
+    async with setup(shared, folder).open_store() as store:
+        await store.requeue_recordings(session.id, done=True)  # as a rebuild does
+    listed = await list_memories(setup(shared, folder), Selection())
+    assert [memory.text for memory in listed if memory.agent_id == "user"] == [LIGHTHOUSE]
+    async with open_session(shared, folder) as other:
+        memories, _ = await prompt(council, other, "Is the old windmill of Aalsmeer for sale?")
+        assert WINDMILL not in memories
 
 
 async def test_a_turn_that_is_undone_stays_a_memory_of_the_fork(

@@ -48,7 +48,7 @@ from massmem.core.text import format_dollars, one_line
 from massmem.export import FORMATS
 from massmem.memory.persistent import USER, Selection
 from massmem.render.text import format_columns, format_tokens, format_window_share, report_context
-from massmem.session.memories import FIRST_BEYOND, View
+from massmem.session.memories import View
 from massmem.store.lookup import (
     read_results,
     read_turn,
@@ -329,8 +329,9 @@ async def _show_memory(state: ChatState, rest: str) -> None:
     match rest.split(maxsplit=2):
         case ["history", *words] if words:
             async with state.setup.open_memories() as memories:
-                print_history(await memories.read_history(" ".join(words), View()))
-            print_backlog(memories.backlog)
+                chains, backlog = await memories.read_history(" ".join(words), View())
+            print_history(chains)
+            print_backlog(backlog)
         case [option, date, words] if option == _AS_OF:
             await _search(state, words, View(as_of=parse_as_of(date)))
         case [option, *_] if option == _AS_OF:
@@ -340,7 +341,7 @@ async def _show_memory(state: ChatState, rest: str) -> None:
         case []:
             print_stats(replace(await collect_stats(state.setup), unavailable=""))  # the list says it
             async with state.setup.open_memories() as memories:
-                newest = await memories.list(Selection(), _MAX_MEMORIES)
+                newest, _ = await memories.list(Selection(), _MAX_MEMORIES)
             print_memories(newest, state.session.project)
         case _:
             await _search(state, rest, View())
@@ -348,11 +349,8 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 
 async def _search(state: ChatState, words: str, view: View) -> None:
     async with state.setup.open_memories() as memories:
-        recalled, unavailable = await memories.search(words, view, _MAX_MEMORIES)
-        beyond = await memories.search_beyond(words, view, recalled)
-    here = state.session.project
-    print_hits(recalled, recalled.memories[:_MAX_MEMORIES], unavailable, beyond[:FIRST_BEYOND], here=here)
-    print_backlog(memories.backlog)
+        hits = await memories.search(words, view, _MAX_MEMORIES)
+    print_hits(hits, hits.recalled.memories[:_MAX_MEMORIES], here=state.session.project)
 
 
 async def _remember(state: ChatState, rest: str) -> None:
@@ -375,7 +373,7 @@ async def _pin(state: ChatState, rest: str) -> None:
         raise InputError("no memory was named", "write an id as /memory shows it, or: /pin last")
     if name == "last":
         async with state.setup.open_memories() as memories:
-            newest = await memories.list(Selection(agent_id=USER), 1)
+            newest, _ = await memories.list(Selection(agent_id=USER), 1)
         if not newest:
             raise InputError("nothing of you is remembered yet", "/remember TEXT remembers a text")
         name = newest[0].id

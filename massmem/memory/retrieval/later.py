@@ -195,10 +195,11 @@ def _compare(earlier: _Statement, later: _Statement, common: frozenset[str]) -> 
 
 
 def _is_next(c: Candidates, i: int, j: int) -> bool:
-    """Return whether it stands in one of the messages behind the other one's, in the same conversation."""
+    """Return whether it stands in one of the messages behind the other one's; notes are nobody's neighbours."""
     one, other = c.memories[i], c.memories[j]
     return (
-        one.session_id == other.session_id
+        0 < one.turn <= other.turn
+        and one.session_id == other.session_id
         and one.message_ids != other.message_ids
         and 0 < c.key[j] - c.key[i] <= _REACH
     )
@@ -227,7 +228,7 @@ def _may_answer(question: Question, earlier: _Statement, later: _Statement) -> b
     if earlier.forms.isdisjoint(question.terms) or not _wordings()["first person"].search(asked):
         return False
     is_place = _wordings()["where"].search(asked) is not None and later.says("place")
-    return is_place or earlier.has_other_value(later)
+    return is_place or bool(earlier.values["name"] and later.values["name"] - earlier.values["name"])
 
 
 def _find_correction(c: Candidates, i: int) -> Iterator[int]:

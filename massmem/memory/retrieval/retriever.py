@@ -10,14 +10,14 @@ import numpy as np
 from massmem.memory.access import may_see, visible_to
 from massmem.memory.claims import Chain, build_chains, find_topic, find_usual_name
 from massmem.memory.embedders import Embedder
-from massmem.memory.index import ALL_POINTS, EVERYTHING, PINNED, All, Index, OneOf, between_days, valid_ids
+from massmem.memory.index import ALL_POINTS, PINNED, All, Index, OneOf, between_days, valid_ids
 from massmem.memory.persistent import PINNED_TOKENS, USER, Claim, Memory, RecallOptions, RecallResult, Scope
 from massmem.memory.points import FIRST_FACT, CountTokens, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
 from massmem.memory.retrieval.later import Link, follows_any, link_later, mark_earlier
-from massmem.memory.retrieval.pack import Excerpt, Packed, Room, cut_headlines
+from massmem.memory.retrieval.pack import Packed, Room, cut_headlines
 from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, name_topic, search_forms
 from massmem.memory.retrieval.rank import (
     WEIGHTS,
@@ -195,7 +195,7 @@ class Retriever:
         visible = visible_to(pool.scope)
         words = build_query_vector(search_forms(question, names))
         most = _BY_WORDS_FOR_OVERVIEW if question.asks_overview else _BY_WORDS
-        hits = self._search_visible(words, most + 1, pool.scope)
+        hits = self._index.search_words(words, visible, most + 1)
         keys = {*_take_best(hits, most), *_neighbours(_take_best(hits, _WITH_NEIGHBOURS))}
         for first, last in question.days:
             on_days = visible_to(pool.scope, between_days(first, last))
@@ -215,25 +215,11 @@ class Retriever:
         """Return how well the words of each of these memories match, by id."""
         return dict(self._index.search_words(words, All((valid_ids(ids),)), len(ids)))
 
-    def _search_visible(self, words: Mapping[int, float], limit: int, scope: Scope) -> list[tuple[int, float]]:
-        """Return the best of what the scope may see.
-
-        A filter is asked about each memory that shares a word with the question: among a million for 14 ms. An agent
-        may see most of what there is in all sessions, so twice as many are looked for, and those are filtered: 6 ms.
-        """
-        visible = visible_to(scope)
-        if scope.all_sessions:
-            hits = self._index.search_words(words, EVERYTHING, 2 * limit)
-            seen = self._index.search_words(words, All((valid_ids(point_id for point_id, _ in hits), visible)), limit)
-            if len(hits) < 2 * limit or len(seen) == limit:
-                return seen
-        return self._index.search_words(words, visible, limit)
-
     def _find_more(self, question: Question, c: Candidates, pool: _Pool) -> set[int]:
         """Read what shares words with the best of the candidates, see feedback.py. Return the ids of what is new."""
         words = build_query_vector(search_forms(question, find_names(question, c.speakers)))
         more = expand_query(words, question, c, score(question, c))
-        hits = self._search_visible(more, _BY_FEEDBACK + 1, pool.scope)
+        hits = self._index.search_words(more, visible_to(pool.scope), _BY_FEEDBACK + 1)
         new = {*_take_best(hits, _BY_FEEDBACK), *_neighbours(_take_best(hits, _WITH_NEIGHBOURS))}
         new = {int(memory.id) for memory in self._read(new.difference(c.key.tolist()), pool)}
         pool.bm25 = {**pool.bm25, **self._match_words(words, new)}
@@ -276,26 +262,21 @@ class Retriever:
         self, question: Question, c: Candidates, scores: Floats, options: RecallOptions, pool: _Pool
     ) -> RecallResult:
         """Fill the room; a fact that says nothing new makes room for others."""
-        excerpts: dict[int, Excerpt] | None = None
-        if question.asks_overview:
-            excerpts = cut_headlines(question, c, scores, options.max_tokens, self._count_sentence)
-        elif options.max_tokens <= pack.SMALL_ROOM:
-            words = search_forms(question, find_names(question, c.speakers))
-            terms = frozenset(term for forms in words for term in forms)
-            excerpts = pack.cut_excerpts(c, scores, terms, options.max_tokens, self._count_sentence)
+        headlines: Mapping[int, str] = {}
         sizes = None
-        if excerpts is not None:
-            sizes = {
-                i: pack.count_excerpt(excerpt, self._count_sentence) + self._count_note(c.memories[i])
-                for i, excerpt in excerpts.items()
-            }
+        if question.asks_overview:
+            headlines = cut_headlines(question, c, scores, options.max_tokens, self._count_sentence)
+        elif options.max_tokens <= pack.SMALL_ROOM:
+            headlines = pack.cut_sentences(c, scores, question.terms, options.max_tokens, self._count_sentence)
+        if headlines:
+            sizes = {i: self._count_sentence(h) + self._count_note(c.memories[i]) for i, h in headlines.items()}
         room = Room(options.max_tokens, options.limit)
         left_out: set[int] = set()
         shown: dict[int, Memory] = {}
         packed = Packed([], frozenset(), 0)
         for _ in range(_MOST_ROUNDS):
             packed = pack.pack(question, c, scores, room, sizes, left_out)
-            shown = _drop_repeats(_as_shown(c, scores, packed, excerpts or {}), options.exclude)
+            shown = _drop_repeats(_as_shown(c, scores, packed, headlines), options.exclude)
             if len(shown) == len(packed.chosen):
                 break
             left_out.update(i for i in packed.chosen if i not in shown)
@@ -337,11 +318,11 @@ def _take_best(hits: Sequence[tuple[int, float]], limit: int) -> list[int]:
     return better if len(better) >= limit // 2 else ids
 
 
-def _as_shown(c: Candidates, scores: Floats, packed: Packed, excerpts: Mapping[int, Excerpt]) -> dict[int, Memory]:
-    """Return the memories by index of the candidate, with their scores, cut to their excerpts."""
+def _as_shown(c: Candidates, scores: Floats, packed: Packed, headlines: Mapping[int, str]) -> dict[int, Memory]:
+    """Return the memories by index of the candidate, with their scores, cut to their headlines."""
     shown: dict[int, Memory] = {}
     for i in packed.chosen:
-        text = c.memories[i].text if i in packed.whole else pack.join_excerpt(excerpts[i])
+        text = c.memories[i].text if i in packed.whole else headlines[i]
         shown[i] = replace(c.memories[i], text=text, score=float(scores[i]))
     return shown
 

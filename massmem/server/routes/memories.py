@@ -1,7 +1,7 @@
 """`/api/v1/memories`: what is remembered; to search as an agent does, to trace, add, correct, pin and forget."""
 
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,7 @@ from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit,
 from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import Body, ProjectName, SmallBody
 from massmem.session.erasure import Receipt
-from massmem.session.memories import FIRST_BEYOND, MAX_MEMORY_LENGTH, Memories, View
+from massmem.session.memories import MAX_MEMORY_LENGTH, Backlog, Memories, View
 from massmem.session.owners import public_session_id
 
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
@@ -42,6 +42,7 @@ FromOrigin = Annotated[
 MemoryId = Annotated[
     str, Path(max_length=20, pattern=r"^[0-9A-Za-z]{1,20}$", description="Its id, or its short one.", examples=["1"])
 ]
+Mark = Literal["pin", "global"]
 MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_LENGTH, pattern=r"\S")]
 
 
@@ -69,7 +70,8 @@ class MemoryEntry(Body):
     seen_because: Literal["own", "user", "won"] | None
     """Of a search: the agent said it itself, the user did, or it won the turn in which it was said."""
     note: str
-    """Of a search: since when or until when it holds, on which outdated value it rests, who says otherwise."""
+    """withdrawn: no agent recalls it; of a search: since when or until when it holds, on which outdated value it rests,
+    who says otherwise."""
     origin: str | None
     """Who said it: user, agent, import, outside, or tool:NAME for its result; null: not noted."""
     rests_on: str | None
@@ -223,9 +225,8 @@ async def memories(
     offset: Offset = 0,
 ) -> MemoryPage:
     """The memories, the newest first."""
-    memories = _open(caller)
-    listed = await memories.list(selection, limit, offset)
-    return MemoryPage(memories=[_show_memory(memory) for memory in listed], **_explain(memories))
+    listed, backlog = await _open(caller).list(selection, limit, offset)
+    return MemoryPage(memories=[_show_memory(memory) for memory in listed], **_explain(backlog))
 
 
 @router.get("/search")
@@ -239,15 +240,14 @@ async def search_memories(
 ) -> MemoryHits:
     """The memories that an agent recalls: its own words, the user's, and the winners' of complete turns."""
     reader, memories = view.agent_id or USER, await _open(caller).of_project(project)
-    recalled, _ = await memories.search(query, view, limit)
-    beyond = await memories.search_beyond(query, view, recalled, limit)
+    hits = await memories.search(query, view, limit, shows_all=all)
     return MemoryHits(
-        memories=[_show_memory(memory, reader) for memory in (*recalled.pinned, *recalled.memories)],
-        beyond=[_show_memory(memory, reader) for memory in (beyond if all else beyond[:FIRST_BEYOND])],
-        decision=recalled.decision.reason,
-        tokens=recalled.tokens,
-        by_words_alone=recalled.lexical_only,
-        **_explain(memories),
+        memories=[_show_memory(memory, reader) for memory in (*hits.recalled.pinned, *hits.recalled.memories)],
+        beyond=[_show_memory(memory, reader) for memory in hits.beyond],
+        decision=hits.recalled.decision.reason,
+        tokens=hits.recalled.tokens,
+        by_words_alone=hits.recalled.lexical_only,
+        **_explain(hits.backlog, hits.unavailable),
     )
 
 
@@ -260,15 +260,14 @@ async def memory_history(
 ) -> MemoryHistory:
     """Which values something had, since when and until when, and who said so, as an agent sees it."""
     memories = await _open(caller).of_project(project)
-    chains = await memories.read_history(query, view)
-    return MemoryHistory(topics=[Topic.model_validate(chain.to_dict()) for chain in chains], **_explain(memories))
+    chains, backlog = await memories.read_history(query, view)
+    return MemoryHistory(topics=[Topic.model_validate(chain.to_dict()) for chain in chains], **_explain(backlog))
 
 
 @router.get("/figures")
 async def memory_figures(caller: Authorized) -> MemoryFigures:
     """How much is remembered, by agent, turn and day."""
-    opened = _open(caller)
-    memories = await opened.list(Selection(), _COUNTED)
+    memories, backlog = await _open(caller).list(Selection(), _COUNTED)
     queue = await caller.service.team.store.count_recordings() if caller.is_operator else None
     agents: dict[str, Counter[str]] = {}
     days: dict[str, Counter[str]] = {}
@@ -285,7 +284,7 @@ async def memory_figures(caller: Authorized) -> MemoryFigures:
         counted=len(memories),
         queue=None if queue is None else Queue.model_validate(queue, from_attributes=True),
         size=await _open(caller).measure() if caller.is_operator else None,
-        **_explain(opened),
+        **_explain(backlog),
     )
 
 
@@ -329,30 +328,18 @@ async def edit_memory(memory_id: MemoryId, body: NewText, caller: Authorized) ->
     return _show_memory(await _open(caller).change(memory_id, "edit", body.text))
 
 
-@router.put("/{memory_id}/pin")
-async def pin_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
-    """Show a memory to agents with every question, whatever it is about."""
+@router.put("/{memory_id}/{mark}")
+async def mark_memory(memory_id: MemoryId, mark: Mark, caller: Authorized) -> MemoryEntry:
+    """pin: show a memory to agents with every question, whatever it is about; global: recall it in every project."""
     await caller.service.turns.check_room(caller.owner)
-    return _show_memory(await _open(caller).change(memory_id, "pin"))
+    return _show_memory(await _open(caller).change(memory_id, "pin" if mark == "pin" else "promote"))
 
 
-@router.delete("/{memory_id}/pin")
-async def unpin_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
-    """Show a memory only where it matters for the question."""
-    return _show_memory(await _open(caller).change(memory_id, "unpin"))
-
-
-@router.put("/{memory_id}/global")
-async def promote_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
-    """Recall a memory of a project in every project."""
+@router.delete("/{memory_id}/{mark}")
+async def unmark_memory(memory_id: MemoryId, mark: Mark, caller: Authorized) -> MemoryEntry:
+    """Show a memory only where it matters for the question, or recall it in its project only."""
     await caller.service.turns.check_room(caller.owner)
-    return _show_memory(await _open(caller).change(memory_id, "promote"))
-
-
-@router.delete("/{memory_id}/global")
-async def demote_memory(memory_id: MemoryId, caller: Authorized) -> MemoryEntry:
-    """Recall a promoted memory in its project only."""
-    return _show_memory(await _open(caller).change(memory_id, "demote"))
+    return _show_memory(await _open(caller).change(memory_id, "unpin" if mark == "pin" else "demote"))
 
 
 @router.delete("/{memory_id}")
@@ -385,9 +372,9 @@ def _open(caller: Caller) -> Memories:
     return Memories.of(caller.service.team, caller.owner)
 
 
-def _explain(memories: Memories, unavailable: str = "") -> dict[str, Any]:
+def _explain(backlog: Backlog, unavailable: str = "") -> dict[str, Any]:
     """Return what to say of what was read. unavailable: why the index was not used; "": it was."""
-    waiting = memories.backlog.waiting
+    waiting = backlog.waiting
     notice = unavailable and f"{unavailable}: this is what was said; facts are in the index alone"
     if waiting:
         notice = f"{'1 message is' if waiting == 1 else f'{waiting:,} messages are'} not recorded yet"
@@ -420,13 +407,5 @@ def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
     seen_because: Literal["own", "user", "won"] | None = None
     if reader is not None:
         seen_because = "user" if memory.agent_id == USER else "own" if find_author(memory, reader) == reader else "won"
-    shown = {
-        "session_id": public_session_id(memory.session_id),
-        "short_id": memory.short_id,
-        "relevance": min(max(memory.relevance, 0.0), 1.0),
-        "pinned": memory.is_pinned,
-        "seen_because": seen_because,
-        "origin": memory.origin or None,
-        "rests_on": memory.rests_on or None,
-    }
-    return MemoryEntry.model_validate(asdict(memory) | shown)
+    shown = {"session_id": public_session_id(memory.session_id), "seen_because": seen_because}
+    return MemoryEntry.model_validate(memory.to_dict() | shown)

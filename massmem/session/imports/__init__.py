@@ -179,7 +179,7 @@ async def _import_whole(
 async def _update_whole(
     memories: Memories, portable: PortableSession, copy: SessionCopy, entries: Sequence[LogEntry], result: ImportResult
 ) -> ImportResult:
-    """Add what is new in an export to the session, or put it in place of turns that were imported without their log."""
+    """Add what is new in an export to the session; one that has gone on in another way stays as it is."""
     store, session_id = memories.store, copy.session.session_id
     old_copy = await store.export_session(session_id)
     assert old_copy is not None  # its lease is held
@@ -197,13 +197,7 @@ async def _update_whole(
         copy = copy.model_copy(update={"session": session, "state": old_copy.state})
         await store.import_session(copy, split_pages([*stored, *new]), _read_pages_of(portable.files))
         return replace(result, added=len({entry.turn for entry in new} - {entry.turn for entry in stored} - {0}))
-    if not await _is_only_imported(store, session_id, 1):
-        return replace(result, conflict=True)
-    async with memories.open_index() as index:
-        await memories.withdraw(index, session_id, 0)
-        await store.import_session(copy, split_pages(entries), _read_pages_of(portable.files))
-    turns = len({entry.turn for entry in entries} - {0})
-    return replace(result, added=turns, replaced=len({entry.turn for entry in stored} - {0}))
+    return replace(result, conflict=True)
 
 
 def _list_events(entries: Sequence[LogEntry], params: Mapping[str, object]) -> list[tuple[int, Any]]:

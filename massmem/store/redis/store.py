@@ -374,6 +374,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
             is_meant = (
                 job.kind in (("episode",) if message_ids else kinds)
                 and selection.session_id in (None, job.session_id)
+                and (not selection.session_ids or job.session_id in selection.session_ids)
                 and (selection.agent_id is None or job.agent_id == agent_id)
                 and selection.turn in (None, job.turn)
                 and (not message_ids or job.message_id in message_ids)

@@ -357,7 +357,9 @@ STANDS = ~sa.exists().where(
 _MESSAGES = sa.select(*MESSAGE_COLUMNS)
 _MESSAGES_OF_SESSION = _MESSAGES.where(_m.session_id == SESSION)
 _MESSAGES_PAGE = _MESSAGES_OF_SESSION.where(_m.seq > _AFTER).order_by(_m.seq).limit(_LIMIT)
-_MESSAGES_OF_TURN = _MESSAGES_OF_SESSION.where(_m.seq >= QUESTION_SEQ, _m.turn == TURN).order_by(_m.seq)
+_MESSAGES_OF_TURN = _MESSAGES_OF_SESSION.where(_m.seq >= sa.func.coalesce(QUESTION_SEQ, 0), _m.turn == TURN).order_by(
+    _m.seq
+)
 _MESSAGES_BY_ID = _MESSAGES.where(_m.id.in_(sa.bindparam("of_messages", expanding=True))).order_by(_m.id)
 _CONVERSATION = (
     _MESSAGES_OF_SESSION.where(sa.text(f"({IS_CONVERSATION})"), STANDS, _m.seq < _BEFORE)

@@ -216,6 +216,8 @@ class SqlRecordingQueue:
         where: list[sa.ColumnElement[bool]] = [_r.kind.in_(_kinds(selection, message_ids))]
         if selection.session_id is not None:
             where.append(_r.session_id == selection.session_id)
+        if selection.session_ids:
+            where.append(_r.session_id.in_(selection.session_ids))
         if selection.agent_id is not None:
             where.append(_r.agent_id == ("" if selection.agent_id == USER else selection.agent_id))
         if selection.turn is not None:
