@@ -34,7 +34,7 @@ HOW_TO_ASK = 'ask like this: massmem "your question", or pipe it in: echo "your 
 _ADDRESS = re.compile(r"[a-z][a-z+.-]+://[^/?#]*(?P<path>[^?#]*)", re.IGNORECASE)
 _MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
 _FILE_NAME = re.compile(
-    r"(?:\.{0,2}|~)/\S.*|.*\.(?:txt|md|rst|log|csv|tsv|jsonl?|ya?ml|toml|ini|cfg|xml|html?|pdf|docx?|xlsx?|pptx?|od[tsp]|rtf|epub"
+    r"(?:\.{0,2}|~)/\S.*|.*\.(?:txt|md|rst|log|csv|tsv|jsonl?|ya?ml|toml|ini|cfg|xml|html?|pdf|docx?|xlsx?|pptx?|od[tsp]|rtf|epub|eml"
     r"|ipynb|tex|py|js|ts|tsx|jsx|c|h|cc|cpp|cs|java|kt|go|rs|rb|php|sh|sql|r|swift|css|png|jpe?g|gif|webp|svg|zip)",
     re.IGNORECASE,
 )

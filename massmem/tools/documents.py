@@ -1,8 +1,8 @@
 """Documents: the text that an agent gets of a file, or the file itself where it has to be seen.
 
-Pandoc reads documents of word processors, presentations, books and web pages, python-calamine spreadsheets, both as
-Markdown. A notebook becomes its cells and what they printed, in their order. Files of strangers decide what they
-compute, and one of a few kilobytes may unpack to gigabytes: so they are read in a worker process, see `read_files`.
+Documents, slides, books, web pages, spreadsheets and mails become Markdown, a notebook its cells and what they printed.
+Files of strangers decide what they compute, and one of a few kilobytes may unpack to gigabytes: so they are read in a
+worker process, see `read_files`.
 """
 
 import bz2
@@ -10,19 +10,18 @@ import json
 import logging
 import lzma
 import re
-import shutil
-import subprocess
+import unicodedata
 import zipfile
 import zlib
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, NamedTuple, cast
 
 from massmem.core.errors import InputError
@@ -39,6 +38,9 @@ from massmem.core.messages import (
 )
 from massmem.isolation import call_isolated, run_isolated
 from massmem.tools.encodings import decode_text
+from massmem.tools.mails import MAIL, read_mail, unpack
+from massmem.tools.office import Reading, read_html, read_package
+from massmem.tools.sheets import read_workbook
 
 SECONDS = 20.0
 """For the files of a question."""
@@ -55,7 +57,7 @@ _SMALL = 200_000
 _CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")
 """Beginnings of archives, whose contents tell their kind."""
 
-# pypdf raises its own errors and, for many a damaged file, whatever its code meets there.
+# pypdf and pdf_oxide raise their own errors and, for many a damaged file, whatever their code meets there.
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError, AssertionError)
 _COMPRESSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
     ".gz": (lambda: zlib.decompressobj(wbits=31), zlib.error),
@@ -171,10 +173,8 @@ def read_page(name: str, data: bytes) -> Document:
     Raises InputError: it has no text, or its encoding is not known, or a package is missing.
     """
     text, note = decode_text(name, data)
-    try:
+    with explain_damage(name):
         from trafilatura import extract, extract_metadata
-    except ImportError as e:
-        raise InputError(f"to read {name}, a package is missing", "pip install 'massmem[documents]'") from e
     # In doubt more of the page: what is superfluous costs tokens, what is missing costs the answer.
     main = extract(text, url=name, output_format="markdown", favor_recall=True, include_comments=False)
     if not main:
@@ -215,19 +215,29 @@ def _read_by_kind(name: str, data: bytes) -> Document:
     if kind == ".ipynb":
         text, pictures = read_notebook(name, data)
         return Document(text, pictures)
-    if kind in SPREADSHEETS or (kind in DOCUMENTS and (DOCUMENTS[kind] != "html" or can_convert(kind))):
-        text, note = data, ""
-        if DOCUMENTS.get(kind) == "html":  # Pandoc reads UTF-8 alone
-            decoded, note = decode_text(name, data)
-            text = decoded.encode()
-        return Document(clean_text(convert(name, kind, text)), note=note)
+    if kind == ".eml":
+        return _make_document(name, read_mail(data))
+    if kind in (*SPREADSHEETS, *DOCUMENTS):
+        with explain_damage(name):
+            return _make_document(name, (read_workbook if kind in SPREADSHEETS else read_package)(name, kind, data))
+    if kind in PAGES and find_spec("anydoc"):
+        text, note = decode_text(name, data)
+        return _make_document(name, read_html(name, text), note)
     try:
         text, note = decode_text(name, data)
     except InputError as e:
         if (suffix := _get_suffix(name)) in _DETECTED:
             raise InputError(f"{name} does not begin like a {suffix} file", "copy or download it again") from e
         raise
-    return Document(text, note=note)
+    return _make_document(name, (text, []), note)
+
+
+def _make_document(name: str, reading: Reading, note: str = "") -> Document:
+    """Return what was read, without what is packed in it, and with what is not in it: for the agents, and the user."""
+    text, packed = unpack(clean_text(reading[0]))
+    if notes := "; ".join(reading[1] + packed):
+        text += f"\n\n[{clean_name(name)}: {notes}]"
+    return Document(text, note="; ".join(filter(None, (note, notes and f"{name}: {notes}"))))
 
 
 def _read_compressed(name: str, kind: str, data: bytes) -> Document:
@@ -265,7 +275,7 @@ def _find_pdf(data: bytes) -> bytes:
 
 
 def _read_pdf(name: str, data: bytes) -> Document:
-    pages = _read_pages(name, data)
+    pages, notes = _read_pages(name, data)
     if not any(text for text, _ in pages):
         return Document(attachments=(make_attachment(name, PDF, data, len(pages)),))
     scans = [str(number) for number, (text, has_content) in enumerate(pages, 1) if has_content and not text]
@@ -278,25 +288,80 @@ def _read_pdf(name: str, data: bytes) -> Document:
         numbers = ", ".join(scans[:_SHOWN_PAGES]) + (", ..." if len(scans) > _SHOWN_PAGES else "")
         which = f"page {numbers} has" if len(scans) == 1 else f"pages {numbers} have"
         note = f"{name}: {which} no text (a scan?) and cannot be read this way; to show the PDF as it looks: -i {name}"
-    return Document(clean_text("\n\n".join(filter(None, texts))), note=note)
+    return _make_document(name, ("\n\n".join(filter(None, texts)), notes), note)
 
 
-def _read_pages(name: str, data: bytes) -> list[tuple[str, bool]]:
-    """Return the text of each page of a PDF, and whether there is anything on it. Raises InputError."""
+def _read_pages(name: str, data: bytes) -> tuple[list[tuple[str, bool]], list[str]]:
+    """Return the text of each page, whether there is anything on it, and what is not read. Raises InputError."""
     with _open_pdf(name, data) as reader:
         pages, length, unpacked = list[tuple[str, bool]](), 0, 0
-        for page in reader.pages:
+        tables: Any = None
+        with suppress(*_DAMAGE, RuntimeError, ImportError):
+            tables = import_module("pdf_oxide").PdfDocument.from_bytes(data)
+        for number, page in enumerate(reader.pages):
             contents = page.get_contents()
             content = b"" if contents is None else contents.get_data()
             unpacked += len(content)
             if unpacked > _MAX_CONTENT:
                 raise InputError(f"{name} unpacks to more than {_MAX_CONTENT:,} bytes of drawing", _ASK_PART)
-            text = page.extract_text().strip() if content.strip() else ""
+            text = _read_pdf_page(page, number, tables) if content.strip() else ""
             length += len(text)
             if length > _MAX_TEXT:
                 raise InputError(f"{name}: more than {_MAX_TEXT:,} characters", _ASK_PART)
             pages.append((text, bool(content.strip())))
-        return pages
+        return pages, [f"attached file, not read: {inner}" for inner in reader.attachments]
+
+
+def _read_pdf_page(page: Any, number: int, tables: Any) -> str:
+    """Return the text of a page: as pdf_oxide reads it, with its tables, if that has all letters that pypdf reads."""
+    colours, white, has_ground = [False], list[str](), False
+
+    def follow_colour(operator: bytes, operands: Any, *_: Any) -> None:
+        nonlocal has_ground
+        if operator in (b"g", b"rg", b"k", b"sc", b"scn"):
+            values = [float(value) for value in operands if isinstance(value, int | float)]
+            colours[-1] = bool(values) and (max(values) <= 0 if operator == b"k" else min(values) >= 1)
+        elif operator == b"q":
+            colours.append(colours[-1])
+        elif operator == b"Q" and len(colours) > 1:
+            colours.pop()
+        has_ground = (
+            has_ground
+            or operator in (b"Do", b"sh")
+            or (operator.lower() in (b"f", b"f*", b"b", b"b*") and not colours[-1])
+        )
+
+    def collect_white(text: str, *_: Any) -> None:
+        white.extend([text.strip()] if colours[-1] and text.strip() else ())
+
+    text = page.extract_text(visitor_operand_before=follow_colour, visitor_text=collect_white).strip()
+    better = ""
+    with suppress(*_DAMAGE, RuntimeError):
+        better = tables.to_markdown(number).strip()
+    forms = [unicodedata.normalize("NFKC", form).casefold() for form in (text, better)]
+    letters, others = (Counter(filter(str.isalnum, form)) for form in forms)
+    text = text if letters - others else better
+    for passage in () if has_ground else white:
+        text = text.replace(passage, f"[hidden, white on white: {passage}]", 1)
+    return "\n\n".join(filter(None, (text, *_list_fields(page, text))))
+
+
+def _list_fields(page: Any, text: str) -> Iterator[str]:
+    """Yield the values of a form, comments that a text does not have, and a count of pictures."""
+    for entry in page.get("/Annots", ()):
+        note = entry.get_object()
+        field: Any = {**note.get("/Parent", {}), **note}
+        value, content = field.get("/V"), str(field.get("/Contents", "")).strip()
+        if field.get("/FT") == "/Btn" and "/AS" in field:
+            value = "☐" if field["/AS"] == "/Off" else f"☒ {field['/AS'][1:]}"
+        is_secret = int(field.get("/F", 0)) & 2 or int(field.get("/Ff", 0)) & 0x2000
+        if field.get("/Subtype") == "/Widget" and value not in (None, "") and not is_secret:
+            yield f"[field {field.get('/T', '')}: {value}]"
+        elif field.get("/Subtype") not in ("/Widget", "/Popup", "/Link") and content not in text and not is_secret:
+            yield f"[comment: {content}]"
+    objects: Any = page.get("/Resources", {}).get("/XObject", {})
+    if text and (count := sum(objects[name].get("/Subtype") == "/Image" for name in objects)):
+        yield f"[{count} picture{'s' * (count > 1)}, not shown]"
 
 
 @contextmanager
@@ -342,7 +407,6 @@ _REFUSED: dict[str, tuple[str, str]] = {
     ".doc": ("a document of Word 97 to 2003", "save it as .docx or PDF"),
     ".ppt": ("a presentation of PowerPoint 97 to 2003", "save it as .pptx or PDF"),
     ".msg": ("a message of Outlook", "save it as text"),
-    ".odp": ("a presentation of OpenDocument", "save it as .pptx or PDF"),
     ".odg": ("a drawing of OpenDocument", "save it as PDF or PNG"),
     ".pages": ("a document of Pages", "export it as PDF or .docx"),
     ".numbers": ("a spreadsheet of Numbers", "export it as .xlsx or CSV"),
@@ -421,7 +485,9 @@ def _detect_kind(name: str, data: bytes) -> str:
     if kind in _TEXT_OR and b"\0" not in data[:4_096] and all(9 <= byte < 127 for byte in data[:512]):
         kind = ""
     suffix = _get_suffix(name)
-    return kind or (suffix if suffix in (".html", ".htm", ".xhtml", ".ipynb") else "")
+    if suffix in (".eml", ".mht", ".mhtml", ".mbox") or (not kind and MAIL.match(data)):
+        return ".eml"
+    return kind or (suffix if suffix in (*PAGES, ".ipynb") else "")
 
 
 def _require_readable(name: str, kind: str) -> None:
@@ -438,9 +504,11 @@ def _get_suffix(name: str) -> str:
 
 @contextmanager
 def explain_damage(name: str) -> Generator[None]:
-    """Raise InputError when the block cannot read a ZIP archive."""
+    """Raise InputError when the block cannot read a ZIP archive, or a package for it is missing."""
     try:
         yield
+    except ImportError as e:
+        raise InputError(f"to read {name}, a package is missing", "pip install 'massmem[documents]'") from e
     except RecursionError:  # a RuntimeError, too
         raise
     except NotImplementedError as e:  # Deflate64, with which Windows packs large archives
@@ -471,96 +539,9 @@ def _detect_in_container(name: str, data: bytes) -> str:
     return suffix if suffix in (".doc", ".xls", ".ppt", ".msg") else ".doc"
 
 
-DOCUMENTS = {
-    ".docx": "docx", ".pptx": "pptx", ".epub": "epub", ".odt": "odt", ".rtf": "rtf",
-    ".html": "html", ".htm": "html", ".xhtml": "html",
-}  # fmt: skip
-"""Suffix -> the format's name in Pandoc."""
+PAGES = (".html", ".htm", ".xhtml")
+DOCUMENTS = (".docx", ".pptx", ".odt", ".odp", ".epub", ".rtf")
 SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-
-_HEAP = "-M600M"
-_MAX_OUTPUT = 8_000_000
-"""Bytes that are read of a text; a question is shorter."""
-
-_INSTALL = "pip install 'massmem[documents]'"
-
-
-def can_convert(suffix: str) -> bool:
-    """Whether files with this suffix, such as `.docx`, can be read: the program for them is installed."""
-    if suffix in SPREADSHEETS:
-        return find_spec("python_calamine") is not None
-    return suffix in DOCUMENTS and _find_pandoc() is not None
-
-
-def convert(name: str, suffix: str, data: bytes) -> str:
-    """Return a document as Markdown: headings, lists, tables, footnotes, slides and sheets in their order.
-
-    suffix: one of DOCUMENTS or SPREADSHEETS.
-
-    Raises InputError: the program for it is not installed; the file is damaged, has a password, or is too large.
-    """
-    if not can_convert(suffix):
-        raise InputError(f"to read {suffix} files such as {name}, a package is missing", _INSTALL)
-    return (_read_spreadsheet if suffix in SPREADSHEETS else _run_pandoc)(name, suffix, data).strip("\n")
-
-
-def _run_pandoc(name: str, suffix: str, data: bytes) -> str:
-    command = [str(_find_pandoc()), "--sandbox", "--wrap=none", f"--from={DOCUMENTS[suffix]}", "--to=gfm"]
-    command += [f"--lua-filter={Path(__file__).with_name('plain.lua')}", "+RTS", _HEAP, "-RTS"]
-    with TemporaryFile() as source, TemporaryFile() as target:
-        source.write(data)
-        source.seek(0)
-        result = subprocess.run(command, stdin=source, stdout=target, stderr=subprocess.PIPE, check=False)
-        if result.returncode != 0:
-            raise _explain_failure(name, suffix, result.stderr.decode(errors="replace"), result.returncode)
-        target.seek(0)
-        return target.read(_MAX_OUTPUT).decode(errors="replace")
-
-
-def _read_spreadsheet(name: str, suffix: str, data: bytes) -> str:
-    from python_calamine import CalamineError, CalamineWorkbook
-
-    try:
-        book = CalamineWorkbook.from_filelike(BytesIO(data))
-        return "\n\n".join(_write_sheet(sheet, book.get_sheet_by_name(sheet).to_python()) for sheet in book.sheet_names)
-    except (CalamineError, OSError, ValueError) as e:
-        raise _explain_failure(name, suffix, str(e)) from e
-
-
-def _write_sheet(name: str, rows: list[list[Any]]) -> str:
-    lines = [[_write_cell(cell) for cell in row] for row in rows]
-    lines = [line for line in lines if any(line)]
-    if not lines:
-        return f"## {name}\n\n(empty)"
-    first, *others = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([f"## {name}\n", first, "|" + " --- |" * len(lines[0]), *others])
-
-
-def _write_cell(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        value = int(value)
-    return str(value).replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", "<br>")
-
-
-def _explain_failure(name: str, suffix: str, errors: str, code: int = 1) -> InputError:
-    if code in (251, 252) or code < 0:
-        return InputError(f"{name} needs too much memory to read", "save the part that matters as a file of its own")
-    if "nknown input format" in errors:  # of Pandoc before 3.8.3
-        return InputError(f"the program pandoc is too old to read {suffix} files such as {name}", _INSTALL)
-    if "assword" in errors:
-        return InputError(f"{name} is encrypted with a password", "save a copy without a password")
-    return InputError(f"{name} is damaged: it cannot be read as {suffix}", "open it in its program and save it again")
-
-
-def _find_pandoc() -> str | None:
-    """Return Pandoc of the extra, else of the system."""
-    package = find_spec("pypandoc")
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        program = Path(folder) / "files" / "pandoc"
-        if program.is_file():
-            return str(program)
-    return shutil.which("pandoc")
-
 
 MAX_PICTURES = 20
 """That are shown of one notebook; the others are named."""

@@ -1,0 +1,180 @@
+"""Documents, slides, books and web pages as Markdown, with an account of what is missing.
+
+anydoc reads them all. Of Word and PowerPoint it drops headers, comments, diagrams and more: each paragraph of the file
+whose words its text does not have is added below it. What a person does not see is left out, and named.
+"""
+
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+
+from massmem.core.errors import InputError
+
+_OOXML = "http://schemas.openxmlformats.org/"
+_SPACES = {"w": _OOXML + "wordprocessingml/2006/main", "p": _OOXML + "presentationml/2006/main"}
+_READ = re.compile(
+    r"(?:word|ppt|xl)/(?!glossary|.*(?:Master|Layout))(?:\w+/)*(document|slide|notesSlide|footnotes|endnotes"
+    r"|header|footer|comments?|(?:modern|threaded)Comment|drawing|data|chart)\w*?\d*\.xml"
+)
+"""The parts of an Office file that have a text, and their kinds. The drawing of a diagram repeats what its data say."""
+_WORD = re.compile(r"\w+")
+_LABELS = {"document": "Elsewhere", "data": "Diagram", "drawing": "Text box"}
+_SKIPPED = ("{*}Fallback", "{*}del", "{*}moveFrom", "{*}oMath", "{*}fld")  # not shown, or in another form
+_UNIT = " or ".join(f"local-name()='{kind}'" for kind in ("p", "comment", "threadedComment", "cm", "ser"))
+_UNSEEN_RUNS = """//w:r[w:rPr/w:vanish[not(@w:val='0' or @w:val='false')] or
+    (w:rPr/w:rStyle | ../w:pPr/w:pStyle)[contains($styles, concat('|', @w:val, '|'))] or w:rPr/w:color/@w:val='FFFFFF'
+    and not(ancestor-or-self::*[w:rPr/w:shd or w:rPr/w:highlight or w:pPr/w:shd or w:tcPr/w:shd or w:tblPr/w:tblStyle
+    or w:background or self::w:txbxContent or self::w:hdr or self::w:ftr])]"""
+_PICTURES = "//*[local-name()='docPr'][..//*[local-name()='blip']] | //p:pic/p:nvPicPr/p:cNvPr"
+_HIDING = re.compile(r"display:none|visibility:(?:hidden|collapse)|(?:font-size|opacity):0(?![.\d]*[1-9])")
+_BOOK = {
+    "META-INF/container.xml": '<container><rootfiles><rootfile full-path="book"/></rootfiles></container>',
+    "book": "<package><manifest><item id='p' href='p' media-type='application/xhtml+xml'/></manifest><spine><itemref "
+    "idref='p'/></spine></package>",
+}
+"""An EPUB around a web page `p`: anydoc reads pages in books alone."""
+
+Reading = tuple[str, list[str]]
+"""A text, and notes on what is not in it, or marked in it."""
+
+
+def read_package(name: str, suffix: str, data: bytes) -> Reading:
+    """Read a document. Raises InputError, and what `zipfile` raises of a damaged archive."""
+    if suffix not in (".docx", ".pptx"):
+        return _convert(name, suffix, data), []
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        parts, notes = read_parts(archive)
+        files = {part: archive.read(part) for part in archive.namelist()}
+    styles = "|".join(_find(parse(files.get("word/styles.xml", b"")), "//w:style[w:rPr/w:vanish]/@w:styleId"))
+    hidden = sum(_tidy(root, f"|{styles}|" if styles else "") for root in parts.values())
+    files |= {part: import_module("lxml.etree").tostring(root) for part, root in parts.items()}
+    text = _convert(name, suffix, _pack(files))
+    notes += [f"hidden passages, left out or marked: {hidden}"] * (hidden > 0)
+    notes += ["the choice in a drop-down field, not read"] * (b"<w:ddList" in files.get("word/document.xml", b""))
+    return "\n\n".join((text, *list_missing(text, parts))), notes
+
+
+def _pack(files: Mapping[str, bytes | str]) -> bytes:
+    out = BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def read_html(name: str, text: str) -> Reading:
+    """Read a page of HTML. Raises InputError: as `read_package`."""
+    html: Any = import_module("lxml.html")
+    root = html.document_fromstring(re.sub(r"^\s*<\?xml[^>]*\?>", "", text) or "<p></p>")
+    body, hidden = next(root.iter("body"), root), 0
+    has_ground = bool(root.xpath("//style | //link | //*[@bgcolor or @background or contains(@style, 'background')]"))
+    sheet = re.sub(r"@[^{]*\{(?:[^{}]*\{[^}]*\})*[^{}]*\}", "", " ".join(root.xpath("//style/text()")))
+    rules = [(names, rule) for names, rule in re.findall(r"([^{}]+)\{([^}]*)\}", sheet) if _hides(rule, has_ground)]
+    unseen = {name.strip() for names, _ in rules for name in names.split(",")}
+    for element in list(body.iterdescendants("*")):
+        names = {element.tag, f"#{element.get('id')}", *(f".{name}" for name in element.get("class", "").split())}
+        is_hidden = element.get("hidden") is not None or element.get("type") == "hidden"
+        if is_hidden or names & unseen or _hides(element.get("style", ""), has_ground):
+            hidden += bool(element.text_content().strip() or element.get("value"))
+            element.drop_tree()
+        elif element.tag in ("script", "style", "template", "noscript"):
+            element.drop_tree()
+        elif (shown := _write_field(element)) is not None:
+            element.clear(keep_tail=True)
+            element.tag, element.text = "span", shown
+        elif element.tag in ("dt", "dd", "summary", "legend", "option"):
+            element.tag = "p"
+    page = b"<html>%s</html>" % html.tostring(body, method="xml", encoding="utf-8", with_tail=False)
+    return _convert(name, ".epub", _pack(_BOOK | {"p": page})), [f"hidden passages, left out: {hidden}"] * (hidden > 0)
+
+
+def _hides(style: str, has_ground: bool) -> bool:
+    """Whether a style hides a text. White hides it on a white ground, and where nothing has a ground."""
+    style = re.sub(r"\s", "", style.lower())
+    is_plain = not has_ground or re.search(r"background(?:-color)?:(?:#fff|white)", style)
+    return bool(_HIDING.search(style) or (is_plain and re.search(r"(?<![\w-])color:(?:#fff|white)", style)))
+
+
+def _write_field(element: Any) -> str | None:
+    """Return what a picture or a field of a form shows; None for other elements."""
+    if element.tag in ("img", "video", "audio", "iframe", "object", "embed"):
+        source = re.sub(r"^data:.*", "", element.get("src", ""))
+        return f"[{element.tag.replace('img', 'picture')}: {element.get('alt') or source}]".replace(": ]", "]")
+    if element.tag == "select":
+        chosen = element.xpath(".//option[@selected]") or element.xpath(".//option")[:1]
+        return ", ".join(option.text_content().strip() for option in chosen)
+    if element.get("type") in ("checkbox", "radio"):
+        return "☐" if element.get("checked") is None else "☒"
+    return element.get("value", "") * (element.get("type") != "password") if element.tag == "input" else None
+
+
+def _convert(name: str, suffix: str, data: bytes) -> str:
+    anydoc: Any = import_module("anydoc")
+    try:
+        text: str = anydoc.to_markdown_bytes(data, suffix[1:])
+    except anydoc.ConvertError as e:
+        raise InputError(f"{name} cannot be read as {suffix}: {e}", "save it anew, whole and without a password") from e
+    return re.sub(r"\\?\[(picture[^\]\n]*?)\\?\]", r"[\1]", text).strip("\n")
+
+
+def parse(data: bytes) -> Any:
+    """Return the root of XML, of which nothing outside is loaded."""
+    etree: Any = import_module("lxml.etree")
+    root = etree.fromstring(data or b"<none/>", etree.XMLParser(resolve_entities=False, no_network=True, recover=True))
+    return etree.Element("none") if root is None else root
+
+
+def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], list[str]]:
+    """Return the parts of an Office file that have a text, and notes on what else it has."""
+    names = archive.namelist()
+    charts = b"".join(archive.read(name) for name in names if "/charts/_rels/" in name)
+    inner = [name.rpartition("/")[2] for name in names if re.search(r"/embeddings/|/media/.*\.(?:m|wav|avi)", name)]
+    notes = [f"embedded file, not read: {name}" for name in inner if name.encode() not in charts]
+    shown = [name for name in names if _READ.fullmatch(name) and "/diagrams/drawing" not in name]
+    shown.sort(key=lambda name: "/slide" not in name and "/document" not in name)
+    return {name: parse(archive.read(name)) for name in shown}, notes
+
+
+def _find(root: Any, path: str, **variables: str) -> list[Any]:
+    return root.xpath(path, namespaces=_SPACES, **variables)
+
+
+def _tidy(root: Any, styles: str) -> int:
+    """Remove what is hidden, mark a hidden slide, and name pictures where they stand. Count what was hidden."""
+    hidden = _find(root, _UNSEEN_RUNS, styles=styles) + _find(root, "//p:cNvPr[@hidden='1']/../..")
+    count = sum(any(text.text for text in element.iter("{*}t")) for element in hidden)
+    for element in hidden:
+        element.getparent().remove(element)
+    for properties in _find(root, _PICTURES):
+        properties.set("descr", f"[picture: {properties.get('descr', '')}]".replace(": ]", "]"))
+    if root.get("show") in ("0", "false") and (first := next(root.iter("{*}t"), None)) is not None:
+        first.text, count = f"[hidden slide] {first.text}", count + 1
+    return count
+
+
+def list_missing(text: str, parts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each paragraph of the parts whose words a text does not have, with where it stands."""
+    left = Counter(_WORD.findall(re.sub(r"[*~`\\]", "", text).casefold()))
+    for part, root in parts.items():
+        kind = (_READ.fullmatch(part) or [part, part])[1]
+        label = " ".join((_LABELS.get(kind, kind.removesuffix("s").capitalize()), *re.findall(r"\d+(?=\.xml)", part)))
+        for paragraph in _list_paragraphs(root):
+            words = Counter(_WORD.findall(paragraph.casefold()))
+            if words - left:
+                yield f"{label}: {paragraph}"
+            left -= words
+
+
+def _list_paragraphs(root: Any) -> Iterator[str]:
+    """Yield the texts of a part of an Office file: paragraphs with their boxes, comments, series of charts."""
+    import_module("lxml.etree").strip_elements(root, *_SKIPPED, with_tail=False)
+    for unit in _find(root, f"//*[{_UNIT}][not(ancestor::*[{_UNIT}])]"):
+        leaves = unit.iter("{*}t", "{*}text", "{*}textpath", "{*}tab", "{*}br", "{*}v")
+        between = ", " * unit.tag.endswith("}ser")
+        text = between.join(leaf.get("string") or leaf.text or " " for leaf in leaves).strip()
+        place = unit.get("ref") or unit.get(f"{{{_SPACES['w']}}}author")
+        yield f"{place}: {text}" if place and text else text
