@@ -81,6 +81,9 @@ def eval_command(
     results: _Results = None,
     output: Annotated[_Output, typer.Option("--output", "-o", help="Form of the report on stdout.")] = "text",
     fail_under: _FailUnder = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 when a question was not answered, or an answer not graded.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Measure how well teams answer questions whose answers are known.
@@ -110,6 +113,9 @@ def eval_command(
     first = evaluation.report.teams[0]
     if fail_under is not None and first.accuracy.value < fail_under:
         notify(f"{first.name} is at {first.accuracy.value:.3f}, below --fail-under {fail_under:g}")
+        raise typer.Exit(EXIT_BELOW)
+    if strict and (gaps := [team for team in evaluation.report.teams if team.failed or team.ungraded]):
+        notify("; ".join(f"{one.name}: {one.failed} not answered, {one.ungraded} not graded" for one in gaps))
         raise typer.Exit(EXIT_BELOW)
 
 
