@@ -63,12 +63,11 @@ Quantity = tuple[Fraction, str, int]
 """A number in a text: its value, its unit, and where it ends. The unit is a symbol where there is one, else the words
 that are counted; `%` of percent, whose value is the number that it stands for."""
 
-_MONEY = {"$": "USD", "US$": "USD", "C$": "CAD", "A$": "AUD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CAD|AUD|CNY|RUB|KRW"
 _QUANTITY = re.compile(
     r"(?<![A-Za-zÀ-ɏͰ-ϿЀ-ӿ_^\\])(?<![A-Za-z]\()(?<!\d)(?<!\d[.,:/'])"
     r"(?P<minus>(?<![\w)])-|(?<==\s)-\s|\b(?:minus|negative)\s|\+)?"
-    rf"(?P<money>(?:US|[CA])?\$|[€£¥₹]|(?:{_CODES})\s)?\s?(?P<inner>-)?"
+    rf"(?P<money>(?:US|[CA])?\$|Rs\.?\s|[€£¥₹]|(?:{_CODES})\s)?\s?(?P<inner>-)?"
     r"(?P<digits>\d{1,3}(?:[ ]\d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,'_]\d+)*|\.\d+)"
     r"(?:\s(?:and\s)?(?P<part>\d{1,9})\s?/\s?(?P<whole>\d{1,9})(?!\d)|\s?/\s?(?P<below>\d{1,9})(?!\d))?"
     r"(?:[eE](?P<e>[-+]?\d{1,3})|\s?[×x*]\s?10\^\(?(?P<ten>[-+]?\d{1,3})\)?|\^\(?(?P<power>[-+]?\d{1,2})\)?)?(?!\d)"
@@ -92,11 +91,11 @@ _UNIT_WORDS = (
     "m meter metre|km kilometer kilometre|cm centimeter centimetre|mm millimeter millimetre|mi mile|ft foot feet|"
     "yd yard|in inch|kg kilogram kilo|g gram|mg milligram|t ton tonne|lb lbs|oz ounce|l L liter litre|ml mL|"
     "s sec second|min minute|h hr hour|day|week|month|year|°C celsius|°F fahrenheit|K kelvin|° degree deg|"
-    "N newton|J joule|W watt|kW|kWh|V volt|A ampere|Hz|MHz|GHz|Pa|cal|kcal|ha hectare|KB|MB|GB|TB|USD $ dollar|cent|"
-    "EUR € euro|GBP £|JPY ¥ yen|INR ₹ rupee|km/h kmh kph|mph|am a.m.|pm p.m.|% percent prozent|‰|" + _CODES
+    "N newton|J joule|W watt|kW|kWh|V volt|A ampere|Hz|MHz|GHz|Pa|cal|kcal|ha hectare|KB|MB|GB|TB|USD $ US$ dollar|"
+    "cent|EUR € euro|GBP £|JPY ¥ yen|INR ₹ Rs rupee|CAD C$|AUD A$|CHF|CNY|RUB|KRW|km/h kmh kph|mph|am a.m.|pm p.m.|% percent prozent|‰"
 )
 _UNITS = {alias: line.split()[0] for line in _UNIT_WORDS.split("|") for alias in line.split()}
-_NAME = r"(?!in \w)(?:(square|cubic|sq\.?) )?([ap]\.m\.|°\s?[CF]\b|[^\W\d_]+|[°%‰$€£¥₹])(?:\^?(-?\d)(?!\d))?"
+_NAME = r"(?!in \w)(?:(square|cubic|sq\.?) )?([ap]\.m\.|US\$|°\s?[CF]\b|[^\W\d_]+|[°%‰$€£¥₹])(?:\^?(-?\d)(?!\d))?"
 _JOINTS = re.compile(r"[ -]?" + _NAME), re.compile(r"\s?(?:/|per |an? )\s?" + _NAME)
 _COUNTED = re.compile(r"( ?)([^\W\d_]+(?:[ -][^\W\d_]+){0,3})")
 _STOP = re.compile(
@@ -141,7 +140,7 @@ def _read_quantity(match: re.Match[str], text: str, context: str) -> Quantity | 
         value, end = value * _SCALES[word], scale.end()
     elif money and re.match(r"m\b", text[end:]):
         value, end = value * 10**6, end + 1
-    unit = _read_unit(text, end, money and _MONEY.get(money.strip(), money.strip()))
+    unit = _read_unit(text, end, money and _UNITS[money.strip(". ")])
     if unit is None:
         return None
     sign = -1 if (match["minus"] or "+") != "+" or match["inner"] else 1

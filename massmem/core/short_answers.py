@@ -52,13 +52,16 @@ _REFUTED = re.compile(
 _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
 _NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
 _BOUND = re.compile(
-    r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|over|under|up to|nearly|almost|between|from|either|if)\b"
+    r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less|over)|over|under|up to|between|from|either|if)\b"
     r"|[<>≤≥±]"
 )
 _REASON = re.compile(r"(?:,?\s(?:because|since|which|so|as)\s|\s?[—]\s?|\s-\s|;).*$", re.IGNORECASE | re.DOTALL)
-_ABOUT = re.compile(r"(?:in|at|by|after|per|on|for|of the|because|since)\b")
+_MORE = re.compile(
+    r"[-+!#$%&*/<=>@^_|~¢√]|(?!(?:in|at|by|after|per|on|for|of the|because|since)\b).*(?<![A-Za-z])\d", re.DOTALL
+)
+"""What stands behind a number that is not all of a result."""
 _ASIDE = re.compile(r"(?<=\w)[,;]?\s\([^()]*\)|(?<=[.!?]\s)\([^()]*\)")
-_SENTENCE = re.compile(r"(?<!\b[SDM][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[^\sa-z])")
+_SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[^\sa-z])")
 _LETTER = re.compile(r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s))\s*(.*)|\(?([a-z])\)?()", re.DOTALL)
 _WORD = re.compile(
     r"(?!no\. ?\d)(yes|no|true|false|oui|non|ja|nein|sí|да|нет|sim|não|是|不是|はい|いいえ)"
@@ -187,7 +190,7 @@ def _cut(text: str) -> str:
 
 def _undress(text: str) -> str:
     """Return the text without quotes, brackets and punctuation around it."""
-    text = text.strip().rstrip("!。").strip()
+    text = re.sub(r"(?<!\d)!+$", "", text.strip().rstrip("。")).strip()
     text = re.sub(r"^(?:[>#\s*\"'`_]|-(?!\s?[\d$€£.]))*(?=\S)|[\"'`*_\s]+\}?$|\.+$", "", text)
     text = re.sub(r"\s?(?:です|である|입니다|है|이다)$", "", text)
     pair = re.fullmatch(r"[\[(]\s*([^\[\](),]*?)\s*[\])]", text)
@@ -244,7 +247,7 @@ def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
         return code, True
     quantity = match_quantity(short, head)
     rest = short[quantity[2] :].strip(" .!*\"'") if quantity else ""
-    has_more = re.search(r"(?<![A-Za-z])\d", rest) and not _ABOUT.match(rest)
+    has_more = _MORE.match(rest)
     return (Result("number", *quantity[:2]), not rest) if is_certain and quantity and not has_more else (None, False)
 
 
@@ -273,7 +276,9 @@ def _read_sentence(sentence: str, *, graded: bool) -> Result | None:
     bare = _CODE.sub(lambda match: "#" if _read_code(match[0]) else match[0], sentence)
     quantities = [Result("number", *quantity[:2]) for quantity in find_quantities(bare)]
     groups = re.findall(r"(?<![A-Za-z_^\d])\d[\d.,:/' -]*", bare)
-    if not graded and re.search(r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|section|figure)\s\d", bare):
+    if not graded and re.search(
+        r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|section|figure)\s[\d#]", bare
+    ):
         return None
     if len(codes) + len(quantities) == 1 and len(groups) <= 1:
         return (quantities or codes)[0]
