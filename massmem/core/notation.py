@@ -92,7 +92,7 @@ _UNIT_WORDS = (
     "yd yard|in inch|kg kilogram kilo|g gram|mg milligram|t ton tonne|lb lbs|oz ounce|l L liter litre|ml mL|"
     "s sec second|min minute|h hr hour|day|week|month|year|°C celsius|°F fahrenheit|K kelvin|° degree deg|"
     "N newton|J joule|W watt|kW|kWh|V volt|A ampere|Hz|MHz|GHz|Pa|cal|kcal|ha hectare|KB|MB|GB|TB|USD $ US$ dollar|"
-    "cent|EUR € euro|GBP £|JPY ¥ yen|INR ₹ Rs rupee|CAD C$|AUD A$|CHF|CNY|RUB|KRW|km/h kmh kph|mph|am a.m.|pm p.m.|% percent prozent|‰"
+    "cent|EUR € euro|GBP £|JPY ¥ yen|INR ₹ Rs|CAD C$|AUD A$|CHF|CNY|RUB|KRW|km/h kmh|mph|am a.m.|pm p.m.|% percent|‰"
 )
 _UNITS = {alias: line.split()[0] for line in _UNIT_WORDS.split("|") for alias in line.split()}
 _NAME = r"(?!in \w)(?:(square|cubic|sq\.?) )?([ap]\.m\.|US\$|°\s?[CF]\b|[^\W\d_]+|[°%‰$€£¥₹])(?:\^?(-?\d)(?!\d))?"

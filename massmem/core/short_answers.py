@@ -52,8 +52,8 @@ _REFUTED = re.compile(
 _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
 _NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
 _BOUND = re.compile(
-    r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less|over)|over|under|up to|between|from|either|if)\b"
-    r"|[<>≤≥±]"
+    r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less)|up to|between|either|if)\b"
+    r"|\b(?:over|under|from)\s[$€£]?\d|[<>≤≥±]"
 )
 _REASON = re.compile(r"(?:,?\s(?:because|since|which|so|as)\s|\s?[—]\s?|\s-\s|;).*$", re.IGNORECASE | re.DOTALL)
 _MORE = re.compile(
@@ -242,7 +242,8 @@ def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
         name = (word[1] or word[2]).casefold()
         return Result("word", "yes" if name in _YES else "no" if name in _NO else name), word[2] is None
     short = _ASIDE.sub("", plain)
-    is_certain = not _NEGATION.search(plain) and not _BOUND.search(short)
+    denied = plain[: 0 if head and re.match(r"\d+ \w+ (?:are|do|did|were) not\b", plain) else None]  # 17 who do not
+    is_certain = not _NEGATION.search(denied) and not _BOUND.search(short)
     if is_certain and (code := _read_code(short)) is not None:
         return code, True
     quantity = match_quantity(short, head)
@@ -276,9 +277,7 @@ def _read_sentence(sentence: str, *, graded: bool) -> Result | None:
     bare = _CODE.sub(lambda match: "#" if _read_code(match[0]) else match[0], sentence)
     quantities = [Result("number", *quantity[:2]) for quantity in find_quantities(bare)]
     groups = re.findall(r"(?<![A-Za-z_^\d])\d[\d.,:/' -]*", bare)
-    if not graded and re.search(
-        r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|section|figure)\s[\d#]", bare
-    ):
+    if not graded and re.search(r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|figure)\s[\d#]", bare):
         return None
     if len(codes) + len(quantities) == 1 and len(groups) <= 1:
         return (quantities or codes)[0]

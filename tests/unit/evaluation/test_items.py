@@ -173,7 +173,7 @@ def test_an_answer_is_right_as_a_careful_reader_says(tmp_path: Path, case: dict[
         ({"question": "a", "endings": ["x", "y"], "label": ""}, "no list of 2 to 26"),
     ],
 )
-def test_what_is_ambiguous_is_refused_with_its_line(tmp_path: Path, row: Any, message: str):
+def test_an_ambiguous_row_is_refused_with_its_line(tmp_path: Path, row: Any, message: str):
     with pytest.raises(InputError) as error:
         load_items(write(tmp_path, row))
     assert message in error.value.message and "data.jsonl:1" in error.value.message
