@@ -95,12 +95,13 @@ _UNIT_WORDS = (
     "cent|EUR € euro|GBP £|JPY ¥ yen|INR ₹ Rs|CAD C$|AUD A$|CHF|CNY|RUB|KRW|km/h kmh|mph|am a.m.|pm p.m.|% percent|‰"
 )
 _UNITS = {alias: line.split()[0] for line in _UNIT_WORDS.split("|") for alias in line.split()}
+SYMBOLS = frozenset(_UNITS.values())
 _NAME = r"(?!in \w)(?:(square|cubic|sq\.?) )?([ap]\.m\.|US\$|°\s?[CF]\b|[^\W\d_]+|[°%‰$€£¥₹])(?:\^?(-?\d)(?!\d))?"
 _JOINTS = re.compile(r"[ -]?" + _NAME), re.compile(r"\s?(?:/|per |an? )\s?" + _NAME)
 _COUNTED = re.compile(r"( ?)([^\W\d_]+(?:[ -][^\W\d_]+){0,3})")
 _STOP = re.compile(
     r"(?i)(?:of|in|on|at|for|from|by|per|with|out|to|that|which|who|because|since|so|and|or|but|if|when|after|before|each|"
-    r"is|are|was|than|not|as|more|less|fewer|times|plus|minus|de|x)\b"
+    r"is|are|was|were|a|an|the|this|than|not|as|more|less|fewer|times|plus|minus|de|x)\b"
 )
 _FOREIGN = re.compile(
     r"[Ѐ-ӿ]|\b(?i:antwort|ergebnis|ist|sind|macht|das|der|est|sont|les|réponse|respuesta|risposta|resposta|svar|het)\b"

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from massmem.core.notation import find_quantities, match_quantity, remove_notes, simplify
+from massmem.core.notation import SYMBOLS, find_quantities, match_quantity, remove_notes, simplify
 
 _NOUN = (
     r"(?:answer|result|option|choice|letter|solution|antwort|ergebnis|lösung|réponse|résultat|respuesta|resultado|risposta|"
@@ -60,6 +60,8 @@ _MORE = re.compile(
     r"[-+!#$%&*/<=>@^_|~¢√]|(?!(?:in|at|by|after|per|on|for|of the|because|since)\b).*(?<![A-Za-z])\d", re.DOTALL
 )
 """What stands behind a number that is not all of a result."""
+_NAMED = re.compile(r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|figure)\s[\d#]")
+"""A number that belongs to a name: Apollo 11."""
 _ASIDE = re.compile(r"(?<=\w)[,;]?\s\([^()]*\)|(?<=[.!?]\s)\([^()]*\)")
 _SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[^\sa-z])")
 _LETTER = re.compile(r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s))\s*(.*)|\(?([a-z])\)?()", re.DOTALL)
@@ -208,7 +210,7 @@ def _read_statement(statement: str, text: str, head: str = "") -> ShortAnswer:
 
 def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     """Return what a text without a stated result comes to."""
-    lines = [line.strip() for line in plain.split("\n") if line.strip(" *#>-")]
+    lines = [re.sub(r"^\d{1,2}[.)] (?=[^\W\d])", "", line.strip()) for line in plain.split("\n") if line.strip(" *#>-")]
     whole = normalise(text)
     for line in lines[-1:] + lines[:1]:
         sentences = _SENTENCE.split(line)
@@ -277,13 +279,17 @@ def _read_sentence(sentence: str, *, graded: bool) -> Result | None:
     bare = _CODE.sub(lambda match: "#" if _read_code(match[0]) else match[0], sentence)
     quantities = [Result("number", *quantity[:2]) for quantity in find_quantities(bare)]
     groups = re.findall(r"(?<![A-Za-z_^\d])\d[\d.,:/' -]*", bare)
-    if not graded and re.search(r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|figure)\s[\d#]", bare):
+    is_measured = bool(quantities) and quantities[0].unit.split("/")[0] in SYMBOLS
+    if not (graded or is_measured) and _NAMED.search(bare):
         return None
     if len(codes) + len(quantities) == 1 and len(groups) <= 1:
         return (quantities or codes)[0]
     *_, end = re.split(r"\s(?:is|are|makes|equals|gives|to)\s|=", bare)
     closing = match_quantity(end.strip())
-    is_one = not re.search(r"\sis\s|\d\w*\s?(?:,\s|;|\sand\s)|#", bare.removesuffix(end)[:-1])
+    is_one = not re.search(
+        (r"" if bare[: -len(end)].endswith("=") else r"\sis\s|") + r"\d\w*\s?(?:,\s|;|\sand\s)|#",
+        bare.removesuffix(end)[:-1],
+    )
     if closing and not re.search(r"\d", end.strip()[closing[2] :]) and (graded or is_one):
         return Result("number", *closing[:2])
     return quantities[-1] if graded and quantities else None
