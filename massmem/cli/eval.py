@@ -49,6 +49,10 @@ _FailUnder = Annotated[
     typer.Option("--fail-under", min=0, max=1, metavar="SHARE", help="Exit with 1 when the first team is below it."),
 ]
 
+_Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit with 1 when a question was not answered, or an answer not graded.")
+]
+
 
 @app.command("eval")
 def eval_command(
@@ -81,6 +85,7 @@ def eval_command(
     results: _Results = None,
     output: Annotated[_Output, typer.Option("--output", "-o", help="Form of the report on stdout.")] = "text",
     fail_under: _FailUnder = None,
+    strict: _Strict = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Measure how well teams answer questions whose answers are known.
@@ -107,9 +112,16 @@ def eval_command(
     _save_report(evaluation, home, data, entrants, items, seed)
     for entrant in entrants if calibrate else ():
         _save_calibration(evaluation, home, data, entrant)
+    _check(evaluation, fail_under, strict=strict)
+
+
+def _check(evaluation: Evaluation, fail_under: float | None, *, strict: bool) -> None:
     first = evaluation.report.teams[0]
     if fail_under is not None and first.accuracy.value < fail_under:
         notify(f"{first.name} is at {first.accuracy.value:.3f}, below --fail-under {fail_under:g}")
+        raise typer.Exit(EXIT_BELOW)
+    if strict and (gaps := [team for team in evaluation.report.teams if team.failed or team.ungraded]):
+        notify("; ".join(f"{one.name}: {one.failed} not answered, {one.ungraded} not graded" for one in gaps))
         raise typer.Exit(EXIT_BELOW)
 
 

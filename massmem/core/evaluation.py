@@ -115,6 +115,8 @@ class EvaluatedTeam(_Part):
     """Right answers by part of the data; empty: it has no parts."""
     failed: int
     """Questions without an answer, which count as wrong."""
+    ungraded: int = 0
+    """Answers of which the judge did not say whether they are right; they count as neither."""
     fallbacks: dict[str, int] = {}
     """Questions that a fallback answered, by `agent (model)`."""
     per_question: PerQuestion

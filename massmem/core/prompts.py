@@ -413,7 +413,7 @@ _JUDGE = (
 )
 _VERDICT = (
     "Is the answer right: does it say what the reference says, as far as the question asks for it? Wording and length "
-    "do not matter. Think first; end with one word, RIGHT or WRONG."
+    'do not matter. Think first; end with one JSON object: {"verdict": "RIGHT"} or {"verdict": "WRONG"}.'
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from massmem.core.citations import make_key, merge_citations, number_together, remove_marks
 from massmem.core.messages import Candidate, Citation
 from massmem.core.report import Claim, Dispute, Preference, Report
-from massmem.core.short_answers import read_short_answer
+from massmem.core.short_answers import list_keys, read_short_answer
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, Position
 
@@ -203,8 +203,8 @@ def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence
         others.setdefault(author or position.agent, []).append(position)
     opposed = tuple(claim(author, agents) for author, agents in others.items())
     # Who voted for another text than its own may have said something else all the same.
-    same = read_short_answer(answers.get(winner, "")).key
-    apart = [p for p in dissent.agreed if p.answer and p.choice and read_short_answer(p.answer).key != same]
+    results = list_keys({agent: read_short_answer(answer) for agent, answer in answers.items()})
+    apart = [p for p in dissent.agreed if p.answer and p.choice and results[p.agent] != results.get(winner)]
     singles = [claim(position.agent, [position]) for position in (*apart, *dissent.uncompared)]
     return Report(
         made_from="votes",

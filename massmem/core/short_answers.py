@@ -1,33 +1,129 @@
-"""The short answer in a text: its normalised words, the number that it ends in, the letter that it chooses."""
+"""The result of an answer: typed, read from where the answer states it, or none; and which results are the same.
+
+What cannot be read for certain is no result: a wrong "the same" ends a turn with a false answer.
+"""
 
 import re
 import string
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
 
-_NUMBER = re.compile(r"(?:(?<![\w)])-)?[$€£]?(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)")
-_MARKED = re.compile(r"^####[ \t]*(\S.{0,60})\s*\Z|\\boxed\{([^{}]+)\}", re.MULTILINE)
-"""How data sets mark the final answer: GSM8K in the last line (elsewhere it is a heading), MATH."""
-_LAST_LINE = re.compile(
-    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:(?:final|correct|right)\s+)?answer(?:\s+is\s*+:?+|\s*+:)\s*+"
-    r"(?P<stated>\S.{0,60})|(?P<bare>[$€£]?-?\d[\d,]*(?:\.\d+)?%?|[A-Z]|yes|no|true|false)",
+from massmem.core.notation import SYMBOLS, find_quantities, match_quantity, remove_notes, simplify
+
+_NOUN = (
+    r"(?:answer|result|option|choice|letter|solution|antwort|ergebnis|lösung|réponse|résultat|respuesta|resultado|risposta|"
+    r"resposta|ответ|відповідь|odpowiedź|odpověď|svar(?:et)?|antwoord|cevap|vastaus|răspuns(?:ul)?|válasz|đáp án)"
+)
+_HEAD = re.compile(
+    rf"\b{_NOUN}[\"'*_]*(?:\s(?:to|of|for)\s[^.:!?\n]{{1,80}}?|\s(?:correcta|correcte|correta|corretta))?"
+    r"(?:\s(?:is|are|was|ist|lautet|est|es|è|é|är|er|jest|este|là|to|это|(?:would|must|should|will) be)\b"
+    r"(?:\s(?:therefore|thus|then|hence|clearly|definitely|simply|indeed|now))*\s?:?|\s?[:=])\s*"
+    r"|(?:答案|答え|解答|正解|回答|答|选|정답|답|الجواب|الإجابة|उत्तर|जवाब|תשובה)\s?"
+    r"(?:(?:应该)?(?:是|为|為|は|은|는|هو|هي|है|选|=|:)|(?=[A-Z]\b))\s*"
+    r"|(?:^|(?<=[.!?]\s))(?:so\s)?I(?:'d| would)?\s(?:choose|chose|pick|select|go with|say)\s",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""What stands before a result that is stated."""
+_TAGGED = re.compile(r"(?i)<(?:final_)?answer>([^<]*)</|^####[ \t]*(\S.{0,200})\s*\Z", re.MULTILINE)
+_RIGHT_ONE = re.compile(
+    r"(?<!and )(?<!or )(?<!nor )\(?\b([A-Z])\)? (?:(?:is|must be) (?:the )?(?:correct|right|best)|fits|matches)\b"
+)
+_CARRIER = re.compile(
+    r"(?:step \d+[:.)] )?(?:(?:so|thus|hence|therefore|then|well|finally|donc|also|in total|altogether)[, :]+)*"
+    r"(?:(?:I|we) (?:think|believe|guess|get|find|have|obtain)(?: that)?:? )?"
+    r"(?:(?:it|that|this|which|the total) (?:is|was|makes|equals|comes to|gives|(?:would|must|should|has to) be)|it's|"
+    r"that's|there (?:are|is|were)|c'est|es (?:ist|sind)|das (?:ist|macht|sind)|il y en a|son|sono|это)?:? ?"
+    r"(?:(?:in|on) (?=\d))?(?:(?:(?:certainly|clearly|definitely|exactly|about|approximately|roughly|around|option|"
+    r"choice|letter|la|the letter)\b\.?|≈|~) ?)*(?:[A-Za-z](?:_\w+)?\s?=\s?(?=\S))?",
     re.IGNORECASE,
 )
-"""The last line of an answer that states its result."""
-_BARE = re.compile(r"[A-Z]|yes|no|true|false", re.IGNORECASE)
-_FIRST_WORD = re.compile(r"\(?[A-Z](?=[).:,*])|(?:yes|no|true|false)\b", re.IGNORECASE)
-"""A letter that is set apart, as in `B) Paris`, or a verdict, as in `No, it is not`."""
-_STATED = re.compile(
-    r"\b(?:answer|choice|option)\b(?:\s{1,9}is)?\s{0,9}:?\s{0,9}[*_(\"'`]{0,9}([A-Z])\b(?!')", re.IGNORECASE
+"""What stands before a result without saying more than the result does."""
+_RETRACTION = re.compile(
+    r"(?:^|(?<=[.!?…,;:—-]\s))(?:no(?=[,.:!]| wait| sorry)|wait|hm+|actually|oops|sorry|scratch that|"
+    r"corrected|correction|I (?:was wrong|forgot)|that(?:'s| is) (?:wrong|not right))\b[^\w\n]*",
+    re.IGNORECASE | re.MULTILINE,
 )
+_REFUTED = re.compile(
+    r"(?i)(?:[,;(]\s?(?:and )?(?:not|nicht|pas)|,?\s(?:rather than|instead of))\s(?![^.!?\n]*\bbut\b)[^.!?\n]*[.!?]*$"
+)
+_NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
+_NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
+_BOUND = re.compile(
+    r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less)|up to|between|either|if)\b"
+    r"|\b(?:over|under|from)\s[$€£]?\d|[<>≤≥±]"
+)
+_REASON = re.compile(r"(?:,?\s(?:because|since|which|so|as)\s|\s?[—]\s?|\s-\s|;).*$", re.IGNORECASE | re.DOTALL)
+_MORE = re.compile(
+    r"[-+!#$%&*/<=>@^_|~¢√]|(?!(?:in|at|by|after|per|on|for|of the|because|since)\b).*(?<![A-Za-z])\d", re.DOTALL
+)
+"""What stands behind a number that is not all of a result."""
+_NAMED = re.compile(r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|figure)\s[\d#]")
+"""A number that belongs to a name: Apollo 11."""
+_ASIDE = re.compile(r"(?<=\w)[,;]?\s\([^()]*\)|(?<=[.!?]\s)\([^()]*\)")
+_SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[^\sa-z])")
+_LETTER = re.compile(r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s))\s*(.*)|\(?([a-z])\)?()", re.DOTALL)
+_WORD = re.compile(
+    r"(?!no\. ?\d)(yes|no|true|false|oui|non|ja|nein|sí|да|нет|sim|não|是|不是|はい|いいえ)"
+    r"(?:$|[,.;:!。，—-]+(?:\s|$)(?!but\b|and no|and yes).*)|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
+)  # fmt: skip
+_YES, _NO = ("oui", "ja", "sí", "да", "sim", "是", "はい"), ("non", "nein", "нет", "não", "不是", "いいえ")
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_CODE = re.compile(
+    r"(?<![\w.,:/^-])(?:(?P<time>\d\d?(?::\d\d){1,2}\s?[ap]\.?m\b\.?)|(?P<ratio>\d+(?:\s?:\s?\d+)+)"
+    r"|(?P<version>v\d+(?:\.\d+)*|\d+(?:\.\d+){2,})|(?P<date>\d{4}-\d\d?-\d\d?|"
+    r"\d\d?[./-]\d\d?[./-]\d{4}|"
+    rf"(?:\d\d?(?:st|nd|rd|th|\.)?\s(?:of\s)?)?\b{_MONTH}\s\d+(?:st|nd|rd|th)?(?:,?\s\d{{4}})?))(?![\w^])",
+    re.IGNORECASE,
+)
+
+_LONGEST = 300
+"""Characters of a statement that may be more than a text."""
+_WINDOW = 3_000
+"""Characters at the beginning and at the end of a long text, where results stand."""
+
+Kind = Literal["number", "date", "time", "ratio", "version", "word", "letter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an answer comes to. A text is none: whether two texts say the same is more than code can tell."""
+
+    kind: Kind
+    """word: yes, no, true or false."""
+    value: Fraction | str
+    unit: str = ""
+    """Of a number or a time, "" without one; see `Quantity`."""
+
+    def __str__(self) -> str:
+        return f"{_write(self.value) if isinstance(self.value, Fraction) else self.value} {self.unit}".strip()
+
+    def differs(self, other: "Result") -> bool:
+        """Whether it is certain that the two differ. 50 and 50 % may mean the same, and so may 3 and no."""
+        if self.kind != other.kind or self.value == other.value:
+            return self.kind == other.kind and "" not in (self.unit, other.unit) and self.unit != other.unit
+        return "%" not in (self.unit, other.unit) or self.unit == other.unit
+
+
+def _write(value: Fraction) -> str:
+    """Return the number as plain digits where these have an end, else as a fraction."""
+    digits = next((n for n in range(40) if 10**n % value.denominator == 0), None)
+    if digits is None:
+        return str(value)
+    plain = str(abs(value.numerator) * 10**digits // value.denominator).zfill(digits + 1)
+    return "-" * (value < 0) + (f"{plain[:-digits]}.{plain[-digits:]}" if digits else plain)
+
+
+_ENDS = re.compile(r"^[\"'`*_;:!?,]+(?=.)|(?<!\d)[\"'`*_;:!?.,]+$|[\"'`*_;:?.,]+$")
 
 
 def normalise(text: str) -> str:
-    """Return the text without what does not make a difference: case, space, punctuation at the ends of words."""
-    words = unicodedata.normalize("NFKC", text).casefold().split()
-    stripped = (word.strip("\"'`*_.,;:!?") for word in words)
+    """Return the text without what makes no difference: case, space, markup, notation, punctuation at words' ends."""
+    text = re.sub(r"\s?([=+*/^<>])\s?(?=\S)|(?<=\d)\s?(,)\s?(?=[\d-])", r"\1\2", simplify(text).casefold())
+    words = re.sub(r"(?<=[^\W\d_])_(?=\d)", "", text).split()
+    stripped = (word if word.isalnum() else _ENDS.sub("", word) for word in words)
     return " ".join(word for word in stripped if word)
 
 
@@ -36,32 +132,167 @@ class ShortAnswer:
     """The result of an answer."""
 
     key: str
-    """Equal for two answers that differ in case, space and punctuation alone.
+    """Equal for two answers that differ in case, space, notation and punctuation alone.
 
-    Of an answer that states its result, the result alone counts, however it was derived: `#### 42`, `\\boxed{42}`, a
-    last line such as `Answer: 42`, or a last line that is nothing but a number, a letter, yes, no, true or false.
+    Of an answer that states its result, the result alone counts, however it was derived: `#### 42`, `\\boxed{42}`,
+    `Answer: 42`, or a line that is nothing but a number, a letter, a date, yes, no, true or false.
     """
-    is_bare: bool
-    """The result is a number, a letter, yes, no, true or false, and nothing else."""
-    last_line: str
-
-    def match_result(self, bare: Iterable[str]) -> str | None:
-        """Return which of some bare results this answer ends in: by its last number or its first word."""
-        word = _FIRST_WORD.match(self.last_line)
-        named = (read_number(self.last_line), word and word[0].strip(" ()*").casefold())
-        return next((result for result in named if result and result in bare), None)
+    result: Result | None = None
+    """None: it is a text, has several results, or none that can be read for certain."""
+    is_bare: bool = False
+    """The answer states the result and nothing else."""
+    last_line: str = ""
+    """The result as it is stated."""
 
 
-def read_short_answer(text: str, *, truncated: bool = False) -> ShortAnswer:
-    """Return what the text comes to. truncated: its end is missing, and with it the result."""
-    lines = [line for line in map(_strip_marks, text.splitlines()) if line]
-    last_line = lines[-1] if lines and not truncated else ""
-    result = _find_result(text, last_line)
+@lru_cache(256)  # a turn is folded again for each of its events
+def read_short_answer(text: str, *, truncated: bool = False, graded: bool = False) -> ShortAnswer:
+    """Return what the text comes to.
+
+    truncated: its end is missing, and with it the result. graded: for comparing with a right answer: of several results
+    the last one counts, as the text's last word.
+    """
+    if truncated:
+        return ShortAnswer(normalise(text))
+    if marked := _find_marked(text):
+        return _read_statement(simplify(marked), text)
+    plain = simplify(text if len(text) < 2 * _WINDOW else f"{text[:_WINDOW]}\n{text[-_WINDOW:]}").strip()
+    heads = list(_HEAD.finditer(plain))
+    tail = plain[heads[-1].end() if heads else 1 :]
+    if (change := list(_RETRACTION.finditer(tail))) and not (heads and heads[-1][0].lower().startswith("i")):
+        again = _read_plain(rest := tail[change[-1].end() :], text)
+        if heads or again.is_bare or change[-1][0].lower() != "no, " or re.search(r"wrong|wait|mistake", rest):
+            return again if again.is_bare else ShortAnswer(normalise(text))
+    if not heads:
+        return _read_plain(plain, text, graded=graded)
+    ends = [*(head.start() for head in heads[1:]), len(plain)]
+    stated = [_read_statement(_cut(plain[h.end() : end]), text, h[0]) for h, end in zip(heads, ends, strict=True)]
+    is_changed = graded or _RETRACTION.search(plain) or "but" in plain or "wrong" in plain
+    if len({str(one.result) for one in stated if one.result}) > 1 and not is_changed:
+        return ShortAnswer(normalise(text), last_line=stated[-1].last_line)
+    return stated[-1]
+
+
+def _find_marked(text: str) -> str | None:
+    """Return what a mark of a data set or a tag has in it, the last one."""
+    start, depth = text.rfind("\\boxed{"), 0
+    for end in range(start + 6, min(len(text), start + 2_000)) if start >= 0 else ():
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        if not depth:
+            return text[start + 7 : end]
+    tagged = _TAGGED.findall(text)
+    return "".join(tagged[-1]) if tagged else None
+
+
+def _cut(text: str) -> str:
+    """Return the first sentence of the first line that has anything."""
+    line = next((line for line in text.split("\n") if line.strip(" *:")), "")
+    return _SENTENCE.split(line, maxsplit=1)[0]
+
+
+def _undress(text: str) -> str:
+    """Return the text without quotes, brackets and punctuation around it."""
+    text = re.sub(r"(?<!\d)!+$", "", text.strip().rstrip("。")).strip()
+    text = re.sub(r"^(?:[>#\s*\"'`_]|-(?!\s?[\d$€£.]))*(?=\S)|[\"'`*_\s]+\}?$|\.+$", "", text)
+    text = re.sub(r"\s?(?:です|である|입니다|है|이다)$", "", text)
+    pair = re.fullmatch(r"[\[(]\s*([^\[\](),]*?)\s*[\])]", text)
+    return (pair[1] if pair else text).strip()
+
+
+def _read_statement(statement: str, text: str, head: str = "") -> ShortAnswer:
+    """Return what a stated result comes to; a text is compared as it is. head: what stands before it."""
+    plain, result, is_bare = _read_result(statement, head)
     if result is None:
-        return ShortAnswer(normalise(text), False, last_line)
-    number = read_number(result) if _NUMBER.fullmatch(result.removesuffix("%")) else None
-    is_bare = number is not None or _BARE.fullmatch(result) is not None
-    return ShortAnswer(number or normalise(result), is_bare, result)
+        beside = _read_sentence(plain, graded=False) if head and not re.search(r"^\d|,", plain) else None
+        return ShortAnswer(normalise(plain) or normalise(text), beside, last_line=_undress(statement))
+    return ShortAnswer(str(result) if is_bare else normalise(text), result, is_bare, plain)
+
+
+def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
+    """Return what a text without a stated result comes to."""
+    lines = [re.sub(r"^\d{1,2}[.)] (?=[^\W\d])", "", line.strip()) for line in plain.split("\n") if line.strip(" *#>-")]
+    whole = normalise(text)
+    for line in lines[-1:] + lines[:1]:
+        sentences = _SENTENCE.split(line)
+        for part in dict.fromkeys((line, sentences[0], sentences[-1])):
+            _, result, is_bare = _read_result(part)
+            if is_bare or (result and len(lines) == 1 and part == line):
+                return _read_statement(part, text)
+    if right := list(_RIGHT_ONE.finditer(plain)):
+        return ShortAnswer(right[-1][1].lower(), Result("letter", right[-1][1].lower()), True, right[-1][1])
+    for line in lines[::-1] if graded else lines[-1:]:
+        for sentence in _SENTENCE.split(line)[::-1][: None if graded else 1]:
+            if (result := _read_sentence(sentence, graded=graded)) is not None:
+                return ShortAnswer(whole, result, last_line=line)
+    is_one = len(lines) == 1 == len(_SENTENCE.split(lines[0]))
+    key = normalise(lines[0][_CARRIER.match(lines[0]).end() :]) if is_one else ""  # type: ignore[union-attr]
+    return ShortAnswer(key or whole, last_line=lines[-1] if lines else "")
+
+
+def _read_result(statement: str, head: str = "") -> tuple[str, Result | None, bool]:
+    """Return the statement without what it rules out, its result, and whether it is nothing else."""
+    stated = _NOT_BUT.sub("", _REFUTED.sub("", _undress(remove_notes(statement))))
+    if len(stated) > _LONGEST:
+        return stated, None, False
+    return stated, *_read_short(_undress(stated[_CARRIER.match(stated).end() :]), head)  # type: ignore[union-attr]
+
+
+def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
+    if letter := _LETTER.fullmatch(plain) or _LETTER.fullmatch(_REASON.sub("", plain)):
+        return Result("letter", (letter[1] or letter[3]).lower()), not (letter[2] or "").strip(" .")
+    if word := _WORD.fullmatch(plain):
+        name = (word[1] or word[2]).casefold()
+        return Result("word", "yes" if name in _YES else "no" if name in _NO else name), word[2] is None
+    short = _ASIDE.sub("", plain)
+    denied = plain[: 0 if head and re.match(r"\d+ \w+ (?:are|do|did|were) not\b", plain) else None]  # 17 who do not
+    is_certain = not _NEGATION.search(denied) and not _BOUND.search(short)
+    if is_certain and (code := _read_code(short)) is not None:
+        return code, True
+    quantity = match_quantity(short, head)
+    rest = short[quantity[2] :].strip(" .!*\"'") if quantity else ""
+    has_more = _MORE.match(rest)
+    return (Result("number", *quantity[:2]), not rest) if is_certain and quantity and not has_more else (None, False)
+
+
+def _read_code(text: str) -> Result | None:
+    """Return the date, time, ratio or version that a text is; 1.234.567 is a number, and 9:00 am is 9 am."""
+    code = _CODE.fullmatch(text.rstrip("."))
+    if code is None or (code["version"] and match_quantity(text) is not None):
+        return None
+    kind: Kind = code.lastgroup  # type: ignore[assignment]
+    value = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\s|,", "", re.sub(r"\s?:\s?", ":", code[0].casefold()))
+    if kind == "date" and " " in value:  # in either order
+        value = " ".join(sorted(re.sub(r"([a-z]{3})[a-z.]*", r"\1", value).split()))
+    if half := re.fullmatch(r"(.*?)\s?([ap])\.?m\.?", value):
+        hour = half[1].removesuffix(":00")
+        unit = f"{half[2]}m"
+        return Result("number", Fraction(hour), unit) if hour.isdecimal() else Result("time", half[1], unit)
+    return Result(kind, value)
+
+
+def _read_sentence(sentence: str, *, graded: bool) -> Result | None:
+    """Return the only result in a sentence, or the one behind its last `is` or `=`."""
+    sentence = remove_notes(_NOT_BUT.sub("", _REFUTED.sub("", _ASIDE.sub("", sentence.strip()))))
+    if sentence.endswith("?") or _NEGATION.search(sentence) or (_BOUND.search(sentence) and not graded):
+        return None
+    codes = [code for match in _CODE.finditer(sentence) if (code := _read_code(match[0]))]
+    bare = _CODE.sub(lambda match: "#" if _read_code(match[0]) else match[0], sentence)
+    quantities = [Result("number", *quantity[:2]) for quantity in find_quantities(bare)]
+    groups = re.findall(r"(?<![A-Za-z_^\d])\d[\d.,:/' -]*", bare)
+    is_measured = bool(quantities) and quantities[0].unit.split("/")[0] in SYMBOLS
+    if not (graded or is_measured) and _NAMED.search(bare):
+        return None
+    if len(codes) + len(quantities) == 1 and len(groups) <= 1:
+        return (quantities or codes)[0]
+    *_, end = re.split(r"\s(?:is|are|makes|equals|gives|to)\s|=", bare)
+    closing = match_quantity(end.strip())
+    is_one = not re.search(
+        (r"" if bare[: -len(end)].endswith("=") else r"\sis\s|") + r"\d\w*\s?(?:,\s|;|\sand\s)|#",
+        bare.removesuffix(end)[:-1],
+    )
+    if closing and not re.search(r"\d", end.strip()[closing[2] :]) and (graded or is_one):
+        return Result("number", *closing[:2])
+    return quantities[-1] if graded and quantities else None
 
 
 def list_keys(answers: Mapping[str, ShortAnswer]) -> dict[str, str]:
@@ -69,56 +300,44 @@ def list_keys(answers: Mapping[str, ShortAnswer]) -> dict[str, str]:
 
     Where one answer is a bare result, the others are about such a result too: `240 sheets of paper` and a text that
     ends in `which makes 240` are then the same as `240`. Without any, words that stand beside a number tell answers
-    apart: `Paris, 1889` is not `London, 1889`.
+    apart: `Paris, 1889` is not `London, 1889`. A bare number beside two units is the same as neither.
     """
-    bare = {answer.key for answer in answers.values() if answer.is_bare}
-    return {
-        name: answer.key if answer.is_bare or not bare else answer.match_result(bare) or answer.key
-        for name, answer in answers.items()
-    }
+    return {name: _choose_key(answer, list(answers.values())) for name, answer in answers.items()}
 
 
-def _find_result(text: str, last_line: str) -> str | None:
-    """Return the result that the text marks or that its last line states; None when it does neither."""
-    if marked := _MARKED.findall(text):
-        return _strip_marks("".join(marked[-1]))
-    stated = _LAST_LINE.fullmatch(last_line)
-    return _strip_marks(stated["stated"] or stated["bare"]) if stated else None
-
-
-def _strip_marks(line: str) -> str:
-    """Return the line without Markdown, brackets and the dot at its end."""
-    return line.strip(" \t*_`#>()[]\\.").replace("\\%", "%").replace("\\$", "$")
-
-
-def read_number(text: str) -> str | None:
-    """Return the number that the text ends in, as plain digits; a marked one (`#### 42`, `\\boxed{42}`) goes before."""
-    text = unicodedata.normalize("NFKC", text).replace("−", "-")
-    marked = _MARKED.findall(text)
-    for part in [*("".join(groups) for groups in marked[-1:]), text]:
-        numbers = list(_NUMBER.finditer(part))
-        if numbers:
-            number = Decimal(numbers[-1]["digits"].replace(",", ""))
-            plain = format(number, "f")
-            plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
-            return f"-{plain}" if numbers[-1][0].startswith("-") and number else plain
-    return None
+def _choose_key(answer: ShortAnswer, others: Sequence[ShortAnswer]) -> str:
+    if (own := answer.result) is None:
+        return answer.key
+    results = [(one.result, one.is_bare) for one in others if one.result]
+    alike = [(one.unit, is_bare) for one, is_bare in results if (one.kind, one.value) == (own.kind, own.value)]
+    if len({unit for unit, _ in alike if unit}) > 1:
+        return str(own) if (own.unit, True) in alike else answer.key
+    return str(Result(own.kind, own.value)) if any(is_bare for _, is_bare in alike) else answer.key
 
 
 def read_choice(text: str, choices: Sequence[str]) -> str:
-    """Return the letter that the text chooses, "" when it chooses none.
-
-    In this order: what it calls its answer, a letter alone or in brackets, the only choice whose words it has.
-    """
+    """Return the letter that the text chooses, "" when it chooses none: the one it states, or whose words it has."""
     labels = string.ascii_uppercase[: len(choices)]
-    marked = ["".join(groups).strip(" ().") for groups in _MARKED.findall(text)]
-    stated = [letter.upper() for letter in _STATED.findall(text)]
-    alone = re.findall(r"^[^\w\n]*([A-Z])[^\w\n]*$", text, re.MULTILINE)
-    bracketed = re.findall(r"[(*]([A-Z])[)*]", text) or re.findall(r"^[^\w\n]*([A-Z])[).:]", text, re.MULTILINE)
-    for letters in (marked, stated, alone, bracketed):
-        known = [letter for letter in letters if letter in labels]
-        if known:
-            return known[-1]
-    plain = f" {normalise(text)} "
-    named = [label for label, choice in zip(labels, choices, strict=True) if f" {normalise(choice)} " in plain]
-    return named[0] if len(named) == 1 else ""
+    answer = read_short_answer(text, graded=True)
+    if answer.result and answer.result.kind == "letter":
+        letter = str(answer.result.value).upper()
+        return letter if letter in labels else ""
+    for part in (answer.last_line, text):
+        plain = _REFUTED.sub("", simplify(part).strip())
+        named = [label for label, choice in zip(labels, choices, strict=True) if has_words(plain, choice)]
+        if len(named) == 1:
+            return "" if _NEGATION.search(plain) else named[0]
+    return ""
+
+
+_SPACELESS = re.compile(r"[฀-๿຀-໿ក-៿\u3040-ヿ㐀-鿿가-힯]")
+"""Letters of scripts without spaces between words, or with endings on them."""
+
+
+def has_words(text: str, words: str) -> bool:
+    """Whether a text has these words, apart from case and markup: whole ones, where the script shows where they end."""
+    plain, words = (" ".join(simplify(one).casefold().split()) for one in (text, words))
+    words = words.strip(".,;:!?") or words or "\0"
+    before = r"(?<!\w)(?<!\d[.,:])" if words[0].isalnum() and not _SPACELESS.match(words[0]) else ""
+    after = r"(?!\w)" if words[-1].isalnum() and not _SPACELESS.match(words[-1]) else ""
+    return re.search(before + re.escape(words) + after + r"(?![.,:]\d)" * words[-1].isdecimal(), plain) is not None

@@ -19,7 +19,6 @@ from massmem.core import events as ev
 from massmem.core.citations import remove_marks
 from massmem.core.evaluation import Interval, MeasuredConfidence
 from massmem.core.messages import Citation
-from massmem.core.short_answers import read_number
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, Tally
 
@@ -78,8 +77,9 @@ def read_pattern(tally: Tally, winner: str) -> Pattern:
     """Return how the agents stand to this agent's answer, as far as the turn has come."""
     answer, dissent = tally.answers[winner], tally.find_dissent(winner)
     # One bare result is enough: the others are about such a result, too, see `list_keys`.
-    results = [one.short.key for one in (answer, *tally.answers.values()) if one.short.is_bare]
-    kind: Kind = "text" if not results else "choice" if read_number(results[0]) is None else "number"
+    shorts = [one.short for one in (answer, *tally.answers.values())]
+    results = [short.result.kind for short in shorts if short.result and short.is_bare]
+    kind: Kind = "text" if not results else "choice" if results[0] in ("letter", "word") else "number"
     behind = (winner,) if dissent is None else tuple(sorted(position.agent for position in dissent.agreed))
     against, uncompared = (0, 0) if dissent is None else (len(dissent.minority), len(dissent.uncompared))
     is_cut = answer.truncated or answer.work_cut is not None

@@ -86,7 +86,7 @@ class Election:
             earliest.setdefault(self._keys[answer.agent_id], answer)
         self.candidates = list(earliest.values())
         """The earliest of those that are the same, in the order in which they were given."""
-        self._results = {answer.short.key for answer in answers.values() if answer.short.is_bare}
+        self._results = {self._keys[agent] for agent, answer in answers.items() if answer.short.is_bare}
         self._own_votes = own_votes
         self._choices = {voter: self._keys[choice] for voter, choice in ballots.items() if choice in answers}
         self._ballots = Counter(self._choices.values())
@@ -134,7 +134,9 @@ class Election:
         Whether two texts say the same is more than this code can tell.
         """
         keys = {self._keys.get(agent), self._key(candidate)}
-        return len(keys) == 2 and keys <= self._results
+        own = self._answers[agent].short.result if agent in self._answers else None
+        other = candidate.short.result
+        return bool(len(keys) == 2 and keys <= self._results and own and other and own.differs(other))
 
     def list_leaders(self) -> list[Answer]:
         """Return the candidates with most ballots, the best first.

@@ -19,7 +19,7 @@ from massmem.config.models import AgentConfig, TeamConfig
 from massmem.core.evaluation import Share
 from massmem.core.events import now
 from massmem.core.messages import Usage
-from massmem.core.short_answers import read_short_answer
+from massmem.core.short_answers import list_keys, read_short_answer
 from massmem.core.verdict import (
     MIN_ASKED,
     Calibration,
@@ -76,7 +76,7 @@ def choose_winner(voices: Mapping[str, float], result: Result) -> str:
     A ballot for the answer of another agent counts for one of these that gave the same. voices: what each one weighs.
     """
     answers = {agent: text for agent, text in result.members.items() if agent in voices}
-    keys = {agent: read_short_answer(text).key for agent, text in result.members.items()}
+    keys = list_keys({agent: read_short_answer(text) for agent, text in result.members.items()})
     authors = {keys[agent]: agent for agent in reversed(answers)}
     ballots = {v: authors.get(keys.get(choice, ""), choice) for v, choice in result.ballots.items() if v in voices}
     return replay_answers(voices, answers, ballots, result).decide_winner().agent_id
@@ -146,7 +146,8 @@ def build_calibration(config: TeamConfig, answers: Answers, data: str) -> Calibr
     data: name of the file with the questions. Agents count where they answered a question that no model judges.
     """
     agents, resolved = [agent.id for agent in config.agents], resolve_agents(config, os.environ)
-    known = [row for row in zip(answers.items, answers.results, answers.right, strict=True) if not row[1].error]
+    rows = zip(answers.items, answers.results, answers.right, strict=True)
+    known = [(item, result, right) for item, result, right in rows if not result.error and right is not None]
     scores = [
         {agent: score(item, text) for agent, text in result.members.items()}
         for item, result, _ in known
@@ -221,7 +222,8 @@ def _is_right_first(item: Item, result: Result, replayed: Replayed, is_right: bo
     if item.scorer != "judge":
         return score(item, own).right
     final = result.members.get(replayed.full_winner, "")
-    return is_right and read_short_answer(own).key == read_short_answer(final).key
+    keys = list_keys({"own": read_short_answer(own), "final": read_short_answer(final)})
+    return is_right and keys["own"] == keys["final"]
 
 
 def list_gaps(config: TeamConfig, answers: Answers) -> Iterator[str]:
@@ -232,6 +234,8 @@ def list_gaps(config: TeamConfig, answers: Answers) -> Iterator[str]:
         yield f"a turn says nothing of its answers: that takes {MIN_ASKED} questions"
     if unanswered := len(results) - len(answered):
         yield f"{unanswered} without an answer are left out"
+    if ungraded := answers.right.count(None):
+        yield f"{ungraded} of which the judge said nothing are left out"
     if partial := sum(len(result.members) < size for result in answered):
         yield f"{partial} with answers of fewer than {size} agents count as they are"
     if judged := sum(item.scorer == "judge" for item in answers.items):

@@ -102,7 +102,8 @@ class Evaluator:
             return [team]
         single = {agent.id: entrant.select_agent(agent.id) for agent in entrant.config.agents}
         alone = {agent_id: await self._run(one, items, judge) for agent_id, one in single.items()}
-        best = max(alone, key=lambda name: (sum(alone[name].right), -sum(one.tokens for one in alone[name].results)))
+        tokens = {name: sum(one.tokens for one in answers.results) for name, answers in alone.items()}
+        best = max(alone, key=lambda name: (alone[name].right.count(True), -tokens[name]))
         majority = await self._run_majority(single[best], items, team, judge)
         return [team, *alone.values(), majority]
 
@@ -129,7 +130,7 @@ class Evaluator:
         return await self._grade(f"{name} of {mean:.1f}", items, results, judge)
 
     async def _grade(self, name: str, items: Sequence[Item], results: Sequence[Result], judge: Judge | None) -> Answers:
-        async def grade(item: Item, result: Result) -> bool:
+        async def grade(item: Item, result: Result) -> bool | None:
             if result.error:
                 return False
             if item.scorer == "judge" and judge is not None:
@@ -219,7 +220,7 @@ def choose_score(rule: str, scores: Mapping[str, Score], ballots: Mapping[str, s
 def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
     """Return how a team did. by_rule: no model judges a question, so that the members' answers are scored, too."""
     results = answers.results
-    groups: dict[str, list[bool]] = {}
+    groups: dict[str, list[bool | None]] = {}
     for item, is_right in zip(answers.items, answers.right, strict=True):
         groups.setdefault(item.group, []).append(is_right)
     is_council = any(len(result.members) > 1 for result in results)
@@ -232,6 +233,7 @@ def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
         coverage=None if len(answered) == len(results) else build_share(len(answered), len(results)),
         groups={name: _share(right) for name, right in sorted(groups.items()) if len(groups) > 1},
         failed=sum(1 for result in results if result.error),
+        ungraded=answers.right.count(None),
         fallbacks=dict(Counter(_name_member(result, agent) for result in results for agent in result.fallbacks)),
         per_question=PerQuestion(
             tokens=_mean([result.tokens for result in results]),
@@ -247,9 +249,9 @@ def compare(first: Answers, second: Answers) -> TeamComparison:
     """Return how two teams differ on the questions that both were asked."""
     graded = {item.key: is_right for item, is_right in zip(second.items, second.right, strict=True)}
     pairs = [
-        (is_right, graded[item.key])
+        (is_right, bool(graded[item.key]))
         for item, is_right in zip(first.items, first.right, strict=True)
-        if item.key in graded
+        if is_right is not None and graded.get(item.key) is not None
     ]
     counts = Counter(pairs)
     only_first, only_second = counts[True, False], counts[False, True]
@@ -292,7 +294,7 @@ def _report_council(answers: Answers) -> Council:
         risk=trace_risk(
             (replay_result(agents, (), result).full.rank, is_right)
             for result, is_right in zip(answers.results, answers.right, strict=True)
-            if not result.error
+            if not result.error and is_right is not None
         ),
         **(_vary(records, agents) if answers.is_full and len(agents) > 2 else {}),
     )
@@ -340,8 +342,8 @@ def _name_member(result: Result, agent: str) -> str:
     return f"{agent} ({result.fallbacks[agent]})" if agent in result.fallbacks else agent
 
 
-def _share(flags: Sequence[bool]) -> Share:
-    return build_share(sum(flags), len(flags))
+def _share(flags: Sequence[bool | None]) -> Share:
+    return build_share(flags.count(True), len(flags) - flags.count(None))
 
 
 def _mean(numbers: Sequence[float]) -> float:

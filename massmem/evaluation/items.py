@@ -3,7 +3,9 @@
 The names of the columns are those of the field's tools too: `input` and `target` (Inspect), `input` and `ideal` (OpenAI
 evals), `__expected` (promptfoo), `problem` (MATH).
 
-A long answer is reduced to a short value first: its last number, the letter that it chooses, its normalised text. Equal
+Those of data sets too, as they have them: ARC, HellaSwag, TruthfulQA, GPQA, MMLU, MMLU-Pro and BIG-Bench.
+
+A long answer is reduced to a short value first: its number, the letter that it chooses, its normalised text. Equal
 values are the same answer, for comparing the members of a team and for the majority of several samples.
 """
 
@@ -13,14 +15,17 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any, Literal, cast, get_args
 
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.patterns import PatternError, compile_pattern
-from massmem.core.short_answers import normalise, read_choice, read_number, read_short_answer
+from massmem.core.short_answers import Result, has_words, normalise, read_choice, read_short_answer
 from massmem.core.voting import build_label
 from massmem.tools.answer_schema import FormError, check_schema, read_value
 
@@ -30,9 +35,14 @@ SCORERS: tuple[ScorerName, ...] = get_args(ScorerName)
 
 MAX_FILE = 200_000_000
 """Bytes of a file with questions."""
-_QUESTION = ("question", "input", "prompt", "problem")
-_ANSWER = ("answer", "answers", "target", "expected", "__expected", "ideal")
-_NUMBER = re.compile(r"[-+]?[$€£]?\d[\d,]*(\.\d+)?\s*%?")
+_QUESTION = ("question", "input", "prompt", "problem", "ctx")
+_ANSWER = ("answer", "answers", "target", "expected", "__expected", "ideal", "answerkey", "correct_answers")
+_ASSERTION = re.compile(
+    r"(equals|i?contains(?:-any)?|regex|is-json|llm-rubric|factuality)\s*(?::|$)"
+    r"|(?:similar|javascript|python|fn|eval|webhook|levenshtein|latency|cost|[a-z]+-[a-z-]+)\s*(?:\([\d.]+\))?:"
+)
+"""How an `__expected` of promptfoo begins, at first the kinds that are played; any other text is the answer."""
+_ASSERTED: dict[str, ScorerName] = {"equals": "exact", "regex": "regex", "is-json": "schema"}
 _EXAMPLE = 'a line of a JSONL file: {"question": "What is 6 x 7?", "answer": "42"}'
 
 
@@ -126,10 +136,15 @@ def _read_csv(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def _build_item(row: Mapping[str, Any], where: str, number: int, scorer: ScorerName | None) -> Item:
+    row = {name.strip().lower(): value for name, value in row.items()}
     question = _find_question(row, where)
-    choices = _read_choices(row.get("choices"), where)
     expected = next((row[name] for name in _ANSWER if row.get(name) is not None), None)
+    choices, labels, expected = _read_choices(row, expected, question, where)
     name, expected = _read_check(row.get("check"), expected, where)
+    if any(re.fullmatch(r"__expected\d+", key) for key in row):
+        raise InputError(f"{where}: several `__expected`", "leave one, or put them into one `check`")
+    if name is None and isinstance(text := row.get("__expected"), str) and (match := _ASSERTION.match(text)):
+        name, expected = _read_assertion(match, text, where)
     answers = _to_texts(expected, where, name)
     chosen = name or scorer or _choose_scorer(answers, choices)
     schema: Mapping[str, Any] | None = None
@@ -138,11 +153,11 @@ def _build_item(row: Mapping[str, Any], where: str, number: int, scorer: ScorerN
     elif not answers:
         raise InputError(f"{where}: the question has no answer to compare with", _EXAMPLE)
     if chosen == "choice":
-        answers = tuple(_to_letter(answer, choices, where) for answer in answers)
+        answers = tuple(_to_letter(answer, choices, labels, where) for answer in _list(expected))
         question = _add_choices(question, choices)
     if chosen == "regex":
         _check_patterns(answers, where)
-    if chosen == "number" and (wrong := next((a for a in answers if read_number(a) is None), None)) is not None:
+    if chosen == "number" and (wrong := next((a for a in answers if _read_number(a) is None), None)) is not None:
         raise InputError(f"{where}: the expected answer {wrong[:40]!r} is no number", "use another --scorer")
     return Item(
         id=str(row.get("id", number)),
@@ -166,17 +181,60 @@ def _find_question(row: Mapping[str, Any], where: str) -> str:
     return clean_text(question).strip()
 
 
-def _read_choices(value: object, where: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split("|")]
-    if isinstance(value, dict):  # as in ARC: {"text": [...], "label": [...]}
-        value = cast("Mapping[str, object]", value).get("text")
-    texts = cast("list[object]", value) if isinstance(value, list) else []
-    if not 2 <= len(texts) <= 26:
+def _read_choices(
+    row: Mapping[str, Any], expected: object, question: str, where: str
+) -> tuple[tuple[str, ...], Sequence[str], object]:
+    """Return the texts of the choices, their labels where the data set has some, and which of them are right."""
+    try:
+        listed, labels, expected = _find_choices(row, expected, question)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        listed, labels = "", ()
+    if listed is None:
+        return (), (), expected
+    if not isinstance(listed, list) or not 2 <= len(cast("list[object]", listed)) <= 26:
         raise InputError(f"{where}: `choices` is no list of 2 to 26 texts", '"choices": ["red", "blue"]')
-    return tuple(clean_text(str(text)).strip() for text in texts)
+    if "answer_index" in row and _list(expected) != [build_label(row["answer_index"])]:  # MMLU-Pro
+        raise InputError(f"{where}: `answer` and `answer_index` name two choices", "leave the right one")
+    return tuple(clean_text(str(text)).strip() for text in cast("list[object]", listed)), labels, expected
+
+
+def _find_choices(row: Mapping[str, Any], expected: object, question: str) -> tuple[object, Sequence[str], object]:
+    listed: Any = row.get("choices", row.get("options"))
+    if "correct answer" in row:  # GPQA, whose choices have no order
+        listed = [row["correct answer"], *(text for name, text in row.items() if name.startswith("incorrect answer"))]
+        Random(question).shuffle(listed)
+        return listed, (), row["correct answer"]
+    if scores := row.get("target_scores"):  # BIG-Bench
+        return list(scores), (), [text for text in scores if scores[text] == max(scores.values())]
+    if targets := row.get("mc1_targets"):  # TruthfulQA
+        return targets["choices"], (), [index for index, flag in enumerate(targets["labels"]) if flag == 1]
+    if "endings" in row:  # HellaSwag
+        return row["endings"], (), int(row["label"])
+    labels: Sequence[str] = ()
+    if isinstance(listed, str):
+        listed = [part.strip() for part in listed.split("|")]
+    elif isinstance(listed, dict):
+        named = cast("dict[str, Any]", listed)  # ARC has {"text": [...], "label": [...]}
+        labels = [str(label) for label in named.get("label", () if "text" in named else named)]
+        listed = named.get("text") or [*named.values()]
+    elif listed and isinstance(listed[0], dict):
+        labels, listed = [str(one["label"]) for one in listed], [one["text"] for one in listed]
+    return listed, labels, expected
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else [value]
+
+
+def _read_assertion(match: re.Match[str], text: str, where: str) -> tuple[ScorerName, object]:
+    """Return what an `__expected` of promptfoo comes to. Raises InputError: nothing here does."""
+    kind, rest = match[1], text[match.end() :].strip()
+    if kind is None:
+        kinds = "equals, contains, contains-any, regex, is-json, llm-rubric or factuality"
+        raise InputError(f"{where}: `__expected` is {text[:40]!r}", f"one that is played: {kinds}")
+    if "contains" in kind:
+        return "contains", [part.strip() for part in rest.split(",")] if kind.endswith("any") else rest
+    return _ASSERTED.get(kind, "judge"), (json.loads(rest) if rest else {}) if kind == "is-json" else rest
 
 
 def _read_check(check: object, expected: object, where: str) -> tuple[ScorerName | None, object]:
@@ -211,21 +269,30 @@ def _to_texts(value: object, where: str, scorer: ScorerName | None) -> tuple[str
 def _choose_scorer(answers: Sequence[str], choices: Sequence[str]) -> ScorerName:
     if choices:
         return "choice"
-    return "number" if answers and all(_NUMBER.fullmatch(text) or "####" in text for text in answers) else "exact"
+    numbers = [_read_number(text) for text in answers if len(text) < 60 or "####" in text]
+    return "number" if answers and len(numbers) == len(answers) and all(numbers) else "exact"
 
 
-def _to_letter(answer: str, choices: Sequence[str], where: str) -> str:
-    """Return the letter that an answer means: a letter, the text of a choice, or its index from 0."""
-    labels = [build_label(index) for index in range(len(choices))]
+def _read_number(text: str) -> Result | None:
+    answer = read_short_answer(text)
+    return answer.result if answer.result and answer.is_bare and answer.result.kind == "number" else None
+
+
+def _to_letter(value: object, choices: Sequence[str], labels: Sequence[str], where: str) -> str:
+    """Return the letter that an answer means: a label, the text of a choice, or its index from 0."""
     if not choices:
         raise InputError(f"{where}: scorer `choice` needs `choices`", '"choices": ["red", "blue"], "answer": "B"')
-    if answer in choices:
-        return labels[choices.index(answer)]
-    if answer.strip("()").upper() in labels:
-        return answer.strip("()").upper()
-    if answer.isdecimal() and int(answer) < len(labels):
-        return labels[int(answer)]
-    raise InputError(f"{where}: the answer {answer[:40]!r} is none of the choices", f"one of {', '.join(labels)}")
+    letters, answer = [build_label(index) for index in range(len(choices))], clean_text(str(value)).strip()
+    bare = answer.strip("()") if labels else answer.strip("()").upper()
+    named = dict(zip(labels or letters, letters, strict=False)).get(bare)
+    by_text = [letter for letter, choice in zip(letters, choices, strict=True) if choice == answer]
+    index = letters[int(answer)] if answer.isdecimal() and int(answer) < len(letters) and not labels else None
+    meant = {named, *by_text} - {None} if not labels or named is None else {named}
+    meant |= {index} if index and (not meant or isinstance(value, int)) else set()
+    if len(meant) != 1:
+        problem = "may mean several of the choices" if meant else "is none of the choices"
+        raise InputError(f"{where}: the answer {answer[:40]!r} {problem}", f"one of {', '.join(letters)}")
+    return str(meant.pop())
 
 
 def _add_choices(question: str, choices: Iterable[str]) -> str:
@@ -259,33 +326,46 @@ class Score:
 
 def score(item: Item, text: str) -> Score:
     """Return whether the text answers the question rightly. Of the scorer `judge`, only the value is known here."""
+    value, is_right = normalise(text), False
     match item.scorer:
         case "contains":
-            plain = f" {normalise(text)} "
-            hits = [answer for answer in map(normalise, item.expected) if f" {answer} " in plain]
-            return Score(bool(hits), hits[0] if hits else plain.strip())
+            is_right = bool(hits := [normalise(answer) for answer in item.expected if has_words(text, answer)])
+            value = hits[0] if hits else value
         case "regex":
             matches = (compile_pattern(pattern).search(text.strip()) for pattern in item.expected)
-            hits = [match for match in matches if match is not None]
-            return Score(bool(hits), hits[0] if hits else normalise(text))
+            is_right = bool(hits := [match for match in matches if match is not None])
+            value = hits[0] if hits else value
         case "schema":
-            try:
-                value = read_value(text, item.schema or {})
-            except FormError:
-                return Score(False, normalise(text))
-            return Score(True, json.dumps(value, sort_keys=True, ensure_ascii=False))
-        case "judge":
-            return Score(False, normalise(text))
-        case "number" | "choice" | "exact":
-            value = _reduce(item, text)
-            return Score(value != "" and value in {_reduce(item, expected) for expected in item.expected}, value)
-
-
-def _reduce(item: Item, text: str) -> str:
-    match item.scorer:
-        case "number":
-            return read_number(text) or ""
+            with suppress(FormError):
+                value = json.dumps(read_value(text, item.schema or {}), sort_keys=True, ensure_ascii=False)
+                is_right = True
         case "choice":
-            return text if text in item.expected else read_choice(text, item.choices)
-        case _:
-            return read_short_answer(text).key
+            value = read_choice(text, item.choices)
+            is_right = value in item.expected
+        case "number" | "exact":
+            return _compare(item, text)
+        case "judge":
+            pass
+    return Score(is_right, value)
+
+
+def _compare(item: Item, text: str) -> Score:
+    """Return whether the text comes to an expected number or text. Of a percentage, 60 and 0.6 are right for 60 %."""
+    answer, is_number = read_short_answer(text, graded=True), item.scorer == "number"
+    result, value = answer.result, "" if is_number else answer.key
+    if result and isinstance(result.value, Fraction):
+        value = str(Result("number", result.value * (100 if result.unit == "%" else 1)))
+    elif is_number or (result and not answer.is_bare and result.kind == "letter"):
+        result = None
+    expected = [read_short_answer(text) for text in item.expected]
+    texts = () if is_number else (answer.key, normalise(re.split(r"\b(?:is|are|was)\s", text)[-1]))
+    is_right = any(one.key in texts or (one.result and result and _agrees(one.result, result)) for one in expected)
+    return Score(is_right, value)
+
+
+def _agrees(expected: Result, result: Result) -> bool:
+    if not (isinstance(expected.value, Fraction) and isinstance(result.value, Fraction)):
+        return (expected.kind, expected.value) == (result.kind, result.value)
+    scales = (1, 100, Fraction(1, 100)) if (expected.unit == "%") != (result.unit == "%") else (1,)
+    is_same = any(expected.value == scale * result.value for scale in scales)
+    return is_same and not (expected.value == result.value and expected.differs(result))

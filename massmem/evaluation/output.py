@@ -94,6 +94,8 @@ def _list_notes(report: EvaluationReport) -> Iterator[str]:
                 f"{team.name} did not answer {team.failed} of {team.accuracy.total} questions: they count as wrong, "
                 "and the same command asks them again."
             )
+        if team.ungraded:
+            yield f"{team.name}: {team.ungraded} answers are not graded, for the judge gave no verdict twice."
         if team.coverage is not None and team.selective is not None:
             yield (
                 f"{team.name} was sure of {_format_share(team.coverage)} of the questions, and right on "

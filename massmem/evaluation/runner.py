@@ -35,6 +35,7 @@ from massmem.core.voting import Answer, Tally
 from massmem.evaluation.items import Item
 from massmem.session.session import Session
 from massmem.session.team import Team
+from massmem.tools.actions import find_object
 
 
 class Result(BaseModel):
@@ -92,7 +93,8 @@ class Answers:
     name: str
     items: Sequence[Item]
     results: Sequence[Result]
-    right: Sequence[bool]
+    right: Sequence[bool | None]
+    """None: the judge gave no verdict."""
     agents: tuple[str, ...] = ()
     """Of the team, in its order."""
     is_full: bool = True
@@ -396,14 +398,40 @@ def _plain(answer: Answer | AnswerSubmitted) -> str:
     return remove_marks(answer.content, len(answer.citations))
 
 
-_WORD = re.compile(r"\b(RIGHT|WRONG)\b")
+_VERDICTS = {"right": True, "correct": True, "wrong": False, "incorrect": False}
+_SUBJECT = (
+    r"(?:(?:(?:the|this|that|my|it|its|i|i'd|would|say|mark|grade|as|so|but|thus|hence|therefore|clearly|answer|final|"
+    r"verdict|conclusion|response|given|is)\b[,:]?|:|→)\s*)*"
+)
+_WORD = "(?:not )?(?:right|correct|wrong|incorrect)"
+_ALONE = re.compile(
+    rf"(?i){_SUBJECT}(?P<first>{_WORD})(?:\s?[,:;(—-].*|\sbecause\b.*)?|.*[,:;→]\s*{_SUBJECT}(?P<last>{_WORD})"
+)
+_DOUBT = re.compile(r"\b(?:not sure|unsure|cannot|can't|no|wait|hmm+)\b", re.IGNORECASE)
+
+
+def read_verdict(reply: str) -> bool | None:
+    """Return the last verdict of a judge: in its JSON, or of a sentence that says nothing else. None: there is none."""
+    if (data := find_object(reply)) is not None:
+        return _VERDICTS.get(str(data.get("verdict")).strip().lower())
+    verdict: bool | None = None
+    plain = re.sub(r"[*_`\"'“”#]+", "", re.sub(r"</?\w+>|\\boxed|[{}]", "\n", reply))
+    for sentence in re.findall(r"[^\n.!?…]+[.!?…]*", plain):
+        alone = _ALONE.fullmatch(sentence.strip(" .!…"))
+        if alone is not None:
+            word = (alone["first"] or alone["last"]).lower()
+            verdict = {"not right": False, "not correct": False}.get(word, _VERDICTS.get(word))
+        elif _DOUBT.search(sentence):
+            verdict = None
+    return verdict
 
 
 @dataclass(slots=True)
 class Judge:
     """Asks twice, once with the reference first and once with the answer first: models favour what stands first.
 
-    An answer is right when both replies say so. Verdicts are stored, and not asked for again.
+    An answer is right when both replies say so. A reply without a verdict is asked for once more; what is without one
+    then is not graded. Verdicts are stored, and not asked for again.
     """
 
     entrant: Entrant
@@ -413,8 +441,8 @@ class Judge:
     team: Team
     usage: Usage = field(default_factory=Usage)
 
-    async def grade(self, item: Item, text: str) -> bool:
-        """Return whether the judge finds the answer right.
+    async def grade(self, item: Item, text: str) -> bool | None:
+        """Return whether the judge finds the answer right; None: it does not say.
 
         Raises:
             TurnError: the judge's model cannot be asked.
@@ -424,18 +452,25 @@ class Judge:
             return False
         identity = json.dumps([self.entrant.key, item.key, item.expected, text])
         key = hashlib.sha256(identity.encode()).hexdigest()[:32]
-        verdict = self.results.get_verdict(key)
-        if verdict is None:
-            self.spending.check()
-            first, usage = await self._ask(item, text, reference_first=True)
-            second, more = await self._ask(item, text, reference_first=False)
-            verdict = Verdict(key=key, right=first and second, usage=usage + more)
-            self.results.add(verdict)
-            self.usage += verdict.usage
-            self.spending.usage += verdict.usage
-        return verdict.right
+        if (known := self.results.get_verdict(key)) is not None:
+            return known.right
+        self.spending.check()
+        spent, verdicts = Usage(), list[bool | None]()
+        for reference_first in (True, False):
+            verdict = None
+            for _ in range(2):
+                if verdict is None:
+                    verdict, usage = await self._ask(item, text, reference_first=reference_first)
+                    spent += usage
+            verdicts.append(verdict)
+        self.usage += spent
+        self.spending.usage += spent
+        if None in verdicts and False not in verdicts:
+            return None
+        self.results.add(Verdict(key=key, right=all(verdicts), usage=spent))
+        return all(verdicts)
 
-    async def _ask(self, item: Item, text: str, *, reference_first: bool) -> tuple[bool, Usage]:
+    async def _ask(self, item: Item, text: str, *, reference_first: bool) -> tuple[bool | None, Usage]:
         question = prompts.build_judge_prompt(item.question, item.expected, text, reference_first=reference_first)
         async with (
             await Session.find(self.team, owner=COMMAND_LINE_USER) as session,
@@ -444,8 +479,7 @@ class Judge:
             end = [event async for event in events][-1]
         match end:
             case TurnCompleted(answer=answer, usage=usage):
-                words = _WORD.findall(answer.upper())
-                return words[-1:] == ["RIGHT"], usage
+                return read_verdict(answer), usage
             case TurnFailed(message=message, hint=hint):
                 raise TurnError(f"the judge failed: {message}", hint)
             case _:

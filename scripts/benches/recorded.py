@@ -102,7 +102,7 @@ def _shorten(text: str) -> str:
     stated = f"Answer: {short.last_line}"
     if read_short_answer(stated).key == short.key:
         return stated
-    return f"{hashlib.sha256(short.key.encode()).hexdigest()[:8]}\n{short.last_line[-80:]}"
+    return f"h{hashlib.sha256(short.key.encode()).hexdigest()[:8]}\n{short.last_line[-80:]}"
 
 
 if __name__ == "__main__":

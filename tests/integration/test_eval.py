@@ -209,6 +209,18 @@ def test_judge_says_what_no_rule_can(tmp_path: Path, home: Path):
     assert evaluate(data, "--config", team, "--judge", judge)["judging"]["requests"] == 0
 
 
+def test_answer_without_a_verdict_is_not_graded_and_strict_says_so(tmp_path: Path, home: Path):
+    data = write_questions(tmp_path, {"question": "Why?", "answer": "Because.", "check": "judge"})
+    team, judge = write_team(tmp_path, "team", "For that reason."), write_team(tmp_path, "judge", "Right or wrong?")
+    command = ("eval", data, "--config", team, "--judge", judge, "--output", "json")
+    report = json.loads(call_massmem(*command).stdout)
+    assert (report["teams"][0]["ungraded"], report["teams"][0]["accuracy"]["total"]) == (1, 0)
+    assert report["judging"]["requests"] == 4  # both orders, twice
+    ran = call_massmem(*command, "--strict")
+    assert ran.returncode == 1
+    assert b"0 not answered, 1 not graded" in ran.stderr
+
+
 def test_cost_is_limited_and_the_next_run_goes_on(tmp_path: Path, home: Path):
     data, path = write_questions(tmp_path), tmp_path / "priced.yaml"
     backend = {"type": "scripted", "script": {"answer": "It is 3."}, "price": {"input": 1_000_000, "output": 0}}

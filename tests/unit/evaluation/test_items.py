@@ -150,5 +150,41 @@ def test_score(question: Item, text: str, right: bool, value: str):
     assert score(question, text) == Score(right, value)
 
 
+CASES = Path(__file__).with_name("scored_answers.jsonl")
+"""Rows of data sets and texts as models write them, graded by a careful reader."""
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case["name"]) for case in map(json.loads, CASES.read_text("utf-8").splitlines())]
+)
+def test_an_answer_is_right_as_a_careful_reader_says(tmp_path: Path, case: dict[str, Any]):
+    assert score(load_one(tmp_path, **case["row"]), case["text"]).right is case["right"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"question": "a", "choices": ["B", "A", "C"], "answer": "A"}, "may mean several of the choices"),
+        ({"question": "a", "choices": ["2", "3", "1"], "answer": 2}, "may mean several of the choices"),
+        ({"question": "a", "choices": ["x", "x"], "answer": "x"}, "may mean several of the choices"),
+        ({"question": "a", "options": ["x", "y"], "answer": "A", "answer_index": 1}, "name two choices"),
+        ({"question": "a", "__expected": "javascript: output.length"}, "`__expected` is 'javascript: output.length'"),
+        ({"question": "a", "__expected1": "b", "__expected2": "c", "answer": "b"}, "several `__expected`"),
+        ({"question": "a", "endings": ["x", "y"], "label": ""}, "no list of 2 to 26"),
+    ],
+)
+def test_an_ambiguous_row_is_refused_with_its_line(tmp_path: Path, row: Any, message: str):
+    with pytest.raises(InputError) as error:
+        load_items(write(tmp_path, row))
+    assert message in error.value.message and "data.jsonl:1" in error.value.message
+
+
+def test_choices_without_an_order_are_drawn_by_their_question(tmp_path: Path):
+    wrong = {f"Incorrect Answer {n}": f"wrong {n}" for n in (1, 2, 3)}
+    items = [load_one(tmp_path, **{"Question": f"q{n}", "Correct Answer": "right", **wrong}) for n in range(20)]
+    assert {item.expected for item in items} == {(letter,) for letter in "ABCD"}
+    assert all(item.choices["ABCD".index(item.expected[0])] == "right" for item in items)
+
+
 def test_judge_is_never_right_by_rule():
     assert not score(item("judge", "42"), "42").right

@@ -1,12 +1,13 @@
 """The file of results: nothing that was paid for is lost, and nothing else is taken for a result."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
-from massmem.evaluation.runner import Result, Verdict, open_results
+from massmem.evaluation.runner import Result, Verdict, open_results, read_verdict
 
 RESULT = Result(team="t", item="i", seed=0, answer="42", members={"a": "42"}, usage=Usage(3, 4, requests=1, cost=0.5))
 
@@ -49,3 +50,13 @@ def test_two_evaluations_do_not_share_a_file(tmp_path: Path):
     path = tmp_path / "results.jsonl"
     with open_results(path), pytest.raises(InputError, match="another evaluation"), open_results(path):
         pass
+
+
+REPLIES = Path(__file__).with_name("judge_replies.jsonl")
+"""What judges write, and their verdict as a careful reader finds it."""
+
+
+@pytest.mark.parametrize("line", REPLIES.read_text("utf-8").splitlines())
+def test_verdict_of_a_reply(line: str):
+    case = json.loads(line)
+    assert {True: "right", False: "wrong", None: "none"}[read_verdict(case["reply"])] == case["verdict"]

@@ -273,7 +273,13 @@ def test_mail_is_its_decoded_text_with_its_attachments_named(name: str):
     outer.set_content("See below.\n")
     outer.add_attachment(inner)
     document = read_document(name, bytes(outer))
-    for missing_text in ("From: Jörg <j@example.org>", "Größe – 10 Stück", "Grüße aus Köln.", "--- größe.csv ---", "hinge;4"):
+    for missing_text in (
+        "From: Jörg <j@example.org>",
+        "Größe – 10 Stück",
+        "Grüße aus Köln.",
+        "--- größe.csv ---",
+        "hinge;4",
+    ):
         assert missing_text in document.text
     assert "[attached: plan.pdf, application/pdf, 90,000 bytes, not read]" in document.text
     assert "attachment, not read: plan.pdf" in document.note
