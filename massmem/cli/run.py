@@ -301,7 +301,8 @@ def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
     match outcome.end:
         case ev.TurnCompleted() if outcome.status == "completed":
             has_flaw = bool(outcome.failures) or outcome.lacks_votes or outcome.escalated
-            code = TurnError.exit_code if invocation.options.strict and has_flaw else 0
+            is_failed = outcome.end.form_error or (invocation.options.strict and has_flaw)
+            code = TurnError.exit_code if is_failed else 0
         case ev.TurnCompleted() | ev.TurnAbandoned(why="timeout"):
             code = LimitReached.exit_code
         case ev.TurnFailed(exit_code=exit_code):

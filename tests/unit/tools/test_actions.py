@@ -47,9 +47,9 @@ def test_a_line_for_each_tool():
 
 def test_a_reply_is_a_call_or_says_that_none_is_needed():
     call, answer = build_decision_schema([READ])["anyOf"]
-    assert call["properties"]["action"] == {"const": "mcp__f__read"}
+    assert call["properties"]["action"] == {"type": "string", "const": "mcp__f__read"}
     assert call["properties"]["arguments"]["required"] == ["path"]
-    assert answer["properties"] == {"action": {"const": ANSWER}}
+    assert answer["properties"] == {"action": {"type": "string", "const": ANSWER}}
     assert build_call_schemas([READ]) == [call]
 
 
@@ -284,7 +284,8 @@ def test_answer_that_only_looks_like_a_tool_call_is_none(text: str):
         (Reply(text='{"action": "vote", "choice": '), "no JSON object"),
         (Reply(text='{"action": "vote", "choice": }'), "cannot be parsed"),
         (Reply(text='{"action": "vote", "choice": "D"}'), "must be one of A, B, C"),
-        (Reply(text='{"answer": "A"}'), "allowed: vote"),
+        (Reply(text='{"answer": "A", "other": "B"}'), "must be one of A, B, C"),
+        (Reply(text='{"mood": 7}'), "allowed: vote"),
         (call("sing"), "'sing'"),
         (call("new_answer", content="  "), "needs `content`"),
         (call("new_answer", content=7), "needs `content`"),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.config.models import CoordinationConfig
+from massmem.core.criticism import build_label
 from massmem.core.errors import StoreUnavailable
 from massmem.core.events import (
     AgentDelta,
@@ -29,7 +30,7 @@ from massmem.core.events import (
 )
 from massmem.core.messages import ChatRequest, Chunk
 from massmem.core.prompts import parse_candidates
-from massmem.core.voting import Answer, Tally, build_label
+from massmem.core.voting import Answer, Tally
 from massmem.memory.persistent import RecallOptions
 from massmem.providers import Providers
 from massmem.providers.base import Abilities, AlwaysReady
