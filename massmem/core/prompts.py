@@ -137,7 +137,8 @@ def build_vote_prompt(
     new_answers = [f"New since you compared them last: {changed}."] if changed else []
     own = [f"Answer {c.label} is yours: vote for another one." for c in candidates if not c.votable]
     asked = f"{_show_answers(question, candidates)}\n\n{' '.join(ways)}"
-    return "\n".join([asked, *filter(None, [_frame_criticism(criticism)]), *new_answers, *own])
+    noted = [f"\n{_frame_criticism(criticism)}\n"] if criticism else []
+    return "\n".join([asked, *noted, *new_answers, *own])
 
 
 def build_present_prompt(

@@ -529,8 +529,8 @@ class Tally:
             labels: dict[str, str] = {}
             for agent, answer in answers.items():
                 label = next((c.label for c in candidates if election.gave(agent, answers[c.agent_id])), "")
-                earlier = "an earlier text of " if answer.number > note.seen else ""
-                labels[self.name_answer(agent)] = f"{earlier}Answer {label}"
+                earlier = " (an earlier text of it)" if answer.number > note.seen else ""
+                labels[self.name_answer(agent)] = f"Answer {label}{earlier}"
             if note.agent_id != reader:
                 lines[one_line(replace_names(note.text, labels), _LONGEST_REASON)] = None
         return tuple(lines)

@@ -111,7 +111,7 @@ async def test_model_reads_what_was_removed_whole_and_in_parts_only_where_it_mus
     await summariser.summarise(short, "")
     (request,) = provider.requests
     assert all(text.text in request.messages[-1].content for text in short)
-    await summariser.summarise([*short * 3], "Never on Fridays.")
+    await summariser.summarise([*short * 6], "Never on Fridays.")
     second, third, *_ = provider.requests[1:]
     assert "Summary so far:\nNever on Fridays." in second.messages[-1].content
     assert "Summary so far:\nKarin must sign. The gate is 8042." in third.messages[-1].content, "of the part before"
