@@ -303,7 +303,8 @@ def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
     match result.end:
         case ev.TurnCompleted() if result.status == "completed":
             has_flaw = bool(result.errors) or result.decided_by == "no_vote" or result.escalated
-            code = TurnError.exit_code if invocation.options.strict and has_flaw else 0
+            is_failed = result.form_error is not None or (invocation.options.strict and has_flaw)
+            code = TurnError.exit_code if is_failed else 0
         case ev.TurnCompleted() | ev.TurnAbandoned(why="timeout"):
             code = LimitReached.exit_code
         case ev.TurnFailed(exit_code=exit_code):

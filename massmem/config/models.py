@@ -222,7 +222,7 @@ class CompressionConfig(Section):
     mid_stream: bool = True
     """Tell an agent to end its reply when it nears the end of the window."""
     summary: Literal["model", "extract"] = "model"
-    """model: the agent's model writes the summary, from an extract; extract: code alone does, without a request."""
+    """model: the agent's model writes the summary; extract: code alone does, without a request."""
 
 
 class RetrievalConfig(Section):

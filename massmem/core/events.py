@@ -247,6 +247,8 @@ class AnswerSubmitted(SourceEvent):
     number: int
     """Of the answer in the turn, counted over all agents from 1."""
     content: str
+    reason: str = ""
+    """What is wrong with the answers that the agent was shown; empty: it was shown none, or did not say."""
     reasoning: str = ""
     usage: Usage
     truncated: bool = False
@@ -389,6 +391,8 @@ class TurnCompleted(SourceEvent):
     """Agents whose texts say the same, as one of them says, see `depth_decided`; empty: code alone compared answers."""
     data: JsonValue = None
     """The answer as a JSON value, when the question came with a schema."""
+    form_error: str = ""
+    """Why `answer` is a text although the question came with a schema."""
     work_cut: WorkCut | None = None
     """As in `answer_submitted`, of the winner."""
     citations: tuple[Citation, ...] = ()

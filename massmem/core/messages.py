@@ -283,8 +283,6 @@ class Candidate:
     """Who is shown it may vote for it; false: it is its own."""
     is_new: bool = False
     """Who is shown it has judged answers before, and not this one."""
-    reasons: tuple[str, ...] = ()
-    """Of the others' votes for it, once there is a winner."""
     citations: tuple[Citation, ...] = ()
     """Its sources."""
 

@@ -45,6 +45,10 @@ class Report(_Part):
     """What only one says."""
     missing: tuple[str, ...] = ()
     """What nobody covered."""
+    verdict: str = ""
+    """The conclusion, as the winner wrote it."""
+    depends_on: tuple[str, ...] = ()
+    """What would change it."""
     votes: tuple[Preference, ...] = ()
     """Of a report made from votes."""
     sources: tuple[Citation, ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from massmem.core.citations import make_key, merge_citations, number_together, remove_marks
+from massmem.core.criticism import name_labels
 from massmem.core.messages import Candidate, Citation
 from massmem.core.report import Claim, Dispute, Preference, Report
 from massmem.core.short_answers import list_keys, read_short_answer
@@ -44,16 +45,18 @@ class WrittenReport:
 
 def build_report_schema(candidates: Sequence[Candidate]) -> dict[str, Any]:
     """Return the JSON Schema of the reply: claims name answers by label, and sources by number."""
-    names = {"type": "array", "items": {"enum": [c.label for c in candidates]}, "maxItems": len(candidates)}
+    labels = {"type": "string", "enum": [c.label for c in candidates]}
+    names = {"type": "array", "items": labels, "maxItems": len(candidates)}
     fields: dict[str, Any] = {"text": {"type": "string"}, "answers": names}
     if sources := list(range(1, len(number_together(candidates)) + 1)):
-        fields["sources"] = {"type": "array", "items": {"enum": sources}, "maxItems": _MOST}
+        fields["sources"] = {"type": "array", "items": {"type": "integer", "enum": sources}, "maxItems": _MOST}
     claim = _build_object(fields)
     positions = {"type": "array", "items": claim, "maxItems": _MOST}
     dispute = _build_object({"text": {"type": "string"}, "positions": positions})
-    parts = {"agreed": claim, "disputed": dispute, "single": claim, "missing": {"type": "string"}}
+    text = {"type": "string"}
+    parts = {"agreed": claim, "disputed": dispute, "single": claim, "missing": text, "depends_on": text}
     lists = {name: {"type": "array", "items": item, "maxItems": _MOST} for name, item in parts.items()}
-    return _build_object({**lists, "answer": {"type": "string"}})
+    return _build_object({**lists, "verdict": text, "answer": text})
 
 
 def _build_object(fields: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +82,10 @@ def read_report(data: Mapping[str, Any] | None, candidates: Sequence[Candidate],
     disputed = tuple(filter(None, map(reader.read_dispute, _list(data, "disputed"))))
     claims = [claim for part in ("agreed", "single") for claim in map(reader.read_claim, _list(data, part)) if claim]
     claims += reader.undisputed
-    missing = tuple(entry.strip() for entry in _list(data, "missing") if isinstance(entry, str) and entry.strip())
+    missing, depends_on = (
+        tuple(entry.strip() for entry in _list(data, part) if isinstance(entry, str) and entry.strip())
+        for part in ("missing", "depends_on")
+    )
     if not claims and not disputed:
         raise ReportError(f'no claim names an answer in "answers": {", ".join(authors.agents)}')
     report = Report(
@@ -88,6 +94,8 @@ def read_report(data: Mapping[str, Any] | None, candidates: Sequence[Candidate],
         disputed=disputed,
         single=tuple(claim for claim in claims if len(claim.agents) == 1),
         missing=missing,
+        verdict=str(data.get("verdict") or "").strip(),
+        depends_on=depends_on,
         sources=tuple(number_together(candidates)),
         dropped=reader.dropped,
     )
@@ -164,12 +172,8 @@ class _Reader:
 
     def _name_answers(self, text: str) -> str:
         """Put names in the place of labels, which only the model has seen."""
-
-        def name(match: re.Match[str]) -> str:
-            agents = self.authors.agents.get(match[1], ())
-            return " and ".join(map(self.authors.name, agents)) or match[0]
-
-        return re.sub(r"\b[Aa]nswer ([A-Z]{1,3})\b", name, text.strip())
+        names = {label: " and ".join(map(self.authors.name, ids)) for label, ids in self.authors.agents.items() if ids}
+        return name_labels(text.strip(), names, answers=[c.content for c in self.candidates])
 
 
 def _excerpt(answer: str) -> str:
@@ -196,7 +200,7 @@ def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence
         text = remove_marks(answers.get(author, ""), len((citations or {}).get(author, ())))
         return Claim(text=_excerpt(text), agents=ids, sources=tuple(dict.fromkeys(numbers)))
 
-    own = claim(winner, dissent.agreed)
+    own = claim(winner, [position for position in dissent.agreed if position.is_free or position.agent == winner])
     others: dict[str, list[Position]] = {}
     for position in dissent.minority:
         author = "" if position.is_forced else position.choice
@@ -249,6 +253,7 @@ def list_sections(report: Report, agents: Sequence[str], name: Callable[[str], s
     if report.dropped:
         notes.append(f"Left out: {report.dropped} that named an answer or a source that does not exist.")
     parts = {
+        "Verdict": [report.verdict] if report.verdict else [], "Depends on": list(report.depends_on),
         several: [write(claim) for claim in report.agreed], "Disputed": disputed,
         only: [write(claim) for claim in report.single], "Nobody covered": list(report.missing),
         "Votes": votes, "Sources": sources, "About this report": notes,

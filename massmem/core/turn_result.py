@@ -31,6 +31,7 @@ class AgentAnswer(_Part):
     round: int
     number: int
     content: str
+    reason: str = ""
     truncated: bool
     work_cut: ev.WorkCut | None
     fallback: Annotated[str | None, _OrNull]
@@ -138,6 +139,8 @@ class TurnSummary(_Part):
     """Sources of the answer: `[n]` in it names the n-th."""
     data: Any = None
     """The answer as a JSON value, when the question came with a schema."""
+    form_error: str | None = None
+    """Why `answer` is a text although the question came with a schema."""
     truncated: bool = False
     """The end of the answer is missing."""
     waiting_for: Wait | None = None
@@ -377,6 +380,7 @@ class TurnResult(TurnSummary):
         for name in _OF_ANSWER:
             setattr(self, name, getattr(end, name))
         self.fallback, self.agreement = end.fallback or None, end.agreement or None
+        self.form_error = end.form_error or None
         if end.winner_name:
             self.names[end.winner] = end.winner_name
         if end.presented and self.is_whole:

@@ -433,18 +433,23 @@ def describe_agreement(
         return ""
     if dissent is None:
         return f"the only answer of {agents} agents"
-    total, reason = len(dissent.agreed) + len(dissent.others), ""
+    positions = (*dissent.agreed, *dissent.others)
+    total, reason = len(positions), ""
     if decision.no_vote is not None:
         reason = f" ({NO_VOTE[decision.no_vote]})"
     if len(dissent.agreed) == 1 and dissent.uncompared and not dissent.minority and not decision.votes:
         origin = "the final answer is written from them" if presented else f"that of {name} is shown"
         parts = [f"{total} answers, not compared{reason}", origin]
+    elif decision.votes and not all(position.is_free for position in dissent.agreed):
+        cast, answers = sum(decision.votes.values()), sum(bool(position.answer) for position in positions)
+        votes = f"{decision.votes.get(decision.agent_id, 0)} of {_count(cast, 'vote')}"
+        parts = [f"{name}'s answer got {votes} (nobody may choose its own)"]
+        if presented:
+            parts.append(f"the final text was written from {_ALL.get(answers, f'all {answers}')}")
     else:
         parts = [f"{len(dissent.agreed)} of {total} agents gave or chose this answer{reason}"]
         if dissent.uncompared:
             parts.append(f"{_count(len(dissent.uncompared), 'answer')} not compared")
-    if len(decision.votes) > 1 and not dissent.minority:
-        parts.append("its author, who could not vote for it, voted for another")
     if agents > total:
         parts.append(f"{_count(agents - total, 'agent')} gave no answer")
     if not_needed:
@@ -452,6 +457,7 @@ def describe_agreement(
     return "; ".join(parts)
 
 
+_ALL = {2: "both", 3: "all three"}
 _DEPTHS: Mapping[ev.DepthReason, str] = {
     "asks_for_text": "{alone} asked, for a text",
     "same": "{asked} gave the same answer",

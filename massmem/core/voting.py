@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from massmem.core import events as ev
 from massmem.core.citations import merge_citations, remove_marks
+from massmem.core.criticism import Criticism, build_label, replace_names
 from massmem.core.messages import Candidate, Citation, Usage
 from massmem.core.outcome import Waiting
 from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
@@ -26,7 +27,7 @@ FIRST_RESTART = 3
 _VOTERS_PER_SPARE = 6
 """In simulated teams of 6 to 9 one ballot mostly differs: with one to spare 24 % are not asked for, without it 17 %."""
 
-_EXCERPT = 160
+_EXCERPT, _LONGEST_REASON = 160, 1_000
 _MAX_SUMMARIZED = 2
 """Agents of the minority that one line names: the answer has to stay on the screen."""
 
@@ -228,6 +229,10 @@ class Tally:
     """Standing ballots: voter to the agent whose answer the ballot is for."""
     reasons: dict[str, str] = field(default_factory=dict[str, str])
     """Of each voter's last ballot."""
+    criticism: list[Criticism] = field(default_factory=list[Criticism])
+    """Of all ballots, also void ones, and new answers; the newest first."""
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of agents for people, by id; some have none."""
     judged: dict[str, int] = field(default_factory=dict[str, int])
     """Number of the newest answer that each agent was shown when it acted last, of those that were shown answers."""
     acting: tuple[str, ...] = ()
@@ -259,20 +264,21 @@ class Tally:
         self.answer_now |= isinstance(event, ev.AnswerNowRequested)
         match event:
             case ev.TurnStarted(agents=agents, seed=seed, usage=usage):
-                self.agents, self.seed, self.weights = agents, seed, event.weights
+                self.agents, self.seed, self.weights, self.names = agents, seed, event.weights, event.names
                 self.usage += usage
             case ev.TurnResumed(agents=agents):
+                self.names = {**self.names, **event.names}
                 self._resume(agents)
             case ev.RoundStarted():
                 self._start_round(event)
             case ev.AnswerSubmitted():
                 self.answer_count = max(self.answer_count, event.number)
                 self.answers[event.agent_id] = Answer.of(event)
-                self._add_action(event.agent_id)
+                self._add_action(event)
                 self.usage += event.usage
             case ev.BallotCast(agent_id=agent, choice=choice, usage=usage):
                 self.ballots[agent], self.reasons[agent] = choice, event.reason
-                self._add_action(agent)
+                self._add_action(event, choice)
                 self.usage += usage
             case ev.BallotsVoided(agents=agents):
                 self.ballots = {voter: choice for voter, choice in self.ballots.items() if voter not in agents}
@@ -331,10 +337,14 @@ class Tally:
         self.is_partial = self.is_partial and len(self.acting) < len(agents)
         self.ballots = {voter: choice for voter, choice in self.ballots.items() if voter in agents}
 
-    def _add_action(self, agent: str) -> None:
+    def _add_action(self, event: ev.AnswerSubmitted | ev.BallotCast, choice: str = "") -> None:
+        agent = event.agent_id
         self.acted.add(agent)
         if self.visible_answers:
             self.judged[agent] = max(answer.number for answer in self.visible_answers.values())
+            if event.reason:
+                text = f"For {self.name_answer(choice)}: {event.reason}" if choice else event.reason
+                self.criticism.insert(0, Criticism(agent, text, self.judged[agent], choice))
 
     def _add_failure(self, event: ev.AgentFailed) -> None:
         self.usage += event.usage
@@ -483,17 +493,14 @@ class Tally:
         """Return `answers` without names and repetitions, in an order that is fixed for the turn.
 
         The order depends on the turn's seed and on who reads it: an unchanged answer stays in its place, which keeps
-        the prompt's prefix for caches, and no answer stands first for everyone. What the agent may not vote for comes
-        last: the labels that it may choose, which are part of the prefix too, are the same in all turns.
+        the prompt's prefix for caches, and no answer stands first for everyone, nor an agent's own always last.
 
         order: agents with the same one read the answers in the same order; "": the agent has its own.
         """
         election = Election(answers, self.ballots, own_votes=self.own_votes)
         candidates = sorted(election.candidates, key=lambda answer: answer.agent_id)
         random.Random(f"{self.seed}:{order or for_agent}").shuffle(candidates)
-        if not order:
-            candidates.sort(key=lambda answer: not election.may_choose(for_agent, answer))
-        judged, ended = self.judged.get(for_agent, math.inf), self.winner is not None
+        judged = self.judged.get(for_agent, math.inf)
         return tuple(
             Candidate(
                 build_label(i),
@@ -501,20 +508,33 @@ class Tally:
                 answer.content,
                 votable=election.may_choose(for_agent, answer),
                 is_new=answer.number > judged and not election.gave(for_agent, answer),
-                reasons=tuple(self.reasons[v] for v in election.list_voters(answer) if ended and v != for_agent),
                 citations=election.list_citations(answer),
             )
             for i, answer in enumerate(candidates)
         )
 
+    def name_answer(self, agent_id: str) -> str:
+        """Return how a stored text calls the answer of an agent."""
+        return f"{self.names.get(agent_id, agent_id)}'s answer"
 
-def build_label(index: int) -> str:
-    """Return A for 0, Z for 25, AA for 26, as spreadsheets name columns."""
-    text = ""
-    while index >= 0:
-        text = chr(ord("A") + index % 26) + text
-        index = index // 26 - 1
-    return text
+    def list_criticism(self, reader: str, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+        """Return what the others have criticised in this turn, the newest first, in the labels that the reader sees.
+
+        Once there is a winner, reasons for it come last: the others say what is wrong with it.
+        """
+        answers, winner = self.visible_answers, ""
+        if self.winner is not None:
+            answers, winner = self.answers, self.winner.agent_id
+        election, lines = Election(answers, {}, own_votes=True), dict[str, None]()
+        for note in sorted(self.criticism, key=lambda note: note.choice == winner):
+            labels: dict[str, str] = {}
+            for agent, answer in answers.items():
+                label = next((c.label for c in candidates if election.gave(agent, answers[c.agent_id])), "")
+                earlier = " (an earlier text of it)" if answer.number > note.seen else ""
+                labels[self.name_answer(agent)] = f"Answer {label}{earlier}"
+            if note.agent_id != reader:
+                lines[one_line(replace_names(note.text, labels), _LONGEST_REASON)] = None
+        return tuple(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,6 +612,8 @@ class Position:
     reason: str = ""
     is_forced: bool = False
     """It could not vote for its own, different result, see `Election.is_forced`."""
+    is_free: bool = True
+    """It gave no other answer than the one that it voted for, or could have voted for its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -648,8 +670,9 @@ def find_dissent(
     groups: dict[str, list[Position]] = {"agreed": [], "minority": [], "uncompared": []}
     for agent in agents:
         is_forced = election.is_forced(agent)
-        text = answers[agent].content if agent in answers else ""
-        position = Position(agent, text, *ballots.get(agent, ("", "")), is_forced=is_forced)
+        text, (choice, reason) = answers[agent].content if agent in answers else "", ballots.get(agent, ("", ""))
+        is_free = not choice or agent not in answers or election.may_choose(agent, answers[agent])
+        position = Position(agent, text, choice, reason, is_forced, is_free)
         is_other = (position.choice and not is_forced) or election.has_other_result(agent, answers[winner])
         groups["agreed" if agent in agreed else "minority" if is_other else "uncompared"].append(position)
     return Dissent(*map(tuple, groups.values()))

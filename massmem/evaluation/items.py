@@ -22,11 +22,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, cast, get_args
 
+from massmem.core.criticism import build_label
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.patterns import PatternError, compile_pattern
 from massmem.core.short_answers import Result, has_words, normalise, read_choice, read_short_answer
-from massmem.core.voting import build_label
 from massmem.tools.answer_schema import FormError, check_schema, read_value
 
 ScorerName = Literal["exact", "number", "choice", "contains", "regex", "schema", "judge"]

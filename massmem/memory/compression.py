@@ -190,25 +190,19 @@ def select_sentences(
     return "\n".join(_line(s) for s in sorted(selected, key=lambda s: s.order))
 
 
-def select_sentences_by_part(
-    texts: Sequence[Utterance], budget: int, count: Count, part: int, question: str = ""
-) -> str:
-    """Do as `select_sentences`, with an equal share of the budget for each stretch of `part` tokens.
-
-    This is how a message that is larger than the window itself is read: in several parts.
-    """
+def split_utterances(texts: Sequence[Utterance], most: int, count: Count) -> list[list[Utterance]]:
+    """Return the texts in stretches of about `most` tokens; a longer text is split."""
     stretches: list[list[Utterance]] = [[]]
     used = 0
     for text in texts:
-        for piece in split_text(text.text, part, count):
+        for piece in split_text(text.text, most, count):
             size = count(piece)
-            if stretches[-1] and used + size > part:
+            if stretches[-1] and used + size > most:
                 stretches.append([])
                 used = 0
             stretches[-1].append(Utterance(text.speaker, piece))
             used += size
-    share = budget // len(stretches)
-    return "\n".join(filter(None, (select_sentences(stretch, share, count, "", question) for stretch in stretches)))
+    return stretches
 
 
 def split_text(text: str, most: int, count: Count) -> list[str]:

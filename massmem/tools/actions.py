@@ -48,16 +48,25 @@ def find_object(text: str, max_beside: int | None = None) -> Mapping[str, Any] |
     data = parse_object(written)
     if data is None and written.startswith("{{") and written.endswith("}}"):  # as in the template that the model read
         data = parse_object(written[1:-1])
-    end = 0
-    for brace in islice(re.finditer("{", text if data is None else ""), _MAX_STARTS):
-        with suppress(ValueError, RecursionError):
-            if brace.start() >= end:
-                data, end = _DECODER.raw_decode(text, brace.start())
-                written = text[brace.start() : end]
+    if data is None:
+        written = next((value for value in list_values(text) if value.startswith("{")), "")
+        data = parse_object(written)
     if data is None or (max_beside is not None and len(text) - len(written) > max_beside):
         return None
     inner = data.get(WRAPPER) if len(data) == 1 else None
     return cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else data
+
+
+def list_values(text: str) -> list[str]:
+    """Return the JSON objects and lists in a text, beside prose, thoughts and code fences, the last one first."""
+    values: list[str] = []
+    end = 0
+    for bracket in islice(re.finditer(r"[{\[]", text), _MAX_STARTS):
+        with suppress(ValueError, RecursionError):
+            if bracket.start() >= end:
+                end = _DECODER.raw_decode(text, bracket.start())[1]
+                values.append(text[bracket.start() : end])
+    return values[::-1]
 
 
 def build_object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,14 +77,16 @@ def build_object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_decision_schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
     """Return the schema of a reply that calls one tool, or says that it needs none."""
-    return {"anyOf": [*build_call_schemas(tools), build_object_schema(action={"const": ANSWER})]}
+    return {"anyOf": [*build_call_schemas(tools), build_object_schema(action=_name(ANSWER))]}
+
+
+def _name(name: str) -> dict[str, Any]:
+    return {"type": "string", "const": name}  # strict servers refuse a value without a type
 
 
 def build_call_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     """Return the schema of a call for each tool. Arguments come after the name, which decides what they are."""
-    return [
-        build_object_schema(action={"const": tool.name}, arguments=simplify_schema(tool.parameters)) for tool in tools
-    ]
+    return [build_object_schema(action=_name(tool.name), arguments=simplify_schema(tool.parameters)) for tool in tools]
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
@@ -227,7 +238,7 @@ def build_ask_tool(context: AskContext) -> ToolSpec:
 
 def build_ask_schema(context: AskContext) -> dict[str, Any]:
     """Return the action for models without tool calls. The prompt comes first: what is needed decides its name."""
-    return build_object_schema(action={"const": ASK_USER}, prompt=_PROMPT, param=_build_param_schema(context))
+    return build_object_schema(action=_name(ASK_USER), prompt=_PROMPT, param=_build_param_schema(context))
 
 
 def find_ask_request(reply: Reply, context: AskContext) -> AskUser | None:
@@ -282,7 +293,15 @@ def _build_param_schema(context: AskContext) -> dict[str, Any]:
 
 # A reason comes before the choice in every form: models that must reason first vote better.
 # Bounded, because a small model writes until it is stopped, and a vote takes as long as its reason.
-_REASON = {"type": "string", "description": "one sentence", "maxLength": 200}
+_REASON = {"type": "string", "description": "the worst error of each answer, without its letter", "maxLength": 1_500}
+_BRIEF_REASON = {**_REASON, "maxLength": 400}
+"""Of models without tool calls: many are small."""
+_LABEL = re.compile(
+    r"[\W_]*(?:(?:i|my|the|best|vote|votes|choose|choice|pick|is|for|answer|option|candidate|response|label)\b[\W_]*)*"
+    r"([A-Z]{1,2})[\W_]*",
+    re.IGNORECASE,
+)
+"""What a field, or the last line of a reply, says that names an answer and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +314,7 @@ class Vote:
 @dataclass(frozen=True, slots=True)
 class NewAnswer:
     content: str
+    reason: str = ""
 
 
 Action = Vote | NewAnswer | AskUser
@@ -318,7 +338,8 @@ def build_vote_tools(
     )
     if final:
         return (vote,)
-    new_answer = ToolSpec(NEW_ANSWER, "Submit a better answer.", build_object_schema(content={"type": "string"}))
+    parameters = build_object_schema(reason=_REASON, content={"type": "string"})
+    new_answer = ToolSpec(NEW_ANSWER, "Submit a better answer.", parameters)
     return (vote, new_answer) if ask_context is None else (vote, new_answer, build_ask_tool(ask_context))
 
 
@@ -333,42 +354,55 @@ def build_vote_schema(
 
     calls: schemas of tools that may be called before.
     """
-    vote = build_object_schema(reason=_REASON, action={"const": "vote"}, choice=_build_choice(labels))
+    vote = build_object_schema(reason=_BRIEF_REASON, action=_name("vote"), choice=_build_choice(labels))
     options: list[Mapping[str, Any]] = [vote]
     if not final:
-        options.append(build_object_schema(reason=_REASON, action={"const": "new_answer"}, content={"type": "string"}))
+        options.append(build_object_schema(reason=_BRIEF_REASON, action=_name(NEW_ANSWER), content={"type": "string"}))
         options += [] if ask_context is None else [build_ask_schema(ask_context)]
     options += calls
     return dict(options[0]) if len(options) == 1 else {"anyOf": options}
 
 
-def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context: AskContext | None = None) -> Action:
-    """Return the action in a reply, from its first tool call or from the JSON object in its text.
+def read_action(
+    reply: Reply, labels: Sequence[str], *, final: bool, ask_context: AskContext | None = None, native: bool = False
+) -> Action:
+    """Return the action in a reply, from its first tool call, from the JSON object in its text, or its last line.
 
-    Raises ActionError: there is none, or it does not have the required form.
+    Any single field that names one answer is a vote, and any single text of a new answer is that.
+
+    native: tool calls were asked for. Raises ActionError: there is none, or it does not have the required form.
     """
+    text = reply.text
     if reply.tool_calls:
-        call = next((call for call in reply.tool_calls if call.name in ACTIONS), reply.tool_calls[0])
-        name, data = call.name, find_object(call.arguments)
+        named = [(find_tool_name(call.name, ACTIONS), call) for call in reply.tool_calls]
+        name, call = next((pair for pair in named if pair[0] in ACTIONS), named[0])
+        data, text = find_object(call.arguments), call.arguments
     else:
-        name, data, _ = _read_written(reply.text, ACTIONS) or ("", None, False)
+        name, data, _ = _read_written(text, ACTIONS) or ("", None, False)
     if data is None:
-        text = reply.tool_calls[0].arguments if reply.tool_calls else reply.text
-        has_brackets = "{" in text and "}" in text
-        raise ActionError(
-            "the JSON object cannot be parsed" if has_brackets else "there is no JSON object in the reply"
-        )
-    name = name or ("vote" if "choice" in data else NEW_ANSWER if "content" in data else "")
+        before, _, last = text.strip().rpartition("\n")
+        if vote := _find_labels({"choice": last}, labels):
+            return Vote(vote["choice"], before.strip())
+        if "{" in text and "}" in text:
+            raise ActionError("the JSON object cannot be parsed")
+        raise ActionError(f"there is no {'call of a tool' if native else 'JSON object'} in the reply")
+    if name not in ACTIONS and (_find_labels(data, labels) or not name):
+        name = "vote" if _find_labels(data, labels) or "choice" in data else NEW_ANSWER if read_content(data) else name
     if name == ASK_USER and ask_context is not None and not final:
         return read_ask_request(data, ask_context)
     if name == "vote":
         return _to_vote(data, labels)
     if name != NEW_ANSWER or final:
         raise ActionError(f"the action is {name[:40]!r}, allowed: {'vote' if final else 'vote or new_answer'}")
-    content = data.get("content")
-    if not isinstance(content, str) or not content.strip():
+    if not (content := read_content(data)):
         raise ActionError("new_answer needs `content`, the complete answer")
-    return NewAnswer(content)
+    return NewAnswer(content, str(data.get("reason", "")).strip())
+
+
+def read_content(data: Mapping[str, Any]) -> str:
+    """Return the answer in the arguments of `new_answer`: its content, else its only text beside a reason; or ""."""
+    texts = {key: value for key, value in data.items() if isinstance(value, str) and value.strip() and key != "reason"}
+    return texts.get("content") or (next(iter(texts.values())) if len(texts) == 1 else "")
 
 
 def find_written_call(text: str) -> ToolCall | None:
@@ -378,10 +412,22 @@ def find_written_call(text: str) -> ToolCall | None:
 
 
 def _to_vote(data: Mapping[str, Any], labels: Sequence[str]) -> Vote:
-    choice = str(data.get("choice", "")).strip("\"'.*` \n").upper().removeprefix("ANSWER").strip("\"'.*:_ ")
-    if choice not in labels:
+    fields = _find_labels(data, labels)
+    if len(set(fields.values())) != 1:
         raise ActionError(f"`choice` must be one of {', '.join(labels)}")
-    return Vote(choice, str(data.get("reason", "")).strip())
+    parts = [str(data.get("reason") or "").strip()]
+    for key, value in data.items():
+        if key not in (*fields, "reason") and value:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False).strip("[]")
+            parts.append(f"{key.replace('_', ' ')}: {text}")
+    return Vote(next(iter(fields.values())), "\n".join(filter(None, parts)))
+
+
+def _find_labels(data: Mapping[str, Any], labels: Sequence[str]) -> dict[str, str]:
+    """Return the label that `choice` names, else those that any fields name, by field."""
+    texts = {key: value for key, value in data.items() if isinstance(value, str) and data.get("choice", value) == value}
+    found = {key: match[1].upper() for key, text in texts.items() if (match := _LABEL.fullmatch(text.strip()[:100]))}
+    return {key: label for key, label in found.items() if label in labels}
 
 
 def _build_choice(labels: Sequence[str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import WRAPPER
 from massmem.isolation import call_isolated
 from massmem.providers.dialects import tidy_schema
-from massmem.tools.actions import simplify_schema
+from massmem.tools.actions import list_values, simplify_schema
 
 Json = Mapping[str, Any]
 
@@ -36,6 +36,7 @@ _DRAFTS = {
     "draft/2020-12/schema": (_NEWEST := "Draft202012Validator"),
 }
 """How the `$schema` of a draft ends, and what the library calls its validator."""
+_NOT_JSON = "it is not JSON"
 _DIGITS = 5_000
 """Of numbers that are compared: `json` reads no longer ones."""
 _DECIMAL = re.compile(r"Decimal\('([^']*)'\)")
@@ -176,7 +177,9 @@ def native_schema(schema: Json) -> dict[str, Any] | None:
 
 
 def read_value(text: str, schema: Json) -> Any:
-    """Return the JSON value that a reply consists of; a code fence around it is skipped. May take seconds.
+    """Return the JSON value in a reply that fits, the last of several. May take seconds.
+
+    Prose, thoughts and code fences around it are skipped, and names and values that differ by case alone are mended.
 
     Raises FormError: it is no JSON, does not validate, or is not compared with the schema in time.
     """
@@ -192,22 +195,47 @@ def read_value(text: str, schema: Json) -> Any:
 def _compare(text: str, schema: Json) -> tuple[Any, str]:
     """Return the value of a reply and why it does not validate, "" when it does. Runs in a worker process."""
     text = text.strip()
-    if text.startswith("```") and text.endswith("```"):
-        text = text[3:-3].partition("\n")[2]
+    whole = text[3:-3].partition("\n")[2] if text.startswith("```") and text.endswith("```") else text
+    # An object in one that is cut off is none.
+    inner = list_values(text) if text.count("{") == text.count("}") else []
+    read = [_check(written, schema) for written in dict.fromkeys([whole, *inner, whole.rpartition("\n")[2]])]
+    return min(read, key=lambda one: (bool(one[1]), one[1].startswith(_NOT_JSON)))
+
+
+def _check(text: str, schema: Json) -> tuple[Any, str]:
+    """Return the value that a text is, and why it does not validate, "" when it does."""
     try:
         value: Any = json.loads(text, parse_constant=_read_float, parse_float=_read_float)
         exact: Any = json.loads(text, parse_float=Decimal)
     except (ValueError, RecursionError) as e:
-        return None, f"it is not JSON: {e}"
+        return None, f"{_NOT_JSON}: {e}"
     match value:
         case {**fields} if schema.get("type") != "object" and [*fields] == [WRAPPER]:
             value, exact = fields[WRAPPER], exact[WRAPPER]  # an API that takes only objects was sent it in one
         case _:
             pass
     try:
-        return value, _explain(exact, json.loads(json.dumps(schema), parse_float=Decimal))
+        numbers = json.loads(json.dumps(schema), parse_float=Decimal)
+        if not (problem := _explain(exact, numbers)):
+            return value, ""
+        return _mend(value, schema, schema), problem and _explain(_mend(exact, schema, schema), numbers)
     except RecursionError:
         return None, "it is nested too deeply"
+
+
+def _mend(value: Any, schema: Any, root: Any) -> Any:
+    """Return the value with its texts in the case of those that the schema lists."""
+    match value, schema:
+        case _, {"$ref": str(reference)} if reference.startswith("#/$defs/"):
+            return _mend(value, root["$defs"].get(reference.removeprefix("#/$defs/")), root)
+        case str(), {"enum": [*listed]}:
+            return next((one for one in listed if str(one).casefold() == value.strip().casefold()), value)
+        case [*items], {"items": inner}:
+            return [_mend(one, inner, root) for one in items]
+        case {**fields}, {"properties": {**inner}}:
+            return {key: _mend(one, inner.get(key), root) for key, one in fields.items()}
+        case _:
+            return value
 
 
 def _explain(value: Any, schema: Json) -> str:

@@ -27,6 +27,7 @@ from massmem.core.messages import (
 )
 from massmem.core.report import Report
 from massmem.core.reporting import Authors, ReportError, build_report_schema, read_report
+from massmem.core.text import one_line
 from massmem.core.voting import FIRST_RESTART
 from massmem.providers.base import ChatProvider, ask
 from massmem.providers.pricing import Price
@@ -51,6 +52,7 @@ from massmem.tools.actions import (
     find_written_call,
     parse_object,
     read_action,
+    read_content,
     write_calls,
 )
 from massmem.tools.answer_schema import FormError, native_schema, read_value
@@ -65,7 +67,9 @@ Result = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
 """Of a step of a round."""
 
 _MAX_REASONS, _WINDOW_PER_REASON = 8, 600
-"""Reasons for votes that the presenter is shown, and the tokens of its window for each."""
+"""Criticism that an agent is shown at once, and the tokens of its window for each."""
+_WINDOW_PER_CHARACTER = 4
+"""Tokens of its window for each character of the presenter's earlier answer."""
 
 _REPORT_LENGTH = 3
 """A report, with the final answer in it, may have so many times the tokens of an answer."""
@@ -144,12 +148,17 @@ class Agent:
         """Models that stand in for its own."""
         self._question = ""
         """Of the step, as it was asked."""
+        self._form: Mapping[str, Any] | None = None
+        """Of the final answer, in a step for an answer or a vote."""
         self._readings: dict[str, Reading] = {}
         self._notices: list[ev.Notice] = []
         self._compressor = compressor
         self._sender = RequestSender(config, provider, compressor)
         self._ask_context = ask_context or AskContext()
         self._tools = tools or AgentTools()
+        answers = (event for event in self._tools.events if isinstance(event, ev.AnswerSubmitted))
+        self._given = [answer.content for answer in answers if answer.agent_id == config.id]
+        """Its answers in the turn."""
         self._journal = compressor.journal = Journal(config.id, self._tools.events)
         self._summary_round = 0
         """The round in whose work a turn was cut off that this agent resumes; 0: none."""
@@ -184,23 +193,24 @@ class Agent:
         """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
         step = await self._start("vote", task)
         read = partial(self._read_vote, candidates=task.candidates, final=final)
-        return await self._act(step, partial(self._ask_for_vote, final=final), read, may_ask=not final)
+        build = partial(self._ask_for_vote, final=final, criticism=self._select(task.criticism))
+        return await self._act(step, build, read, may_ask=not final)
 
-    async def present(self, task: Task, schema: Mapping[str, Any] | None = None) -> Presentation:
+    async def present(self, task: Task) -> Presentation:
         """Write the final answer from all candidates, of which one is this agent's own.
 
-        schema: JSON Schema that the answer has to fit; one that does not is repaired once.
+        One that does not fit the task's schema is repaired once.
         """
-        step = await self._start("present", task)
+        step, schema = await self._start("present", task), task.answer_schema
         own = next(candidate.label for candidate in task.candidates if candidate.agent_id == self.id)
         form = None if schema is None else native_schema(schema)
 
         def build(prompt: Prompt, _tools: ToolLoop) -> Prompt:
-            text = self._add_param_values(prompt.question)
-            most = min(_MAX_REASONS, self._compressor.meter.window // _WINDOW_PER_REASON)
+            text, criticism = self._add_param_values(prompt.question), self._select(task.criticism)
+            replaced = one_line("".join(self._given[-2:-1]), self._compressor.meter.window // _WINDOW_PER_CHARACTER)
 
             def ask(shown: Sequence[Candidate]) -> str:
-                message = prompts.build_present_prompt(text, shown, own, most)
+                message = prompts.build_present_prompt(text, shown, own, criticism, replaced)
                 return message if schema is None else prompts.build_form_prompt(message, schema)
 
             tools = self._list_spare_tools(self._tools.toolbox.specs) if schema is None else ()
@@ -215,7 +225,7 @@ class Agent:
             try:
                 data = await asyncio.to_thread(read_value, text, schema)
             except FormError as e:
-                return _Unusable(str(e), prompts.build_form_repair_prompt(str(e)))
+                return _Unusable(str(e), prompts.build_repair_prompt(str(e), "value"))
             # Brackets of a JSON value are no marks; its texts have the numbers that the agent was shown.
             value = json.dumps(data, ensure_ascii=False, indent=2)
             return _FinalAnswer(CitedText(value, tuple(number_together(task.candidates))), data)
@@ -240,7 +250,8 @@ class Agent:
 
         def build(prompt: Prompt, _tools: ToolLoop) -> Prompt:
             text = self._add_param_values(prompt.question)
-            prompt = prompt.with_message(lambda shown: prompts.build_report_prompt(text, shown))
+            criticism = self._select(task.criticism)
+            prompt = prompt.with_message(lambda shown: prompts.build_report_prompt(text, shown, criticism))
             config, window = self._compressor.config, self._compressor.meter.window
             usual = config.backend.max_tokens
             most = usual and max(usual, min(_REPORT_LENGTH * usual, window // 3))
@@ -250,10 +261,14 @@ class Agent:
             try:
                 written = read_report(find_object(step.reply.text), task.candidates, authors)
             except ReportError as e:
-                return _Unusable(str(e), prompts.build_report_repair_prompt(str(e)))
+                return _Unusable(str(e), prompts.build_repair_prompt(str(e), "value"))
             return _FinalAnswer(self.cite(clean_text(written.answer)), report=written.report)
 
         return await self._write_final_answer(step, build, read)
+
+    def _select(self, criticism: Sequence[str]) -> Sequence[str]:
+        """Return as many of the lines as the model has room for."""
+        return criticism[: min(_MAX_REASONS, self._compressor.meter.window // _WINDOW_PER_REASON)]
 
     async def _write_final_answer(
         self,
@@ -295,8 +310,9 @@ class Agent:
         """
         self._question = task.question
         question = await self._read_question(task.question, task.cost)
+        self._form = None if purpose == "present" else task.answer_schema
         last = self._prompt if self._step is None else self._step.prompt
-        prompt = last.next_step(purpose, question, task.candidates)
+        prompt = replace(last.next_step(purpose, question, task.candidates), replaced=tuple(self._given[:-1]))
         if task.round == self._summary_round:  # it is this step that was cut off
             prompt = replace(prompt, summary_place="work")
         self._summary_round = 0
@@ -502,16 +518,14 @@ class Agent:
             choice = "none"
         return replace(prompt.with_message(lambda _: answer, tools.end_note), tools=names, tool_choice=choice)
 
-    def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool) -> Prompt:
+    def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool, criticism: Sequence[str]) -> Prompt:
         native, text = self._native, self._add_param_values(prompt.question)
         labels = _list_votable(prompt.candidates)
         ask_context = self._ask_context if self._ask_context.may_ask and not final else None
-        ask = ask_context and ask_context.descriptions
-        check = describe_tools(tools.specs) if tools.specs and not native else ""
-        prompt = prompt.with_message(
-            lambda shown: prompts.build_vote_prompt(text, shown, final=final, tools=native, ask=ask, check=check),
-            tools.end_note,
-        )
+        more = [] if ask_context is None else [prompts.describe_ask(ask_context.descriptions, tools=native)]
+        more += [prompts.describe_check(describe_tools(tools.specs))] if tools.specs and not native else []
+        build = partial(prompts.build_vote_prompt, final=final, tools=native, more=more, criticism=criticism)
+        prompt = prompt.with_message(lambda shown: build(text, shown), tools.end_note)
         if native:
             own = (*build_vote_tools(labels, final=final, ask_context=ask_context), *tools.specs)
             return replace(prompt, tools=self._list_spare_tools(tools.all_specs) or own, tool_choice="required")
@@ -522,24 +536,24 @@ class Agent:
         try:
             request = find_ask_request(reply, self._ask_context) if self._ask_context.may_ask else None
         except ActionError as e:
-            return _Unusable(str(e), prompts.build_ask_repair_prompt(str(e)))
+            return _Unusable(str(e), prompts.build_repair_prompt(str(e), "ask"))
         if request is not None:
             return self._unless_known(request)
         submitted = _read_submitted(reply)
         if submitted.tool_calls and not submitted.text.strip():
             problem = f"there is nothing to {submitted.tool_calls[0].name[:40]} yet"
-            return _Unusable(problem, prompts.build_answer_repair_prompt(problem))
+            return _Unusable(problem, prompts.build_repair_prompt(problem, "words"))
         return NewAnswer(_require_text(submitted))
 
     def _read_vote(self, reply: Reply, candidates: Sequence[Candidate], *, final: bool) -> Action | _Unusable:
         labels = _list_votable(candidates)
         ask_context = self._ask_context if self._ask_context.may_ask else None
         try:
-            action = read_action(reply, labels, final=final, ask_context=ask_context)
+            action = read_action(reply, labels, final=final, ask_context=ask_context, native=self._native)
         except ActionError as e:
             # A model that may call tools and writes text instead is asked for JSON.
-            uses_tools = self._native and bool(reply.tool_calls)
-            return _Unusable(str(e), prompts.build_repair_prompt(str(e), tools=uses_tools))
+            form = "call" if self._native and reply.tool_calls else "object"
+            return _Unusable(str(e), prompts.build_repair_prompt(str(e), form))
         match action:
             case AskUser():
                 return self._unless_known(action)
@@ -557,19 +571,22 @@ class Agent:
         return _Unusable(f"{name} is known", prompts.build_known_value_prompt(name, known[name]))
 
     def _add_param_values(self, question: str) -> str:
-        return prompts.add_param_values(question, self._ask_context.known, sorted(self._ask_context.given_up))
+        text = prompts.describe_form(question, self._form)
+        return prompts.add_param_values(text, self._ask_context.known, sorted(self._ask_context.given_up))
 
     def _to_event(self, action: Action, step: Step) -> Result:
         round_, reasoning, usage = step.round, step.reply.reasoning, step.cost.usage
         truncated, fallback = step.reply.is_truncated, self.fallbacks.name
         match action:
-            case NewAnswer(content):
+            case NewAnswer(content, reason):
                 cited = self.cite(clean_text(content))
+                self._given.append(cited.text)
                 return ev.AnswerSubmitted(
                     agent_id=self.id,
                     round=round_,
                     number=0,
                     content=cited.text,
+                    reason=clean_text(reason),
                     citations=cited.citations,
                     reasoning=reasoning,
                     usage=usage,
@@ -604,8 +621,8 @@ def _read_submitted(reply: Reply) -> Reply:
     if reply.text.strip() and written is None:
         return reply
     calls = reply.tool_calls if written is None else [written]
-    answers = (parse_object(call.arguments) or {} for call in calls if call.name == NEW_ANSWER)
-    text = next((content for answer in answers if isinstance(content := answer.get("content"), str)), "")
+    answers = [parse_object(call.arguments) or {} for call in calls if call.name == NEW_ANSWER]
+    text = next((content for answer in answers if (content := read_content(answer))), "")
     return replace(reply, text=text, tool_calls=calls)
 
 
@@ -620,7 +637,7 @@ def _remove_frame(answer: NewAnswer, prompt: Prompt, *, repaired: bool) -> NewAn
         return answer
     if not repaired:
         return _Unusable("it quotes notes of the prompt", prompts.build_frame_repair_prompt())
-    return NewAnswer(_require_text(Reply(prompts.cut_frame(answer.content, prompt.memories))))
+    return replace(answer, content=_require_text(Reply(prompts.cut_frame(answer.content, prompt.memories))))
 
 
 def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:

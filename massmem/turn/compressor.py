@@ -22,7 +22,8 @@ from massmem.memory.compression import (
     Utterance,
     abridge,
     select_sentences,
-    select_sentences_by_part,
+    split_text,
+    split_utterances,
     to_utterances,
 )
 from massmem.memory.conversation import MAX_MESSAGES
@@ -48,14 +49,17 @@ Recall = Callable[[str, RecallOptions], Awaitable[str]]
 MIN_SUMMARY, MAX_SUMMARY = 48, 2_000
 """Tokens of a summary."""
 
-_SUMMARY_SECONDS = 60.0
+_SUMMARY_SECONDS = 120.0
 """For the model to write a summary; code makes one of sentences where that is not enough."""
 
 _SUMMARY_SHARE = 1 / 16
 """Part of the window that a summary may take."""
 
-_EXTRACT_SHARE, _MAX_EXTRACT = 1 / 12, 16_000
-"""Tokens of the messages that the model is shown for a summary: the request costs little and cannot overflow."""
+_SUMMARY_ROOM, _MAX_SUMMARY_PARTS = 3 / 4, 4
+"""Part of the window that one request for a summary may fill; and how many requests one summary may take."""
+
+_JOURNAL_SHARE = 1 / 12
+"""Part of the window for the journal in a request for a summary."""
 
 _RESULTS_SHARE, LISTS_SHARE = 6, 6
 """One in so many tokens of the window: results of one reply's calls have at least so much, lists of what is left to do
@@ -74,8 +78,6 @@ _UNSURE = 1.25
 """Our count of a prompt may be so many times too high, as long as the provider has not told its own."""
 
 _WORDS_PER_TOKEN = 0.7
-_EXTRACT_PART = 8_000
-"""Tokens of messages that share one part of an extract: long messages are read in several parts."""
 
 
 @dataclass(slots=True)
@@ -143,29 +145,45 @@ class Summariser:
     ) -> Summary:
         """Return one summary of `previous`, the summary so far, and of the texts since.
 
+        The model reads the texts whole, in parts where they are too long for it. Never fails: where it writes none, the
+        summary so far stays as it is, and sentences of the texts follow it.
+
         question: what the texts are work for, "" for a conversation. journal: of that work, kept beside the summary.
-        Never fails: where the model writes none, the summary is made of sentences of the texts.
         """
-        if self.provider is not None and self.window >= SMALL_WINDOW:
-            size = min(_MAX_EXTRACT, int(self.window * _EXTRACT_SHARE)) - self.count(previous)
-            extract = await asyncio.to_thread(
-                select_sentences_by_part, texts, max(size, self.max_tokens), self.count, _EXTRACT_PART, question
-            )
-            words = int(self.max_tokens * _WORDS_PER_TOKEN)
-            messages = prompts.build_summary_request(previous, extract, words, question, journal)
-            request = ChatRequest(
-                messages, "summary", self.agent_id, max_tokens=self.max_tokens, deadline=_SUMMARY_SECONDS
-            )
+        summary = Summary(previous, "extract", Usage())
+        if self.provider is None or self.window < SMALL_WINDOW:
+            text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous, question)
+            return replace(summary, text=text)
+        words, most = int(self.max_tokens * _WORDS_PER_TOKEN), self.max_tokens
+        beside = self.count("\n".join((previous, question, journal))) + most
+        room = max(int(self.window * _SUMMARY_ROOM) - beside, most)
+        parts = await asyncio.to_thread(self._split, texts, room, question)
+        for number, part in enumerate(parts):
+            said = "\n".join(f"{one.speaker}: {one.text}" if one.speaker else one.text for one in part)
+            messages = prompts.build_summary_request(summary.text, said, words, question, journal)
+            request = ChatRequest(messages, "summary", self.agent_id, max_tokens=most, deadline=_SUMMARY_SECONDS)
             try:
                 reply = await ask(self.provider, request)
             except (ProviderError, LimitReached) as e:
                 log.info("%s: the model wrote no summary, so it is made of sentences: %s", self.agent_id, e)
-            else:
-                if text := clean_text(reply.text).strip():
-                    text = abridge(text, self.max_tokens, self.count)
-                    return Summary(text, "model", reply.usage, reply.is_truncated)
-        text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous, question)
-        return Summary(text, "extract", Usage())
+                reply = Reply()
+            usage = summary.usage + reply.usage
+            if not (text := clean_text(reply.text).strip()):
+                rest = [one for part in parts[number:] for one in part]
+                left = max(most - self.count(summary.text), MIN_SUMMARY)
+                lines = await asyncio.to_thread(select_sentences, rest, left, self.count, "", question)
+                return Summary("\n".join(filter(None, (summary.text, lines))), "extract", usage)
+            text = abridge(text, 2 * most, self.count)
+            summary = Summary(text, "model", usage, reply.is_truncated)
+        return summary
+
+    def _split(self, texts: Sequence[Utterance], room: int, question: str) -> list[list[Utterance]]:
+        """Return the texts in a few parts that the model has room for, or their best sentences."""
+        parts = split_utterances(texts, room, self.count)
+        if len(parts) > _MAX_SUMMARY_PARTS:
+            lines = select_sentences(texts, (_MAX_SUMMARY_PARTS - 1) * room, self.count, "", question)
+            parts = split_utterances([Utterance("", lines)], room, self.count)
+        return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +230,8 @@ class Compressor:
         if plain:
             most, limit = min(most, _PLAIN_TOKENS), min(_PLAIN_MEMORIES, _PLAIN_MEMORIES if limit is None else limit)
         history = prompt.history if settings.exclude_recent else ()
-        texts = (prompt.question, *(c.content for c in prompt.candidates), *(m.message.content for m in history))
+        candidates = (candidate.content for candidate in prompt.candidates)
+        texts = (prompt.question, *candidates, *prompt.replaced, *(m.message.content for m in history))
         ids = frozenset(message.id for message in history if message.id)
         options = RecallOptions(most, limit, exclude=ids, verbatim=texts, plain=plain, abstain=abstain)
         return replace(prompt, memories=await self._recall(prompt.question, options), plain=plain)
@@ -342,7 +361,7 @@ class Compressor:
             texts = [*to_utterances(removal.messages), *streamed]
             gone = calls - smaller.verbatim_calls
             beside = [entry.called.call_id for entry in self.journal.entries if entry.called.call_id not in gone]
-            journal = await self._write_journal(prompt, beside, int(budget.window * _EXTRACT_SHARE)) if gone else ""
+            journal = await self._write_journal(prompt, beside, int(budget.window * _JOURNAL_SHARE)) if gone else ""
             question = prompt.question if removal.work or streamed else ""
             summary = await summariser.summarise(texts, prompt.summary, question, journal)
         is_last = bool(removal.work) or prompt.summary_place == "work" or (why == "overflow" and not smaller.work)
@@ -422,7 +441,7 @@ async def read_question(
     """
     count = meter.buffer.cost_of_text
     tokens = count(question)
-    parts = _split(question, tokens, int(budget.window * _PART_SHARE))
+    parts = split_text(question, int(budget.window * _PART_SHARE), count)
     if meter.assumed or tokens <= _FULL * budget.limit or len(parts) > MAX_PARTS:
         return Reading(question, 1, Usage())
     size = len(question) * int(budget.window * _END_SHARE) // tokens
@@ -443,18 +462,3 @@ async def read_question(
                 log.info("%s: a part of the question is shortened by code: %s", agent_id, e)
         notes.append(abridge(text or part, max_tokens, count))
     return Reading(prompts.build_long_question(beginning, notes, end, tokens), len(parts), usage)
-
-
-def _split(text: str, tokens: int, max_tokens: int) -> list[str]:
-    """Split a text into parts of at most about so many tokens, between words where there are any."""
-    size = max(1, len(text) * max_tokens // max(tokens, 1))
-    parts: list[str] = []
-    start = 0
-    while start < len(text):
-        end = start + size
-        space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
-        if end < len(text) and space > start + size // 2:
-            end = space
-        parts.append(text[start:end])
-        start = end
-    return parts

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from massmem.config.models import CoordinationConfig
 from massmem.core import events as ev
 from massmem.core import params
+from massmem.core.criticism import name_labels
 from massmem.core.errors import (
     InternalError,
     LimitReached,
@@ -38,7 +39,7 @@ from massmem.core.verdict import (
     read_pattern,
     write_unsure,
 )
-from massmem.core.voting import Dissent, Tally
+from massmem.core.voting import Answer, Dissent, Tally
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, Result
 from massmem.turn.budget import Budget
@@ -330,14 +331,25 @@ class _TurnRun:
     def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
         if number == 1:
-            answer = partial(agent.answer, Task(question, number, cost, self.outbox))
-            return partial(self._run_step, agent, number, "answer", cost, answer)
-        candidates = self.tally.build_candidates(agent.id, self.tally.visible_answers, agent.order)
-        vote = partial(agent.vote, Task(question, number, cost, self.outbox, candidates), final=final)
-        return partial(self._run_step, agent, number, "vote", cost, vote)
+            task = Task(question, number, cost, self.outbox, answer_schema=self.turn.answer_schema)
+            return partial(self._run_step, agent, task, "answer", partial(agent.answer, task))
+        task = self._build_task(agent, number, cost, self.tally.visible_answers)
+        return partial(self._run_step, agent, task, "vote", partial(agent.vote, task, final=final))
 
-    async def _run_step(self, agent: Agent, number: int, step: ev.Step, cost: StepCost, work: _Work[Result]) -> None:
-        result = await self._guard(agent, number, step, cost, work)
+    def _build_task(self, agent: Agent, number: int, cost: StepCost, answers: Mapping[str, Answer]) -> Task:
+        """Return the task to judge answers, or to write the final one from them."""
+        tally = self.tally
+        candidates = tally.build_candidates(agent.id, answers, agent.order)
+        criticism, schema = tally.list_criticism(agent.id, candidates), self.turn.answer_schema
+        return Task(self.turn.question, number, cost, self.outbox, candidates, criticism, schema)
+
+    async def _run_step(self, agent: Agent, task: Task, step: ev.Step, work: _Work[Result]) -> None:
+        result = await self._guard(agent, task.round, step, task.cost, work)
+        if isinstance(result, ev.BallotCast | ev.AnswerSubmitted) and result.reason:
+            # Its letters are those of this agent: every other reader has other ones.
+            names = {c.label: self.tally.name_answer(c.agent_id) for c in task.candidates}
+            reason = name_labels(result.reason, names, task.question, [c.content for c in task.candidates])
+            result = result.model_copy(update={"reason": reason})
         if isinstance(result, ev.AnswerSubmitted):
             result = result.model_copy(update={"number": self.tally.answer_count + 1})
         if result is not None:
@@ -454,12 +466,18 @@ class _TurnRun:
                 presenter = presenter if isinstance(error, NotAnActionError) else None
         if presenter is not None and self.presentation is None and self.limit is None:
             await self._run_together([partial(self._present, presenter)])
+        form_error, error = "", self.failures.get(winner.agent_id)
         if self.presentation is None and self.turn.answer_schema is not None:
-            self.outbox.emit(self._build_without_form(winner.agent_id))
-            return
-        if self.presentation is None and presenter is not None and not self._ends_now:
+            without = self._build_without_form(winner.agent_id)
+            if self.limit is None and isinstance(error, ProviderError) and not isinstance(error, NotAnActionError):
+                self.outbox.emit(without)  # the next run asks for the form alone
+                return
+            form_error = without.message
+            self._notify(f"{form_error}; the text is shown")
+        elif self.presentation is None and presenter is not None and not self._ends_now:
             self._notify(f"{self._name(presenter.id)} could not write the final answer; its answer is shown as it is")
         completed = self._build_completion(winner, judgement, self.presentation)
+        completed = completed.model_copy(update={"form_error": form_error})
         for flaw in self._list_flaws(winner, completed):
             self._notify(flaw)
         self.outbox.emit(completed)
@@ -492,14 +510,13 @@ class _TurnRun:
 
     async def _present(self, agent: Agent, *, report: bool = False) -> None:
         number, tally, cost = self.tally.round, self.tally, StepCost()
-        candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
-        task = Task(self.turn.question, number, cost, self.outbox, candidates)
+        task = self._build_task(agent, number, cost, tally.answers)
         if report:
-            labels = {c.label: tally.list_authors(c.agent_id) for c in candidates}
+            labels = {c.label: tally.list_authors(c.agent_id) for c in task.candidates}
             authors = Authors(labels, self._name, list(dict.fromkeys((*self.agents, *tally.answers))))
             work = partial(agent.report, task, authors)
         else:
-            work = partial(agent.present, task, self.turn.answer_schema)
+            work = partial(agent.present, task)
         self.presentation = await self._guard(agent, number, "present", cost, work)
 
     def _use_cut_answer(self) -> None:

@@ -106,6 +106,7 @@ def asks_for_text(question: str) -> bool:
 # Whether two texts say the same
 
 _SCHEMA = build_object_schema(difference={"type": "string"}, same={"type": "boolean"})
+_TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 _REPLY_TOKENS = 60
 """Of a comparison, without what the model thinks."""
 _OUTPUT_WEIGHT = 4
@@ -129,8 +130,8 @@ async def compare_answers(agent: Agent, question: str, candidates: Sequence[Cand
     """Ask the agent whether answers say the same, in one request. Raises as `ChatProvider.stream`."""
     reply = await agent.compare(build_compare_request(question, candidates), _SCHEMA)
     data = find_object(reply.text) or {}
-    same, difference = data.get("same"), data.get("difference")
-    if not isinstance(same, bool) or reply.is_truncated:
+    same, difference = _TRUTHS.get(str(data.get("same")).strip().casefold()), data.get("difference")
+    if same is None or reply.is_truncated:
         return Comparison(same=False, difference="the comparison could not be read", usage=reply.usage)
     text = one_line(clean_text(difference), _LONGEST_DIFFERENCE) if isinstance(difference, str) else ""
     return Comparison(same, text, reply.usage)

@@ -95,6 +95,8 @@ class Prompt:
     """Returns the step's message for the candidates, which may have been shortened."""
     candidates: tuple[Candidate, ...] = ()
     """The answers to judge."""
+    replaced: tuple[str, ...] = ()
+    """Earlier answers of the agent in this turn: they are no memories."""
     work: tuple[ChatMessage, ...] = ()
     """Of the agent in this step: tool calls and results, a reply that could not be used."""
     note: str = ""

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
 from massmem.core import events as ev
@@ -70,6 +70,10 @@ class Task:
     outbox: Outbox
     candidates: Sequence[Candidate] = ()
     """Answers that the agent is shown, whole."""
+    criticism: Sequence[str] = ()
+    """Of the others, a line each."""
+    answer_schema: Mapping[str, Any] | None = None
+    """The JSON Schema that the final answer has to fit."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from massmem.core import prompts
-from massmem.core.calls import describe_call
+from massmem.core.calls import describe_call, find_tool_name
 from massmem.core.events import ContextCompressed, Event, Notice, ToolCalled, ToolReturned
 from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolResult, ToolSpec, clean_text
 from massmem.core.params import CONFIRMATION, Value
@@ -187,7 +187,7 @@ class ToolLoop:
 
     def find_calls(self, reply: Reply, actions: Collection[str] = ()) -> list[ToolCall]:
         """Return the tool calls in a reply that is no action of the workflow. actions: tools that are one."""
-        if not self.specs or any(call.name in actions for call in reply.tool_calls):
+        if not self.specs or any(find_tool_name(call.name, actions) in actions for call in reply.tool_calls):
             return []
         if self.native:
             return reply.tool_calls

@@ -17,7 +17,7 @@ from massmem.core.events import TurnCompleted, TurnStarted, now
 from massmem.core.messages import Usage
 from massmem.core.records import Owner, SessionRecord
 from massmem.server.auth import Tokens
-from massmem.server.conversations import to_stored_id
+from massmem.session.owners import to_stored_id
 from massmem.store import open_store
 from scripts.benches import bare_server
 from scripts.benches.load import Load, MakeRequest, make_request, read_stream, run_load

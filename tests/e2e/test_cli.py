@@ -91,14 +91,14 @@ def test_answer_fits_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out) == {"port": 8080}
 
 
-def test_answer_that_does_not_fit_the_schema_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_answer_without_its_form_is_a_text_and_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     team = write_team(tmp_path, script("It is 8080.", present='{"port": "8080"}'))
     schema = tmp_path / "port.json"
     schema.write_text(json.dumps(PORT_SCHEMA))
     assert main(["--config", team, "--schema", str(schema), "Which port?"]) == 1
     out, err = capsys.readouterr()
-    assert out == ""
-    assert "not in the form of the schema" in err and "at port" in err
+    assert out == "It is 8080.\n"
+    assert "not in the form of the schema" in err and "at port" in err and "the text is shown" in err
 
 
 @pytest.mark.parametrize(

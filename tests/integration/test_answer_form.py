@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from massmem.config.models import CoordinationConfig
-from massmem.core.events import AgentFailed, Event, TurnFailed, TurnStarted
+from massmem.core.events import AgentFailed, Event, Notice, TurnCompleted, TurnFailed, TurnStarted
 from massmem.providers import Providers
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn
@@ -45,13 +45,19 @@ async def test_answer_that_does_not_fit_is_repaired_once():
     assert find_completion(events).usage.requests == 3
 
 
-async def test_turn_fails_with_exit_code_1_when_the_answer_does_not_fit_after_its_repair():
+async def test_council_whose_answer_does_not_fit_after_its_repair_shows_its_text_and_says_why():
     events = await play({"ann": {"answer": "It is 8080.", "present": [WRONG, "It is 8080, I said."]}})
     check_order(events)
-    end = events[-1]
-    assert isinstance(end, TurnFailed) and end.exit_code == 1
-    assert "not in the form of the schema" in end.message and "not JSON" in end.message
+    end = find_completion(events)
+    assert (end.answer, end.data, end.presented) == ("It is 8080.", None, False)
+    assert "not in the form of the schema" in end.form_error and "not JSON" in end.form_error
+    assert f"{end.form_error}; the text is shown" in [notice.message for notice in only(events, Notice)]
     assert only(events, AgentFailed)[0].step == "present"
+
+
+async def test_form_that_its_provider_failed_to_write_is_asked_for_again():
+    end = (await play({"ann": {"answer": "It is 8080.", "present": {"error": "unavailable"}}}))[-1]
+    assert isinstance(end, TurnFailed) and end.exit_code == 3
 
 
 async def test_failed_turn_that_is_resumed_asks_for_the_form_alone():
@@ -60,12 +66,12 @@ async def test_failed_turn_that_is_resumed_asks_for_the_form_alone():
     assert find_completion(events).data == {"port": 8080}
 
 
-async def test_limit_that_leaves_no_request_for_the_form_fails_the_turn():
+async def test_limit_that_leaves_no_request_for_the_form_shows_the_text():
     turn = Turn("session_x", 1, "Which port?", 7, answer_schema=SCHEMA)
     settings = CoordinationConfig(max_tokens=300)
     budget = Budget(settings)
     config = config_of("ann", {"answer": "It is 8080. " * 100, "present": FITS})
     provider = budget.limit(config, await Providers().open(config.backend))
     end = (await collect_turn(turn, {"ann": agent_of(config, provider)}, settings, budget))[-1]
-    assert isinstance(end, TurnFailed) and end.exit_code == 4
-    assert "not in the form of the schema" in end.message
+    assert isinstance(end, TurnCompleted) and end.limit == "tokens"
+    assert end.answer.startswith("It is 8080.") and "not in the form of the schema" in end.form_error

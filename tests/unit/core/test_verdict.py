@@ -70,10 +70,12 @@ AGREEMENT = [
      "the final answer is written from them"),
     ({"by": "answer_now"}, {"eve": "Paris, since 987"}, False, "2 of 3 agents gave or chose this answer; 1 answer not "
      "compared"),
-    ({"by": "consensus", "votes": {"ann": 2, "eve": 1}}, {"votes": "ann:eve bob:ann eve:ann"}, False, "3 of 3 agents "
-     "gave or chose this answer; its author, who could not vote for it, voted for another"),
-    ({"by": "plurality", "votes": {"ann": 1, "eve": 1}}, {"votes": "bob:ann eve:eve"}, False, "2 of 3 agents gave or "
-     "chose this answer"),
+    ({"by": "consensus", "votes": {"ann": 2, "eve": 1}}, {"votes": "ann:eve bob:ann eve:ann"}, False, "Ann's answer "
+     "got 2 of 3 votes (nobody may choose its own)"),
+    ({"by": "consensus", "votes": {"ann": 2, "eve": 1}}, {"votes": "ann:eve bob:ann eve:ann"}, True, "Ann's answer "
+     "got 2 of 3 votes (nobody may choose its own); the final text was written from all three"),
+    ({"by": "plurality", "votes": {"ann": 1, "eve": 1}}, {"votes": "bob:ann eve:eve"}, False, "Ann's answer got 1 of 2 "
+     "votes (nobody may choose its own)"),
 ]  # fmt: skip
 
 

@@ -288,6 +288,37 @@ def test_no_answer_stands_first_for_everyone():
     assert len({tally.build_candidates(a, answers)[0].agent_id for a in agents}) > 2
 
 
+def test_own_answer_of_an_agent_has_no_place_of_its_own():
+    answers = answers_of("abc")
+    shown = [Tally(agents=tuple("abc"), seed=seed, own_votes=False).build_candidates("a", answers) for seed in range(9)]
+    assert {c.label for candidates in shown for c in candidates if not c.votable} == {"A", "B", "C"}
+
+
+def test_criticism_stays_over_rounds_and_has_the_letters_of_its_reader():
+    tally = tally_of(*three_answers(), RoundStarted(round=2, agents=("a", "b", "c")))
+    better = make_answer("b", 4, 2, "better").model_copy(update={"reason": "c's answer has no sources."})
+    tally.apply(make_ballot("a", "c").model_copy(update={"reason": "b's answer is wrong on 1932."}))
+    tally.apply(better)
+    tally.apply(BallotsVoided(round=2, agents=("a",)))
+    tally.apply(RoundStarted(round=3, agents=("a", "b", "c")))
+    shown = tally.build_candidates("b", tally.visible_answers)
+    a, b, c = (next(one.label for one in shown if one.agent_id == agent) for agent in "abc")
+    assert tally.list_criticism("b", shown) == (
+        f"For Answer {c}: Answer {b} (an earlier text of it) is wrong on 1932.",
+    )
+    shown = tally.build_candidates("a", tally.visible_answers)
+    (c,) = (one.label for one in shown if one.agent_id == "c")
+    assert tally.list_criticism("a", shown) == (f"Answer {c} has no sources.",), "not its own, and no names"
+    tally.apply(make_ballot("a", "b", 3).model_copy(update={"reason": "Best."}))
+    tally.apply(make_ballot("c", "b", 3).model_copy(update={"reason": "a's answer omits the cost."}))
+    tally.apply(make_decision({"b": 2}).model_copy(update={"agent_id": "b"}))
+    shown = tally.build_candidates("b", tally.answers)
+    a, b, c = (next(one.label for one in shown if one.agent_id == agent) for agent in "abc")
+    first, *others = tally.list_criticism("b", shown)
+    assert first.startswith(f"For Answer {c}: "), "what is wrong with the winner's answer comes first"
+    assert others == [f"For Answer {b}: Answer {a} omits the cost.", f"For Answer {b}: Best."]
+
+
 def test_agents_with_one_order_are_shown_the_same_and_only_their_own_answer_differs():
     agents = tuple(f"agent{i}" for i in range(8))
     tally, answers = tally_of(make_start(*agents), RoundStarted(round=2, agents=agents)), answers_of(agents)

@@ -47,9 +47,9 @@ def test_a_line_for_each_tool():
 
 def test_a_reply_is_a_call_or_says_that_none_is_needed():
     call, answer = build_decision_schema([READ])["anyOf"]
-    assert call["properties"]["action"] == {"const": "mcp__f__read"}
+    assert call["properties"]["action"] == {"type": "string", "const": "mcp__f__read"}
     assert call["properties"]["arguments"]["required"] == ["path"]
-    assert answer["properties"] == {"action": {"const": ANSWER}}
+    assert answer["properties"] == {"action": {"type": "string", "const": ANSWER}}
     assert build_call_schemas([READ]) == [call]
 
 
@@ -284,7 +284,8 @@ def test_answer_that_only_looks_like_a_tool_call_is_none(text: str):
         (Reply(text='{"action": "vote", "choice": '), "no JSON object"),
         (Reply(text='{"action": "vote", "choice": }'), "cannot be parsed"),
         (Reply(text='{"action": "vote", "choice": "D"}'), "must be one of A, B, C"),
-        (Reply(text='{"answer": "A"}'), "allowed: vote"),
+        (Reply(text='{"answer": "A", "other": "B"}'), "must be one of A, B, C"),
+        (Reply(text='{"mood": 7}'), "allowed: vote"),
         (call("sing"), "'sing'"),
         (call("new_answer", content="  "), "needs `content`"),
         (call("new_answer", content=7), "needs `content`"),
@@ -296,6 +297,42 @@ def test_answer_that_only_looks_like_a_tool_call_is_none(text: str):
 def test_unusable_part_is_named(reply: Reply, problem: str):
     with pytest.raises(ActionError, match=problem):
         read_action(reply, LABELS, final=False)
+
+
+@pytest.mark.parametrize(
+    ("reply", "vote"),
+    [
+        (Reply(text='{"vote": "A"}'), Vote("A", "")),
+        (Reply(text='{"reason": "r", "my_choice": "Option B"}'), Vote("B", "r")),
+        (Reply(text="Vote: A"), Vote("A", "")),
+        (Reply(text="It has the figures.\n\n**My vote is for (C).**"), Vote("C", "It has the figures.")),
+        (call("functions.vote", vote="(B)"), Vote("B", "")),
+        (call("cast", choice="Answer C", reason="r"), Vote("C", "r")),
+        (call("vote", choice="B", reason="Sound.", verdict="Wait.", depends_on=["load", "cost"]),
+         Vote("B", 'Sound.\nverdict: Wait.\ndepends on: "load", "cost"')),
+    ],
+)  # fmt: skip
+def test_any_single_field_that_names_an_answer_is_a_vote(reply: Reply, vote: Vote):
+    assert read_action(reply, LABELS, final=False) == vote
+
+
+def test_new_answer_is_read_from_its_only_text():
+    assert read_action(call("new_answer", text="Lyon", reason="all wrong"), LABELS, final=False) == NewAnswer(
+        "Lyon", "all wrong"
+    )
+    with pytest.raises(ActionError, match="no call of a tool"):
+        read_action(Reply(text="I am not sure."), LABELS, final=False, native=True)
+
+
+def test_every_constant_and_list_of_a_form_has_a_type():
+    def check(schema: Any) -> None:
+        if isinstance(schema, dict):
+            assert "type" in schema or not {"const", "enum"} & schema.keys()
+        for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+            check(part)
+
+    check(build_vote_schema(LABELS, final=False, ask_context=AskContext(free=True), calls=build_call_schemas([READ])))
+    check(build_decision_schema([READ]))
 
 
 def test_the_final_round_takes_votes_only():

@@ -44,6 +44,11 @@ def test_schema_with_references_into_itself_is_taken():
         ("[1, 2]", {"type": "array", "items": {"type": "integer"}}, [1, 2]),
         ('{"reply": [1]}', {"type": "array"}, [1]),
         ("null", {}, None),
+        ('The answer is {"port": 80}, as [1] says.', PORT, {"port": 80}),
+        ('<think>{"port": 79}?</think>\nHere:\n```json\n{"port": 80}\n```\nDone.', PORT, {"port": 80}),
+        ("It is:\n80", {"type": "integer"}, 80),
+        ('{"risk": "High"}', {"properties": {"risk": {"enum": ["low", "high"]}}}, {"risk": "high"}),
+        ('["LOW "]', {"items": {"$ref": "#/$defs/Risk"}, "$defs": {"Risk": {"enum": ["low"]}}}, ["low"]),
     ],
 )
 def test_value_that_fits_is_read(text: str, schema: dict[str, Any], value: object):
@@ -55,6 +60,7 @@ def test_value_that_fits_is_read(text: str, schema: dict[str, Any], value: objec
     [
         ("The port is 80.", "not JSON"),
         ('{"port": 80', "not JSON"),
+        ('{"ports": [{"port": 80}, {"po', "not JSON"),
         ('{"port": "80"}', "at port"),
         ('{"port": 0}', "minimum"),
         ("{}", "port"),

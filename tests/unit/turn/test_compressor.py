@@ -94,13 +94,36 @@ async def test_summary_that_is_too_long_is_shortened():
     assert 0 < estimate_tokens(summary.text) <= summariser.max_tokens
 
 
-@pytest.mark.parametrize("window", [SMALL_WINDOW, 8_000, 128_000])
-async def test_request_for_a_summary_fits_whatever_is_summarised(window: int):
+@pytest.mark.parametrize("window", [SMALL_WINDOW, 8_000, 64_000])
+async def test_each_request_for_a_summary_fits_whatever_is_summarised(window: int):
     summariser, provider = await summariser_with(window)
     await summariser.summarise([Utterance("Tool", "Room 7 is locked since 17:04. " * (window // 4))], "")
+    assert 1 < len(provider.requests) <= 4
+    for request in provider.requests:
+        assert sum(estimate_tokens(m.content) for m in request.messages) + (request.max_tokens or 0) < window
+
+
+async def test_model_reads_what_was_removed_whole_and_in_parts_only_where_it_must():
+    summariser, provider = await summariser_with(reply=["Karin must sign.", "Karin must sign. The gate is 8042."])
+    short = [
+        Utterance("User", f"Line {n}: nothing of note. Karin must sign, and no release before May.") for n in range(99)
+    ]
+    await summariser.summarise(short, "")
     (request,) = provider.requests
-    sent = sum(estimate_tokens(m.content) for m in request.messages)
-    assert sent + (request.max_tokens or 0) < window / 2
+    assert all(text.text in request.messages[-1].content for text in short)
+    await summariser.summarise([*short * 6], "Never on Fridays.")
+    second, third, *_ = provider.requests[1:]
+    assert "Summary so far:\nNever on Fridays." in second.messages[-1].content
+    assert "Summary so far:\nKarin must sign. The gate is 8042." in third.messages[-1].content, "of the part before"
+    assert "First, word for word, all that the user wants and forbids" in second.messages[0].content
+
+
+async def test_summary_of_a_model_stays_whole_where_the_next_one_fails():
+    earlier = "Karin must sign.\n" + "\n".join(f"The freeze number {n} ends on 4 May." for n in range(40))
+    summariser, _ = await summariser_with(reply={"error": "unavailable"})
+    summary = await summariser.summarise(TALK, earlier)
+    assert summary.by == "extract"
+    assert summary.text.startswith(f"{earlier}\n") and "8042" in summary.text
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.config.models import CoordinationConfig
+from massmem.core.criticism import build_label
 from massmem.core.errors import StoreUnavailable
 from massmem.core.events import (
     AgentDelta,
@@ -29,7 +30,7 @@ from massmem.core.events import (
 )
 from massmem.core.messages import ChatRequest, Chunk
 from massmem.core.prompts import parse_candidates
-from massmem.core.voting import Answer, Tally, build_label
+from massmem.core.voting import Answer, Tally
 from massmem.memory.persistent import RecallOptions
 from massmem.providers import Providers
 from massmem.providers.base import Abilities, AlwaysReady
@@ -154,7 +155,56 @@ async def test_voter_is_told_which_answers_are_new_and_presenter_why_the_others_
     *votes, present = sent["agent_c"]
     assert "New since" not in "".join(votes), "its own answer is no news to it"
     (own,) = re.findall(r"Answer (.) is yours", present)
-    assert f"<notes>\nFor {own}: Too short.\n</notes>" in present, "the same reason once, no name, and not its own"
+    notes = present.partition("<notes>\n")[2].partition("\n</notes>")[0].splitlines()
+    assert notes[-1] == f"For Answer {own}: Too short.", "the same reason once, no name, and not its own"
+    assert {line.partition(": ")[2] for line in notes[:-1]} == {"clear"}, "those of ballots that are void"
+    assert "which you have replaced since:\n<notes>\nanswer 2.\n</notes>" in present
+
+
+async def test_letters_in_reasons_are_names_in_events_and_letters_of_their_reader_in_prompts():
+    scripts, providers = council(3, vote="first", present="final"), Providers()
+    for name in scripts:
+        scripts[name]["vote"] = [{"vote": "first", "reason": "A is vague, B lacks sources, C guesses."}]
+    configs = [config_of(name, script) for name, script in scripts.items()]
+    keepers = {config.id: RequestKeeper(await providers.open(config.backend)) for config in configs}
+    events = await run({config.id: agent_of(config, keepers[config.id]) for config in configs}, early_stop=False)
+    texts = {f"agent_{letter}": f"answer {n}." for n, letter in enumerate("abc")}
+    for ballot in only(events, BallotCast):
+        (asked,) = (r for r in keepers[ballot.agent_id].requests if r.purpose == "vote")
+        author = {label: name for label, text in parse_candidates(asked.messages[-1].content).items()
+                  for name, other in texts.items() if other == text}  # fmt: skip
+        assert ballot.reason == "{A}'s answer is vague, {B}'s answer lacks sources, {C}'s answer guesses.".format(
+            **author
+        )
+    winner = find_completion(events).winner
+    present = keepers[winner].requests[-1].messages[-1].content
+    shown = parse_candidates(present)
+    for ballot in only(events, BallotCast):
+        if ballot.agent_id != winner:
+            reason = ballot.reason
+            for label, text in shown.items():
+                (name,) = (name for name, other in texts.items() if other == text)
+                reason = reason.replace(f"{name}'s answer", f"Answer {label}")
+            assert reason in present
+
+
+async def test_answer_that_an_agent_has_replaced_is_no_memory():
+    scripts = council(3, vote=VOTE_A, present="final")
+    scripts["agent_c"]["vote"] = [{"new_answer": "better"}, {"vote_for": "answer 0.", "reason": "mine"}]
+    asked: list[RecallOptions] = []
+
+    async def recall(question: str, options: RecallOptions) -> str:
+        asked.append(options)
+        return ""
+
+    providers = Providers()
+    agents = {name: config_of(name, script) for name, script in scripts.items()}
+    opened = {name: await providers.open(config.backend) for name, config in agents.items()}
+    await run({
+        name: agent_of(config, opened[name], recall=recall if name == "agent_c" else None)
+        for name, config in agents.items()
+    })  # fmt: skip
+    assert "answer 2." in asked[-1].verbatim, "it is treated as shown"
 
 
 async def test_plurality_wins_after_the_last_round():

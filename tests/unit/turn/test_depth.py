@@ -59,7 +59,7 @@ CASES: dict[str, tuple[Scripts, dict[str, Any], DepthReason, tuple[str, ...]]] =
     "another text": (texts(OTHER), {}, "differ", ("blue",)),
     "short texts": (results("Because of Rayleigh.", "Of the air.", "?"), {}, "not_compared", ("blue",)),
     "cut text": (texts() | {"green": {"answer": {"text": LONG, "finish": "length"}}}, {}, "not_compared", ("blue",)),
-    "malformed": (texts({"raw": '{"same": "true"}'}), {}, "differ", ("blue",)),
+    "malformed": (texts({"raw": '{"same": "perhaps"}'}), {}, "differ", ("blue",)),
     "cut comparison": (texts(SAME | {"finish": "length"}), {}, "differ", ("blue",)),
     "failed comparison": (texts(BROKEN), {}, "not_compared", ("blue",)),
     "failed agent": (results("42", "42", "42") | {"green": {"answer": BROKEN}}, {}, "failed", ("blue",)),

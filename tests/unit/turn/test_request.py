@@ -161,7 +161,7 @@ async def test_answers_that_are_too_long_take_the_memories_from_no_vote_and_too_
         asked.append(question)
         return f"User: the port is 8042.{' It opens the north gate.' * 8}"
 
-    agent, provider = await agent_with(8_000, believed=1_000, recall=recall)
+    agent, provider = await agent_with(8_000, believed=1_100, recall=recall)
     shown: list[bool] = []
     for labels in ("AB", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "AB"):
         await vote(agent, "Which port?", [Candidate(label, label, f"{label} says: {LONG * 3}") for label in labels])
