@@ -642,4 +642,4 @@ def test_vote_against_the_own_result_is_no_agreement():
     dissent = compare_texts("ann", answers, {"bob": ("ann", "it is longer")})
     assert dissent is not None
     assert dissent.summarize("2 of 3", str) == "2 of 3; bob answered: Answer: 7"
-    assert dissent.minority == (Position("bob", "Answer: 7", "ann", "it is longer", is_forced=True),)
+    assert dissent.minority == (Position("bob", "Answer: 7", "ann", "it is longer", is_forced=True, is_free=False),)
