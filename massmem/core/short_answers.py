@@ -53,8 +53,12 @@ _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORE
 _NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
 _BOUND = re.compile(
     r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less)|up to|between|either|if)\b"
-    r"|\b(?:over|under|from)\s[$€£]?\d|[<>≤≥±]"
+    r"|\b(?:over|under|from)\s[$€£]?\d|\d\sof\s(?!them|these)|\b(?:might|(?-i:may)|could|perhaps|maybe|possibly|hardly|"
+    r"barely|half|twice|double|squared|cubed|root|log|ln|sin|cos|tan|mod|power|or so|times as|wrong|false|incorrect|"
+    r"too|guess|first|second|truth)\b|[<>≤≥±|√]"
 )
+"""What makes a number another one, or nobody's result."""
+_DENIED = re.compile(r"\b(?:wrong|false|incorrect|not|if)\b[^.!?,;:\n]*$", re.IGNORECASE)
 _REASON = re.compile(r"(?:,?\s(?:because|since|which|so|as)\s|\s?[—]\s?|\s-\s|;).*$", re.IGNORECASE | re.DOTALL)
 _MORE = re.compile(
     r"[-+!#$%&*/<=>@^_|~¢√]|(?!(?:in|at|by|after|per|on|for|of the|because|since)\b).*(?<![A-Za-z])\d", re.DOTALL
@@ -64,7 +68,7 @@ _NAMED = re.compile(r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|fi
 """A number that belongs to a name: Apollo 11."""
 _ASIDE = re.compile(r"(?<=\w)[,;]?\s\([^()]*\)|(?<=[.!?]\s)\([^()]*\)")
 _SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[^\sa-z])")
-_LETTER = re.compile(r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s))\s*(.*)|\(?([a-z])\)?()", re.DOTALL)
+_LETTER = re.compile(r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s(?![A-Z]\b)))\s*(.*)|\(?([a-z])\)?()", re.S)
 _WORD = re.compile(
     r"(?!no\. ?\d)(yes|no|true|false|oui|non|ja|nein|sí|да|нет|sim|não|是|不是|はい|いいえ)"
     r"(?:$|[,.;:!。，—-]+(?:\s|$)(?!but\b|and no|and yes).*)|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
@@ -116,7 +120,7 @@ def _write(value: Fraction) -> str:
     return "-" * (value < 0) + (f"{plain[:-digits]}.{plain[-digits:]}" if digits else plain)
 
 
-_ENDS = re.compile(r"^[\"'`*_;:!?,]+(?=.)|(?<!\d)[\"'`*_;:!?.,]+$|[\"'`*_;:?.,]+$")
+_ENDS = re.compile(r"^[\"'`*_;:!?,]+(?=.)|(?<!\d)[\"'`*_;:!.,]+$|[\"'`*_;:.,]+$")
 
 
 def normalise(text: str) -> str:
@@ -157,7 +161,7 @@ def read_short_answer(text: str, *, truncated: bool = False, graded: bool = Fals
     if marked := _find_marked(text):
         return _read_statement(simplify(marked), text)
     plain = simplify(text if len(text) < 2 * _WINDOW else f"{text[:_WINDOW]}\n{text[-_WINDOW:]}").strip()
-    heads = list(_HEAD.finditer(plain))
+    heads = [one for one in _HEAD.finditer(plain) if not _DENIED.search(plain, max(0, one.start() - 80), one.start())]
     tail = plain[heads[-1].end() if heads else 1 :]
     if (change := list(_RETRACTION.finditer(tail))) and not (heads and heads[-1][0].lower().startswith("i")):
         again = _read_plain(rest := tail[change[-1].end() :], text)
