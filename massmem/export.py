@@ -182,9 +182,9 @@ class Format:
         yield self._write_speech("User", result.question, kind="user")
         yield from self._write_pictures(turn)
         yield from self._write_steps(turn) if detailed else ()
-        for said in result.asked:
-            speaker, kind = ("User", "user") if said.agent is None else ("Assistant", "final")
-            yield self._write_speech(speaker, said.content, said.agent, kind)
+        for exchange in result.asked:
+            speaker, kind = ("User", "user") if exchange.agent is None else ("Assistant", "final")
+            yield self._write_speech(speaker, exchange.content, exchange.agent, kind)
         if result.answer is None:
             yield self.no_answer.format(describe_status(result))
             yield from self._write_rest(turn, detailed)

@@ -580,7 +580,7 @@ def write_report(view: TurnView, show: Show) -> None:
         if show == "report" and view.result.answer is not None:
             write_err("no report: there is one agent's answer and no other")
         return
-    for section in list_sections(report, view.result.answered, view.name):
+    for section in list_sections(report, view.result.authors, view.name):
         write_err(section.heading)
         write_err(*(make_printable(line) for line in section.lines), indent="  ")
     write_err("")

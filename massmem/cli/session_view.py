@@ -79,7 +79,7 @@ def format_turn(turn: LoggedTurn, *, detailed: bool, makes_report: bool = False)
     parts.append(_format_speech("You", result.question))
     if detailed:
         parts += _format_steps(turn)
-    parts += [_format_speech(said.agent or "You", said.content) for said in result.asked]
+    parts += [_format_speech(exchange.agent or "You", exchange.content) for exchange in result.asked]
     if result.answer is None:
         parts += [_format_speech(name, text) for name, text in list_rest(result, detailed)]
         parts += [_style(line, _DIM) for line in (f"No answer: the turn is {describe_status(result)}.", *result.plan)]

@@ -37,8 +37,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
 from massmem.core.evaluation import MeasuredConfidence
-from massmem.core.messages import Activity, AttachedFile, Citation, Usage
-from massmem.core.report import Report
+from massmem.core.messages import Activity, AttachedFile, Citation, PartialReply, Usage
+from massmem.core.report import Report, VerdictCandidate
 
 SCHEMA_VERSION = 1
 
@@ -323,16 +323,6 @@ class AgentFailed(SourceEvent):
     usage: Usage
 
 
-class VerdictCandidate(BaseModel):
-    """An answer that an unsure council does not choose."""
-
-    model_config = ConfigDict(frozen=True)
-
-    answer: str
-    agents: tuple[str, ...]
-    """Those that gave it, or voted for it."""
-
-
 class WinnerDecided(EventBase):
     """The turn has a winner."""
 
@@ -411,15 +401,6 @@ class TurnFailed(EventBase):
     hint: str = ""
     exit_code: int
     usage: Usage
-
-
-class PartialReply(BaseModel):
-    """What an agent had written when the turn was stopped."""
-
-    model_config = ConfigDict(frozen=True)
-
-    agent_id: str
-    text: str
 
 
 class TurnInterrupted(EventBase):

@@ -272,6 +272,14 @@ class Citation:
 
 
 @dataclass(frozen=True, slots=True)
+class PartialReply:
+    """What an agent had written when the turn was stopped."""
+
+    agent_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """An answer as another agent sees it: under a label instead of the author's name."""
 

@@ -34,6 +34,14 @@ class Preference(_Part):
     reason: str
 
 
+class VerdictCandidate(_Part):
+    """An answer that an unsure council does not choose."""
+
+    answer: str
+    agents: tuple[str, ...]
+    """Those that gave it, or voted for it."""
+
+
 class Report(_Part):
     made_from: Literal["answers", "votes"]
     """answers: the winner wrote it, and code checked whom and what it names; votes: code made it from equal answers and

@@ -29,7 +29,7 @@ class LoggedTurn:
     def list_report(self, report: Report | None) -> Iterator[Section]:
         """Yield the parts of a report of this turn."""
         if report is not None:
-            yield from list_sections(report, self.result.answered, self.result.name)
+            yield from list_sections(report, self.result.authors, self.result.name)
 
 
 def parse_ballot(message: MessageRecord) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from massmem.core.errors import LimitReached
 from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.messages import AttachedFile, Citation, Usage
 from massmem.core.outcome import TurnEnd
-from massmem.core.report import Report
+from massmem.core.report import Report, VerdictCandidate
 from massmem.core.reporting import report_votes
 from massmem.core.voting import Dissent, Tally, build_plan
 
@@ -178,7 +178,7 @@ class TurnSummary(_Part):
     """unsure: the answer is less sure than the configuration wants; null: there is none."""
     measured_confidence: MeasuredConfidence | None = None
     """How often such answers of the team were right; null: it is not known."""
-    candidates: tuple[ev.VerdictCandidate, ...] = ()
+    candidates: tuple[VerdictCandidate, ...] = ()
     """With the verdict unsure: what the agents answered, the winner's first."""
     rounds: int = 0
     usage: Usage = Usage()
@@ -231,7 +231,7 @@ class TurnResult(TurnSummary):
         return self.agents[-1]
 
     @property
-    def answered(self) -> list[str]:
+    def authors(self) -> list[str]:
         """Ids of the agents that have an answer."""
         return [agent.id for agent in self.agents if agent.answers]
 

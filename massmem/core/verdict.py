@@ -19,6 +19,7 @@ from massmem.core import events as ev
 from massmem.core.citations import remove_marks
 from massmem.core.evaluation import Interval, MeasuredConfidence
 from massmem.core.messages import Citation
+from massmem.core.report import VerdictCandidate
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, Tally
 
@@ -321,7 +322,7 @@ class Judgement:
     confidence: float | None
     """See `compute_confidence`."""
     measured: MeasuredConfidence | None = None
-    candidates: tuple[ev.VerdictCandidate, ...] = ()
+    candidates: tuple[VerdictCandidate, ...] = ()
     """Of an unsure turn, the winner's first."""
 
     @property
@@ -329,12 +330,12 @@ class Judgement:
         return "unsure" if self.candidates else "answered"
 
 
-def _list_candidates(tally: Tally, winner: str) -> Iterator[ev.VerdictCandidate]:
+def _list_candidates(tally: Tally, winner: str) -> Iterator[VerdictCandidate]:
     """Yield results, or texts; of those only the winner's has the numbers of its sources."""
     for answer, agents in tally.list_candidates(winner):
         marks = 0 if answer.agent_id == winner else len(answer.citations)
         text = answer.short.last_line if answer.short.is_bare else remove_marks(answer.content, marks)
-        yield ev.VerdictCandidate(answer=text, agents=agents)
+        yield VerdictCandidate(answer=text, agents=agents)
 
 
 _SHORT, _EXCERPT = 80, 300
@@ -342,7 +343,7 @@ _SHORT, _EXCERPT = 80, 300
 
 
 def write_unsure(
-    candidates: tuple[ev.VerdictCandidate, ...], citations: tuple[Citation, ...], name: Callable[[str], str]
+    candidates: tuple[VerdictCandidate, ...], citations: tuple[Citation, ...], name: Callable[[str], str]
 ) -> tuple[str, tuple[Citation, ...]]:
     """Return the answer of an unsure turn: that it is not sure, and what the agents answered; and its sources.
 

@@ -149,7 +149,7 @@ def _headline(view: TurnView, now: datetime, width: int) -> Text:
         title = view.round_title
     else:
         title = "starting"
-    hint = _ANSWER_NOW if width >= _VERY_WIDE and len(view.agents) > 1 and view.result.answered else ""
+    hint = _ANSWER_NOW if width >= _VERY_WIDE and len(view.agents) > 1 and view.result.authors else ""
     right = f"{hint}{_format_effort(view) if width >= _WIDE else ''}{format_duration(view.seconds(now))}"
     left = f"turn {view.result.turn} · {title} · {one_line(view.result.question, width)}"
     return Text(fit(left, width - len(right) - 2) + "  " + right, style="bold")

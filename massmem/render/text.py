@@ -288,7 +288,7 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
         case ev.BallotsVoided():
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
         case ev.AnswerNowRequested():
-            line = "answering now" + ("" if view.result.answered else ", with the first answer that comes")
+            line = "answering now" + ("" if view.result.authors else ", with the first answer that comes")
         case ev.WinnerDecided():
             line = describe_winner(event, view)
         case ev.TurnCompleted():

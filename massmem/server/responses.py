@@ -114,7 +114,7 @@ def make_chat_answer(result: TurnResult, warning: str | None) -> ChatAnswer:
 
 def make_query_answer(query: str, result: TurnResult, warning: str | None) -> QueryAnswer:
     common = _describe_end(result, warning)
-    agents = result.answered or ([result.speaker] if result.speaker else [])
+    agents = result.authors or ([result.speaker] if result.speaker else [])
     return QueryAnswer(
         **common,
         query=query,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from massmem.config.models import AgentConfig
 from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
-from massmem.core.messages import AttachedFile, Attachment, add_description, remove_description
+from massmem.core.messages import AttachedFile, Attachment, PartialReply, add_description, remove_description
 from massmem.core.outcome import GAVE_UP, MAX_DEATHS, count_deaths, was_cut_off
 from massmem.core.prompts import add_folder_notes
 from massmem.core.records import SessionState, TurnRecord
@@ -332,7 +332,7 @@ class TurnRunner:
                     pass
 
     def _interrupt(self) -> ev.Event:
-        partials = tuple(ev.PartialReply(agent_id=a, text="".join(texts)) for a, texts in self._replies.items())
+        partials = tuple(PartialReply(agent_id=a, text="".join(texts)) for a, texts in self._replies.items())
         return ev.TurnInterrupted(by=self._stop.by, partials=partials)
 
     async def _prepare(

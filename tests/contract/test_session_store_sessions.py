@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from massmem.core.errors import InputError, StoreError, UnknownSessionError
-from massmem.core.events import MessageAdded, ToolReturned, VerdictCandidate
+from massmem.core.events import MessageAdded, ToolReturned
 from massmem.core.messages import AttachedFile
 from massmem.core.records import EVERYBODY, SessionFilter
+from massmem.core.report import VerdictCandidate
 from massmem.core.turn_result import TurnResult
 from massmem.memory.persistent import Selection
 from massmem.store.lookup import (

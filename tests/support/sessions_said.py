@@ -83,7 +83,7 @@ def make_events(
     cost: float | None = None,
     winner: str = "ann",
     end: Event | None = None,
-    at: datetime = START,
+    start: datetime = START,
     **final: Any,
 ) -> list[Event]:
     """ann and bob answer; bob votes for himself, ann improves, both vote for ann. cost: of the whole turn.
@@ -116,4 +116,4 @@ def make_events(
     decided = event(2, "winner_decided", agent_id=winner, votes={"ann": 2}, by="consensus")
     completed = event(2.5, "turn_completed", winner=winner, answer=answer, **(whole | final))
     events += [decided, completed] if end is None else [end]
-    return [e.model_copy(update={"at": e.at - START + at}) for e in events]
+    return [e.model_copy(update={"at": e.at - START + start}) for e in events]

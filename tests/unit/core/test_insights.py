@@ -108,7 +108,7 @@ def test_days_have_turns_wins_tokens_and_waits():
     figures = Figures()
     figures.add_turn(turn(cost=0.5), [])
     figures.add_turn(turn(end=FAILED), [])
-    figures.add_turn(turn(at=START + timedelta(days=1)), [])
+    figures.add_turn(turn(start=START + timedelta(days=1)), [])
     first, second = (figures.days[day] for day in sorted(figures.days))
     assert (first.turns.total(), first.response_times) == (2, [2.5])
     assert (first.agents["", "ann"].turns, first.agents["", "ann"].wins) == (2, 1)

@@ -60,7 +60,7 @@ def test_whole_turn():
     assert json.loads(json.dumps(dumped)) == dumped
     assert (result.session_id, result.turn, result.status, result.is_whole) == ("session_a", 1, "completed", True)
     assert (result.winner, result.votes, result.rounds, result.seconds) == ("ann", {"ann": 2}, 3, 5.0)
-    assert (result.answered, result.notices) == (["ann", "bob"], ["the store is slow"])
+    assert (result.authors, result.notices) == (["ann", "bob"], ["the store is slow"])
     assert [(error.agent, error.type) for error in result.errors] == [("eve", "AuthenticationError")]
     ann, bob, eve = result.agents
     assert [a.number for a in ann.answers] == [1, 3]
@@ -119,8 +119,8 @@ def test_waiting_turn_says_who_waits_for_what():
 
 def test_replies_are_shown_by_name_only():
     result = TurnResult.of(waiting_turn())
-    said = [(e.agent, e.content) for e in result.asked]
-    assert said == [("ann", "What is the order_id?"), (None, "[order_id]"), ("bob", "What is the zip?")]
+    dialogue = [(e.agent, e.content) for e in result.asked]
+    assert dialogue == [("ann", "What is the order_id?"), (None, "[order_id]"), ("bob", "What is the zip?")]
     assert (result.status, result.waiting_for, result.stopped_by) == ("undone", None, "change")
 
 
@@ -134,7 +134,7 @@ def test_a_turn_that_goes_on_is_one_with_its_beginning():
     stopped = event(3, "turn_interrupted", by="user")
     resumed = event(9, "turn_resumed", session_id="session_a", turn=1, question="Why?", agents=("ann", "bob"))
     result = TurnResult.of([begin("ann", "bob"), answer(1, "ann", "41"), stopped, resumed, COMPLETED])
-    assert (result.answered, result.status, result.started_at) == (["ann"], "completed", START)
+    assert (result.authors, result.status, result.started_at) == (["ann"], "completed", START)
     assert (result.ended_at, result.stopped_by) == (START + timedelta(seconds=3), None)
 
 
