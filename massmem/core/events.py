@@ -339,8 +339,7 @@ class WinnerDecided(EventBase):
     confirmed the answer.
     """
     not_asked: tuple[str, ...] = ()
-    """Agents of the last round that were not asked for a ballot, or of the team that were not asked at all, since
-    `depth_decided` says that they are not needed."""
+    """Agents that were not asked in the last round, or not at all, since `depth_decided` says they are not needed."""
     no_vote: NoVote | None = None
     """Why there are no votes, with `by` no_vote or no_vote_held. one_round: coordination.max_rounds is 1; timeout, cost
     and tokens: that limit was reached before; failed: everybody who was asked failed to vote; no_choice: no vote could
@@ -362,15 +361,13 @@ class TurnCompleted(SourceEvent):
     limit: Limit | None = None
     """The limit that ended the turn early, with the answer it had."""
     confidence: float | None = None
-    """How far the council stands behind the answer, 0 to 1 (massmem.core.voting); null for an agent alone and without
-    votes."""
+    """How far the council stands behind the answer, 0 to 1; null for an agent alone and without votes."""
     agreement: str = ""
     """How far the agents agree, as far as it is known, one sentence for people; empty for an agent alone."""
     escalated: bool = False
     """A person should look at the answer: it is unsure, see `verdict`."""
     verdict: Verdict = "answered"
-    """unsure: the answer is less sure than coordination.max_error or escalate_below wants; `answer` says so, and names
-    what the agents answered."""
+    """unsure: less sure than coordination.max_error or escalate_below wants; `answer` says so, and what each said."""
     measured_confidence: MeasuredConfidence | None = None
     """How often answers of this team with such agreement were right; null: too few are known, or of another team."""
     candidates: tuple[VerdictCandidate, ...] = ()

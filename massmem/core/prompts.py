@@ -465,11 +465,11 @@ _GO_ON = "I go on from here and write the complete reply, without doing again wh
 
 
 def build_summary_request(
-    previous: str, said: str, words: int, question: str = "", journal: str = ""
+    previous: str, removed: str, words: int, question: str = "", journal: str = ""
 ) -> tuple[ChatMessage, ...]:
     """Return the request for the summary of a conversation, or of work with tools.
 
-    previous: the summary so far, which the new one takes in. said: what is new. words: at most.
+    previous: the summary so far, which the new one takes in. removed: what it is to hold besides. words: at most.
     question: what the work is for; journal: what was called and found, which stands beside the summary later.
     """
     parts = (
@@ -477,7 +477,7 @@ def build_summary_request(
     )
     parts += [f"Summary so far:\n{_quote(previous)}"] if previous else []
     parts += [_frame_journal(journal)] if journal else []
-    parts.append(f"Said since then:\n{_quote(said)}")
+    parts.append(f"Said since then:\n{_quote(removed)}")
     task = f"Write the summary of all of it, in at most {words} words."
     if question:
         task += f" {_SUMMARISE_WORK}"

@@ -95,6 +95,8 @@ def require_answer(end: ev.Event | None) -> None:
             raise InputError(message, hint)
         case ev.TurnFailed():
             raise HTTPException(502, "no agent could answer")
+        case ev.TurnCompleted(form_error=reason) if reason:
+            raise HTTPException(502, reason)
         case _:
             pass
 

@@ -426,8 +426,8 @@ def _to_vote(data: Mapping[str, Any], labels: Sequence[str]) -> Vote:
 def _find_labels(data: Mapping[str, Any], labels: Sequence[str]) -> dict[str, str]:
     """Return the label that `choice` names, else those that any fields name, by field."""
     texts = {key: value for key, value in data.items() if isinstance(value, str) and data.get("choice", value) == value}
-    found = {key: match[1].upper() for key, text in texts.items() if (match := _LABEL.fullmatch(text.strip()[:100]))}
-    return {key: label for key, label in found.items() if label in labels}
+    named = {key: match[1].upper() for key, text in texts.items() if (match := _LABEL.fullmatch(text.strip()[:100]))}
+    return {key: label for key, label in named.items() if label in labels}
 
 
 def _build_choice(labels: Sequence[str]) -> dict[str, Any]:

@@ -159,8 +159,8 @@ class Summariser:
         room = max(int(self.window * _SUMMARY_ROOM) - beside, most)
         parts = await asyncio.to_thread(self._split, texts, room, question)
         for number, part in enumerate(parts):
-            said = "\n".join(f"{one.speaker}: {one.text}" if one.speaker else one.text for one in part)
-            messages = prompts.build_summary_request(summary.text, said, words, question, journal)
+            removed = "\n".join(f"{one.speaker}: {one.text}" if one.speaker else one.text for one in part)
+            messages = prompts.build_summary_request(summary.text, removed, words, question, journal)
             request = ChatRequest(messages, "summary", self.agent_id, max_tokens=most, deadline=_SUMMARY_SECONDS)
             try:
                 reply = await ask(self.provider, request)

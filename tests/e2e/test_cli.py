@@ -213,13 +213,13 @@ def test_reader_sees_who_agrees_and_what_the_minority_says(tmp_path: Path):
     by_mode = {mode: call_massmem("--config", team, "--show", mode, "Why?") for mode in ("answer", "dissent", "all")}
     errors = {mode: ran.stderr.decode() for mode, ran in by_mode.items()}
     assert all(ran.stdout == b"A lion.\n" for ran in by_mode.values()), "the answer alone is on stdout"
-    summary = "3 of 4 agents gave or chose this answer"
+    summary = "a's answer got 2 of 4 votes (nobody may choose its own)"
     assert f"{summary}; d prefers the answer of c: It is quieter." in errors["answer"]
     minority = "d:\n  A lynx.\n  voted for the answer of c: It is quieter."
     assert summary in errors["dissent"] and minority in errors["dissent"] and "\nb:\n" not in errors["dissent"]
     assert minority in errors["all"] and "\nb:\n  A tiger.\n  voted for the answer of a: It roars." in errors["all"]
     quiet = call_massmem("--config", team, "--show", "all", "--quiet", "Why?")
-    assert b"gave or chose" not in quiet.stderr
+    assert b"nobody may choose" not in quiet.stderr
     dissent = json.loads(call_massmem("--config", team, "--json", "Why?").stdout)["dissent"]
     assert [position["agent"] for position in dissent["minority"]] == ["d"]
 
