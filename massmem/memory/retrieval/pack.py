@@ -168,9 +168,11 @@ def cut_sentences(
     """
     own, left = coverage(c), min(tokens, BY_WORDS)
     best = sort_by_words(c, scores)
-    passages: list[int] = best[own[best] >= max(_LEAST_COVERAGE * own.max(initial=0), 0.01)][:_MOST_READ].tolist()
+    passages: list[int] = best[own[best] >= _LEAST_COVERAGE * own.max(initial=0)].tolist()
+    # The latest of equal ones is first; facts of one moment have no order but that of their texts.
+    passages.sort(key=lambda i: (-own[i], c.memories[i].text if c.memories[i].kind == "fact" else ""))
     sentences: dict[int, str] = {}
-    for i in passages:
+    for i in passages[:_MOST_READ]:
         text = _best_sentence(c.memories[i].text, terms)
         cost = count(text) + int(c.label[i])
         if cost <= left:

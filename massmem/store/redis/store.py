@@ -368,14 +368,13 @@ class RedisStore(RedisKeyTable, RedisFileTable):
 
     async def forget_recordings(self, selection: Selection, message_ids: Sequence[str] = ()) -> None:
         kinds = {"fact": ("extract",), "episode": ("episode",), None: ("episode", "extract")}[selection.kind]
-        agent_id = None if selection.agent_id == USER else selection.agent_id
 
         def forget(job: RecordingJob) -> dict[str, Any] | None:
             is_meant = (
                 job.kind in (("episode",) if message_ids else kinds)
                 and selection.session_id in (None, job.session_id)
                 and (not selection.session_ids or job.session_id in selection.session_ids)
-                and (selection.agent_id is None or job.agent_id == agent_id)
+                and selection.agent_id in (None, job.agent_id or USER)
                 and selection.turn in (None, job.turn)
                 and (not message_ids or job.message_id in message_ids)
             )
