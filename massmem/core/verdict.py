@@ -216,7 +216,7 @@ class Calibration(_Counts):
         adaptive: the two first agents are enough where they agree and that is sure enough. They never are when a tenth
         more of the questions is answered without that.
         """
-        most, found = 0.0, None
+        most, threshold = 0.0, None
         for of_first in (True, False)[not adaptive :]:
             steps = sorted(step for one in self.outcomes for step in self._list_steps(one, adaptive=of_first))
             answered, wrong, bound = sum(step[1] for step in steps), sum(step[2] for step in steps), -1.0
@@ -227,8 +227,8 @@ class Calibration(_Counts):
                 for _, fewer, fewer_wrong in same:
                     answered, wrong = answered - fewer, wrong - fewer_wrong
             if answered > most:
-                most, found = 1.1 * answered, (bound, bound if of_first else 1.0)
-        return found
+                most, threshold = 1.1 * answered, (bound, bound if of_first else 1.0)
+        return threshold
 
     def _list_steps(self, one: Outcomes, *, adaptive: bool) -> Iterator[tuple[float, int, int]]:
         """Yield below which threshold how many more of these questions are answered, and how many more wrongly."""

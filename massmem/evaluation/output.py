@@ -179,8 +179,8 @@ def format_calibration(calibration: Calibration) -> str:
         rows.append(_list_share(f"{agent} alone", build_share(member.right, member.asked)))
     bounds: list[Row] = [("at most wrong", "depth", "answered", "wrong", "answers that are given")]
     for one in list_promises(calibration):
-        given = f"count as more than {100 * max(0.0, one.rank[0]):.1f} %" if one.rank else "none is sure enough"
-        figures = (_format_share(one.answered), _format_count(one.wrong), given)
+        shown = f"count as more than {100 * max(0.0, one.rank[0]):.1f} %" if one.rank else "none is sure enough"
+        figures = (_format_share(one.answered), _format_count(one.wrong), shown)
         bounds.append((f"max_error {one.max_error:g}", one.depth, *figures))
     return "\n\n".join((head, *("\n".join(_align(table)) for table in (rows, _explain(calibration), bounds))))
 
@@ -209,10 +209,12 @@ def _explain(calibration: Calibration) -> Iterator[Row]:
     patterns = {one.full: calibration.estimate(one.full, of_first=False) for one in calibration.outcomes}
     for pattern, estimate in sorted(patterns.items(), key=lambda pair: (-pair[1], str(pair[0]))):
         asked, right, near_asked, near_right = calibration.count_alike(pattern, of_first=False)
-        given = (f"{promise:g}" for promise, bound in bounds if calibration.is_sure(pattern, bound, of_first=False))
+        kept_promises = (
+            f"{promise:g}" for promise, bound in bounds if calibration.is_sure(pattern, bound, of_first=False)
+        )
         near = f"{100 * near_right / near_asked:.0f} % of {near_asked:.0f}"
         name = f"{_name_pattern(pattern, pattern.behind)}{', voted' * pattern.voted}"
-        yield name, f"{right}/{asked}", near, f"{100 * max(0.0, estimate):.1f} %", next(given, "-")
+        yield name, f"{right}/{asked}", near, f"{100 * max(0.0, estimate):.1f} %", next(kept_promises, "-")
 
 
 def _list_share(name: str, share: Share) -> Row:

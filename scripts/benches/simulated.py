@@ -95,12 +95,12 @@ def _write(profile: Profile, value: int | None, draw: Random) -> str:
 
 
 def _vote(profile: Profile, values: Mapping[str, int | None], draw: Random) -> dict[str, str]:
-    given = list(values.values())
-    if max(given.count(value) for value in given) * 2 > len(given):
+    listed = list(values.values())
+    if max(listed.count(value) for value in listed) * 2 > len(listed):
         return {}
     ballots: dict[str, str] = {}
     for agent, own in values.items():
-        others = [other for other in values if values[other] != own or (given.count(own) > 1 and other != agent)]
+        others = [other for other in values if values[other] != own or (listed.count(own) > 1 and other != agent)]
         right = [other for other in others if values[other] == 0]
         if others:
             ballots[agent] = draw.choice(right if right and draw.random() < profile.skills[agent] else others)

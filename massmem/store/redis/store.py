@@ -372,7 +372,6 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         def forget(job: RecordingJob) -> dict[str, Any] | None:
             is_meant = (
                 job.kind in (("episode",) if message_ids else kinds)
-                and selection.session_id in (None, job.session_id)
                 and (not selection.session_ids or job.session_id in selection.session_ids)
                 and selection.agent_id in (None, job.agent_id or USER)
                 and selection.turn in (None, job.turn)
@@ -688,7 +687,7 @@ def _identify(stored: StoredSession) -> tuple[str, datetime]:
 
 
 def _is_due(job: RecordingJob) -> bool:
-    return job.status == "pending" and (job.next_attempt_at is None or job.next_attempt_at <= now())
+    return job.status == "pending" and (job.next_attempt_at or now()) <= now()
 
 
 def _clean_session(session: SessionRecord) -> SessionRecord:
