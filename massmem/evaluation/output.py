@@ -209,12 +209,10 @@ def _explain(calibration: Calibration) -> Iterator[Row]:
     patterns = {one.full: calibration.estimate(one.full, of_first=False) for one in calibration.outcomes}
     for pattern, estimate in sorted(patterns.items(), key=lambda pair: (-pair[1], str(pair[0]))):
         asked, right, near_asked, near_right = calibration.count_alike(pattern, of_first=False)
-        kept_promises = (
-            f"{promise:g}" for promise, bound in bounds if calibration.is_sure(pattern, bound, of_first=False)
-        )
+        levels = (f"{promise:g}" for promise, bound in bounds if calibration.is_sure(pattern, bound, of_first=False))
         near = f"{100 * near_right / near_asked:.0f} % of {near_asked:.0f}"
         name = f"{_name_pattern(pattern, pattern.behind)}{', voted' * pattern.voted}"
-        yield name, f"{right}/{asked}", near, f"{100 * max(0.0, estimate):.1f} %", next(kept_promises, "-")
+        yield name, f"{right}/{asked}", near, f"{100 * max(0.0, estimate):.1f} %", next(levels, "-")
 
 
 def _list_share(name: str, share: Share) -> Row:
