@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from contextlib import aclosing, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -133,10 +133,10 @@ def read_text(turns: Sequence[LoggedTurn]) -> str:
 def list_values(value: Any, name: str = "") -> list[tuple[str, str]]:
     """Return each scalar of a form with the name of its field."""
     if isinstance(value, dict):
-        parts: dict[str, Any] = value
+        parts = cast("dict[str, Any]", value)
         return [pair for key, part in parts.items() for pair in list_values(part, name if name == "usage" else key)]
     if isinstance(value, list):
-        items: list[Any] = value
+        items = cast("list[Any]", value)
         return [pair for part in items for pair in list_values(part, name)]
     return [(name, str(value))]
 
