@@ -307,7 +307,7 @@ class _TurnReader:
 
 _METADATA = (
     "turn", "status", "winner", "decided_by", "agreement", "confidence", "verdict", "measured_confidence", "fallback",
-    "truncated", "work_cut", "limit", "seconds",
+    "truncated", "work_cut", "limit",
 )  # fmt: skip
 _MAX_METADATA = 512
 """Characters of a value, as OpenAI's API has it."""

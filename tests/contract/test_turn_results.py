@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from contextlib import aclosing, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -133,9 +133,11 @@ def read_text(turns: Sequence[LoggedTurn]) -> str:
 def list_values(value: Any, name: str = "") -> list[tuple[str, str]]:
     """Return each scalar of a form with the name of its field."""
     if isinstance(value, dict):
-        return [pair for key, part in value.items() for pair in list_values(part, name if name == "usage" else key)]
+        parts = cast("dict[str, Any]", value)
+        return [pair for key, part in parts.items() for pair in list_values(part, name if name == "usage" else key)]
     if isinstance(value, list):
-        return [pair for part in value for pair in list_values(part, name)]
+        items = cast("list[Any]", value)
+        return [pair for part in items for pair in list_values(part, name)]
     return [(name, str(value))]
 
 

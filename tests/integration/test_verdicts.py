@@ -225,7 +225,13 @@ def test_http_and_v1_say_what_is_known(service: Service) -> None:
     fields = ("response", "verdict", "escalated", "measured_confidence", "candidates")
     assert [answer[field] for field in fields] == [UNSURE, "unsure", True, MEASURED, CANDIDATES]
     _, message = ann.get("/api/v1/chat/history/one").json()["messages"]
-    assert [message[field] for field in ("content", *fields[1:2], fields[3])] == [UNSURE, "unsure", MEASURED]
+    assert [message["result"][field] for field in ("answer", *fields[1:])] == [
+        UNSURE,
+        "unsure",
+        True,
+        MEASURED,
+        CANDIDATES,
+    ]
     asked = {"model": "massmem", "messages": [{"role": "user", "content": "6 * 7?"}]}
     completion = ann.post("/v1/chat/completions", asked).json()
     assert completion["metadata"]["verdict"] == "unsure"

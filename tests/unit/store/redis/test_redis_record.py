@@ -88,9 +88,10 @@ async def test_turns_go_whole(store: RedisStore) -> None:
     assert [m.content for m in messages[:2]] == ["Question 6", "Draft 6"]
     assert [t.turn for t in await store.list_turns("session_a")] == list(range(6, 31))
     assert [t.turn for t in await store.list_turns("session_a", after=27, limit=2)] == [28, 29]
-    assert [
-        each.result.turn async for each in read_transcript(store, await require_session(store, "session_a"))
-    ] == list(range(6, 31))
+    stored = await require_session(store, "session_a")
+    turns = [turn async for turn in read_transcript(store, stored)]
+    assert [turn.result.turn for turn in turns] == list(range(6, 31))
+    assert all(turn.result.is_whole and turn.result.answer for turn in turns)
     assert await store.read_turn_events("session_a", 5) == []
     assert len(await store.read_turn_events("session_a", 6)) == 4
     assert len(await store.get_winner_names(["session_a"])) == 30
