@@ -135,6 +135,8 @@ def list_flaws(result: TurnResult) -> Iterator[str]:
         yield f"written by {result.fallback}, in place of the agent's own model, which had failed"
     if result.truncated:
         yield "the end of the answer is missing: the model reached its limit of tokens"
+    if result.form_error:
+        yield result.form_error
     if result.limit:
         yield f"the turn reached a limit ({result.limit}): the best answer so far"
     if result.work_cut:

@@ -273,12 +273,17 @@ class TurnResult(TurnSummary):
             case ev.Notice():
                 (self.notices if self._end is None else self._next_notices).append(event.message)
             case ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnWaiting() | ev.TurnAbandoned():
-                self._tally.apply(event)
+                self._count(event)
                 self._finish(event)
                 return
             case _:
                 self._feed_step(event)
-        self._tally.apply(event)
+        self._count(event)
+
+    def _count(self, event: ev.Event) -> None:
+        """Take an event into the count of votes, which needs the turn from its beginning."""
+        if self.is_whole:
+            self._tally.apply(event)
 
     def _begin(self, event: ev.TurnStarted | ev.TurnResumed) -> None:
         if self.turn and (self.session_id, self.turn) != (event.session_id, event.turn):
@@ -393,8 +398,13 @@ class TurnResult(TurnSummary):
         for agent in self.agents:
             agent.finish(self._last_at)
         end = self._end
-        self.usage = self._tally.usage if end is None or isinstance(end, ev.TurnInterrupted) else end.usage
-        if self.winner is not None and self.is_whole:
+        if end is None or isinstance(end, ev.TurnInterrupted):
+            self.usage = self._tally.usage if self.is_whole else self._sum_usage()
+        else:
+            self.usage = end.usage
+        if not self.is_whole:
+            return
+        if self.winner is not None:
             self.dissent = self._tally.find_dissent(self.winner)
         if self.status not in ("completed", "abandoned", "undone") and self.answer is None:
             self.plan = build_plan(self._tally).describe()

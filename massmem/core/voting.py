@@ -493,13 +493,19 @@ class Tally:
         """Return `answers` without names and repetitions, in an order that is fixed for the turn.
 
         The order depends on the turn's seed and on who reads it: an unchanged answer stays in its place, which keeps
-        the prompt's prefix for caches, and no answer stands first for everyone, nor an agent's own always last.
+        the prompt's prefix for caches, and no answer stands first for everyone. What the agent may not vote for has the
+        agent's own place in all turns: the labels that it may choose, which are part of the prefix too, stay the same.
 
         order: agents with the same one read the answers in the same order; "": the agent has its own.
         """
         election = Election(answers, self.ballots, own_votes=self.own_votes)
         candidates = sorted(election.candidates, key=lambda answer: answer.agent_id)
         random.Random(f"{self.seed}:{order or for_agent}").shuffle(candidates)
+        if not order:
+            barred = [answer for answer in candidates if not election.may_choose(for_agent, answer)]
+            candidates = [answer for answer in candidates if answer not in barred]
+            place = random.Random(for_agent).randrange(len(candidates) + 1)
+            candidates[place:place] = barred
         judged = self.judged.get(for_agent, math.inf)
         return tuple(
             Candidate(

@@ -72,13 +72,13 @@ async def wait_for_result(caller: Caller, session_id: str, events: AsyncGenerato
         RetryLater: No provider can be reached, or this process ends and another one finishes the turn.
     """
     result, show = TurnResult(), partial(show_event, is_local=caller.is_local)
+    last: ev.Event | None = None
     async with aclosing(events):
         async for _, event in events:
-            require_answer(event)
+            last = event
             if (public := show(event)) is not None:
                 result.feed(public)
-    if result.end is None:
-        require_answer(None)
+    require_answer(None if result.end is None else last)
     return await complete_result(caller.service.team.store, session_id, result, show)
 
 

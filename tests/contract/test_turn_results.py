@@ -21,11 +21,11 @@ from massmem.session.fork import fork_session
 from massmem.store.lookup import find_session, read_results, read_transcript, require_session
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_export import ID, bring_in, elsewhere, export, open_memories
-from tests.contract.test_session_store import opener, session, store
+from tests.contract.test_session_store import session
 from tests.support.sample_turn import USAGE, answer, begin, event, waiting_turn, whole_turn
 from tests.support.sessions_said import log_turn, make_events
 
-__all__ = ["elsewhere", "opener", "store"]
+__all__ = ["elsewhere"]
 
 SOURCE = {"url": "https://a.example", "title": "A", "quote": "It is so.", "agent_id": "ann"}
 CLAIM = {"text": "It is blue.", "agents": ["ann", "bob"], "sources": [1]}
@@ -63,6 +63,7 @@ def make_turns() -> dict[str, list[Event]]:
         + [event(3, "turn_completed", imported=True, **done)],
         "answer now": [*hurry, decided, event(3, "turn_completed", limit="timeout", **done)],
         "schema": make_events(data={"port": 5432}),
+        "no form": make_events(form_error="no agent could answer in the form"),
         "work cut": [begin("ann"), tool, answer(1, "ann", "42"), event(3, "turn_completed", work_cut="time", **done)],
         "whole": whole_turn(),
     }

@@ -42,7 +42,7 @@ FromOrigin = Annotated[
 MemoryId = Annotated[
     str, Path(max_length=20, pattern=r"^[0-9A-Za-z]{1,20}$", description="Its id, or its short one.", examples=["1"])
 ]
-Mark = Literal["pin", "global"]
+Mark = Annotated[Literal["pin", "global"], Path(description="What it is marked as.", examples=["pin"])]
 MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_LENGTH, pattern=r"\S")]
 
 

@@ -301,7 +301,7 @@ class Record:
         """Let lists show the last turn that stands."""
         hidden = self.stored.list_hidden_turns()
         log = [entry for entry in self.log.values() if entry.turn not in hidden]
-        last = max(entry.turn for entry in log)
+        last = max((entry.turn for entry in log), default=0)
         events = [entry.parse() for entry in log if entry.turn == last]
         self.stored.update(last_message=projection.fold_session(events).last_message or "")
         self.stored.confidence, self.stored.escalated = None, False

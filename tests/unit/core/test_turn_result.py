@@ -141,3 +141,17 @@ def test_a_turn_that_goes_on_is_one_with_its_beginning():
 def test_a_log_without_the_beginning_says_so():
     assert not TurnResult.of(whole_turn()[1:]).is_whole
     assert TurnResult.of([ABANDONED]).to_json()["is_whole"] is False
+
+
+def test_a_run_of_which_the_beginning_was_not_seen_is_folded_as_far_as_it_goes():
+    events = whole_turn()
+    for start in range(1, len(events)):
+        resumed = event(
+            0, "turn_resumed", session_id="session_a", turn=1, question="Why?", agents=("ann", "bob", "eve")
+        )
+        early_stop = {"early_stop": True}
+        rest = [e.model_copy(update=early_stop) if e.type == "round_started" else e for e in events[start:]]
+        result = TurnResult.of([resumed, *rest])
+        assert (result.is_whole, result.status, result.winner, result.dissent) == (False, "completed", "ann", None)
+        assert result.usage == TurnResult.of(events).usage
+        assert TurnResult.of([resumed, *rest[:-1]]).plan == []

@@ -288,10 +288,17 @@ def test_no_answer_stands_first_for_everyone():
     assert len({tally.build_candidates(a, answers)[0].agent_id for a in agents}) > 2
 
 
-def test_own_answer_of_an_agent_has_no_place_of_its_own():
-    answers = answers_of("abc")
-    shown = [Tally(agents=tuple("abc"), seed=seed, own_votes=False).build_candidates("a", answers) for seed in range(9)]
-    assert {c.label for candidates in shown for c in candidates if not c.votable} == {"A", "B", "C"}
+def test_own_answer_has_the_same_place_in_all_turns_but_not_the_same_for_all_agents():
+    agents = [f"agent {n}" for n in range(20)]
+    answers = {agent: Answer(agent, number, agent) for number, agent in enumerate(agents, 1)}
+    places: dict[str, set[int]] = {agent: set() for agent in agents}
+    for seed in range(9):
+        tally = Tally(agents=tuple(agents), seed=seed, own_votes=False)
+        for agent in agents:
+            shown = tally.build_candidates(agent, answers)
+            places[agent].update(n for n, candidate in enumerate(shown) if not candidate.votable)
+    assert all(len(of_agent) == 1 for of_agent in places.values())
+    assert len(set.union(*places.values())) > 5
 
 
 def test_criticism_stays_over_rounds_and_has_the_letters_of_its_reader():

@@ -13,7 +13,6 @@ from massmem.memory.compression import (
     list_stems,
     select_lines,
     select_sentences,
-    select_sentences_by_part,
     split_text,
     to_utterances,
 )
@@ -80,14 +79,6 @@ def test_corrected_statement_is_gone_also_from_the_earlier_summary():
 def test_statement_that_differs_in_a_word_is_no_correction():
     texts = [Utterance("User", "The staging access code of the harbor is A-1. The access code of the harbor is B-2.")]
     assert "A-1" in select_sentences(texts, 100, count)
-
-
-def test_every_part_of_a_long_message_has_its_share():
-    text = "\n".join(f"Step {n}: the value was {n * 13}." for n in range(2_000))
-    found = select_sentences_by_part([Utterance("Tool", text)], 200, count, 1_000)
-    steps = [int(line.split()[2].rstrip(":")) for line in found.splitlines()]
-    assert min(steps) < 200 and max(steps) > 1_800
-    assert steps == sorted(steps)
 
 
 def test_short_texts_stay_whole_and_long_ones_share_the_rest():
