@@ -35,7 +35,7 @@ PAGE, _MAX_LINES, _END = 30_000, 2_000, 10**12
 """Characters and lines of one page of a file; more than any number of a call."""
 MAX_ROWS = 500
 """Of one list."""
-MAX_MATCHES, _MAX_FOUND, _MAX_SHOWN, _MAX_CONTEXT = 200, 10_000, 300, 20
+MAX_MATCHES, _MAX_FOUND, _MAX_SHOWN, _AROUND = 200, 10_000, 300, 20
 """Lines of one result of a search; those that are counted; characters of one; lines before and after one."""
 MAX_WHOLE = 10_000_000
 """Bytes of a file that is read as a whole; of a larger one only pages are, and it is not searched."""
@@ -187,8 +187,8 @@ class FileTools:
         known = self._known.get(source.path)
         if len(self._known) < _MAX_KNOWN:
             self._known[source.path] = source.size, source.mtime
-        notes = [f"this is {source.path}"] if source.path != self._shorten(path).strip("/") else []
-        notes += [source.note] if source.note else []
+        moved = "" if source.path == self._shorten(path).strip("/") else f"this is {source.path}"
+        notes = [*filter(None, (moved, source.note))]
         if known not in (None, (source.size, source.mtime)):
             notes.append("it has changed since it was read last")
         return await asyncio.to_thread(write_page, source, (from_line, from_character), lines, notes)
@@ -219,24 +219,19 @@ class FileTools:
     def _open(self, walk: Walk, path: str) -> tuple[int, str]:
         """Return descriptor and path of the file that is named, or of the only one that ends so. Raises as `_load`."""
         plain = self._shorten(path).lstrip("/")
-        with suppress(FileNotFoundError):
-            return self._open_only(plain)
+        prefix, _, inner = ("", "", plain) if "" in self._folders else plain.partition("/")
+        with suppress(FileNotFoundError, KeyError):
+            descriptor, place = self._folders[prefix].open_file(inner)
+            return descriptor, f"{prefix}/{place}" if prefix else place
         paths = [shown for shown, _ in self._walk(walk, "")]
         near = [shown for shown in paths if plain and shown.endswith(f"/{plain}")]
         if len(near) == 1 and not walk.is_over():
-            return self._open_only(near[0])
+            return self._open(walk, near[0])
         near = near or [shown for shown in paths if shown.rpartition("/")[2] == plain.rpartition("/")[2]]
         near = near or get_close_matches(plain, paths[:_MAX_COMPARED])
         why = f"{path} is not in the folder" if path.startswith("/") else f"there is no {path}"
         why += "" if "" in self._folders else f"; paths begin with {', '.join(self._folders)}"
         raise FolderError(f"{why}; nearest: {', '.join(near[:3])}" if near else why)
-
-    def _open_only(self, path: str) -> tuple[int, str]:
-        prefix, _, inner = ("", "", path) if "" in self._folders else path.partition("/")
-        if prefix not in self._folders:
-            raise FileNotFoundError
-        descriptor, place = self._folders[prefix].open_file(inner)
-        return descriptor, f"{prefix}/{place}" if prefix else place
 
     async def _convert(self, source: _Source) -> _Source:
         """Return a document as text. The last ones are kept: each page would take seconds. Raises InputError."""
@@ -256,8 +251,7 @@ class FileTools:
         self, walk: Walk, pattern: str, path_glob: str = "", ignore_case: bool = False, context: int = 0, start: int = 1
     ) -> str:
         flags = "(?im)" if ignore_case else "(?m)"
-        place = start, min(context, _MAX_CONTEXT)
-        return await asyncio.to_thread(self._search, walk, (pattern, flags), path_glob, place)
+        return await asyncio.to_thread(self._search, walk, (pattern, flags), path_glob, (start, min(context, _AROUND)))
 
     def _search(self, walk: Walk, pattern: tuple[str, str], path_glob: str, place: tuple[int, int]) -> str:
         """pattern: with its flags. place: the first match that is shown, and how many lines around each."""
@@ -401,8 +395,7 @@ def _compile(text: str, flags: str) -> tuple[Pattern, str]:
     except PatternError as e:
         try:
             why = str(e).replace(flags, "")
-            note = f"this is no pattern ({why}), so the text itself was searched for"
-            return compile_pattern(flags + re.escape(text)), note
+            return compile_pattern(flags + re.escape(text)), f"this is no pattern ({why}), so its text was searched for"
         except PatternError as e:
             raise FolderError(f"this cannot be searched for: {e}") from e
 
@@ -489,9 +482,10 @@ def _rename_arguments(known: Collection[str], arguments: Mapping[str, Any]) -> d
     values = dict[str, Any]()
     for name, value in arguments.items():
         word = re.sub("[_-]", "", name).lower()
-        own = name if name in known else next((key for key in known if word in _OTHER_NAMES.get(key, "").split()), name)
-        if value is None or (own != name and not value) or (own == name and word in _NEEDLESS):
-            continue  # `offset: 0` is the beginning
+        near = (key for key in ("", *known) if word in _OTHER_NAMES.get(key, "").split())
+        own = name if name in known else next(near, name)
+        if value is None or not own or (own != name and not value):  # `offset: 0` is the beginning
+            continue
         if own == "path_glob" and isinstance(value, str) and isinstance(before := values.get(own), str):
             folder, glob = sorted((before, value), key=lambda text: any(sign in text for sign in "*?[{"))
             value = glob if folder.strip("./") == "" else f"{folder.rstrip('/')}/**/{glob.lstrip('/')}"
@@ -511,11 +505,9 @@ _OTHER_NAMES: Mapping[str, str] = {
     "path": "filepath file filename targetfile", "pattern": "query regex regexp text search q",
     "path_glob": "glob include includepattern path directory dir folder filepath file pattern",
     "from_line": "offset startline start line", "to_line": "endline end", "lines": "limit maxlines numlines",
-    "context": "a b c contextlines", "ignore_case": "i caseinsensitive",
+    "context": "a b c contextlines", "ignore_case": "i caseinsensitive", "": "n outputmode headlimit explanation",
 }  # fmt: skip
-"""How coding agents call the arguments: small letters, without - and _."""
-_NEEDLESS = ("n", "outputmode", "headlimit", "description", "explanation")
-"""Arguments of coding agents' tools that change nothing here."""
+"""How coding agents call the arguments: small letters, without - and _; under "" those that change nothing here."""
 _Tool = tuple[str, str, Mapping[str, Any], Sequence[str]]
 _GLOB = "A folder, a file or a pattern, such as docs, *.py or src/**/test_*.ts. Left out: all files."
 
