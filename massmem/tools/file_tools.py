@@ -271,7 +271,9 @@ class FileTools:
                 if start <= hits.total() < start + MAX_MATCHES // (1 + context):
                     matches[number] = line
             shown += len(matches)
-            lines += show_matches(path, matches, text.split("\n") if context and matches else [], context)
+            lines += show_matches(
+                path, matches, text.removesuffix("\n").split("\n") if context and matches else [], context
+            )
         total = hits.total()
         count = f"{total:,} lines in {len(hits):,} of {files:,} files" if total else f"nothing in {files:,} files"
         notes = [note, count] if note else [count]

@@ -243,6 +243,8 @@ async def test_arguments_of_other_coding_agents_are_understood(tmp_path: Path):
     assert around.splitlines()[:-1] == [
         "src/a.py-1- def f():", "src/a.py:2:     return RETRY", "src/a.py-3- ",
     ]  # fmt: skip
+    last = await call(tools, "search_text", pattern="x = 1", context=5, include="src/a.py")
+    assert last.splitlines()[3:-1] == ["src/a.py:4: x = 1"], "nothing stands behind the last line"
     assert "c.tsx" not in around and "src/b.ts" not in around
     assert "src/a.py" not in await call(tools, "search_text", query="retry", ignore_case="false", context=0)
     assert (await call(tools, "list_files", pattern="*.{ts,tsx}")).splitlines()[:-1] == ["c.tsx", "src/b.ts"]
