@@ -13,9 +13,8 @@ _FIRST_KEYS = ("path", "file_path", "filepath", "file", "filename", "uri", "url"
 
 _OTHER_NAMES = {
     "search_text": ("grep", "rg", "ripgrep", "search", "grepsearch", "searchfiles", "findtext"),
-    "read_file": ("read", "cat", "view", "open", "viewfile", "openfile"),
-    "list_files": ("ls", "glob", "list", "listdir", "listdirectory", "findfiles"),
-}
+    "read_file": ("read", "cat", "view", "open", "viewfile"), "list_files": ("ls", "glob", "list", "listdir", "findfiles"),
+}  # fmt: skip
 """How coding agents call massmem's own tools, as `_split_name` returns it."""
 
 _MAX_VALUE, _MAX_OTHERS = 120, 60

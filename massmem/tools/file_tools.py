@@ -271,9 +271,7 @@ class FileTools:
                 if start <= hits.total() < start + MAX_MATCHES // (1 + context):
                     matches[number] = line
             shown += len(matches)
-            lines += show_matches(
-                path, matches, text.removesuffix("\n").split("\n") if context and matches else [], context
-            )
+            lines += show_matches(path, matches, text if context and matches else "", context)
         total = hits.total()
         count = f"{total:,} lines in {len(hits):,} of {files:,} files" if total else f"nothing in {files:,} files"
         notes = [note, count] if note else [count]
@@ -381,8 +379,9 @@ def _cut_line(line: str) -> str:
     return f"{line[:_MAX_SHOWN]}…" if len(line) > _MAX_SHOWN else line.rstrip()
 
 
-def show_matches(path: str, matches: Mapping[int, str], lines: Sequence[str], context: int) -> list[str]:
+def show_matches(path: str, matches: Mapping[int, str], text: str, context: int) -> list[str]:
     """Return matches as `path:line: text`, lines of the file around them as `path-line- text`."""
+    lines = text.removesuffix("\n").split("\n")
     shown = {number: f"{path}:{number}: {line}" for number, line in matches.items()}
     for near in {near for number in matches for near in range(number - context, number + context + 1)} - {*matches}:
         if 1 <= near <= len(lines):
