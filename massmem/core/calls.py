@@ -13,7 +13,7 @@ _FIRST_KEYS = ("path", "file_path", "filepath", "file", "filename", "uri", "url"
 
 _OTHER_NAMES = {
     "search_text": ("grep", "rg", "ripgrep", "search", "grepsearch", "searchfiles", "findtext"),
-    "read_file": ("read", "cat", "view", "open", "viewfile"), "list_files": ("ls", "glob", "list", "listdir", "findfiles"),
+    "read_file": ("read", "cat", "view", "openfile"), "list_files": ("ls", "glob", "list", "listdir", "findfiles"),
 }  # fmt: skip
 """How coding agents call massmem's own tools, as `_split_name` returns it."""
 
