@@ -424,7 +424,7 @@ def redact_messages(messages: Sequence[MessageRecord], values: Mapping[str, obje
     return tuple(
         message.model_copy(
             update={
-                "content": redact(mask(message.public_text, values)),
+                "content": redact(message.hide_values(message.public_text, values)),
                 "metadata": redact_values(mask_values(message.metadata, values)),
             }
         )

@@ -11,6 +11,12 @@ from massmem.core.text import one_line
 _FIRST_KEYS = ("path", "file_path", "filepath", "file", "filename", "uri", "url", "query", "q", "pattern", "command")
 """Arguments that say best what a call is about; without one of them its first argument does."""
 
+_OTHER_NAMES = {
+    "search_text": ("grep", "rg", "ripgrep", "search", "grepsearch", "searchfiles", "findtext"),
+    "read_file": ("read", "cat", "view", "openfile"), "list_files": ("ls", "glob", "list", "listdir", "findfiles"),
+}  # fmt: skip
+"""How coding agents call massmem's own tools, as `_split_name` returns it."""
+
 _MAX_VALUE, _MAX_OTHERS = 120, 60
 """Characters of the main argument; of all others together."""
 
@@ -23,7 +29,7 @@ def shorten_tool_name(name: str) -> str:
 def find_tool_name(name: str, names: Collection[str]) -> str:
     """Return the one name of these that a model means, `name` itself where none or several fit.
 
-    Models write `functions.vote`, `default_api:vote`, `Vote`, ` vote`, `vote:0`, and leave out the name of a server.
+    Models write `functions.vote`, `default_api:vote`, `Vote`, ` vote`, `vote:0`, `grep`, or no name of a server.
     """
     if name in names:
         return name
@@ -34,6 +40,7 @@ def find_tool_name(name: str, names: Collection[str]) -> str:
         for others in [_split_name(known)]
         if parts and (parts[-len(others) :] == others or others[-len(parts) :] == parts)
     ]
+    fitting = fitting or [own for own, others in _OTHER_NAMES.items() if own in names and "".join(parts[-1:]) in others]
     return fitting[0] if len(fitting) == 1 else name
 
 

@@ -434,6 +434,8 @@ class UserReplied(EventBase):
     param: str
     text: str = Field(repr=False)
     """May be the value: it never leaves the store."""
+    is_value: bool = True
+    """False: no value was given, and the text looks like none; it is shown as other messages are."""
     usage: Usage = Usage()
     """Of the request that read the reply, if there was one."""
     request: str = ""
@@ -684,7 +686,7 @@ EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 def hide_private_fields(event: Event) -> Event:
     """Return the event as it may leave the store: no reply, which may be a value, and nothing for providers alone."""
     match event:
-        case UserReplied():
+        case UserReplied(is_value=True):
             return event.model_copy(update={"text": ""})
         case ToolCalled(state=state) if state:
             return event.model_copy(update={"state": ""})

@@ -138,7 +138,7 @@ def find_value(name: str, spec: ParamSpec, message: str) -> Value | None:
         return None
     if (value := _find_after_name(name, spec, text)) is not None:
         return value
-    return _find_single(spec, text) if len(_split_words(text)) <= _max_words(spec) else None
+    return find_single(spec, text) if len(_split_words(text)) <= _max_words(spec) else None
 
 
 def _has_form(spec: ParamSpec) -> bool:
@@ -165,10 +165,10 @@ def _find_after_name(name: str, spec: ParamSpec, text: str) -> Value | None:
     value = parse_value(spec, rest)
     if value is None or isinstance(value, str):
         value = parse_value(spec, rest.rstrip("\"'`.!, "))
-    return value if value is not None or not _has_form(spec) else _find_single(spec, rest)
+    return value if value is not None or not _has_form(spec) else find_single(spec, rest)
 
 
-def _find_single(spec: ParamSpec, text: str) -> Value | None:
+def find_single(spec: ParamSpec, text: str) -> Value | None:
     """Return the value in `text` when there is exactly one."""
     values = {value for raw in _find_candidates(spec, text) if (value := parse_value(spec, raw)) is not None}
     return values.pop() if len(values) == 1 else None

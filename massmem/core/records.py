@@ -5,6 +5,7 @@ nobody can guess from a hash, however fast it is. Slow hashes protect passwords,
 """
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from massmem.core.errors import InputError
 from massmem.core.messages import cut_title
-from massmem.core.redact import redact
+from massmem.core.redact import mask, redact
 
 SessionStatus = Literal["active", "completed", "interrupted", "failed", "waiting", "deleting"]
 TurnStatus = Literal["running", "completed", "failed", "interrupted", "waiting", "abandoned", "undone"]
@@ -201,7 +202,13 @@ class MessageRecord(_Record):
     def public_text(self) -> str:
         """The text; of a reply to the agents the name of what they asked for, because it may hold a secret value."""
         param = self.metadata.get("param")
-        return f"[{param}]" if isinstance(param, str) else self.content
+        is_value = isinstance(param, str) and self.metadata.get("is_value", True)
+        return f"[{param}]" if is_value else self.content
+
+    def hide_values(self, text: str, values: Mapping[str, object]) -> str:
+        """Return the text with names for values, but of the one that the message asks for: it was not given yet."""
+        asked = self.metadata.get("waiting_for") or self.metadata.get("asks_for")
+        return mask(text, {name: value for name, value in values.items() if name != asked})
 
 
 class MessageToRecord(_Record):

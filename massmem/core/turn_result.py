@@ -316,7 +316,7 @@ class TurnResult(TurnSummary):
                 self.winner, self.decided_by, self.votes = event.agent_id, event.by, dict(event.votes)
                 self.not_asked = list(event.not_asked)
             case ev.UserReplied():
-                self.asked.append(Exchange(agent=None, content=f"[{event.param}]"))
+                self.asked.append(Exchange(agent=None, content=f"[{event.param}]" if event.is_value else event.text))
             case ev.ParamProvided() | ev.ParamCleared():
                 for agent in self.agents:
                     agent.waiting_for = None if agent.waiting_for == event.param else agent.waiting_for

@@ -12,7 +12,7 @@ from typing import Any
 from massmem.config.models import RecordingConfig
 from massmem.core.calls import describe_call, parse_object
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, is_remembered, is_worth_recording
-from massmem.core.redact import mask, mask_values
+from massmem.core.redact import mask_values
 from massmem.memory.access import HERE
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.origins import IMPORT, WEB, ToolText, ToolWords, name_tool_origin
@@ -311,7 +311,7 @@ def mark_facts(facts: Iterable[Fact], conversation: Conversation) -> tuple[Fact,
 
 
 def _mask_message(message: MessageRecord, params: Mapping[str, object]) -> MessageRecord:
-    text = mask(message.content, params)
+    text = message.hide_values(message.content, params)
     return message if text == message.content else message.model_copy(update={"content": text})
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from massmem.core.events import EVENT, AgentDelta, Event, hide_private_fields
+from massmem.core.events import EVENT, AgentDelta, Event, ParamRequested, TurnWaiting, hide_private_fields
 from massmem.core.records import LogEntry, Owner, RecordingJob, SessionCopy, SessionRecord, SessionState
 from massmem.core.redact import mask_values, redact_values
 from massmem.core.text import dump_json
@@ -62,6 +62,8 @@ def redact_event(event: Event, params: Mapping[str, object]) -> Event:
     """Return the event as an export has it. params: see `write_log`."""
     fields = hide_private_fields(event).model_dump(mode="json")
     texts = {name: value for name, value in fields.items() if name not in STRUCTURE}
+    if isinstance(event, ParamRequested | TurnWaiting):  # what it asks for was not given yet
+        params = {name: value for name, value in params.items() if name != event.param}
     return EVENT.validate_python(fields | redact_values(mask_values(texts, params)))
 
 

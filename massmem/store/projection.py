@@ -269,7 +269,8 @@ def _(event: ev.WinnerDecided, _position: LogPosition) -> list[Change]:
 @_project.register
 def _(event: ev.UserReplied, position: LogPosition) -> list[Change]:
     # Not queued for recording: the reply may be a value, which stays in the session.
-    return [_message(position, "user", event.text, metadata={"param": event.param}), *_request(position, event.request)]
+    metadata = {"param": event.param} | ({} if event.is_value else {"is_value": False})
+    return [_message(position, "user", event.text, metadata=metadata), *_request(position, event.request)]
 
 
 @_project.register
@@ -312,7 +313,7 @@ def _(event: ev.ParamRequested, position: LogPosition) -> list[Change]:
     call = json.dumps({"ask_user": {"param": event.param, "prompt": event.prompt}}, ensure_ascii=False)
     return [
         *_reasoning(position, agent, event.reasoning),
-        _message(position, "tool_call", call, agent=agent),
+        _message(position, "tool_call", call, agent=agent, metadata={"asks_for": event.param}),
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 from massmem.config.models import PARAM_NAME
 from massmem.core.calls import find_tool_name, parse_object
 from massmem.core.messages import WRAPPER, ChatMessage, Reply, ToolCall, ToolSpec, clean_text
-from massmem.core.params import ParamSpec, Value
+from massmem.core.params import ParamSpec, Value, describe_form
 from massmem.core.text import one_line
 
 ANSWER = "answer_now"
@@ -228,8 +228,10 @@ class AskContext:
 
     @property
     def descriptions(self) -> Mapping[str, str]:
-        """Of each value that may be asked for now, by name."""
-        return {name: self.params[name].description.strip() or name.replace("_", " ") for name in self.names}
+        """Of each value that may be asked for now, by name, with the allowed ones."""
+        forms = {name: f", {describe_form(spec)}" if spec.values else "" for name, spec in self.params.items()}
+        texts = {name: self.params[name].description.strip() or name.replace("_", " ") for name in self.names}
+        return {name: text + forms[name] for name, text in texts.items()}
 
 
 def build_ask_tool(context: AskContext) -> ToolSpec:

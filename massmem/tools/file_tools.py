@@ -8,9 +8,10 @@ import asyncio
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -20,7 +21,7 @@ from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import ToolResult, ToolSpec, detect_media_type
 from massmem.core.patterns import Pattern, PatternError, compile_pattern
 from massmem.core.redact import redact_keys
-from massmem.core.text import make_printable, one_line
+from massmem.core.text import make_printable
 from massmem.tools.documents import File, is_document, read_document, read_files
 from massmem.tools.encodings import decode_text
 from massmem.tools.folder import BINARY, UNREADABLE, Folder, FolderError, Walk, build_specs, find_decision, read_start
@@ -30,16 +31,16 @@ SECONDS, _COUNT_SECONDS = 20.0, 2.0
 _AT_ONCE = 2
 """Calls of one team: more would take the threads of others."""
 
-PAGE, _MAX_LINES = 30_000, 2_000
-"""Characters and lines of one page of a file."""
+PAGE, _MAX_LINES, _END = 30_000, 2_000, 10**12
+"""Characters and lines of one page of a file; more than any number of a call."""
 MAX_ROWS = 500
 """Of one list."""
-MAX_MATCHES, _MAX_FOUND, _MAX_SHOWN = 200, 10_000, 300
-"""Lines of one result of a search; those that are counted; characters of one."""
+MAX_MATCHES, _MAX_FOUND, _MAX_SHOWN, _AROUND = 200, 10_000, 300, 20
+"""Lines of one result of a search; those that are counted; characters of one; lines before and after one."""
 MAX_WHOLE = 10_000_000
 """Bytes of a file that is read as a whole; of a larger one only pages are, and it is not searched."""
 _PIECE, _MAX_LARGE = 1_000_000, 8_000_000
-_MAX_DOCUMENTS, _MAX_KNOWN = 4, 10_000
+_MAX_DOCUMENTS, _MAX_KNOWN, _MAX_COMPARED = 4, 10_000, 5_000
 
 AGENTS_FILES = ("AGENTS.md", "CLAUDE.md")
 """What a folder says of itself, to agents: the first one that is there."""
@@ -136,11 +137,13 @@ class FileTools:
         return ToolSpec(name, description.format(folder=self._title), schema)
 
     def _shorten(self, path: str) -> str:
-        """Return a path as it is shown, also of one that begins with the whole path of its folder."""
+        """Return a path as it is shown, also of one that begins with the whole path, or the name, of its folder."""
         for name, folder in self._folders.items() if path.startswith("/") else ():
             with suppress(FolderError):
                 return "/".join(filter(None, (name, folder.strip(path))))
-        return path.removeprefix("./")
+        top, _, rest = path.removeprefix("./").lstrip("/").partition("/")
+        only = self._folders.get("")
+        return rest if only and top == only.name and not os.path.lexists(only.root / top) else path.removeprefix("./")
 
     # Lists
 
@@ -173,27 +176,25 @@ class FileTools:
     # Files
 
     async def _read_file(
-        self, walk: Walk, path: str, from_line: int = 1, lines: int = _MAX_LINES, from_character: int = 1
+        self, walk: Walk, path: str, from_line: int = 1, to_line: int = _END, lines: int = _END, from_character: int = 1
     ) -> str:
+        if to_line < from_line:
+            raise FolderError("to_line is from_line or more")
+        lines = min(lines, _MAX_LINES, to_line - from_line + 1)
         source = await asyncio.to_thread(self._load, walk, path, from_line, from_character)
         if source.document:
             source = await self._convert(source)
         known = self._known.get(source.path)
         if len(self._known) < _MAX_KNOWN:
             self._known[source.path] = source.size, source.mtime
-        notes = [source.note] if source.note else []
+        moved = "" if source.path == self._shorten(path).strip("/") else f"this is {source.path}"
+        notes = [*filter(None, (moved, source.note))]
         if known not in (None, (source.size, source.mtime)):
             notes.append("it has changed since it was read last")
-        return await asyncio.to_thread(write_page, source, (from_line, from_character), min(lines, _MAX_LINES), notes)
+        return await asyncio.to_thread(write_page, source, (from_line, from_character), lines, notes)
 
     def _load(self, walk: Walk, path: str, from_line: int, from_character: int) -> _Source:
-        prefix, inner = "", self._shorten(path)
-        if "" not in self._folders:
-            prefix, _, inner = inner.partition("/")
-        if prefix not in self._folders:
-            raise FolderError(f"{path} is in none of the folders: paths begin with {', '.join(self._folders)}")
-        descriptor, place = self._folders[prefix].open_file(inner)
-        place = f"{prefix}/{place}" if prefix else place
+        descriptor, place = self._open(walk, path)
         try:
             status = os.fstat(descriptor)
             start = os.pread(descriptor, 4_096, 0)
@@ -215,6 +216,23 @@ class FileTools:
         finally:
             os.close(descriptor)
 
+    def _open(self, walk: Walk, path: str) -> tuple[int, str]:
+        """Return descriptor and path of the file that is named, or of the only one that ends so. Raises as `_load`."""
+        plain = self._shorten(path).lstrip("/")
+        prefix, _, inner = ("", "", plain) if "" in self._folders else plain.partition("/")
+        with suppress(FileNotFoundError, KeyError):
+            descriptor, place = self._folders[prefix].open_file(inner)
+            return descriptor, f"{prefix}/{place}" if prefix else place
+        paths = [shown for shown, _ in self._walk(walk, "")]
+        near = [shown for shown in paths if plain and shown.endswith(f"/{plain}")]
+        if len(near) == 1 and not walk.is_over():
+            return self._open(walk, near[0])
+        near = near or [shown for shown in paths if shown.rpartition("/")[2] == plain.rpartition("/")[2]]
+        near = near or get_close_matches(plain, paths[:_MAX_COMPARED])
+        why = f"{path} is not in the folder" if path.startswith("/") else f"there is no {path}"
+        why += "" if "" in self._folders else f"; paths begin with {', '.join(self._folders)}"
+        raise FolderError(f"{why}; nearest: {', '.join(near[:3])}" if near else why)
+
     async def _convert(self, source: _Source) -> _Source:
         """Return a document as text. The last ones are kept: each page would take seconds. Raises InputError."""
         key = source.path, source.size, source.mtime
@@ -229,12 +247,16 @@ class FileTools:
 
     # Searches
 
-    async def _search_text(self, walk: Walk, pattern: str, path_glob: str = "", start: int = 1) -> str:
-        return await asyncio.to_thread(self._search, walk, pattern, path_glob, start)
+    async def _search_text(
+        self, walk: Walk, pattern: str, path_glob: str = "", ignore_case: bool = False, context: int = 0, start: int = 1
+    ) -> str:
+        flags = "(?im)" if ignore_case else "(?m)"
+        return await asyncio.to_thread(self._search, walk, (pattern, flags), path_glob, (start, min(context, _AROUND)))
 
-    def _search(self, walk: Walk, pattern: str, path_glob: str, start: int) -> str:
-        expression, note = _compile(pattern)
-        lines, hits, files, left_out = list[str](), Counter[str](), 0, Counter[str]()
+    def _search(self, walk: Walk, pattern: tuple[str, str], path_glob: str, place: tuple[int, int]) -> str:
+        """pattern: with its flags. place: the first match that is shown, and how many lines around each."""
+        (expression, note), (start, context) = _compile(*pattern), place
+        shown, lines, hits, files, left_out = 0, list[str](), Counter[str](), 0, Counter[str]()
         for path, open_file in self._walk(walk, path_glob):
             if hits.total() >= _MAX_FOUND:
                 walk.cut = f"there are {_MAX_FOUND:,} lines or more"
@@ -243,17 +265,20 @@ class FileTools:
             left_out[reason] += bool(reason)
             files += not reason
             room = _MAX_FOUND - hits.total()
+            matches = dict[int, str]()
             for number, line in islice(find_lines(expression, text), room):
                 hits[path] += 1
-                if start <= hits.total() < start + MAX_MATCHES:
-                    lines.append(f"{path}:{number}: {line}")
+                if start <= hits.total() < start + MAX_MATCHES // (1 + context):
+                    matches[number] = line
+            shown += len(matches)
+            lines += show_matches(path, matches, text if context and matches else "", context)
         total = hits.total()
         count = f"{total:,} lines in {len(hits):,} of {files:,} files" if total else f"nothing in {files:,} files"
         notes = [note, count] if note else [count]
-        if len(lines) < total:
-            notes.append(f"these are {start:,} to {start + len(lines) - 1:,}" if lines else f"none from {start:,} on")
-        if start + len(lines) <= total:
-            notes.append(f"start={start + len(lines)} goes on, path_glob searches fewer files")
+        if shown < total:
+            notes.append(f"these are {start:,} to {start + shown - 1:,}" if shown else f"none from {start:,} on")
+        if start + shown <= total:
+            notes.append(f"start={start + shown} goes on, path_glob searches fewer files")
         notes += [f"not searched: {number:,} {reason}" for reason, number in left_out.items() if number]
         return "\n".join([*lines, f"[{'; '.join([*notes, *_describe_walk(walk)])}]"])
 
@@ -284,7 +309,10 @@ def build_matcher(path_glob: str) -> Callable[[str], bool]:
     plain = path_glob.strip("/").removeprefix("./")
     if plain in ("", ".", "*", "**", "**/*"):
         return lambda _: True
-    specs = build_specs([f"\\{path_glob}" if path_glob[0] in "!#" else path_glob.removeprefix("./")])
+    start, brace, rest = path_glob.partition("{")
+    words, _, rest = rest.partition("}")
+    globs = [f"{start}{word}{rest}" for word in words.split(",")] if brace and "," in words else [path_glob]
+    specs = build_specs([f"\\{glob}" if glob[:1] in ("!", "#") else glob.removeprefix("./") for glob in globs])
     return lambda path: f"{path}/".startswith(f"{plain}/") or find_decision(specs, path) is True
 
 
@@ -333,7 +361,7 @@ def write_page(source: _Source, start: tuple[int, int], most: int, notes: Sequen
 
 
 def find_lines(pattern: Pattern, text: str) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines in which matches begin; a long line is cut around its first match."""
+    """Yield number and text of the lines in which matches begin; of a long line its start, and its first match."""
     number, counted, end = 1, 0, -1
     for begin, _ in pattern.find_all(text):
         if begin <= end:
@@ -342,19 +370,33 @@ def find_lines(pattern: Pattern, text: str) -> Iterator[tuple[int, str]]:
         counted, start = begin, text.rfind("\n", 0, begin) + 1
         end = text.find("\n", begin)
         end = len(text) if end < 0 else end
-        place = max(start, begin - _MAX_SHOWN // 3)
-        line = one_line(text[place : min(end, place + _MAX_SHOWN)], _MAX_SHOWN)
-        yield number, f"{'…' if place > start else ''}{line}{'…' if end > place + _MAX_SHOWN else ''}"
+        head = begin - _MAX_SHOWN // 3 if begin > start + _MAX_SHOWN * 2 // 3 else start
+        front = f"{text[start : start + _MAX_SHOWN // 3]}…" if head > start else ""
+        yield number, front + _cut_line(text[head:end])
 
 
-def _compile(text: str) -> tuple[Pattern, str]:
+def _cut_line(line: str) -> str:
+    return f"{line[:_MAX_SHOWN]}…" if len(line) > _MAX_SHOWN else line.rstrip()
+
+
+def show_matches(path: str, matches: Mapping[int, str], text: str, context: int) -> list[str]:
+    """Return matches as `path:line: text`, lines of the file around them as `path-line- text`."""
+    lines = text.removesuffix("\n").split("\n")
+    shown = {number: f"{path}:{number}: {line}" for number, line in matches.items()}
+    for near in {near for number in matches for near in range(number - context, number + context + 1)} - {*matches}:
+        if 1 <= near <= len(lines):
+            shown[near] = f"{path}-{near}- {_cut_line(lines[near - 1])}"
+    return [shown[number] for number in sorted(shown)]
+
+
+def _compile(text: str, flags: str) -> tuple[Pattern, str]:
     """Return the pattern, and a note where the text is none and is looked for as it is. Raises FolderError."""
     try:
-        return compile_pattern(f"(?m){text}"), ""
+        return compile_pattern(f"{flags}{text}"), ""
     except PatternError as e:
         try:
-            why = str(e).replace("(?m)", "")
-            return compile_pattern(re.escape(text)), f"this is no pattern ({why}), so the text itself was searched for"
+            why = str(e).replace(flags, "")
+            return compile_pattern(flags + re.escape(text)), f"this is no pattern ({why}), so its text was searched for"
         except PatternError as e:
             raise FolderError(f"this cannot be searched for: {e}") from e
 
@@ -417,7 +459,7 @@ def _describe(folder: Folder, *, agents_file: bool) -> str:
 def _check_arguments(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call, without those that are null. Raises FolderError."""
     known: Mapping[str, Any] = spec.parameters["properties"]
-    values = {name: value for name, value in arguments.items() if value is not None}
+    values = _rename_arguments(known, arguments)
     unknown = [name for name in values if name not in known]
     missing = [name for name in spec.parameters["required"] if name not in values]
     if unknown or missing:
@@ -426,10 +468,29 @@ def _check_arguments(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, 
     for name, value in values.items():
         if known[name]["type"] == "integer" and isinstance(value, str) and value.isdecimal() and len(value) < 10:
             values[name] = value = int(value)
+        least = known[name].get("minimum", 1)
+        if known[name]["type"] == "boolean":
+            values[name] = str(value).lower() in ("true", "1", "yes")
         if known[name]["type"] == "string" and not isinstance(value, str):
             raise FolderError(f"{name} is a text")
-        if known[name]["type"] == "integer" and not (type(value) is int and 1 <= value < 10**12):
-            raise FolderError(f"{name} is a whole number, 1 or more")
+        if known[name]["type"] == "integer" and not (type(value) is int and least <= value < _END):
+            raise FolderError(f"{name} is a whole number, {least} or more")
+    return values
+
+
+def _rename_arguments(known: Collection[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are set, under the names of the tool: also a folder and a glob in it as one glob."""
+    values = dict[str, Any]()
+    for name, value in arguments.items():
+        word = re.sub("[_-]", "", name).lower()
+        near = (key for key in ("", *known) if word in _OTHER_NAMES.get(key, "").split())
+        own = name if name in known else next(near, name)
+        if value is None or not own or (own != name and not value):  # `offset: 0` is the beginning
+            continue
+        if own == "path_glob" and isinstance(value, str) and isinstance(before := values.get(own), str):
+            folder, glob = sorted((before, value), key=lambda text: any(sign in text for sign in "*?[{"))
+            value = glob if folder.strip("./") == "" else f"{folder.rstrip('/')}/**/{glob.lstrip('/')}"
+        values[own] = value
     return values
 
 
@@ -437,10 +498,17 @@ def _text(description: str) -> dict[str, str]:
     return {"type": "string", "description": description}
 
 
-def _number(description: str) -> dict[str, str]:
+def _number(description: str) -> dict[str, Any]:
     return {"type": "integer", "description": description}
 
 
+_OTHER_NAMES: Mapping[str, str] = {
+    "path": "filepath file filename targetfile", "pattern": "query regex regexp text search q",
+    "path_glob": "glob include includepattern path directory dir folder filepath file pattern",
+    "from_line": "offset startline start line", "to_line": "endline end", "lines": "limit maxlines numlines",
+    "context": "a b c contextlines", "ignore_case": "i caseinsensitive", "": "n outputmode headlimit explanation",
+}  # fmt: skip
+"""How coding agents call the arguments: small letters, without - and _; under "" those that change nothing here."""
 _Tool = tuple[str, str, Mapping[str, Any], Sequence[str]]
 _GLOB = "A folder, a file or a pattern, such as docs, *.py or src/**/test_*.ts. Left out: all files."
 
@@ -456,6 +524,7 @@ _READ_FILE: _Tool = (
     {
         "path": _text("Path of the file, as list_files shows it."),
         "from_line": _number("The first line that is shown, from 1."),
+        "to_line": _number("The last line that is shown."),
         "lines": _number("How many lines are shown at most."),
         "from_character": _number("Where in the first line to begin, from 1: for lines that are too long."),
     },
@@ -465,8 +534,10 @@ _SEARCH_TEXT: _Tool = (
     "search_text",
     "Searches the text files of {folder} for a regular expression; shows the lines as path:line: text.",
     {
-        "pattern": _text("A regular expression without look-around, or plain words. (?i) ignores case."),
+        "pattern": _text("A regular expression without look-around, or plain words."),
         "path_glob": _text(_GLOB),
+        "ignore_case": {"type": "boolean", "description": "Whether a and A are the same."},
+        "context": {**_number("Lines that are shown before and after each found one."), "minimum": 0},
         "start": _number("The number of the match to begin with, from 1."),
     },
     ("pattern",),

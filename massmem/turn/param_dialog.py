@@ -141,7 +141,8 @@ class ParamDialog:
     def accept(self, reading: ReplyReading, message: str) -> list[ev.Event]:
         """Return the events of a message that is the reply to a waiting turn; its values wait for `apply`."""
         name = self.waiting.params[0]
-        events: list[ev.Event] = [ev.UserReplied(param=name, text=message, usage=reading.usage)]
+        is_value = reading.value is not None or _may_hold_value(message)
+        events: list[ev.Event] = [ev.UserReplied(param=name, text=message, is_value=is_value, usage=reading.usage)]
         if reading.value is not None:
             self._new_values = {name: reading.value, **self._find_more_values(message)}
             return events + [ev.ParamProvided(param=param) for param in self._new_values]
@@ -153,10 +154,10 @@ class ParamDialog:
         """Return the events of giving the turn up. The message is part of it, unless it is a question of its own."""
         why = reading.intent
         assert why != "answer"  # an answer goes on with the turn
-        reply = [ev.UserReplied(param=self.waiting.params[0], text=message)] if why in ("cancel", "reset") else []
+        reply = ev.UserReplied(param=self.waiting.params[0], text=message, is_value=_may_hold_value(message))
         usage = self._tally.usage + reading.usage
         return [
-            *reply,
+            *([reply] if why in ("cancel", "reset") else []),
             *(ev.ParamCleared(param=name, why=why) for name in self.waiting.params),
             ev.TurnAbandoned(session_id=record.session_id, turn=record.turn, why=why, usage=usage),
         ]
@@ -249,7 +250,10 @@ def _read_model_reply(reply: Reply, spec: ParamSpec, message: str) -> ReplyReadi
     data = find_object(reply.text) or {}
     intent, raw = data.get("intent"), data.get("value")
     if data.get("provided") is True and isinstance(raw, str):
-        value = params.parse_value(spec, clean_text(raw))
+        raw = clean_text(raw)
+        if params.parse_value(spec, raw) is None:  # "the pro plan", where pro is the value
+            raw = str(params.find_single(spec, raw) or raw)
+        value = params.parse_value(spec, raw)
         if value is not None and _is_in_message(raw, spec, message):
             return ReplyReading("answer", value, reply.usage)
     return ReplyReading(intent if intent in ("change", "cancel", "reset") else "answer", None, reply.usage)
@@ -264,6 +268,10 @@ def _is_in_message(raw: str, spec: ParamSpec, message: str) -> bool:
     if spec.type in ("string", "email") and not spec.values:
         return literal
     return literal or raw.strip() not in spec.examples
+
+
+def _may_hold_value(message: str) -> bool:  # a mistyped number, for one
+    return any(char.isdigit() or char == "@" for char in message)
 
 
 def _letters_and_digits(text: str) -> str:

@@ -184,6 +184,29 @@ def test_param_values_are_replaced_by_their_names(form: str, detailed: bool):
     assert head.title == "Where is [order_id]?"
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_only_values_that_were_given_are_replaced(form: str):
+    """An example in the agent's own question is none, nor is a reply without a value; what was given before is."""
+    prompt = "What is the number, such as O-98765, for Lisbon?"
+    params = {"order_id": "O-98765", "city": "Lisbon"}
+    events = [
+        begin("ann", question="Where is it?"),
+        param_request(1, "ann", "order_id").model_copy(update={"prompt": prompt}),
+        waiting(1, "order_id", "ann").model_copy(update={"prompt": prompt}),
+        event(2, "turn_resumed", session_id="session_a", turn=1, question="Where is it?", agents=("ann",)),
+        event(2, "user_replied", param="order_id", text="I have no idea", is_value=False),
+        waiting(3, "order_id", "ann").model_copy(update={"prompt": prompt, "asked": 2}),
+        event(4, "turn_resumed", session_id="session_a", turn=1, question="Where is it?", agents=("ann",)),
+        event(4, "user_replied", param="order_id", text="O-98765"),
+        event(5, "turn_completed", winner="ann", answer="O-98765 is here.", presented=False, usage=USAGE),
+    ]
+    text = FORMATS[form].write_turn(log_turn(events, params), True, True)
+    text = Page(text).text if form == "html" else text
+    assert "such as O-98765, for [city]?" in text and "Lisbon" not in text
+    assert "I have no idea" in text and "[order_id] is here." in text
+    assert text.count("O-98765") == text.count("such as O-98765")
+
+
 @pytest.mark.parametrize(
     "opened", ["```python\nx = 1", "~~~~\n```\nx", "<!-- note", "<pre>\nx\n\ny", "```", "- a\n  ```\n  x"]
 )

@@ -355,3 +355,10 @@ def test_no_text_raises_anything_but_action_error(text: str):
         read_action(Reply(text=text), LABELS, final=False)
     except ActionError as e:
         assert str(e)
+
+
+def test_allowed_values_of_a_param_are_shown_in_every_form():
+    context = AskContext({"plan": ParamSpec(values=("basic", "pro")), "city": ParamSpec("The place.")})
+    assert context.descriptions == {"plan": "plan, one of: basic, pro", "city": "The place."}
+    for schema in (build_ask_tool(context).parameters, build_ask_schema(context)):
+        assert schema["properties"]["param"]["description"] == "plan: plan, one of: basic, pro; city: The place."

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from massmem.config.models import FolderConfig
+from massmem.core.calls import find_tool_name
 from massmem.tools import file_tools
 from massmem.tools.file_tools import MAX_MATCHES, MAX_ROWS, PAGE, FileTools
 
@@ -163,7 +164,7 @@ async def test_searches_say_where_and_how_much(tmp_path: Path):
     rest = await call(tools, "search_text", pattern="retry", path_glob="src/b.md", start=401)
     assert rest.count("\n") == 50 and "goes on" not in rest
     long = await call(tools, "search_text", pattern="RETRY")
-    assert long.startswith("c.txt:1: …wwww") and "w RETRY now" in long and len(long) < 500
+    assert long.startswith("c.txt:1: p(q www") and "w…w" in long and "w RETRY now" in long and len(long) < 500
     literal = await call(tools, "search_text", pattern="p(q")
     assert literal.startswith("c.txt:1: p(q") and "this is no pattern (missing ): p(q)" in literal
     assert "nothing in 3 files" in await call(tools, "search_text", pattern="^def$")
@@ -216,7 +217,7 @@ async def test_odd_calls_get_a_clear_word(tmp_path: Path):
     write(tmp_path, {"a.txt": "alpha"})
     tools = tools_of(tmp_path)
     assert "read_file needs the argument 'path'" in await refuse(tools, "read_file")
-    assert "has no argument 'file'; its arguments: path, from_line" in await refuse(tools, "read_file", file="a.txt")
+    assert "has no argument 'how'; its arguments: path, from_line" in await refuse(tools, "read_file", how="a.txt")
     for odd in (0, -1, True, 1.5, "x", 10**15):
         assert "from_line is a whole number" in await refuse(tools, "read_file", path="a.txt", from_line=odd)
     assert "path is a text" in await refuse(tools, "read_file", path=["a.txt"])
@@ -226,6 +227,102 @@ async def test_odd_calls_get_a_clear_word(tmp_path: Path):
         assert (await tools.call("list_files", {"path_glob": odd})).text
         assert (await tools.call("search_text", {"path_glob": odd, "pattern": "\ud800"})).text
         assert (await tools.call("read_file", {"path": odd})).failed
+
+
+async def test_arguments_of_other_coding_agents_are_understood(tmp_path: Path):
+    write(tmp_path, {"src/a.py": "def f():\n    return RETRY\n\nx = 1\n", "src/b.ts": "retry", "c.tsx": "retry"})
+    tools = tools_of(tmp_path)
+    page = await call(tools, "read_file", file_path="src/a.py", offset=2, limit=1)
+    assert page.splitlines()[1:] == ["2:     return RETRY", "[from_line=3 goes on]"]
+    assert read_lines(await call(tools, "read_file", target_file="src/a.py", start_line=0, end_line=2)).keys() == {1, 2}
+    assert read_lines(await call(tools, "read_file", path="src/a.py", from_line=2, to_line=3)).keys() == {2, 3}
+    assert "to_line is from_line or more" in await refuse(tools, "read_file", path="src/a.py", from_line=3, to_line=2)
+    around = await call(
+        tools, "search_text", pattern="retry", path="src", glob="*.py", **{"-i": True, "-C": 1, "-n": True}
+    )
+    assert around.splitlines()[:-1] == [
+        "src/a.py-1- def f():", "src/a.py:2:     return RETRY", "src/a.py-3- ",
+    ]  # fmt: skip
+    last = await call(tools, "search_text", pattern="x = 1", context=5, include="src/a.py")
+    assert last.splitlines()[3:-1] == ["src/a.py:4: x = 1"], "nothing stands behind the last line"
+    assert "c.tsx" not in around and "src/b.ts" not in around
+    assert "src/a.py" not in await call(tools, "search_text", query="retry", ignore_case="false", context=0)
+    assert (await call(tools, "list_files", pattern="*.{ts,tsx}")).splitlines()[:-1] == ["c.tsx", "src/b.ts"]
+    assert (await call(tools, "list_files", path=".", pattern="*.py")).splitlines()[:-1] == ["src/a.py"]
+
+
+async def test_found_lines_keep_their_indentation_and_their_start(tmp_path: Path):
+    write(tmp_path, {"a.py": f"\tif x:\n        {'long_name + ' * 9}needle\r\n"})
+    found = await call(tools_of(tmp_path), "search_text", pattern="needle|if")
+    assert found.splitlines()[:2] == ["a.py:1: \tif x:", f"a.py:2:         {'long_name + ' * 9}needle"]
+
+
+async def test_many_found_lines_with_context_go_on_where_they_stopped(tmp_path: Path):
+    write(tmp_path, {f"{name}.txt": "needle\nhay\n" * 60 for name in "ab"})
+    tools, start, numbers = tools_of(tmp_path), 1, list[str]()
+    while start:
+        page = await call(tools, "search_text", pattern="needle", context=1, start=start)
+        numbers += [line.rpartition(":")[0] for line in page.splitlines() if line.endswith(": needle")]
+        start = int(page.rpartition("start=")[2].split()[0]) if "goes on" in page else 0
+    assert len(numbers) == len({*numbers}) == 120
+
+
+async def test_path_that_is_nearly_right_is_read_and_another_is_answered_with_the_nearest(tmp_path: Path):
+    repo = tmp_path / "repo"
+    write(
+        repo,
+        {
+            "turn/x.py": "one",
+            "src/foo.py": "two",
+            "a/same.py": "3",
+            "b/same.py": "4",
+            ".env": "hush",
+            "src/.env": "hush",
+        },
+    )
+    write(tmp_path, {"outside.py": "hush"})
+    tools = tools_of(repo)
+    for path in ("/turn/x.py", "repo/turn/x.py", "/repo/turn/x.py", "./repo/turn/x.py", "turn/x.py"):
+        assert await call(tools, "read_file", path=path) in ("1: one", "[this is turn/x.py]\n1: one"), path
+    assert await call(tools, "read_file", path="x.py") == "[this is turn/x.py]\n1: one"
+    assert await refuse(tools, "read_file", path="src/fo.py") == "there is no src/fo.py; nearest: src/foo.py"
+    assert await refuse(tools, "read_file", path="same.py") == "there is no same.py; nearest: a/same.py, b/same.py"
+    assert await refuse(tools, "read_file", path="old/x.py") == "there is no old/x.py; nearest: turn/x.py"
+    assert await refuse(tools, "read_file", path="zzz") == "there is no zzz"
+    assert "is a folder: list_files" in await refuse(tools, "read_file", path="repo")
+    for path_glob in ("repo/turn", "/turn/x.py", "repo/turn/*.py"):
+        assert (await call(tools, "list_files", path_glob=path_glob)).startswith("turn/x.py\n")
+    # Neither reaches what is outside, or what may hold secrets.
+    for path in (
+        "/.env",
+        "repo/.env",
+        ".env",
+        "/src/.env",
+        "outside.py",
+        "../outside.py",
+        "/../outside.py",
+        "/repo/../outside.py",
+    ):
+        refusal = await refuse(tools, "read_file", path=path)
+        assert "hush" not in refusal and "nearest: .env" not in refusal and "nearest: src/.env" not in refusal, path
+    for glob in ("../*", "../{outside,x}.py", str(tmp_path / "*"), ".env", "{.env,x.env}", "**/.env", "repo/.env"):
+        assert "hush" not in await call(tools, "search_text", pattern="hush", glob=glob), glob
+        assert ".env\n" not in await call(tools, "list_files", glob=glob), glob
+
+
+async def test_folder_in_the_folder_of_its_own_name_is_meant_before_the_folder(tmp_path: Path):
+    write(tmp_path / "repo", {"repo/x.py": "inner", "x.py": "outer"})
+    tools = tools_of(tmp_path / "repo")
+    assert await call(tools, "read_file", path="repo/x.py") == "1: inner"
+    assert await call(tools, "read_file", path="x.py") == "1: outer"
+
+
+def test_tools_are_understood_by_the_names_of_other_coding_agents():
+    own = ("list_files", "read_file", "search_text", "vote", "mcp__web__search")
+    named = {"grep": "search_text", "functions.Grep": "search_text", "Read": "read_file", "list_dir": "list_files"}
+    assert {name: find_tool_name(name, own) for name in named} == named
+    assert find_tool_name("search", own) == "mcp__web__search"
+    assert find_tool_name("grep", ("vote",)) == "grep"
 
 
 async def test_keys_are_not_shown_and_code_that_names_them_stays_as_it_is(tmp_path: Path):

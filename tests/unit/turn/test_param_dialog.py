@@ -30,7 +30,7 @@ def config(**coordination: Any) -> TeamConfig:
     return TeamConfig.model_validate(
         {
             "agents": [{"id": "ann", "backend": {"type": "scripted"}}],
-            "params": {"order_id": ORDER, "email": {"type": "email"}, "city": {}},
+            "params": {"order_id": ORDER, "email": {"type": "email"}, "city": {}, "plan": {"values": ["basic", "pro"]}},
             "coordination": coordination,
         }
     )
@@ -83,6 +83,26 @@ async def test_reply_that_no_rule_can_read_is_read_by_a_model():
 async def test_value_that_is_not_in_the_reply_is_not_taken(said: str):
     reading = await read(dialog(), "I do not know, isn't it on the 98765 bill?", said)
     assert reading is not None and (reading.intent, reading.value) == ("answer", None)
+
+
+@pytest.mark.parametrize("raw", ["the pro plan", "pro plan", "Pro"])
+async def test_value_in_more_words_is_taken(raw: str):
+    asked = [begin("ann"), param_request(0.2, "ann", "plan"), waiting(0.3, "plan", "ann")]
+    reading = await read(dialog(asked), "Isn't it the pro plan?", reply("answer", True, raw))
+    assert reading is not None and reading.value == "pro"
+    both = await read(dialog(asked), "Is it basic or pro?", reply("answer", True, "basic or pro"))
+    assert both is not None and both.value is None
+
+
+def test_reply_is_a_value_unless_it_can_be_none():
+    def says_value(reading: ReplyReading, message: str) -> bool:
+        return next(e.is_value for e in dialog().accept(reading, message) if isinstance(e, UserReplied))
+
+    assert says_value(ReplyReading("answer", "O-98765"), "O-98765")
+    assert not says_value(ReplyReading("answer"), "I don't know")
+    assert says_value(ReplyReading("answer"), "9876?"), "a mistyped value is nearly one"
+    (cancel, *_) = dialog().abandon(_record(), ReplyReading("cancel"), "never mind")
+    assert isinstance(cancel, UserReplied) and not cancel.is_value
 
 
 @pytest.mark.parametrize("intent", ["change", "cancel", "reset"])
