@@ -141,13 +141,11 @@ _REFUSED = re.compile(
     "contentfilter|contentpolicy|safety|refus|sensitive|recitation|prohibited|blocklist|blocked|spii|guardrail|toxic"
     "|moderat|policyviolation|copyright"
 )
+_FAILED = re.compile("err|fail|cancel|queued|malformed|abort|interrupt|timeout|shutdown|insufficient|toolcall|unavailable")
 
 
 def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
-    """Return what a server means by its word for the end of a reply; None: it has not ended.
-
-    Words that nobody knows say that something has gone wrong.
-    """
+    """Return what a server means by its word for the end of a reply; None: it has not ended."""
     plain = re.sub("[^a-z]", "", word.casefold()).removeprefix("finishreason")
     if plain in ("", "null", "none", "unspecified", "inprogress"):
         return None
@@ -159,7 +157,9 @@ def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
         return ContextOverflow
     if _CUT.search(plain):
         return "length"
-    return ContentRefused if _REFUSED.search(plain) else StreamInterrupted
+    if _REFUSED.search(plain):
+        return ContentRefused
+    return StreamInterrupted if _FAILED.search(plain) else "unknown"
 
 
 _TAGS = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think", "mm:think", "antthinking")
@@ -453,7 +453,7 @@ class ReplyReader(ABC):
         """Yield the last chunks.
 
         Raises:
-            StreamInterrupted: there was no finish reason, or none that is known.
+            StreamInterrupted: there was no finish reason; or none that is known, and nothing came before it.
             MalformedResponse: nothing could be read.
             ProviderError: the finish reason is a failure.
         """
@@ -473,13 +473,18 @@ class ReplyReader(ABC):
         calls = [self._mark_links(call) for call in self._calls.build(self._state)]
         if self._odd and not (self._length or calls):
             raise self._explain_missing_end()
+        if finish == "unknown":
+            if not (self._length or calls):
+                raise self._context.error(StreamInterrupted, f"the server ended the reply early ({self._finish})")
+            word = clean_message(self._finish, self._context.key)
+            yield from self._say(f"its server ended the reply with an unknown stop reason ({word}): its end may be missing")
         yield from map(ToolCallChunk, calls)
         yield from self._list_sources()
         prompt = sum(len(message.content) for message in self._request.messages)
         estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
         usage = read_usage(self._counts, estimate)
         usage = replace(usage, searches=self._count_searches(), cost=self._cost, requests=self.requests)
-        yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, usage)
+        yield FinishChunk("tool_calls" if calls and finish in ("stop", "unknown") else finish, usage)
 
     def _explain_missing_end(self) -> ProviderError:
         if self._unknown and (error := parse_error_body(200, self._unknown)).text:
