@@ -141,7 +141,9 @@ _REFUSED = re.compile(
     "contentfilter|contentpolicy|safety|refus|sensitive|recitation|prohibited|blocklist|blocked|spii|guardrail|toxic"
     "|moderat|policyviolation|copyright"
 )
-_FAILED = re.compile("err|fail|cancel|queued|malformed|abort|interrupt|timeout|shutdown|insufficient|toolcall|unavailable")
+_FAILED = re.compile(
+    "error|fail|cancel|queued|malformed|abort|interrupt|timeout|shutdown|insufficient|toolcall|unavailable"
+)
 
 
 def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
@@ -157,9 +159,8 @@ def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
         return ContextOverflow
     if _CUT.search(plain):
         return "length"
-    if _REFUSED.search(plain):
-        return ContentRefused
-    return StreamInterrupted if _FAILED.search(plain) else "unknown"
+    failures = ((_REFUSED, ContentRefused), (_FAILED, StreamInterrupted))
+    return next((kind for pattern, kind in failures if pattern.search(plain)), "unknown")
 
 
 _TAGS = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think", "mm:think", "antthinking")
@@ -477,7 +478,7 @@ class ReplyReader(ABC):
             if not (self._length or calls):
                 raise self._context.error(StreamInterrupted, f"the server ended the reply early ({self._finish})")
             word = clean_message(self._finish, self._context.key)
-            yield from self._say(f"its server ended the reply with an unknown stop reason ({word}): its end may be missing")
+            yield from self._say(f"its stop reason is unknown ({word}), and so whether the end of its reply is missing")
         yield from map(ToolCallChunk, calls)
         yield from self._list_sources()
         prompt = sum(len(message.content) for message in self._request.messages)
