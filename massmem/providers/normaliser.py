@@ -38,7 +38,7 @@ from massmem.core.text import one_line
 from massmem.providers.base import read_count, read_usage
 from massmem.providers.dialects import TOOL_MARK, write_state
 from massmem.providers.failures import ErrorContext, clean_message, find_failure, parse_error_body
-from massmem.providers.marks import SourceMarker
+from massmem.providers.marks import SourceMarker, TemplateEnd
 
 log = logging.getLogger(__name__)
 
@@ -159,8 +159,8 @@ def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
         return ContextOverflow
     if _CUT.search(plain):
         return "length"
-    failures = ((_REFUSED, ContentRefused), (_FAILED, StreamInterrupted))
-    return next((kind for pattern, kind in failures if pattern.search(plain)), "unknown")
+    failure = ContentRefused if _REFUSED.search(plain) else StreamInterrupted if _FAILED.search(plain) else None
+    return failure or "unknown"
 
 
 _TAGS = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think", "mm:think", "antthinking")
@@ -384,6 +384,8 @@ class ReplyReader(ABC):
 
     marks: ClassVar[Collection[str]]
     """Fields of which every event of the protocol has one."""
+    _ending: TemplateEnd | None = None
+    """Where the wire is known to leak marks of chat templates."""
 
     def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
         self._request = request
@@ -534,10 +536,19 @@ class ReplyReader(ABC):
                 case ThoughtsEndChunk():
                     yield chunk if self.held is None else ReasoningChunk(self.held)
                     self.is_unmarked, self.held = True, None
+                    self._ending = self._ending and TemplateEnd()
+                case TextChunk(text):
+                    yield from self._cut_ending(text)
                 case _:
                     yield chunk
-        if final and self.held:
-            yield TextChunk(self.held)
+        if final:
+            yield from self._cut_ending(self.held or "", final=True)
+
+    def _cut_ending(self, text: str, *, final: bool = False) -> Iterator[Chunk]:
+        text = text if self._ending is None else self._ending.feed(text, final=final)
+        yield from [TextChunk(text)] if text else ()
+        if final and self._ending is not None and self._ending.cut:
+            yield from self._say(f"the end of its reply is cut off: {self._ending.cut}")
 
     def _search(self, id_: object, query: str, *, is_page: bool = False) -> Iterator[Chunk]:
         """Yield a search, once. is_page: a page is opened, which is no search."""
