@@ -423,6 +423,9 @@ class TurnEvents:
         )
 
 
+_TAKEN_BACK = "the text above does not count: its attempt failed"
+
+
 class AnswerWriter(Renderer):
     """Writes the answer to a terminal while it is written; `write_answer` adds the rest.
 
@@ -468,7 +471,7 @@ class AnswerWriter(Renderer):
                 write_out(text)
             case ev.AgentRetrying() if self.written:
                 self.end_line()
-                write_err("the text above does not count: its attempt failed")
+                write_err(_TAKEN_BACK)
                 self.written = self._blanks = ""
             case ev.AgentDelta() | ev.AgentBusy() | ev.WebSearched() | ev.ContextMeasured():
                 pass
@@ -557,8 +560,8 @@ def _write_text(answer: str, *, quiet: bool, written: str) -> None:
     if has_begun:
         write_out(text[len(written) :] + ("\n" if len(text) > len(written) else ""))
         return
-    if not quiet:
-        write_err("")
+    if written or not quiet:
+        write_err(_TAKEN_BACK if written else "")
     if has_cursor():
         from massmem.render.live import render_markdown
 

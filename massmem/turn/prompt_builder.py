@@ -286,9 +286,9 @@ def explain_too_long(
     }
     name = max(parts, key=lambda part: parts[part])
     reason = f"; {refusal}" if refusal else ""
-    reads = "does not say how many tokens it reads" if window is None else f"reads {window:,} tokens"
+    size = "an unknown number of" if window is None else f"{window:,}"
     return DoesNotFit(
-        f"{config.backend.model or config.backend.type} {reads}, and the smallest prompt has "
+        f"{config.backend.model or config.backend.type} reads {size} tokens, and the smallest prompt has "
         f"{whole:,}: {name} alone takes {parts[name]:,} tokens{reason}",
         _HINTS[name],
         prompt_tokens=whole,

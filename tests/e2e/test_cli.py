@@ -50,8 +50,8 @@ def answered_session(team: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_answer_that_is_written_anew_stands_once_in_a_pipe(tmp_path: Path):
-    begun = {"text": "The sky is", "error": "interrupted"}
-    team = write_team(tmp_path, script(chunk_size=3) | {"answer": [begun, "It is blue."]})
+    broken = {"text": "The sky is", "error": "interrupted"}
+    team = write_team(tmp_path, script(chunk_size=3) | {"answer": [broken, "It is blue."]})
     for quiet in ([], ["--quiet"]):
         ran = call_massmem("--config", team, *quiet, "Why?")
         assert (ran.returncode, ran.stdout) == (0, b"It is blue.\n"), ran.stderr
