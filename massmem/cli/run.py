@@ -254,15 +254,12 @@ def _start_logging(invocation: Invocation, session: Session) -> None:
 def open_writer(invocation: Invocation, config: TeamConfig, question: Question | None) -> "AnswerWriter | None":
     """Return what writes the answer while it is written; None where it cannot be told, or a live view shows it.
 
-    On a terminal only `--output plain` shows it as it is written: else its Markdown is laid out.
+    Only `--output plain` on a terminal shows it so: what a pipe has read cannot be taken back.
     """
-    options = invocation.options
-    is_text = invocation.output == "plain" or (invocation.output == "live" and not sys.stdout.isatty())
-    has_view = invocation.output == "live" and has_cursor() and not options.quiet
     has_tools = config.has_folders or any(agent.mcp_servers for agent in config.agents)
     has_tools = has_tools or config.params or config.coordination.ask_user
     is_sure = not has_tools and invocation.answer_schema is None
-    can_stream = question is not None and is_text and not has_view and is_sure
+    can_stream = question is not None and invocation.output == "plain" and sys.stdout.isatty() and is_sure
     return AnswerWriter(is_team=len(config.agents) > 1) if can_stream else None
 
 
@@ -426,8 +423,11 @@ class TurnEvents:
         )
 
 
+_TAKEN_BACK = "the text above does not count: its attempt failed"
+
+
 class AnswerWriter(Renderer):
-    """Writes the answer to stdout while it is written; `write_answer` adds the rest.
+    """Writes the answer to a terminal while it is written; `write_answer` adds the rest.
 
     The answer is what an agent alone writes, and of a team what the winner writes in the presentation. It is for agents
     without tools: what another writes before it calls a tool is not the answer. Where answers have sources, the final
@@ -436,7 +436,7 @@ class AnswerWriter(Renderer):
 
     def __init__(self, *, is_team: bool) -> None:
         self.is_line_open = False
-        """On a terminal, where progress is shown in between: stdout has not come to the end of its line."""
+        """Progress is shown in between: stdout has not come to the end of its line."""
         self.written = ""
         """The beginning of the answer that stands on stdout, without white space at its ends."""
         self._blanks = ""
@@ -448,7 +448,6 @@ class AnswerWriter(Renderer):
         """The text that comes now is the answer."""
         self._has_sources = False
         """Numbers of sources may change, or go, when the answer is whole."""
-        self._on_terminal = sys.stdout.isatty()
 
     def feed(self, event: ev.Event) -> None:
         match event:
@@ -468,11 +467,11 @@ class AnswerWriter(Renderer):
                 end = len(text.rstrip())
                 text, self._blanks = text[:end], text[end:]
                 self.written += text
-                self.is_line_open = self._on_terminal and bool(self.written)
+                self.is_line_open = bool(self.written)
                 write_out(text)
             case ev.AgentRetrying() if self.written:
                 self.end_line()
-                write_out("" if self._on_terminal else "\n")  # the agent begins anew
+                write_err(_TAKEN_BACK)
                 self.written = self._blanks = ""
             case ev.AgentDelta() | ev.AgentBusy() | ev.WebSearched() | ev.ContextMeasured():
                 pass
@@ -480,7 +479,7 @@ class AnswerWriter(Renderer):
                 self.end_line()
 
     def end_line(self) -> None:
-        """Begin a new line on a terminal, unless one has begun: a line of progress follows, or the end."""
+        """Begin a new line, unless one has begun: a line of progress follows, or the end."""
         if self.is_line_open:
             self.is_line_open = False
             write_out("\n")
@@ -556,13 +555,13 @@ def _write_text(answer: str, *, quiet: bool, written: str) -> None:
     text, on_terminal = clean_text(answer).rstrip("\n"), sys.stdout.isatty()
     has_begun = bool(written) and text.startswith(written)
     if not on_terminal:
-        write_out(("\n" if written and not has_begun else "") + text[len(written) * has_begun :] + "\n")
+        write_out(f"{text}\n")
         return
     if has_begun:
         write_out(text[len(written) :] + ("\n" if len(text) > len(written) else ""))
         return
-    if not quiet:
-        write_err("")
+    if written or not quiet:
+        write_err(_TAKEN_BACK if written else "")
     if has_cursor():
         from massmem.render.live import render_markdown
 

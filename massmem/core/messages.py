@@ -406,7 +406,8 @@ WRAPPER = "reply"
 Activity = Literal["loading", "reading"]
 """Of a model on this machine before its first word: it is loaded, or reads the prompt."""
 
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "unknown"]
+"""unknown: the server ended the reply with a word that we do not know; its end may be missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterator
 from typing import ClassVar, cast
 
-from massmem.core.messages import Chunk
+from massmem.core.messages import ChatRequest, Chunk
 from massmem.providers.dialects import GIVEN_WITH_CALLS, find_state, join_state
-from massmem.providers.failures import find_failure
+from massmem.providers.failures import ErrorContext, find_failure
+from massmem.providers.marks import TemplateEnd
 from massmem.providers.normaliser import Json, ReplyReader
 
 
@@ -13,6 +14,10 @@ class ChatReader(ReplyReader):
     """Reads chunks of chat completions, or one whole completion."""
 
     marks: ClassVar[Collection[str]] = ("choices", "usage")
+
+    def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
+        super().__init__(request, context)
+        self._ending = TemplateEnd()
 
     def _read(self, event: Json) -> Iterator[Chunk]:
         self._add_counts(event.get("usage"))

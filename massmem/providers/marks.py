@@ -1,4 +1,5 @@
-"""The sources of a reply, and the marks in its text: `[n]` for the n-th address, whatever the provider writes.
+"""The sources of a reply, and the marks in its text: `[n]` for the n-th address, whatever the provider writes; and the
+marks of chat templates, which are cut off its end.
 
 Providers cite in four ways: by Markdown links in the text (OpenAI, xAI), by numbers of a list that comes beside it
 (Perplexity), by parts of the text with their sources (Anthropic), and by offsets that come after the text (Gemini,
@@ -12,6 +13,50 @@ from typing import Any, Literal
 
 from massmem.core.citations import make_key
 from massmem.core.messages import Citation
+
+_TEMPLATE_MARK = r"(?:<\|(?:eot_id|eom_id|im_end|end|endoftext|end_of_text|return)\|>|<end_of_turn>|<turn\|>|</s>)"
+_THOUGHT = r"<\|channel>thought"
+_BEGIN = re.compile(rf"(?<![ \t`\"'(])(?:{_TEMPLATE_MARK}|{_THOUGHT})")
+_MAY_BEGIN = re.compile(rf"{_BEGIN.pattern}|<[|/]?[a-z_|]{{0,15}}>?[a-z]{{0,7}}\Z")
+"""A mark of a chat template that is no word of its sentence, or the beginning of one."""
+_LEAK = re.compile(
+    rf"(?:{_TEMPLATE_MARK}\s*)+(?P<turn>(?:<\|?(?:im_start|start_header_id|start_of_turn|turn|start)\|?>\s*)?"
+    r"(?i:user|human|assistant|model|system|tool)(?=[:\n<]|\Z).*)?"
+    rf"|{_THOUGHT}(?:(?!<channel\|>).)*(?:<channel\|>)?\s*",
+    re.DOTALL,
+)
+
+
+class TemplateEnd:
+    """Takes marks of a chat template off the end of a text, and the turn that a model invents after them.
+
+    A text of nothing else stays, and so does one that has them in its code.
+    """
+
+    def __init__(self) -> None:
+        self._text, self._held = "", ""
+        self.cut = ""
+        """What was taken off, in words."""
+
+    def feed(self, text: str, *, final: bool = False) -> str:
+        """Return what is certain of the text."""
+        self._held += text
+        start = len(self._held)
+        if "<" in self._held:
+            whole, size = self._text + self._held, len(self._text)
+            places = [match.start() for match in (_BEGIN if final else _MAY_BEGIN).finditer(whole, size)]
+            places = [place for place in places if whole.count("```", 0, place) % 2 == 0]
+            if final:
+                leaks = (leak for place in places if whole[:place].strip() and (leak := _LEAK.fullmatch(whole, place)))
+                if leak := next(leaks, None):
+                    self.cut = "marks of its chat template" + (" and the turn that it invented" if leak["turn"] else "")
+                    self._held = self._held[: leak.start() - size]
+            elif places:
+                start = places[0] - size
+        certain, self._held = self._held[:start], self._held[start:]
+        self._text += certain
+        return certain
+
 
 Form = Literal["links", "numbers", "parts", "offsets", "none"]
 """How the text is cited. none: it stays as it is, for it is a vote or JSON."""

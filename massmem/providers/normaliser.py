@@ -38,7 +38,7 @@ from massmem.core.text import one_line
 from massmem.providers.base import read_count, read_usage
 from massmem.providers.dialects import TOOL_MARK, write_state
 from massmem.providers.failures import ErrorContext, clean_message, find_failure, parse_error_body
-from massmem.providers.marks import SourceMarker
+from massmem.providers.marks import SourceMarker, TemplateEnd
 
 log = logging.getLogger(__name__)
 
@@ -141,13 +141,13 @@ _REFUSED = re.compile(
     "contentfilter|contentpolicy|safety|refus|sensitive|recitation|prohibited|blocklist|blocked|spii|guardrail|toxic"
     "|moderat|policyviolation|copyright"
 )
+_FAILED = re.compile(
+    "error|fail|cancel|queued|malformed|abort|interrupt|timeout|shutdown|insufficient|toolcall|unavailable"
+)
 
 
 def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
-    """Return what a server means by its word for the end of a reply; None: it has not ended.
-
-    Words that nobody knows say that something has gone wrong.
-    """
+    """Return what a server means by its word for the end of a reply; None: it has not ended."""
     plain = re.sub("[^a-z]", "", word.casefold()).removeprefix("finishreason")
     if plain in ("", "null", "none", "unspecified", "inprogress"):
         return None
@@ -159,7 +159,8 @@ def find_finish(word: str) -> FinishReason | type[ProviderError] | None:
         return ContextOverflow
     if _CUT.search(plain):
         return "length"
-    return ContentRefused if _REFUSED.search(plain) else StreamInterrupted
+    failure = ContentRefused if _REFUSED.search(plain) else StreamInterrupted if _FAILED.search(plain) else None
+    return failure or "unknown"
 
 
 _TAGS = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think", "mm:think", "antthinking")
@@ -383,6 +384,8 @@ class ReplyReader(ABC):
 
     marks: ClassVar[Collection[str]]
     """Fields of which every event of the protocol has one."""
+    _ending: TemplateEnd | None = None
+    """Where the wire is known to leak marks of chat templates."""
 
     def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
         self._request = request
@@ -453,7 +456,7 @@ class ReplyReader(ABC):
         """Yield the last chunks.
 
         Raises:
-            StreamInterrupted: there was no finish reason, or none that is known.
+            StreamInterrupted: there was no finish reason; or none that is known, and nothing came before it.
             MalformedResponse: nothing could be read.
             ProviderError: the finish reason is a failure.
         """
@@ -473,13 +476,18 @@ class ReplyReader(ABC):
         calls = [self._mark_links(call) for call in self._calls.build(self._state)]
         if self._odd and not (self._length or calls):
             raise self._explain_missing_end()
+        if finish == "unknown":
+            if not (self._length or calls):
+                raise self._context.error(StreamInterrupted, f"the server ended the reply early ({self._finish})")
+            word = clean_message(self._finish, self._context.key)
+            yield from self._say(f"its stop reason is unknown ({word}), and so whether the end of its reply is missing")
         yield from map(ToolCallChunk, calls)
         yield from self._list_sources()
         prompt = sum(len(message.content) for message in self._request.messages)
         estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
         usage = read_usage(self._counts, estimate)
         usage = replace(usage, searches=self._count_searches(), cost=self._cost, requests=self.requests)
-        yield FinishChunk("tool_calls" if calls and finish == "stop" else finish, usage)
+        yield FinishChunk("tool_calls" if calls and finish in ("stop", "unknown") else finish, usage)
 
     def _explain_missing_end(self) -> ProviderError:
         if self._unknown and (error := parse_error_body(200, self._unknown)).text:
@@ -528,10 +536,19 @@ class ReplyReader(ABC):
                 case ThoughtsEndChunk():
                     yield chunk if self.held is None else ReasoningChunk(self.held)
                     self.is_unmarked, self.held = True, None
+                    self._ending = self._ending and TemplateEnd()
+                case TextChunk(text):
+                    yield from self._cut_ending(text)
                 case _:
                     yield chunk
-        if final and self.held:
-            yield TextChunk(self.held)
+        if final:
+            yield from self._cut_ending(self.held or "", final=True)
+
+    def _cut_ending(self, text: str, *, final: bool = False) -> Iterator[Chunk]:
+        text = text if self._ending is None else self._ending.feed(text, final=final)
+        yield from [TextChunk(text)] if text else ()
+        if final and self._ending is not None and self._ending.cut:
+            yield from self._say(f"the end of its reply is cut off: {self._ending.cut}")
 
     def _search(self, id_: object, query: str, *, is_page: bool = False) -> Iterator[Chunk]:
         """Yield a search, once. is_page: a page is opened, which is no search."""

@@ -256,6 +256,8 @@ class _TurnReader:
         self._writer = ""
         """The agent that writes the final answer now."""
         self._sent = ""
+        self._is_void = False
+        """The attempt failed whose words were sent."""
 
     def feed(self, event: ev.Event) -> list[Piece]:
         public = hide_internals(event)
@@ -269,6 +271,8 @@ class _TurnReader:
             case ev.AgentStarted(agent_id=agent_id, step=step) if self._live:
                 is_final = step == "present" or (self._alone and step == "answer")
                 self._writer = agent_id if is_final else ""
+            case ev.AgentRetrying(agent_id=self._writer) if self._sent:
+                self._live, self._writer, self._is_void = False, "", True
             case ev.AgentDelta(agent_id=self._writer, channel="text", text=text) if self._writer:
                 return self._send(text)
             case _:
@@ -286,7 +290,9 @@ class _TurnReader:
             rest = answer[len(self._sent) :]
         elif answer.startswith(sent):
             rest = ""
-        else:  # the words that were sent are void: a request was sent again
+        elif self._is_void:  # no client takes words back
+            raise Rejected(503, "what was sent of the answer does not count: its attempt failed; ask again")
+        else:  # they were what a model thinks, which marks only the end of that
             rest = f"\n\n{answer}"
         return [Words(rest), finish] if rest else [finish]
 

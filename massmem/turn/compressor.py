@@ -89,6 +89,8 @@ class TokenMeter:
     buffer: Buffer
     assumed: bool = False
     """Nobody has said how large the window is."""
+    is_guess: bool = False
+    """All that is known of the window is that its server refused a longer prompt."""
     few_weights: bool = False
     """The model is known to be small, whatever its window."""
     remember: Callable[[int], None] | None = None
@@ -108,7 +110,7 @@ class TokenMeter:
         size = overflow.prompt_tokens or max(estimated, self.buffer.tokens)
         # Without a number all that is known is that less must be sent.
         self.window = overflow.window or max(_MIN_WINDOW, min(self.window, int(0.9 * size)))
-        self.assumed = False
+        self.assumed, self.is_guess = False, overflow.window is None
         if overflow.window and self.remember is not None:
             self.remember(overflow.window)
         if overflow.prompt_tokens or estimated <= self.window:
@@ -293,7 +295,7 @@ class Compressor:
         """
         meter = self.meter
         window = meter.window if meter.buffer.is_calibrated else int(_UNSURE * meter.window)
-        if tokens <= window or meter.assumed:
+        if tokens <= window or meter.assumed or meter.is_guess:
             return
         smallest = shrink(replace(prompt, memories="", summary="", history=()), self.budget, meter.buffer)
         if smallest.tokens(meter.buffer) > window:
@@ -302,7 +304,8 @@ class Compressor:
 
     def explain_too_long(self, prompt: Prompt, refusal: ContextOverflow | None = None) -> DoesNotFit:
         reason = refusal.message if refusal is not None else ""
-        return explain_too_long(prompt, self.config, self.meter.window, self.meter.buffer, reason)
+        window = None if self.meter.is_guess else self.meter.window
+        return explain_too_long(prompt, self.config, window, self.meter.buffer, reason)
 
     async def _compress_above_threshold(
         self, prompt: Prompt, round_: int, why: CompressionReason, tokens: int

@@ -267,10 +267,13 @@ def wrap_up(prompt: Prompt, reply: str, words: int) -> Prompt:
     return replace(bare, memories="", summary="", journal="", history=(), work=work)
 
 
-def explain_too_long(prompt: Prompt, config: AgentConfig, window: int, buffer: Buffer, refusal: str = "") -> DoesNotFit:
+def explain_too_long(
+    prompt: Prompt, config: AgentConfig, window: int | None, buffer: Buffer, refusal: str = ""
+) -> DoesNotFit:
     """Return the error for a prompt that cannot be made small enough; it names the longest part that must stay.
 
-    refusal: the server's words, where it has refused the prompt.
+    window: tokens that the model reads, None where its server did not say it. refusal: the server's words, where it
+    has refused the prompt.
     """
     system = prompts.build_system_prompt(prompt.system)
     question, whole = buffer.cost_of_text(prompt.question), prompt.tokens(buffer)
@@ -283,8 +286,9 @@ def explain_too_long(prompt: Prompt, config: AgentConfig, window: int, buffer: B
     }
     name = max(parts, key=lambda part: parts[part])
     reason = f"; {refusal}" if refusal else ""
+    size = "an unknown number of" if window is None else f"{window:,}"
     return DoesNotFit(
-        f"{config.backend.model or config.backend.type} reads {window:,} tokens, and the smallest prompt has "
+        f"{config.backend.model or config.backend.type} reads {size} tokens, and the smallest prompt has "
         f"{whole:,}: {name} alone takes {parts[name]:,} tokens{reason}",
         _HINTS[name],
         prompt_tokens=whole,

@@ -181,3 +181,11 @@ def test_plain_output_shows_the_answer_while_it_is_written(tmp_path: Path, membe
     shown = rest.replace("\r\n", "\n")
     assert shown.startswith("tten slowly, and it has not come to its end.\n  "), "progress begins a line"
     assert shown.count("come to its end.") == members % 2 + 1, "besides the line of progress it stands there once"
+
+
+def test_text_of_a_failed_attempt_is_taken_back_on_a_terminal(tmp_path: Path):
+    broken = {"text": "The sky is", "error": "interrupted"}
+    team = write_team(tmp_path, script(chunk_size=3) | {"answer": [broken, "It is blue."]})
+    text, code = ending(terminal("--config", team, "--output", "plain", "--quiet", "Why?"))
+    shown = text.replace("\r\n", "\n")
+    assert (code, shown) == (0, "The sky is\nthe text above does not count: its attempt failed\nIt is blue.\n")

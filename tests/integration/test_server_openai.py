@@ -24,6 +24,8 @@ TITLE_PROMPT = "### Task:\nGenerate a concise title.\n### Chat History:\n<chat_h
 PAGE = "https://light.example/rayleigh"
 CITED = {"text": "It is blue [1].", "searches": ["sky"], "citations": [{"url": PAGE, "title": "Rayleigh"}]}
 
+BEGUN = {"text": "The sky is", "error": "interrupted"}
+
 
 @pytest.fixture(scope="module")
 def council() -> Iterator[CouncilServer]:
@@ -45,6 +47,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, council: CouncilServer) ->
             params={"order_id": {"pattern": r"O-\d{5}"}},
         ),
         "sighted": make_config(make_agent("pia", "A dot.")),
+        "begun": make_config(make_agent("eva", "x", answer=[BEGUN, "It is blue."])),
         "cited": make_config(
             make_agent("ann", "x", answer=[CITED], vote=[{"vote_for": "blue"}], present="It is blue [1], says [7]."),
             make_agent("bob", "It is.", vote=[{"vote_for": "blue"}]),
@@ -253,6 +256,15 @@ def test_agent_alone_streams(service: Service, connect: Connect) -> None:
         model="massmem/default/ann", messages=say("Why?"), stream=True, stop="blue"
     )
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "It is "
+
+
+def test_stream_ends_with_an_error_after_words_of_a_failed_attempt(service: Service, connect: Connect) -> None:
+    client, words = connect(service, "ken"), list[str]()
+    with pytest.raises(openai.APIError, match="does not count: its attempt failed"):
+        for chunk in client.chat.completions.create(model="massmem/begun", messages=say("Why?"), stream=True):
+            words.append(chunk.choices[0].delta.content or "")
+    assert "".join(words) == "The sky is"
+    assert text_of(ask(client, "Why?", model="massmem/begun")[0]) == "It is blue."
 
 
 def test_stop_and_limit_of_tokens_end_the_answer(service: Service, connect: Connect) -> None:

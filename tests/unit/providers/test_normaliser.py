@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.core.errors import ProviderError
-from massmem.core.messages import ChatMessage, ChatRequest, Reply, TextChunk, ToolSpec
+from massmem.core.messages import ChatMessage, ChatRequest, NoticeChunk, Reply, TextChunk, ToolSpec
 from massmem.providers.anthropic import MessageReader
 from massmem.providers.chat_reader import ChatReader
 from massmem.providers.failures import ErrorContext
@@ -43,6 +43,37 @@ def test_thoughts_without_a_mark_at_the_beginning_are_held_back_once_it_is_known
         assert reader.is_unmarked == ("hm" in text)
         assert (reply.text, reply.reasoning) == ("At noon.", "hm" if "hm" in text else "")
         assert shown == ("hmAt noon." if not is_known else "At noon." if "hm" in text else "")
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("At noon.<|eot_id|>", "At noon."),
+        ("At noon.<|im_end|>\n<|im_start|>user\nAnd back?<|im_end|>", "At noon."),
+        ("At noon.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nAnd back?", "At noon."),
+        ("At noon.<|im_end|>\nuser\nAnd back?", "At noon."),
+        ("At noon.<|channel>thought\n", "At noon."),
+        ("<think>hm</think>At noon.</s>", "At noon."),
+        ("The mark is `<|eot_id|>`", None),
+        ("The mark is <|eot_id|>", None),
+        ("<|eot_id|>", None),
+        ("A<|im_end|> is no end", None),
+        ("```\nA<|im_end|>\n<|im_start|>user\nB<|im_end|>\n```\nThat is ChatML.", None),
+        ("a < b", None),
+    ],
+)
+def test_marks_of_a_template_are_cut_off_the_end_and_named(written: str, shown: str | None) -> None:
+    for size in (1, 7, 1_000):
+        reader, reply, chunks = ChatReader(REQUEST, CONTEXT), Reply(), list[object]()
+        pieces = [written[i : i + size] for i in range(0, len(written), size)]
+        for piece in (*pieces, None):
+            choice = {"delta": {"content": piece}, "finish_reason": None if piece else "stop"}
+            chunks += reader.feed({"choices": [choice]})
+        for chunk in [*chunks, *reader.close()]:
+            reply.feed(cast("Any", chunk))
+            chunks.append(chunk)
+        assert reply.text == (written if shown is None else shown)
+        assert any(isinstance(chunk, NoticeChunk) for chunk in chunks) == (shown is not None)
 
 
 # Any valid stream, cut and ordered in any way, and with anything in between, is the same reply.

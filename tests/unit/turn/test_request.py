@@ -298,3 +298,14 @@ async def test_prompt_of_a_model_with_an_unknown_window_is_sent_whatever_its_siz
     agent._compressor.meter.assumed = True
     await answer(agent, "What is this? " * 1_000)
     assert provider.requests
+
+
+async def test_window_that_the_server_did_not_name_is_not_stated():
+    agent, _ = await agent_with(1_000)
+    agent._compressor.meter.learn(900, ContextOverflow("m: the prompt is too long"))
+    prompt = Prompt("ann", question="What is this?").with_message(lambda _: "What is this?")
+    error = agent._compressor.explain_too_long(prompt, ContextOverflow("m: HTTP 400: the prompt is too long"))
+    assert "reads an unknown number of tokens" in error.message
+    assert error.message.endswith("m: HTTP 400: the prompt is too long")
+    agent._compressor.meter.learn(900, ContextOverflow("m: at most 700", window=700))
+    assert "reads 700 tokens" in agent._compressor.explain_too_long(prompt).message
