@@ -30,6 +30,7 @@ _DASHES = (
     (r"√\s?\(?(\w+)\)?", r"sqrt(\1)"),
 )
 _RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
+_UPPER = re.compile(r"(?<![⁰¹²³⁴-⁹])([⁰¹²³⁴-⁹]++)[⁄/](?=[₀-₉])")
 _NOTE = re.compile(r"(?<=[\w.!?%€$)\"'\]])(?<!\bis)(?<!\bwas)\s?(?:\[\^?\d+(?:\s?[,–-]\s?\d+)*\]|【[^】\n]*】)")
 
 
@@ -37,7 +38,7 @@ def simplify(text: str) -> str:
     """Return the text in one notation, without markup and the raised numbers of footnotes."""
     text = unicodedata.normalize("NFC", text)
     if not text.isascii():
-        text = re.sub(r"([⁰¹²³⁴-⁹]+)[⁄/](?=[₀-₉])", lambda m: unicodedata.normalize("NFKC", f" {m[1]}/"), text)
+        text = _UPPER.sub(lambda m: unicodedata.normalize("NFKC", f" {m[1]}/"), text)
         text = re.sub(r"(?<=[^\W_])(?<![⁄/₀-₉])(?=[₀-₉])", "_", text)
         power = re.compile(r"(?<=[\w)°])" + _RAISED.pattern)
         text = _RAISED.sub("", power.sub(lambda m: f"^{unicodedata.normalize('NFKC', m[0])}", text))
@@ -103,6 +104,7 @@ _STOP = re.compile(
     r"(?i)(?:of|in|on|at|for|from|by|per|with|out|to|that|which|who|because|since|so|and|or|but|if|when|after|before|each|"
     r"is|are|was|were|a|an|the|this|than|not|as|more|less|fewer|times|plus|minus|de|x)\b"
 )
+_EURO = re.compile(r"\s*+€")
 _FOREIGN = re.compile(
     r"[Ѐ-ӿ]|\b(?i:antwort|ergebnis|ist|sind|macht|das|der|est|sont|les|réponse|respuesta|risposta|resposta|svar|het)\b"
 )
@@ -111,8 +113,9 @@ _FOREIGN = re.compile(
 def find_quantities(text: str) -> list[Quantity]:
     """Return the numbers of a simplified text that can be read for certain. One that cannot ends the list."""
     quantities: list[Quantity] = []
+    is_foreign = _FOREIGN.search(text) is not None
     while match := _QUANTITY.search(text, quantities[-1][2] if quantities else 0):
-        if (quantity := _read_quantity(match, text, text)) is None:
+        if (quantity := _read_quantity(match, text, is_foreign)) is None:
             break
         quantities.append(quantity)
     return quantities
@@ -124,14 +127,13 @@ def match_quantity(text: str, context: str = "") -> Quantity | None:
     context: what stands before it, for its language may write 1.500 for a thousand and a half.
     """
     match = _QUANTITY.match(text)
-    return None if match is None else _read_quantity(match, text, context + text)
+    return None if match is None else _read_quantity(match, text, _FOREIGN.search(context + text) is not None)
 
 
-def _read_quantity(match: re.Match[str], text: str, context: str) -> Quantity | None:
+def _read_quantity(match: re.Match[str], text: str, is_foreign: bool) -> Quantity | None:
     value, end, money = _read_value(match), match.end(), match["money"]
-    is_foreign = _FOREIGN.search(context) is not None
     has_one_mark = re.fullmatch(r"[1-9]\d{0,2}[.,]\d{3}", match["digits"]) is not None
-    is_ambiguous = has_one_mark and (is_foreign or text[end:].lstrip().startswith("€"))
+    is_ambiguous = has_one_mark and (is_foreign or _EURO.match(text, end))
     if value is None or is_ambiguous or _OPEN.match(text, end):
         return None
     if scale := _SCALE.match(text, end):
@@ -139,7 +141,7 @@ def _read_quantity(match: re.Match[str], text: str, context: str) -> Quantity | 
         if is_foreign and word.startswith(("billion", "trillion")) and word != "billionen":
             return None
         value, end = value * _SCALES[word], scale.end()
-    elif money and re.match(r"m\b", text[end:]):
+    elif money and re.match(r"m\b", text[end : end + 2]):
         value, end = value * 10**6, end + 1
     unit = _read_unit(text, end, money and _UNITS[money.strip(". ")])
     if unit is None:

@@ -196,10 +196,11 @@ def _cut(text: str) -> str:
 
 def _undress(text: str) -> str:
     """Return the text without quotes, brackets and punctuation around it."""
-    text = re.sub(r"(?<!\d)!+$", "", text.strip().rstrip("。")).strip()
-    text = re.sub(r"^(?:[>#\s*\"'`_]|-(?!\s?[\d$€£.]))*(?=\S)|[\"'`*_\s]+\}?$|\.+$", "", text)
+    text = re.sub(r"(?:(?<![\d!])|(?<=\d!))!++$", "", text.strip().rstrip("。")).strip()
+    text = re.sub(r"^(?:[>#\s*\"'`_]|-(?!\s?[\d$€£.]))*(?=\S)", "", text)
+    text = re.sub(r"(?<![\"'`*_\s])[\"'`*_\s]++\}?$|(?<!\.)\.++$", "", text)
     text = re.sub(r"\s?(?:です|である|입니다|है|이다)$", "", text)
-    pair = re.fullmatch(r"[\[(]\s*([^\[\](),]*?)\s*[\])]", text)
+    pair = re.fullmatch(r"[\[(]([^\[\](),]*+)[\])]", text)
     return (pair[1] if pair else text).strip()
 
 

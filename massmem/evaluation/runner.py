@@ -400,12 +400,12 @@ def _plain(answer: Answer | AnswerSubmitted) -> str:
 
 _VERDICTS = {"right": True, "correct": True, "wrong": False, "incorrect": False}
 _SUBJECT = (
-    r"(?:(?:(?:the|this|that|my|it|its|i|i'd|would|say|mark|grade|as|so|but|thus|hence|therefore|clearly|answer|final|"
-    r"verdict|conclusion|response|given|is)\b[,:]?|:|→)\s*)*"
+    r"(?>(?:(?:(?:the|this|that|my|it|its|i'd|i|would|say|mark|grade|as|so|but|thus|hence|therefore|clearly|answer|final|"
+    r"verdict|conclusion|response|given|is)\b[,:]?|:|→)\s*)*)"
 )
 _WORD = "(?:not )?(?:right|correct|wrong|incorrect)"
 _ALONE = re.compile(
-    rf"(?i){_SUBJECT}(?P<first>{_WORD})(?:\s?[,:;(—-].*|\sbecause\b.*)?|.*[,:;→]\s*{_SUBJECT}(?P<last>{_WORD})"
+    rf"(?i){_SUBJECT}(?P<first>{_WORD})(?:\s?[,:;(—-].*|\sbecause\b.*)?|(?>.*[,:;→])\s*{_SUBJECT}(?P<last>{_WORD})"
 )
 _DOUBT = re.compile(r"\b(?:not sure|unsure|cannot|can't|no|wait|hmm+)\b", re.IGNORECASE)
 

@@ -25,7 +25,7 @@ _PACKED = re.compile(
 _LONG, _WORDLESS = 300, 100_000  # characters of a code, and of anything without a word, that are named instead of sent
 _WORD = re.compile(r"(?<!\w)(?:[^\W\d_]{2,30}|\d{1,15}(?:[.,]\d+)*)(?!\w)|[^\W\d_a-zA-Z]")
 _QUOTED = re.compile(
-    r"(?im)^([^\s:]*;ENCODING=QUOTED-PRINTABLE(?:;CHARSET=(?P<charset>[\w-]+))?[^\n:]*:)((?:[^\n]*=\r?\n)*[^\n]*)"
+    r"(?im)^(?=[^\n:]*+:)([^\s:]*;ENCODING=QUOTED-PRINTABLE(?:;CHARSET=(?P<charset>[\w-]+))?[^\n:]*:)((?:[^\n]*=\r?\n)*[^\n]*)"
 )
 
 

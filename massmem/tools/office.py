@@ -18,7 +18,7 @@ _OOXML = "http://schemas.openxmlformats.org/"
 _SPACES = {"w": _OOXML + "wordprocessingml/2006/main", "p": _OOXML + "presentationml/2006/main"}
 _READ = re.compile(
     r"(?:word|ppt|xl)/(?!glossary|.*(?:Master|Layout))(?:\w+/)*(document|slide|notesSlide|footnotes|endnotes"
-    r"|header|footer|comments?|(?:modern|threaded)Comment|drawing|data|chart)\w*?\d*\.xml"
+    r"|header|footer|comments?|(?:modern|threaded)Comment|drawing|data|chart)\w*+\.xml"
 )
 """The parts of an Office file that have a text, and their kinds. The drawing of a diagram repeats what its data say."""
 _WORD = re.compile(r"\w+")
@@ -31,6 +31,8 @@ _UNSEEN_RUNS = """//w:r[w:rPr/w:vanish[not(@w:val='0' or @w:val='false')] or
     or w:background or self::w:txbxContent or self::w:hdr or self::w:ftr])]"""
 _PICTURES = "//*[local-name()='docPr'][..//*[local-name()='blip']] | //p:pic/p:nvPicPr/p:cNvPr"
 _HIDING = re.compile(r"display:none|visibility:(?:hidden|collapse)|(?:font-size|opacity):0(?![.\d]*[1-9])")
+_AT_RULE = re.compile(r"@[^{]*+(?:\{(?:[^{}]*+\{[^}]*+\}?)*[^{}]*+\}?)?")  # the end of a sheet closes what is open
+_PICTURE = re.compile(r"\\?\[(picture[^\]\n]*+)(\]?)")  # without an end, it is passed over as a whole
 _BOOK = {
     "META-INF/container.xml": '<container><rootfiles><rootfile full-path="book"/></rootfiles></container>',
     "book": "<package><manifest><item id='p' href='p' media-type='application/xhtml+xml'/></manifest><spine><itemref "
@@ -69,12 +71,13 @@ def _pack(files: Mapping[str, bytes | str]) -> bytes:
 def read_html(name: str, text: str) -> Reading:
     """Read a page of HTML. Raises InputError: as `read_package`."""
     html: Any = import_module("lxml.html")
-    root = html.document_fromstring(re.sub(r"^\s*<\?xml[^>]*\?>", "", text) or "<p></p>")
+    root = import_module("lxml.etree").fromstring(re.sub(r"^\s*<\?xml[^>]*\?>", "", text), html.html_parser)
+    root = html.document_fromstring("<p></p>") if root is None else root  # of blanks, or a comment alone
     body, hidden = next(root.iter("body"), root), 0
     has_ground = bool(root.xpath("//style | //link | //*[@bgcolor or @background or contains(@style, 'background')]"))
-    sheet = re.sub(r"@[^{]*\{(?:[^{}]*\{[^}]*\})*[^{}]*\}", "", " ".join(root.xpath("//style/text()")))
-    rules = [(names, rule) for names, rule in re.findall(r"([^{}]+)\{([^}]*)\}", sheet) if _hides(rule, has_ground)]
-    unseen = {name.strip() for names, _ in rules for name in names.split(",")}
+    sheet = " ".join(_AT_RULE.sub("", sheet) for sheet in root.xpath("//style/text()"))
+    found = re.findall(r"(?<![^{}])([^{}]++)\{([^}]*+)\}?", sheet)
+    unseen = {name.strip() for names, rule in found if _hides(rule, has_ground) for name in names.split(",")}
     for element in list(body.iterdescendants("*")):
         names = {element.tag, f"#{element.get('id')}", *(f".{name}" for name in element.get("class", "").split())}
         is_hidden = element.get("hidden") is not None or element.get("type") == "hidden"
@@ -118,7 +121,7 @@ def _convert(name: str, suffix: str, data: bytes) -> str:
         text: str = anydoc.to_markdown_bytes(data, suffix[1:])
     except anydoc.ConvertError as e:
         raise InputError(f"{name} cannot be read as {suffix}: {e}", "save it anew, whole and without a password") from e
-    return re.sub(r"\\?\[(picture[^\]\n]*?)\\?\]", r"[\1]", text).strip("\n")
+    return _PICTURE.sub(lambda m: "[" + m[1].removesuffix("\\") + "]" if m[2] else m[0], text).strip("\n")
 
 
 def parse(data: bytes) -> Any:
@@ -132,7 +135,8 @@ def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], list[str]]:
     """Return the parts of an Office file that have a text, and notes on what else it has."""
     names = archive.namelist()
     charts = b"".join(archive.read(name) for name in names if "/charts/_rels/" in name)
-    inner = [name.rpartition("/")[2] for name in names if re.search(r"/embeddings/|/media/.*\.(?:m|wav|avi)", name)]
+    films = {name for name in names if re.search(r"\.(?:m|wav|avi)", name.partition("/media/")[2])}
+    inner = [name.rpartition("/")[2] for name in names if "/embeddings/" in name or name in films]
     notes = [f"embedded file, not read: {name}" for name in inner if name.encode() not in charts]
     shown = [name for name in names if _READ.fullmatch(name) and "/diagrams/drawing" not in name]
     shown.sort(key=lambda name: "/slide" not in name and "/document" not in name)
@@ -161,7 +165,8 @@ def list_missing(text: str, parts: Mapping[str, Any]) -> Iterator[str]:
     left = Counter(_WORD.findall(re.sub(r"[*~`\\]", "", text).casefold()))
     for part, root in parts.items():
         kind = (_READ.fullmatch(part) or [part, part])[1]
-        label = " ".join((_LABELS.get(kind, kind.removesuffix("s").capitalize()), *re.findall(r"\d+(?=\.xml)", part)))
+        numbers = re.findall(r"(?<!\d)\d++(?=\.xml)", part)
+        label = " ".join((_LABELS.get(kind, kind.removesuffix("s").capitalize()), *numbers))
         for paragraph in _list_paragraphs(root):
             words = Counter(_WORD.findall(paragraph.casefold()))
             if words - left:
