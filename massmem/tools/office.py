@@ -76,8 +76,8 @@ def read_html(name: str, text: str) -> Reading:
     body, hidden = next(root.iter("body"), root), 0
     has_ground = bool(root.xpath("//style | //link | //*[@bgcolor or @background or contains(@style, 'background')]"))
     sheet = " ".join(_AT_RULE.sub("", sheet) for sheet in root.xpath("//style/text()"))
-    found = re.findall(r"(?<![^{}])([^{}]++)\{([^}]*+)\}?", sheet)
-    unseen = {name.strip() for names, rule in found if _hides(rule, has_ground) for name in names.split(",")}
+    rules = re.findall(r"(?<![^{}])([^{}]++)\{([^}]*+)\}?", sheet)
+    unseen = {name.strip() for names, rule in rules if _hides(rule, has_ground) for name in names.split(",")}
     for element in list(body.iterdescendants("*")):
         names = {element.tag, f"#{element.get('id')}", *(f".{name}" for name in element.get("class", "").split())}
         is_hidden = element.get("hidden") is not None or element.get("type") == "hidden"

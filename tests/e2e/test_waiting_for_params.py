@@ -112,7 +112,8 @@ def test_json_and_jsonl_name_what_is_waited_for(tmp_path: Path, run: Callable[..
     code, out, _ = run("--config", config, "--json", "Where is it?")
     found = json.loads(out)
     assert (code, found["status"], found["answer"]) == (6, "waiting", None)
-    assert found["waiting_for"] == {"param": "order_id", "prompt": "What is your order number?", "asked": 1}
+    waiting_for = {"param": "order_id", "prompt": "What is your order number?", "asked": 1, "agents": ["a"]}
+    assert found["waiting_for"] == waiting_for
     code, out, _ = run("--session-id", found["session_id"], "--config", config, "--output", "jsonl", "hm, isn't it?")
     assert code == 2, "the model that should read it fails"
     code, out, _ = run("--session-id", found["session_id"], "--config", config, "--output", "jsonl", SECRET)

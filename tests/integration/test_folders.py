@@ -158,7 +158,9 @@ def test_folder_of_a_service_is_that_of_its_team_alone(service: Service):
     assert "../readers.yaml is not in the folder" in answer
     folder = str(service.home.parent / "project")
     forged = {"files": {"folders": [folder]}, "folders": [folder], "dir": folder, "agents": [{"folders": [folder]}]}
-    plain = user.post("/api/v1/chat", {"message": f"Where? --dir {folder}", "session_id": "p", **forged})
+    question = {"message": f"Where? --dir {folder}", "session_id": "p"}
+    assert user.post("/api/v1/chat", question | forged).status_code == 422
+    plain = user.post("/api/v1/chat", question)
     assert plain.json()["response"] == "No tools."
     tool = {"name": "read_file", "arguments": {"path": "pumps.md", "folders": [folder]}}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": tool}
