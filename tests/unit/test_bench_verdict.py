@@ -15,7 +15,7 @@ from scripts.benches.verdict import PROMISES, run
 
 
 def test_promises_hold_on_what_ships_and_a_council_with_shared_errors_is_never_sure():
-    rows = run(halves=20, profiles=())
+    rows = run(halves=40, profiles=())
     figures = [row.figures for row in rows if "promised" in row.figures]
     sets = {str(figure["set"]) for figure in figures}
     assert {"independent", "shared", "gsm8k-150", "gsm8k-200", "bbh-156"} <= sets
