@@ -14,7 +14,7 @@ from typing import Self
 
 from massmem.config.home import make_file, make_folder
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError, SessionBusyError, UnknownSessionError
+from massmem.core.errors import InputError, SessionBusyError, StoreError, UnknownSessionError
 from massmem.core.ids import SESSION_ID, check_session_name
 from massmem.core.records import (
     EVERYBODY,
@@ -267,7 +267,8 @@ class Sessions:
             await self.delete_traces(ids)
         for session_id in ids:
             (self.home / _MARKS / session_id).unlink(missing_ok=True)
-        busy = tuple(session_id for session_id in selected if session_id not in ids)
+        left = [session_id for session_id in selected if session_id not in ids]
+        busy = tuple([session_id for session_id in left if await self.store.get_session(session_id) is not None])
         return DeletionResult(ids, busy, sum(session.message_count for session in free), memories, erased)
 
     @asynccontextmanager
@@ -279,11 +280,15 @@ class Sessions:
             yield erase
 
     async def _claim(self, session_id: str, leases: AsyncExitStack) -> bool:
-        """Mark the session as being deleted and hold its lease. False: a turn of it is under way."""
+        """Mark the session as being deleted and hold its lease. False: a turn of it is under way, or it is gone."""
         try:
             await leases.enter_async_context(hold_lease(self.store, self.process, session_id, self._wait))
         except SessionBusyError:
             return False
+        except StoreError:
+            if await self.store.get_session(session_id) is not None:
+                raise
+            return False  # another process has deleted it meanwhile
         marks = self.home / _MARKS
         make_folder(marks)
         make_file(marks / session_id)

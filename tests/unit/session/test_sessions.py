@@ -107,7 +107,7 @@ async def test_progress_counts_the_messages_of_all_sessions(place: Place):
 
 
 @pytest.mark.parametrize("below", ["work", "home"])
-async def test_debug_files_of_the_session_minere_deleted_and_those_of_others_stay(place: Place, below: str):
+async def test_debug_files_of_the_session_are_deleted_and_those_of_others_stay(place: Place, below: str):
     logs = (place.folder if below == "work" else place.home.parent) / ".massmem" / "massmem_logs"
     named = place.write(logs / "log_1" / "attempt_1" / "turn.json", '{"session": "session_mine"}')
     other = place.write(logs / "log_2" / "attempt_1" / "turn.json", '{"session": "session_b"}')
@@ -119,14 +119,14 @@ async def test_debug_files_of_the_session_minere_deleted_and_those_of_others_sta
 @pytest.mark.parametrize(
     "name", ["sessions.json.damaged-1", "logs/crash-1.txt", "massmem.db.bak-0008"], ids=["registry", "crash", "backup"]
 )
-async def test_copies_that_name_the_session_minere_deleted_and_others_stay(place: Place, name: str):
+async def test_copies_that_name_the_session_are_deleted_and_others_stay(place: Place, name: str):
     named = place.write(place.home / name, "of session_mine")
     other = place.write(place.home / f"{name}-other", "of session_b")
     await place.delete("session_mine")
     assert (named.exists(), other.exists()) == (False, True)
 
 
-async def test_lines_of_the_log_that_name_the_session_minere_deleted(place: Place):
+async def test_lines_of_the_log_that_name_the_session_are_deleted(place: Place):
     log = place.write(place.home / "logs" / "massmem.log", "1 session_mine asks\n2 session_b asks\n3 done\n")
     untouched = place.write(place.home / "logs" / "other.log", "4 session_b\n")
     before = untouched.stat().st_mtime_ns
@@ -178,6 +178,13 @@ async def test_deletion_that_another_process_ends_first_is_done(place: Place):
     mark = place.home / "deleting" / "session_mine"
     await place.sessions.delete([await place.get("session_mine")], lambda _done, _all: mark.unlink())
     assert list_begun_deletions(place.home) == []
+
+
+async def test_session_that_is_gone_when_its_deletion_begins_is_neither_deleted_nor_busy(place: Place):
+    record = await place.get("session_mine")
+    await place.delete("session_mine")
+    result = await place.sessions.delete([record])
+    assert (result.sessions, result.busy, await place.list_ids()) == ((), (), ["session_b"])
 
 
 async def test_memories_go_before_the_log_and_what_was_written_meanwhile_after_it(place: Place):
