@@ -140,18 +140,18 @@ class PublicSession(BaseModel):
     status: SessionStatus
     """interrupted: a turn was cut off; deleting: a deletion has begun."""
     turns: int
-    message_count: int
+    message_count: int = 0
     """Every message of the log."""
-    last_message: str
+    last_message: str = ""
     """The beginning of the last question or answer, of the versions that are shown."""
     confidence: float | None
     """Of the last answer."""
     escalated: bool
     """Of the last answer."""
-    model: str
-    config_path: str
+    model: str = ""
+    config_path: str = ""
     """The configuration that it began with; empty for users of a service."""
-    description: str
+    description: str = ""
     project: str
     """Empty: none."""
     created_at: datetime

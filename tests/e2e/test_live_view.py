@@ -104,7 +104,7 @@ def council(folder: Path, size: int) -> str:
     team = json.loads(path.read_text())
     team["agents"] = [deepcopy(team["agents"][0]) | {"id": f"agent_{i}"} for i in range(size)]
     for i, agent in enumerate(team["agents"]):
-        agent["backend"]["script"]["answer"] = f"{talk}{i}"  # with equal answers there would be no vote
+        agent["backend"]["script"]["answer"] = f"{talk}So says {i}, too."  # with equal answers there would be no vote
     path.write_text(json.dumps(team))
     return str(path)
 

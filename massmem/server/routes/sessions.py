@@ -42,6 +42,8 @@ from massmem.tools.documents import File, read_document, read_files
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
 _TEXTS = {"question", "answer", "data", "dissent", "candidates"}
+_NOT_LISTED = {"last_message", "message_count", "model", "config_path", "description"}
+"""Of a session; a session that is asked for has them."""
 MAX_TEXT = 50_000
 """Characters of a message in a list; the rest is read with the message itself."""
 
@@ -247,7 +249,7 @@ async def about(caller: Authorized) -> About:
     )
 
 
-@router.get("/sessions")
+@router.get("/sessions", response_model_exclude={"sessions": {"__all__": _NOT_LISTED}})
 async def sessions(
     caller: Authorized,
     limit: Limit = 50,
