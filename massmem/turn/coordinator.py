@@ -476,8 +476,7 @@ class _TurnRun:
             self._notify(f"{form_error}; the text is shown")
         elif self.presentation is None and presenter is not None and not self._ends_now:
             self._notify(f"{self._name(presenter.id)} could not write the final answer; its answer is shown as it is")
-        completed = self._build_completion(winner, judgement, self.presentation)
-        completed = completed.model_copy(update={"form_error": form_error})
+        completed = self._build_completion(winner, judgement, form_error)
         for flaw in self._list_flaws(winner, completed):
             self._notify(flaw)
         self.outbox.emit(completed)
@@ -573,10 +572,8 @@ class _TurnRun:
             agreement = tally.depth.text  # one agent was enough
         return "; ".join(filter(None, (agreement, measured and describe_measured_confidence(measured))))
 
-    def _build_completion(
-        self, winner: ev.WinnerDecided, judgement: Judgement, presentation: Presentation | None
-    ) -> ev.TurnCompleted:
-        tally, answer = self.tally, self.tally.answers[winner.agent_id]
+    def _build_completion(self, winner: ev.WinnerDecided, judgement: Judgement, form_error: str) -> ev.TurnCompleted:
+        tally, answer, presentation = self.tally, self.tally.answers[winner.agent_id], self.presentation
         usage = tally.usage + self.unreported_usage
         dissent = tally.find_dissent(winner.agent_id)
         report = None if presentation is None else presentation.report
@@ -607,6 +604,7 @@ class _TurnRun:
             truncated=answer.truncated if presentation is None else presentation.truncated,
             same=tally.same,
             data=None if presentation is None else presentation.data,
+            form_error=form_error,
             work_cut=answer.work_cut,
             citations=sources,
             fallback=answer.fallback if presentation is None else presentation.fallback,

@@ -253,8 +253,8 @@ async def test_arguments_of_other_coding_agents_are_understood(tmp_path: Path):
 
 async def test_found_lines_keep_their_indentation_and_their_start(tmp_path: Path):
     write(tmp_path, {"a.py": f"\tif x:\n        {'long_name + ' * 9}needle\r\n"})
-    found = await call(tools_of(tmp_path), "search_text", pattern="needle|if")
-    assert found.splitlines()[:2] == ["a.py:1: \tif x:", f"a.py:2:         {'long_name + ' * 9}needle"]
+    lines = await call(tools_of(tmp_path), "search_text", pattern="needle|if")
+    assert lines.splitlines()[:2] == ["a.py:1: \tif x:", f"a.py:2:         {'long_name + ' * 9}needle"]
 
 
 async def test_many_found_lines_with_context_go_on_where_they_stopped(tmp_path: Path):
