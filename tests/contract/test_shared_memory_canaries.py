@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -26,8 +27,8 @@ from tests.support.stores import KINDS, NewPlace
 
 CASES = [*((kind, 6, 3) for kind in KINDS), *(pytest.param(kind, 18, 19, marks=pytest.mark.full) for kind in KINDS)]
 """Kinds of stores, how many texts are taken back, and how often somebody looks after each: 1,026 times in all."""
-OLD = "zq"
-"""What a text that is not to come back has, and its question has not."""
+OLD = re.compile(r"zq\d{5}x")
+"""What a text that is not to come back has, and its question has not; "zq" alone can stand in a memory's id."""
 
 
 def write_canary(number: int) -> str:
@@ -174,7 +175,7 @@ async def test_nothing_comes_back_while_another_process_has_the_index(
             for number in range(last * looks, (last + 1) * looks):
                 canary = rng.choice([last, rng.randint(0, last)])
                 seen = await user.looks[number % len(user.looks)](f"How does the locker of Canary{canary} open?")
-                returned += [(number, canary)] if OLD in seen else []
+                returned += [(number, canary)] if OLD.search(seen) else []
                 assert canary % 6 != 1 or f"new{canary:05}x" in seen, "what replaced it is shown"
     print(f"{kind}: {texts * looks} looks at {texts} texts that were taken back: {len(returned)} came back")
     assert not returned
