@@ -121,6 +121,37 @@ _SECRETS = tuple(
 _KEYS = 3
 """The first patterns, of what is a secret by its shape."""
 
+_FIXED = r"(?![$%<{\[]|(?i:null|none|true|false|yes|no|nil|undefined)\b)"
+"""What follows is written out: no variable, no placeholder."""
+
+# In data also without a digit: `password: hunter`, <password>hunter</password>.
+_IN_DATA = (
+    *_SECRETS,
+    re.compile(
+        rf"(?im)(^[ \t]{{0,80}}+(?:- |export\s)?[\w.-]{{0,80}}?(?:passw(?:or)?d|passphrase|_pass)\s{{0,3}}[:=]\s{{0,3}}"
+        rf"(?:{_QUOTE})?){_FIXED}[^\s\"',;]++"
+    ),
+    re.compile(
+        rf"(?im)(^[ \t]{{0,80}}+(?:- )?[\w.-]{{0,80}}?{_NAME}\s{{0,3}}:\s{{1,3}}(?:{_QUOTE})?)"
+        rf"{_FIXED}(?=[^\s\d]{{0,64}}\d)[^\s\"',;]{{4,}}+"
+    ),
+    re.compile(rf"(?i)(<[\w.:-]{{0,80}}?{_NAME}>\s{{0,80}}){_FIXED}[^<\s]++"),
+)
+# In programs what is written out in quotes; names of variables, calls and types stay as they are.
+_IN_PROGRAMS = (
+    *_SECRETS[:_KEYS],
+    re.compile(rf"(?i)({_START}(?:bearer|basic)\s{{1,10}})(?=[a-z._~+/=-]{{0,64}}\d)[\w.~+/=-]{{12,}}+"),
+    re.compile(rf"(\w://[^/\s:@\"'<>{{}}]{{0,256}}+:){_FIXED}[^/\s\"'<>]{{1,512}}(?=@)"),
+    re.compile(
+        rf"(?i)({_NAME}(?:{_QUOTE})?\]?\s{{0,3}}(?::\s{{0,3}}\w{{1,20}}\s{{0,3}})?(?:=>|==?|[:,])\s{{0,3}}[rb]?{_QUOTE}){_FIXED}"
+        r"(?=[^\s\"'\d!@#$%^&*+=]{0,64}[\d!@#$%^&*+=])[^\s\"'\\]{6,}+"
+    ),
+    re.compile(  # as shells, Dockerfiles and recipes set variables
+        r"(?m)((?:^|[\s;])(?:[A-Z0-9]{1,40}_){0,6}(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PWD)=)"
+        rf"{_FIXED}(?=[^\s\d()]{{0,64}}\d)[^\s\"'()]{{8,}}+"
+    ),
+)
+
 # Every text with a secret has one of these, in lower case. The patterns alone take 0.25 ms for a sentence, which an
 # export of thousands of messages would feel; most texts have none of these.
 _HINTS = (
@@ -150,12 +181,29 @@ def redact_keys(text: str) -> str:
     return _replace(text, ("-----begin", "eyj", *_SHAPES), _SECRETS[:_KEYS])
 
 
-def _replace(text: str, hints: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> str:
+def redact_file(text: str, *, is_program: bool = False) -> str:
+    """Return the text of a file without secrets, its lines where they were.
+
+    is_program: only what is written out there is one; `token = read_token()` stays.
+    """
+    return _replace(text, (*_HINTS, "basic", "_pass"), _IN_PROGRAMS if is_program else _IN_DATA, _keep_lines)
+
+
+def _keep_lines(match: re.Match[str]) -> str:
+    return f"{match[1]}{REDACTED}" + "\n" * match[0].count("\n", len(match[1]))
+
+
+def _replace(
+    text: str,
+    hints: Sequence[str],
+    patterns: Sequence[re.Pattern[str]],
+    new: str | Callable[[re.Match[str]], str] = _REPLACEMENT,
+) -> str:
     lower = text.translate(_LOOKALIKES).lower()
     if not any(hint in lower for hint in hints):
         return text
     for pattern in patterns:
-        text = pattern.sub(_REPLACEMENT, text)
+        text = pattern.sub(new, text)
     return text
 
 

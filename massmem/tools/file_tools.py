@@ -20,11 +20,23 @@ from massmem.config.models import FolderConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import ToolResult, ToolSpec, detect_media_type
 from massmem.core.patterns import Pattern, PatternError, compile_pattern
-from massmem.core.redact import redact_keys
+from massmem.core.redact import redact_file, redact_keys
 from massmem.core.text import make_printable
 from massmem.tools.documents import File, is_document, read_document, read_files
 from massmem.tools.encodings import decode_text
-from massmem.tools.folder import BINARY, UNREADABLE, Folder, FolderError, Walk, build_specs, find_decision, read_start
+from massmem.tools.folder import (
+    BINARY,
+    HIDDEN,
+    SECRET,
+    UNREADABLE,
+    Folder,
+    FolderError,
+    Walk,
+    build_specs,
+    find_decision,
+    is_program,
+    read_start,
+)
 
 SECONDS, _COUNT_SECONDS = 20.0, 2.0
 """For one call; for the count of files at the start."""
@@ -207,12 +219,13 @@ class FileTools:
                 if is_document(place, start):
                     return source(document=data)
                 text, note = decode_text(place, data)
-                return source(text=text, note=note)
+                return source(text=redact_file(text, is_program=is_program(place)), note=note)
             if is_document(place, start) or b"\0" in start:
                 raise FolderError(f"{path} has more than {MAX_WHOLE:,} bytes, and is no text")
             most = min(_MAX_LARGE, 4 * (from_character + PAGE))
             data = _cut_lines(descriptor, from_line, most, walk)
-            return source(text=data.decode("utf-8", "replace"), first=from_line, is_cut=len(data) == most)
+            text = redact_file(data.decode("utf-8", "replace"), is_program=is_program(place))
+            return source(text=text, first=from_line, is_cut=len(data) == most)
         finally:
             os.close(descriptor)
 
@@ -242,7 +255,7 @@ class FileTools:
                 raise FolderError(f"{source.path} has no text: the user can show it with -i")
             while len(self._documents) >= _MAX_DOCUMENTS:
                 del self._documents[next(iter(self._documents))]
-            self._documents[key] = _Source(*key, document.text, document.note)
+            self._documents[key] = _Source(*key, redact_file(document.text), document.note)
         return self._documents[key]
 
     # Searches
@@ -271,6 +284,9 @@ class FileTools:
                 if start <= hits.total() < start + MAX_MATCHES // (1 + context):
                     matches[number] = line
             shown += len(matches)
+            if matches and (safe := redact_file(text, is_program=is_program(path))) != text:
+                text, safe_lines = safe, safe.split("\n")
+                matches = {number: _cut_line(safe_lines[number - 1]) for number in matches}
             lines += show_matches(path, matches, text if context and matches else "", context)
         total = hits.total()
         count = f"{total:,} lines in {len(hits):,} of {files:,} files" if total else f"nothing in {files:,} files"
@@ -291,7 +307,7 @@ class FileTools:
             path = f"{name}/{file}" if name else file
             room = most // len(self._folders)
             cut = f"\n[cut here; read_file shows all of {path}]" if len(text) > room else ""
-            parts.append(f"{path}:\n{redact_keys(make_printable(text[:room]))}{cut}")
+            parts.append(f"{path}:\n{redact_file(make_printable(text))[:room]}{cut}")
         return "\n\n".join(parts)
 
 
@@ -442,6 +458,9 @@ def _describe_walk(walk: Walk) -> list[str]:
     """Return what a walk has not shown."""
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in sorted(walk.left_out.items()))
     notes = [f"left out: {left_out}"] if left_out else []
+    if walk.hidden:
+        more = walk.left_out[HIDDEN] + walk.left_out[SECRET] > len(walk.hidden)
+        notes.append(f"hidden or perhaps secret: {', '.join(walk.hidden)}{', ...' if more else ''}")
     return [*notes, f"not all files: {walk.cut}"] if walk.cut else notes
 
 

@@ -12,11 +12,11 @@ import stat
 import time
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -32,7 +32,7 @@ from massmem.core.text import make_printable
 
 _MAX_ENTRIES = 500_000
 """Names of one folder that are looked at."""
-_MAX_DEPTH, _MAX_LINKS = 100, 40
+_MAX_DEPTH, _MAX_LINKS, _MAX_NAMED = 100, 40, 10
 _MAX_RULES, _LINES_AT_ONCE = 1_000_000, 1_000
 """Bytes of a .gitignore; lines for which RE2 has room in one set."""
 
@@ -41,16 +41,36 @@ LINK, DEVICE, UNREADABLE = "links elsewhere", "pipes, sockets and devices", "unr
 """What is left out."""
 
 _SECRET_NAMES = """
-    .env .env.* .env-* *.env .envrc *.pem *.key *.p8 *.p12 *.pfx *.jks *.keystore *.kdbx *.ppk *.ovpn id_rsa* id_dsa*
-    id_ecdsa* id_ed25519* .netrc _netrc .npmrc .yarnrc* .pypirc .pgpass .my.cnf .htpasswd .git-credentials .dockercfg
-    .dockerconfigjson .boto .s3cfg .authinfo* .terraformrc .vault-token *.tfstate *.tfstate.backup *.tfvars kubeconfig*
-    *.kubeconfig credentials credentials.json credentials.y*ml credentials.toml credentials.ini credentials.xml
-    credentials.csv credentials.txt client_secret*.json service?account*.json secret.json secret.y*ml secret.toml
-    secret.txt secrets.json secrets.y*ml secrets.toml secrets.ini secrets.xml secrets.properties secrets.txt
+    .env .env.* .env-* *.env .envrc *.pem *.key *.p8 *.p12 *.pfx *.jks *.keystore *.kdbx *.ppk *.ovpn *.asc *.gpg
+    id_rsa* id_dsa* id_ecdsa* id_ed25519* [._]netrc .npmrc .yarnrc* .pypirc .pgpass .my.cnf .htpasswd .dockercfg
+    .dockerconfigjson .boto .s3cfg .authinfo* .terraformrc .vault-token *.tfstate *.tfstate.* *.tfvars *.tfvars.json
+    kubeconfig* *.kubeconfig service?account*.json *history *.har
 """
 _SECRETS = re.compile("|".join(map(translate, _SECRET_NAMES.split())))
+_SECRET_WORDS = re.compile(
+    r"(?:.*[^a-z])?(?:(?:secret|credential|password|cookie|api[ _-]?key|private[ _-]?key|(?:access|auth)[ _-]?token)s?"
+    r"|passwd|tokens?(?=\.|$))(?:[^a-z].*)?"
+)
+"""In the name of data, or of a folder of data; programs are also called so."""
+_PROGRAM_KINDS = """
+    bash bat c cc cjs clj cpp cs css dart erl ex exs fish go graphql h hpp hs java jl js jsx kt kts less lua mjs mts php
+    pl pm proto ps1 py pyi r rb rs scala scss sh sql svelte swift tf ts tsx vue zsh
+"""
+_PROGRAMS = frozenset(_PROGRAM_KINDS.split())
+_COPY = re.compile(
+    r"(?s)(.+?)(?:~[0-9]*|[ ._-](?:bak|backup|copy|old|orig|save|saved|tmp|swp|prev|[0-9]{1,8})| \([0-9]+\))+"
+)
+"""Names of copies that editors and people make; group 1 is the name of what was copied."""
 _HARMLESS = re.compile(r".*\.(?:pub|example|sample|template|dist)")
 """Names among those: public keys, and what a repository gives as an example."""
+_PLAIN_HIDDEN = """
+    .gitignore .gitattributes .gitmodules .dockerignore .npmignore .editorconfig .pre-commit-config.y*ml .gitlab-ci.yml
+    .travis.yml .readthedocs.y*ml .eslintrc* .eslintignore .prettierrc* .stylelintrc* .babelrc* .flake8 .pylintrc
+    .coveragerc .rubocop.yml .golangci.y*ml .clang-format .clang-tidy .python-version .nvmrc .node-version
+    .ruby-version .tool-versions
+"""
+_PLAIN = re.compile("|".join(map(translate, _PLAIN_HIDDEN.split())))
+"""Hidden files that a project shares."""
 _SHOWN_HIDDEN = (".github", ".gitlab", ".circleci")
 _BINARY_KINDS = """
     7z a avi avif bin bmp bz2 class db deb dll dmg dylib eot exe flac gguf gif gz heic ico icns iso jar jpeg jpg lib lz4
@@ -82,9 +102,16 @@ class Walk:
     seconds: float
     left_out: Counter[str] = field(default_factory=Counter[str])
     """How many files and folders, by the reason."""
+    hidden: list[str] = field(default_factory=list[str])
+    """The first files and folders that are left out by their names."""
     cut: str = ""
     """Why it did not come to its end; "" when it did."""
     _start: float = field(default_factory=time.monotonic)
+
+    def leave_out(self, reason: str, path: str) -> None:
+        self.left_out[reason] += 1
+        if reason in (HIDDEN, SECRET) and len(self.hidden) < _MAX_NAMED:
+            self.hidden.append(path)
 
     def stop(self) -> None:
         """End it at the next file, from any thread."""
@@ -170,9 +197,8 @@ class Folder:
         folders = names if is_folder else names[:-1]
         if any(name.startswith(".") and name not in _SHOWN_HIDDEN for name in folders):
             return HIDDEN
-        name = names[-1].lower()
-        if not is_folder and _SECRETS.fullmatch(name) and not _HARMLESS.fullmatch(name):
-            return SECRET
+        if not is_folder and (reason := _explain_name(names)):
+            return reason
         decisions = (decision for rule in reversed(rules) if (decision := rule.ignore(names, end)) is not None)
         return IGNORED if next(decisions, False) else ""
 
@@ -189,10 +215,11 @@ class Folder:
             rules = [*rules, *_read_rules(folder, len(names))]
             with os.scandir(folder) as all_entries:
                 entries = sorted(islice(all_entries, _MAX_ENTRIES), key=lambda entry: entry.name)
+            shown = {name: shown for shown, name in show_names(entry.name for entry in entries).items()}
             for entry in entries:
                 if walk.is_over():
                     return
-                yield from self._walk_entry(entry, folder, (*names, show_name(entry.name)), rules, walk)
+                yield from self._walk_entry(entry, folder, (*names, shown[entry.name]), rules, walk)
         finally:
             os.close(folder)
 
@@ -208,7 +235,7 @@ class Folder:
         elif not reason and not is_folder and not entry.is_file(follow_symlinks=False):
             reason = DEVICE
         if reason:
-            walk.left_out[reason] += 1
+            walk.leave_out(reason, path)
         elif not is_folder:
             open_link = partial(self._open_only, path)
             yield FolderEntry(path, open_link if entry.is_symlink() else partial(_open_regular, entry.name, folder))
@@ -267,9 +294,9 @@ class _Descent:
                     raise explain_outside(self._path)
                 self._go_up(len(self._names) - 1)
                 continue
-            name = _find_name(self._opened[-1], part)
+            name, shown = _find_name(self._opened[-1], part)
             mode = os.stat(name, dir_fd=self._opened[-1], follow_symlinks=False).st_mode
-            names = [*self._names, show_name(name)]
+            names = [*self._names, shown]
             is_folder = stat.S_ISDIR(mode)
             if reason := self._folder.explain_left_out(names, self._rules[-1], is_folder=is_folder):
                 raise FolderError(f"{self._path} is left out: {reason}; only who offers the folder can include it")
@@ -277,7 +304,7 @@ class _Descent:
                 target = self._follow(name)
                 waiting.extendleft(part for part in reversed(target.split("/")) if part not in ("", "."))
             elif is_folder:
-                self._enter(name)
+                self._enter(name, shown)
             elif waiting:
                 raise FolderError(f"{'/'.join(names)} is a file, not a folder")
             else:
@@ -288,9 +315,9 @@ class _Descent:
         for descriptor in self._opened:
             os.close(descriptor)
 
-    def _enter(self, name: str) -> None:
+    def _enter(self, name: str, shown: str) -> None:
         self._opened.append(os.open(name, _FOLDER, dir_fd=self._opened[-1]))
-        self._names.append(show_name(name))
+        self._names.append(shown)
         self._rules.append([*self._rules[-1], *_read_rules(self._opened[-1], len(self._names))])
 
     def _go_up(self, depth: int) -> None:
@@ -309,6 +336,37 @@ class _Descent:
             target = self._folder.strip(target)
             self._go_up(0)
         return target
+
+
+def _explain_name(names: Sequence[str]) -> str:
+    """Return why a file is left out by what it is called, "" when it is not."""
+    name = names[-1].lower()
+    while copy := _COPY.fullmatch(name):
+        name = copy[1]
+    if not _HARMLESS.fullmatch(name):
+        is_data = not is_program(name) and any(_SECRET_WORDS.fullmatch(part.lower()) for part in (*names[:-1], name))
+        if is_data or _SECRETS.fullmatch(name):
+            return SECRET
+        if name.startswith(".") and not _PLAIN.fullmatch(name):
+            return HIDDEN
+    return ""
+
+
+def is_program(path: str) -> bool:
+    """Return whether a file is program code, by its name."""
+    return path.rpartition(".")[2].lower() in _PROGRAMS
+
+
+def show_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the names of a folder as agents are shown them: also those that differ in the form of a letter differ."""
+    shown = dict[str, str]()
+    for name in sorted(names, key=lambda name: (show_name(name) != name, name)):
+        plain, number = show_name(name), 1
+        stem, dot, end = plain.rpartition(".")
+        while (free := plain if number == 1 else f"{stem or end}~{number}{dot + end if stem else ''}") in shown:
+            number += 1
+        shown[free] = name
+    return shown
 
 
 def show_name(name: str) -> str:
@@ -371,7 +429,13 @@ def _read_rules(folder: int, depth: int) -> list[_Rules]:
         data = read_start(_open_regular(".gitignore", folder), _MAX_RULES)
     except (OSError, FolderError):
         return []
-    return [_Rules("", depth, build_specs(_split_lines(data)))]
+    return [_Rules("", depth, _parse_rules(data))]
+
+
+@lru_cache(maxsize=64)
+def _parse_rules(data: bytes) -> Sequence[GitIgnoreSpec]:
+    """Each read of a file asks for the rules above it; a megabyte of them takes seconds to parse."""
+    return build_specs(_split_lines(data))
 
 
 def explain_outside(path: str) -> FolderError:
@@ -402,17 +466,17 @@ def _lead(root: Path, place: Path) -> str:
     return "".join(f"{name}/" for name in root.relative_to(place).parts)
 
 
-def _find_name(folder: int, name: str) -> str:
-    """Return the name on the disk: the same one, else that which is shown so, else the only one but for its case.
+def _find_name(folder: int, name: str) -> tuple[str, str]:
+    """Return the name on the disk, and as it is shown: the same one, else the only one but for its case.
 
     Raises FileNotFoundError.
     """
-    names = os.listdir(folder)
-    if name in names:
-        return name
-    shown = unicodedata.normalize("NFC", name)
-    same = [other for other in names if show_name(other) == shown]
-    same = same or [other for other in names if show_name(other).casefold() == shown.casefold()]
+    names = show_names(os.listdir(folder))
+    on_disk = {name: shown for shown, name in names.items()}
+    if name in on_disk:
+        return name, on_disk[name]
+    composed = unicodedata.normalize("NFC", name)
+    same = [composed] if composed in names else [key for key in names if key.casefold() == composed.casefold()]
     if len(same) != 1:
         raise FileNotFoundError(2, "there is no such file")
-    return same[0]
+    return names[same[0]], same[0]

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.core.redact import REDACTED, is_secret_key, mask, mask_values, redact, redact_line, redact_values
+from massmem.core.redact import (
+    REDACTED,
+    is_secret_key,
+    mask,
+    mask_values,
+    redact,
+    redact_file,
+    redact_line,
+    redact_values,
+)
 from tests.support.secrets import draw_secrets, find_leaks
 
 SECRETS = [
@@ -247,3 +256,38 @@ def test_line_is_redacted_before_it_is_cut():
     text = f"refused:\n{'x' * 180} {key} " + "y" * 900
     assert "sk-" not in redact_line(text, 200)
     assert len(redact_line(text, 200)) == 200
+
+
+DATA = {
+    "DB=postgres://bob:{}@db/x": "s3cr3t", "export AWS_SECRET_ACCESS_KEY={}": "wJalrXUtnFEMI/K7MDENG",
+    "Authorization: Bearer {}": "abcdef0123456789abcdef", "  db_password: {}": "hunter", "SMTP_PASS={}": "letters",
+    '{{"password": "{}"}}': "correct horse", "<db.password>{}</db.password>": "hunter", "clientSecret: {}": "Ab3x9",
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n{}\n-----END OPENSSH PRIVATE KEY-----": "b3BlbnNz\naC1rZXk",
+}  # fmt: skip
+"""Lines of files, and the secret in each."""
+PROGRAM = {
+    'url = "postgres://u:{}@host/x"': "pass1", 'os.environ["AWS_SECRET_ACCESS_KEY"] = "{}"': "wJalrXUtnFEMI/K7",
+    "const apiKey = '{}';": "abc123def456ghi", 'h = {{"Authorization": "Basic {}"}}': "dXNlcjpwYXNzd29yZDE=",
+    "export API_TOKEN={}": "abc123def456", 'password: str = "{}"': "hunter2x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_program", [False, True])
+def test_secrets_of_a_file_are_replaced_and_its_lines_keep_their_numbers(is_program: bool) -> None:
+    for line, secret in (PROGRAM if is_program else DATA).items():
+        text = f"first\n{line.format(secret)}\nlast"
+        shown = redact_file(text, is_program=is_program)
+        assert REDACTED in shown, line
+        assert not any(part in shown for part in secret.split("\n")), line
+        assert shown.split("\n")[text.count("\n")] == "last"
+
+
+def test_a_program_and_a_template_that_only_name_secrets_stay() -> None:
+    program = (
+        'token = read_token()\napi_key = os.environ["API_KEY"]\nh = {"Authorization": f"Bearer {token}"}\n'
+        'url = f"postgres://{user}:{password}@{host}"\ndef f(token: str, secret: bytes = b""): return token\n'
+        'if token == "end": pass\ntokens = tokenize(text)\nself.password = password\n'
+    )
+    assert redact_file(program, is_program=True) == program
+    template = "password: ${DB_PASSWORD}\ntoken: null\nmax_tokens: 100\n<password>{{ value }}</password>\n"
+    assert redact_file(template) == template

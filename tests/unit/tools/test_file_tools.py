@@ -382,3 +382,20 @@ async def test_hundred_thousand_files_are_listed_and_searched_while_others_go_on
     assert matches.text.startswith("d42/f7.txt:1: the needle\n")
     assert ticks > 20
     assert (await call(tools, "list_files", path_glob="d42/f99*")).count("\n") == 11
+
+
+async def test_no_tool_shows_a_secret_and_the_list_names_what_is_hidden(tmp_path: Path):
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQ\nIBADAN\n-----END PRIVATE KEY-----"
+    write(
+        tmp_path, {"conf/app.yaml": f"a: 1\n{key}\nurl: amqp://u:hunter2@q/\nend: yes\n", ".netrc.bak": "x", ".x": "y"}
+    )
+    tools = tools_of(tmp_path)
+    page = await call(tools, "read_file", path="conf/app.yaml", from_line=3, to_line=7)
+    found = await call(tools, "search_text", pattern="IBADAN|hunter|end", context=2)
+    for text in (page, found):
+        assert not any(secret in text for secret in ("MIIEvQ", "IBADAN", "hunter2")), text
+    assert read_lines(page)[7] == "end: yes"
+    assert "conf/app.yaml:7: end: yes" in found
+    listed = await call(tools, "list_files")
+    assert "left out: 1 hidden, 1 perhaps secret; hidden or perhaps secret: .netrc.bak, .x" in listed
+    assert "perhaps secret" in await refuse(tools, "read_file", path=".netrc.bak")

@@ -105,6 +105,17 @@ def test_names_are_found_however_their_letters_are_composed_or_cased(root: Path)
     assert "no such file" in refuse(folder, "same.txt")
 
 
+def test_names_that_differ_in_the_form_of_a_letter_alone_are_two_files(root: Path):
+    composed, apart = (unicodedata.normalize(form, "Café.txt") for form in ("NFC", "NFD"))
+    write(root, apart, text="apart")
+    write(root, composed, text="composed")
+    twin = composed.replace(".txt", "~2.txt")
+    assert {composed, twin} <= set(list_paths(root))
+    folder = folder_of(root)
+    assert read(folder, composed) == ("composed", composed)
+    assert read(folder, twin) == read(folder, apart) == ("apart", twin)
+
+
 def test_left_out_is_what_git_ignores_what_is_hidden_and_what_may_be_secret(root: Path):
     subprocess.run(["git", "init", "-q", root], check=True)
     (root / ".gitignore").write_text("*.log\n/build/\n[broken\nbad\\\n!keep.log\nnode_modules\n")
@@ -126,16 +137,21 @@ def test_left_out_is_what_git_ignores_what_is_hidden_and_what_may_be_secret(root
         ".env", ".env.local", "PROD.ENV", "key.pem", "id_rsa", "id_ed25519", ".netrc", ".npmrc", "credentials",
         ".aws/c",
         "kubeconfig", "conf/secrets.yaml", "tls.key", ".git-credentials", "infra/terraform.tfstate",
+        ".env~", "netrc.orig/.netrc.bak", "app.auto.tfvars.json", "x/secrets", "secrets-old.txt", "db_passwords.md",
+        "bash_history", "cookies (2).txt", "my-cookies.json", "secrets/prod.json", "api-keys.csv", "token.json",
+        ".anything", "docs/.zshrc.swp", "id_rsa copy", "client_secret_12.json", ".env~2", "x.pem.1",
     )  # fmt: skip
-    write(root, *secrets, ".env.example", "id_rsa.pub", "credentials.py", "environment.md")
+    write(root, *secrets, ".env.example", "id_rsa.pub", "credentials.py", "environment.md", "secrets/vault.go")
+    write(root, "history.md", "tokenizer.json", "notes (2).txt", "cookies.ts")
     expected = [
-        ".editorconfig", ".env.example", ".github/ci.yml", ".gitignore", "a.txt", "credentials.py", "docs/.gitignore",
-        "docs/build/p.txt", "docs/special.log", "environment.md", "id_rsa.pub", "keep.log", "s/b.md", "s/t.tmp",
+        ".editorconfig", ".env.example", ".github/ci.yml", ".gitignore", "a.txt", "cookies.ts", "credentials.py",
+        "docs/.gitignore", "docs/build/p.txt", "docs/special.log", "environment.md", "history.md", "id_rsa.pub",
+        "keep.log", "notes (2).txt", "s/b.md", "s/t.tmp", "secrets/vault.go", "tokenizer.json",
     ]  # fmt: skip
     assert list_paths(root) == expected
     tracked = subprocess.run(
         ["git", "-C", root, "ls-files", "-co", "--exclude-standard"], check=True, capture_output=True, text=True
-    ).stdout.split()
+    ).stdout.splitlines()
     assert sorted(set(tracked) - {*secrets, ".cache/c.txt", "pic.png"}) == expected
     folder = folder_of(root)
     for path in (*secrets, "x.log", "build/o.txt", "docs/b.md", ".git/config", ".cache/c.txt", "node_modules/m/i.js"):
