@@ -9,7 +9,7 @@ Interval = tuple[float, float]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class Share(_Part):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 PDF = "application/pdf"
 
@@ -258,7 +258,6 @@ class ChatMessage:
 class Citation:
     """A source of an answer, whichever provider named it."""
 
-    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
     url: str
     title: str = ""
     quote: str = ""
@@ -319,7 +318,6 @@ class ToolResult:
 class Usage:
     """Tokens and cost of one request or several."""
 
-    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}  # `massmem --help` does not load pydantic
     prompt: int = 0
     """Tokens that were sent."""
     completion: int = 0

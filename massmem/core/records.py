@@ -132,7 +132,7 @@ class ListedSession(_Record):
 class PublicSession(BaseModel):
     """A session as every front end shows it; one may leave parts out, and none has others."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
     session_id: str
     """As its user knows it."""
     title: str

@@ -8,7 +8,7 @@ from massmem.core.messages import Citation
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Claim(_Part):

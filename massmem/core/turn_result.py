@@ -22,7 +22,7 @@ _OrNull = BeforeValidator(lambda text: text or None)
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True, from_attributes=True)
+    model_config = ConfigDict(from_attributes=True)
 
 
 class AgentAnswer(_Part):

@@ -88,7 +88,7 @@ def read_pattern(tally: Tally, winner: str) -> Pattern:
 
 
 class _Counts(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class Outcomes(_Counts):

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import re
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from massmem.config.show import read_field_docs
+from massmem.core import evaluation, messages, records, report, turn_result, verdict, voting
 from massmem.core.errors import MassmemError
+from massmem.server import schemas
 from massmem.server.dependencies import Authorized, CheckedRoute, Scraper
 from massmem.server.errors import PROBLEMS
 from massmem.server.metrics import CONTENT_TYPE
@@ -20,6 +24,8 @@ from massmem.server.service import Service
 
 router = APIRouter(route_class=CheckedRoute, tags=["operations"])
 
+_DESCRIBED = messages, records, voting, verdict, report, evaluation, turn_result, schemas
+"""Modules whose classes the interface gives: pydantic would read their sources at every start of massmem."""
 _NO_SCOPE: dict[str, Any] = {"model": Problem, "description": "The token lacks the scope metrics"}
 _ROOM = 1_000_000
 """Bytes that must fit on the disk for the process to be ready."""
@@ -66,7 +72,18 @@ async def metrics(service: Scraper) -> Response:
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request, caller: Authorized) -> JSONResponse:
     """This interface, for programs."""
-    return JSONResponse({**request.app.openapi(), "servers": [{"url": str(request.base_url).rstrip("/")}]})
+    document = await asyncio.to_thread(request.app.openapi)
+    describe_fields(document)
+    return JSONResponse({**document, "servers": [{"url": str(request.base_url).rstrip("/")}]})
+
+
+def describe_fields(document: dict[str, Any]) -> None:
+    """Give each field of an OpenAPI document the line below it in the source."""
+    docs = read_field_docs(*_DESCRIBED)
+    for name, schema in document["components"]["schemas"].items():
+        for field, properties in schema.get("properties", {}).items():
+            if text := docs.get((re.sub("^.*__|-(?:In|Out)put$", "", name), field)):
+                properties.setdefault("description", text)
 
 
 async def _check(service: Service) -> dict[str, str]:
