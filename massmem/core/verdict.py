@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from massmem.core import events as ev
 from massmem.core.citations import remove_marks
@@ -28,6 +28,8 @@ LATE_ROUND_FACTOR = 0.9
 
 MIN_ASKED = 30
 """Questions of a calibration that a share of right answers needs before it is said."""
+
+Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 
 Kind = Literal["number", "choice", "text"]
 """What an answer comes to. choice: a letter, yes, no, true or false."""
@@ -48,9 +50,9 @@ class Pattern:
 
     behind: tuple[str, ...]
     """Agents that gave it or voted for it, sorted by id."""
-    against: int
+    against: Count
     """How many came to another result or prefer another answer."""
-    uncompared: int
+    uncompared: Count
     """How many gave a text of which nobody has said whether it says the same."""
     voted: bool
     """There are ballots."""
@@ -88,7 +90,16 @@ def read_pattern(tally: Tally, winner: str) -> Pattern:
 
 
 class _Counts(BaseModel):
+    """Counts of a file that people can edit: what cannot be is refused."""
+
     model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        counts = {name: count for name, count in self if isinstance(count, int)}
+        if max(counts.values(), default=0) > counts.get("asked", 0):
+            raise ValueError("more answers were right than there were questions")
+        return self
 
 
 class Outcomes(_Counts):
@@ -100,18 +111,18 @@ class Outcomes(_Counts):
     """Of the two agents that `coordination.depth: adaptive` asks first."""
     full: Pattern
     """Of the whole team."""
-    asked: int
-    right_first: int
+    asked: Count
+    right_first: Count
     """How often the answer of those two was right; where they differ, that of the one that is asked first."""
-    right: int
+    right: Count
     """How often the answer of the whole team was right."""
 
 
 class Member(_Counts):
     """One agent in a calibration."""
 
-    asked: int
-    right: int
+    asked: Count
+    right: Count
 
 
 Threshold = tuple[float, float]
@@ -134,7 +145,7 @@ class Calibration(_Counts):
     outcomes: tuple[Outcomes, ...]
     members: dict[str, Member]
     """By agent id."""
-    alternatives: float = 1.0
+    alternatives: Annotated[float, Field(ge=1, le=1e6)] = 1.0
     """Of so many pairs of wrong answers to a question, one is the same."""
     first: tuple[str, ...] = ()
     """The two whose agreement says most for their price; empty: it was written before that was known."""

@@ -15,7 +15,7 @@ from massmem.config.models import TeamConfig
 from massmem.core import prompts
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.events import now
-from massmem.core.verdict import Calibration
+from massmem.core.verdict import Calibration, Member, Outcomes, Pattern
 
 AGENT = {"id": "a", "system_message": "Be brief.", "backend": {"type": "openai", "model": "gpt", "api_key": "sk-1"}}
 
@@ -89,6 +89,26 @@ def test_calibration_is_private_and_replaces_the_one_before(tmp_path: Path):
     assert store_calibration(tmp_path, stored) == path
     assert read_calibration(path) == stored
     assert (path.stat().st_mode & 0o777, [*path.parent.iterdir()]) == (0o600, [path])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('"right":1', '"right":3'), ('"asked":2', '"asked":-2'), ('"asked":2', f'"asked":{10**30}'), ("1.0}", "-1.0}"),
+     ("1.0}", "NaN}"), ('"asked":2', '"asked":null'), ('"against":0', '"against":-1')],
+)  # fmt: skip
+def test_counts_that_cannot_be_are_refused(tmp_path: Path, before: str, after: str):
+    pattern = Pattern(("a", "b"), 0, 0, voted=False, cut=False, kind="text")
+    outcomes = Outcomes(group="", first=pattern, full=pattern, asked=2, right_first=1, right=1)
+    stored = make_calibration("0123").model_copy(
+        update={"outcomes": (outcomes,), "members": {"a": Member(asked=2, right=1)}, "first": ()}
+    )
+    path = store_calibration(tmp_path, stored)
+    assert read_calibration(path) == stored
+    text = path.read_text().replace('"alternatives":1.0,"first":[]}', '"first":[],"alternatives":1.0}')
+    assert before in text
+    path.write_text(text.replace(before, after))
+    with pytest.raises(InputError, match=r"0123.json is no calibration"):
+        read_calibration(path)
 
 
 def test_file_that_is_no_calibration_of_the_team_is_refused_and_stays(tmp_path: Path):
