@@ -208,7 +208,14 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
     task = asyncio.current_task()
     assert task is not None
     options, view = invocation.options, invocation.create_view()
-    with stopper.watch(task):
+    running: Session | None = None
+
+    def stop(signum: signal.Signals) -> bool:
+        if running is not None:
+            running.stop("user" if signum == signal.SIGINT else "signal")
+        return running is not None
+
+    with stopper.watch(task, stop):
         with invocation.show_activity("opening the session"):
             session = await Session.open(
                 invocation.config,
@@ -226,7 +233,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                     f'ask like this: massmem --session-id {session.id} "your question"',
                 )
             await invocation.wait_for_tools(session)
-            stopper.stop = lambda signum: session.stop("user" if signum == signal.SIGINT else "signal")
+            running = session
             schema = invocation.answer_schema
             events = TurnEvents(session, invocation.question, wait=options.wait, schema=schema, full=options.full)
             writer = open_writer(invocation, invocation.config, invocation.question)
@@ -268,7 +275,7 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
     result = view.result
     if invocation.output == "json":
         report = result.make_report() if invocation.options.show == "report" else result.report
-        write_json(result.model_copy(update={"report": report}).to_json())
+        write_json(result.model_copy(update={"report": report}).model_dump(mode="json"))
     elif invocation.answer_schema is not None and result.answer is not None and invocation.output != "jsonl":
         write_out(result.answer + "\n")  # for a program, also on a terminal
     elif invocation.output != "jsonl" and (text := result.text) is not None:

@@ -217,19 +217,13 @@ class Turns:
                 raise SessionBusyError("a question to this session is under way")
             await turn.wait_for_end()
 
-    async def answer_now(self, session_id: str) -> None:
-        (await self._find_running(session_id)).answer_now()
-
-    async def stop_turn(self, session_id: str) -> None:
-        """Stop the session's turn for good: nobody resumes it but its user.
+    async def find_running(self, session_id: str) -> RunningTurn:
+        """Return the session's turn.
 
         Raises:
             InputError: No turn is under way.
             RetryLater: Another process runs the turn; the next try may reach it.
         """
-        (await self._find_running(session_id)).stop("user")
-
-    async def _find_running(self, session_id: str) -> RunningTurn:
         if (turn := self._running.get(session_id)) is not None:
             return turn
         if await self._is_under_way(session_id):

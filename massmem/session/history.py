@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from massmem.config.models import AgentConfig
@@ -21,7 +21,7 @@ from massmem.session.recall import SessionMemory
 from massmem.session.team import Windows
 from massmem.store.lookup import find_last_hidden, load_attachments
 from massmem.store.ports import SessionStore
-from massmem.turn.compressor import Compressor, Recall, TokenMeter
+from massmem.turn.compressor import AgentContext, Compressor, Recall, TokenMeter
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import measure_context
 
@@ -35,14 +35,6 @@ _MAX_HITS = 50
 
 _RELEVANT_SHARE = 4
 """One in so many tokens of the history may go to older messages that bear on the question."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentContext:
-    """Given to an agent when a turn begins."""
-
-    prompt: Prompt
-    compressor: Compressor
 
 
 class History:

@@ -56,9 +56,8 @@ from massmem.tools.actions import (
     write_calls,
 )
 from massmem.tools.answer_schema import FormError, native_schema, read_value
-from massmem.turn.compressor import Compressor, Reading, read_question
+from massmem.turn.compressor import AgentContext, Reading, read_question
 from massmem.turn.fallback import Fallbacks, drop_pictures
-from massmem.turn.journal import Journal
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import RequestSender, Step, StepCost, Task
 from massmem.turn.tool_loop import AgentTools, ToolLoop
@@ -124,12 +123,15 @@ class Agent:
         self,
         config: AgentConfig,
         provider: ChatProvider,
-        prompt: Prompt,
-        compressor: Compressor,
+        context: AgentContext,
         ask_context: AskContext | None = None,
         tools: AgentTools | None = None,
+        fallbacks: Fallbacks | None = None,
     ) -> None:
-        """prompt: what the agent is sent in every step. ask_context None: the user is not asked for anything."""
+        """ask_context None: the user is not asked for anything.
+
+        fallbacks: models that stand in for its own.
+        """
         self.id = config.id
         self.name = config.display_name
         self.config = config
@@ -139,27 +141,28 @@ class Agent:
         prompts once for all. "": the agent has its own."""
         self._calls_tools = True
         """Actions are tool calls; else they are JSON objects, constrained by a schema where the model takes one."""
-        self._prompt = prompt
+        self._prompt = context.prompt
         self._memories = ""
         """As they were recalled last: a step that has no room for them drops them from its prompt alone."""
         self._step: Step | None = None
         self._provider = provider
-        self.fallbacks = Fallbacks(backend)
-        """Models that stand in for its own."""
+        self.fallbacks = fallbacks or Fallbacks(backend)
         self._question = ""
         """Of the step, as it was asked."""
         self._form: Mapping[str, Any] | None = None
         """Of the final answer, in a step for an answer or a vote."""
         self._readings: dict[str, Reading] = {}
         self._notices: list[ev.Notice] = []
-        self._compressor = compressor
-        self._sender = RequestSender(config, provider, compressor)
+        self._compressor = context.compressor
+        self._sender = RequestSender(config, provider, context.compressor)
         self._ask_context = ask_context or AskContext()
         self._tools = tools or AgentTools()
         answers = (event for event in self._tools.events if isinstance(event, ev.AnswerSubmitted))
         self._given = [answer.content for answer in answers if answer.agent_id == config.id]
         """Its answers in the turn."""
-        self._journal = compressor.journal = Journal(config.id, self._tools.events)
+        self._journal = context.compressor.journal
+        for event in self._tools.events:
+            self._journal.feed(event)
         self._summary_round = 0
         """The round in whose work a turn was cut off that this agent resumes; 0: none."""
         self._resume_summary()

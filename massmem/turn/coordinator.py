@@ -541,7 +541,7 @@ class _TurnRun:
 
     def _build_waiting(self, request: ev.ParamRequested) -> ev.TurnWaiting:
         waiting, name = self.tally.waiting, request.param
-        agents = waiting.agents_needing(name)
+        agents = tuple(open_request.agent_id for open_request in waiting.open_requests if open_request.param == name)
         asked = waiting.ask_number(name)
         prompt = params.build_question(name, self.turn.params.get(name, ParamSpec()), request.prompt, asked)
         last = waiting.last_shown

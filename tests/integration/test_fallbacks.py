@@ -73,7 +73,7 @@ def show(events: list[Event]) -> tuple[dict[str, Any], list[str]]:
     for event in events:
         view.feed(event)
         lines.append(describe_event(event, view) or "")
-    return view.result.to_json(), lines
+    return view.result.model_dump(mode="json"), lines
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ from massmem.core.records import COMMAND_LINE_USER
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
-from massmem.session.history import PAGE, AgentContext, History
+from massmem.session.history import PAGE, History
 from massmem.session.recall import SessionMemory
 from massmem.session.team import Windows
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
+from massmem.turn.compressor import AgentContext
 from massmem.turn.prompt_builder import Prompt
 from tests.contract.test_session_store import session
 
