@@ -280,8 +280,8 @@ async def _restore_state(store: SessionStore, state: SessionState, session_id: s
     after = end.turn
     while turns := await store.list_turns(session_id, after):
         after = turns[-1].turn
-        for turn in turns:
-            later += await store.read_turn_events(session_id, turn.turn)
+        logged = await store.read_events_of_turns(session_id, [turn.turn for turn in turns])
+        later += [event for of_turn in logged.values() for event in of_turn]
     for event in later:
         if isinstance(event, ParamProvided):
             params.pop(event.param, None)

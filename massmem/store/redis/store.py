@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -135,9 +135,16 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         return await self._change(session_id, append, is_whole=is_whole) if batch else []
 
     async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
-        record = await self._load(session_id)
-        log = [entry for seq, entry in record.log.items() if until is None or seq <= until] if record else []
-        return [entry.parse() for entry in log if entry.turn == turn and entry.type != "agent_delta"]
+        return (await self.read_events_of_turns(session_id, [turn], until))[turn]
+
+    async def read_events_of_turns(
+        self, session_id: str, turns: Collection[int], until: int | None = None
+    ) -> dict[int, list[Event]]:
+        record, of_turns = await self._load(session_id), {turn: list[Event]() for turn in turns}
+        for seq, entry in record.log.items() if record else ():
+            if entry.turn in of_turns and entry.type != "agent_delta" and (until is None or seq <= until):
+                of_turns[entry.turn].append(entry.parse())
+        return of_turns
 
     async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:
         turns = await self._read_turns(session_id)
