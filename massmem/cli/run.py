@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
 from massmem.cli.options import Output, RunOptions, Show
-from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
+from massmem.cli.question import HOW_TO_ASK, UserQuestion, attach_files, read_question, read_schema
 from massmem.cli.setup import (
     Setup,
     change_coordination,
@@ -70,7 +70,7 @@ class Invocation:
     output: Output
     config: TeamConfig
     home: Path
-    question: Question | None
+    question: UserQuestion | None
     """None: finish the unfinished turn, or talk."""
     answer_schema: Mapping[str, Any] | None
     debug_log: Path | None
@@ -258,7 +258,7 @@ def _start_logging(invocation: Invocation, session: Session) -> None:
         write_err(f"debug log: {invocation.debug_log}")
 
 
-def open_writer(invocation: Invocation, config: TeamConfig, question: Question | None) -> "AnswerWriter | None":
+def open_writer(invocation: Invocation, config: TeamConfig, question: UserQuestion | None) -> "AnswerWriter | None":
     """Return what writes the answer while it is written; None where it cannot be told, or a live view shows it.
 
     Only `--output plain` on a terminal shows it so: what a pipe has read cannot be taken back.
@@ -385,7 +385,7 @@ class TurnEvents:
     """The events of one turn: of a question, or of the unfinished turn when `question` is None."""
 
     session: Session
-    question: Question | None
+    question: UserQuestion | None
     wait: bool
     wait_hint: str = ""
     schema: Mapping[str, Any] | None = None

@@ -11,7 +11,7 @@ class _ReportPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
 
-class Claim(_ReportPart):
+class Statement(_ReportPart):
     text: str
     agents: tuple[str, ...]
     """Ids of those who say it."""
@@ -22,7 +22,7 @@ class Claim(_ReportPart):
 class Dispute(_ReportPart):
     text: str
     """What is disputed."""
-    positions: tuple[Claim, ...]
+    positions: tuple[Statement, ...]
 
 
 class Preference(_ReportPart):
@@ -46,10 +46,10 @@ class Report(_ReportPart):
     made_from: Literal["answers", "votes"]
     """answers: the winner wrote it, and code checked whom and what it names; votes: code made it from equal answers and
     ballots, without a request: texts are not compared."""
-    agreed: tuple[Claim, ...] = ()
+    agreed: tuple[Statement, ...] = ()
     """What several say, or all."""
     disputed: tuple[Dispute, ...] = ()
-    single: tuple[Claim, ...] = ()
+    single: tuple[Statement, ...] = ()
     """What only one says."""
     missing: tuple[str, ...] = ()
     """What nobody covered."""

@@ -37,7 +37,7 @@ from massmem.session.team import Team
 from massmem.tools.actions import find_object
 
 
-class Result(BaseModel):
+class ItemResult(BaseModel):
     """How a team answered a question."""
 
     model_config = ConfigDict(frozen=True)
@@ -91,7 +91,7 @@ class Answers:
 
     name: str
     items: Sequence[Item]
-    results: Sequence[Result]
+    results: Sequence[ItemResult]
     right: Sequence[bool | None]
     """None: the judge gave no verdict."""
     agents: tuple[str, ...] = ()
@@ -110,7 +110,9 @@ class JudgeVerdict(BaseModel):
     usage: Usage = Usage()
 
 
-_LINE: TypeAdapter[Result | JudgeVerdict] = TypeAdapter(Annotated[Result | JudgeVerdict, Field(discriminator="kind")])
+_LINE: TypeAdapter[ItemResult | JudgeVerdict] = TypeAdapter(
+    Annotated[ItemResult | JudgeVerdict, Field(discriminator="kind")]
+)
 
 
 class ResultFile:
@@ -118,16 +120,16 @@ class ResultFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._results: dict[tuple[str, str, int, int], Result] = {}
+        self._results: dict[tuple[str, str, int, int], ItemResult] = {}
         self.verdicts: dict[str, JudgeVerdict] = {}
         """By key."""
         self._load()
 
-    def get(self, team: str, item: str, seed: int, sample: int = 0) -> Result | None:
+    def get(self, team: str, item: str, seed: int, sample: int = 0) -> ItemResult | None:
         """Return what is known of an answer; None when it has to be asked for."""
         return self._results.get((team, item, seed, sample))
 
-    def add(self, entry: Result | JudgeVerdict) -> None:
+    def add(self, entry: ItemResult | JudgeVerdict) -> None:
         """Append an entry and wait until it is on disk. Raises MassmemError when the file cannot be written."""
         line = json.dumps({"kind": entry.kind, **entry.model_dump(mode="json", exclude_defaults=True)})
         try:
@@ -144,11 +146,11 @@ class ResultFile:
             raise explain_write_error(self.path, e) from e
         self._keep(entry)
 
-    def _keep(self, entry: Result | JudgeVerdict) -> None:
+    def _keep(self, entry: ItemResult | JudgeVerdict) -> None:
         match entry:
             case JudgeVerdict(key=key):
                 self.verdicts[key] = entry
-            case Result():
+            case ItemResult():
                 self._results[entry.team, entry.item, entry.seed, entry.sample] = entry
 
     def _load(self) -> None:
@@ -250,7 +252,7 @@ class Runner:
     """Questions that are asked at the same time."""
     spending: Spending = field(default_factory=Spending)
 
-    async def run(self, entrant: Entrant, items: Sequence[Item], progress: Progress) -> list[Result]:
+    async def run(self, entrant: Entrant, items: Sequence[Item], progress: Progress) -> list[ItemResult]:
         """Return the team's answers to the questions, in their order.
 
         A question that was not answered has a result with an `error`.
@@ -279,12 +281,12 @@ class Runner:
 
     async def sample(
         self, entrant: Entrant, items: Sequence[Item], budgets: Sequence[int], progress: Progress
-    ) -> list[list[Result]]:
+    ) -> list[list[ItemResult]]:
         """Return independent answers to each question, as many as its budget of tokens pays for; at least one.
 
         Raises: as `run`.
         """
-        samples: dict[str, list[Result]] = {}
+        samples: dict[str, list[ItemResult]] = {}
         budget_of = {item.key: budget for item, budget in zip(items, budgets, strict=True)}
 
         async def ask(team: Team, item: Item) -> None:
@@ -319,7 +321,7 @@ class Runner:
                     worker.cancel()
                 await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _ask(self, team: Team, entrant: Entrant, item: Item, sample: int) -> Result:
+    async def _ask(self, team: Team, entrant: Entrant, item: Item, sample: int) -> ItemResult:
         """Return the stored answer, or ask the question in a session of its own, and store the answer."""
         if (known := self.results.get(entrant.key, item.key, self.seed, sample)) is not None:
             return known
@@ -330,7 +332,7 @@ class Runner:
             async with aclosing(session.ask(item.question, answer_schema=item.schema)) as events:
                 turn = [event async for event in events]
         where = {"team": entrant.key, "item": item.key, "seed": self.seed, "sample": sample}
-        result = Result(**where, **_read_turn(turn), seconds=round(time.monotonic() - started, 3))
+        result = ItemResult(**where, **_read_turn(turn), seconds=round(time.monotonic() - started, 3))
         self.spending.usage += result.usage
         if not result.error:
             self.results.add(result)

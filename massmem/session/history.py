@@ -76,7 +76,7 @@ class History:
         self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
     ) -> dict[str, AgentContext]:
         """Return what each agent begins this turn with, by agent id. providers: the agents' models."""
-        await self.settle()
+        await self.wait_for_preparation()
         self._question = question
         self._contexts = await self._build(session_id, turn, question, providers)
         return self._contexts
@@ -137,7 +137,7 @@ class History:
         prepared, self._prepared = self._prepared, []
         return prepared
 
-    async def settle(self) -> None:
+    async def wait_for_preparation(self) -> None:
         """Wait until what `prepare_next` began is done, or has failed."""
         preparation, self._preparation = self._preparation, None
         if preparation is not None:

@@ -302,7 +302,7 @@ class Session:
         if self._record is None:
             return
         async with self._hold_lease():
-            await self._history.settle()
+            await self._history.wait_for_preparation()
             self._history.take_prepared()
             await self._store.append(self.id, 0, [ev.HistoryCleared()])
 
@@ -318,7 +318,7 @@ class Session:
         """
         if self._record is not None:
             async with self._hold_lease():
-                await self._history.settle()
+                await self._history.wait_for_preparation()
                 self._history.take_prepared()
                 async with aclosing(read_turns_backwards(self._store, self.id)) as turns:
                     turn = await anext((turn async for turn in turns if turn.status != "undone"), None)
@@ -397,9 +397,9 @@ class Session:
         """Return what the user should know of the memory since the last turn; after `close` also of its last work."""
         return self._memory.take_notices()
 
-    async def settle(self) -> None:
+    async def wait_for_preparation(self) -> None:
         """Wait for the work that prepares the next turn."""
-        await self._history.settle()
+        await self._history.wait_for_preparation()
 
     async def __aenter__(self) -> Self:
         return self

@@ -62,7 +62,7 @@ from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import RequestSender, Step, StepCost, Task
 from massmem.turn.tool_loop import AgentTools, ToolLoop
 
-Result = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
+StepResult = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
 """Of a step of a round."""
 
 _MAX_REASONS, _WINDOW_PER_REASON = 8, 600
@@ -175,7 +175,7 @@ class Agent:
                 place = "question" if event.work_until else "history"
                 self._prompt = replace(self._prompt, summary=event.summary, summary_place=place)
 
-    async def answer(self, task: Task) -> Result:
+    async def answer(self, task: Task) -> StepResult:
         """Answer the question alone, with tools, or ask the user for what is missing.
 
         The number of an answer is left 0 for the coordinator.
@@ -192,7 +192,7 @@ class Agent:
         request = ChatRequest(tuple(messages), "compare", self.id, schema=schema, temperature=0.0)
         return await ask(self._provider, request)
 
-    async def vote(self, task: Task, *, final: bool) -> Result:
+    async def vote(self, task: Task, *, final: bool) -> StepResult:
         """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
         step = await self._start("vote", task)
         read = partial(self._read_vote, candidates=task.candidates, final=final)
@@ -347,7 +347,7 @@ class Agent:
         read: Callable[[Reply], Action | _Unusable],
         *,
         may_ask: bool = True,
-    ) -> Result:
+    ) -> StepResult:
         """Send requests and run the tools that the replies call, until a reply is an action; allow one repair.
 
         may_ask: the user may be asked to allow a call.
@@ -577,7 +577,7 @@ class Agent:
         text = prompts.describe_form(question, self._form)
         return prompts.add_param_values(text, self._ask_context.known, sorted(self._ask_context.given_up))
 
-    def _to_event(self, action: Action, step: Step) -> Result:
+    def _to_event(self, action: Action, step: Step) -> StepResult:
         round_, reasoning, usage = step.round, step.reply.reasoning, step.cost.usage
         truncated, fallback = step.reply.is_truncated, self.fallbacks.name
         match action:

@@ -37,7 +37,7 @@ from massmem.server.responses import (
     stream_response,
     wait_for_result,
 )
-from massmem.server.turns import NumberedEvent, Question
+from massmem.server.turns import ClientQuestion, NumberedEvent
 from massmem.session.owners import public_session_id
 
 _MAX_MESSAGES = 10_000
@@ -125,7 +125,7 @@ async def history(
 
 async def _read_question(
     caller: Caller, body: schemas.AskRequest, content: schemas.Content, key: str | None
-) -> Question:
+) -> ClientQuestion:
     question = await caller.make_question(content, body.session_id, body.team, key, body.project)
     return replace(question, full=body.full, replaces=body.replaces)
 

@@ -101,7 +101,7 @@ class TeamEntry(Body):
     """Not all of them are always asked, see `coordination.depth`."""
 
 
-class Usage(Body):
+class OwnerUsage(Body):
     """Of the user; null: no limit."""
 
     bytes: int
@@ -120,7 +120,7 @@ class About(Body):
     max_file_size: int
     is_operator: bool
     warning: str | None
-    usage: Usage
+    usage: OwnerUsage
 
 
 class SessionList(Body):
@@ -238,7 +238,7 @@ async def about(caller: Authorized) -> About:
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
         warning=service.warning,
-        usage=Usage(
+        usage=OwnerUsage(
             bytes=used.bytes,
             max_bytes=limits.bytes_per_user or None,
             sessions=used.sessions - used.by_status.get("deleting", 0),
