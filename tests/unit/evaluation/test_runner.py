@@ -12,8 +12,6 @@ from massmem.evaluation.runner import ItemResult, JudgeVerdict, open_results, re
 RESULT = ItemResult(
     team="t", item="i", seed=0, answer="42", members={"a": "42"}, usage=Usage(3, 4, requests=1, cost=0.5)
 )
-    team="t", item="i", seed=0, answer="42", members={"a": "42"}, usage=Usage(3, 4, requests=1, cost=0.5)
-)
 
 
 def test_results_are_there_after_reopening(tmp_path: Path):
