@@ -398,7 +398,7 @@ def dump_turn(turn: LoggedTurn) -> dict[str, Any]:
     agent_type. `files` have their `data` where they were loaded."""
     files = [{**asdict(a.file), "data": b64encode(a.data).decode()} for a in turn.attachments]
     messages = [_message_to_dict(message, turn) for message in turn.messages]
-    return turn.result.to_json() | ({"files": files} if files else {}) | {"messages": messages}
+    return turn.result.model_dump(mode="json") | ({"files": files} if files else {}) | {"messages": messages}
 
 
 def _message_to_dict(message: MessageRecord, turn: LoggedTurn) -> dict[str, Any]:

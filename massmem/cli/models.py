@@ -141,7 +141,7 @@ def refresh_command(
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class _ListedServer:
     type: BackendType
     base_url: str
     models: "tuple[ListedModel, ...]" = ()
@@ -177,35 +177,35 @@ def _price_to_dict(base_url: str, model: str) -> dict[str, float] | None:
     return None if prices is None else {"input": prices[0], "output": prices[1]}
 
 
-async def _query_servers(team: TeamConfig | None) -> list[_Server]:
+async def _query_servers(team: TeamConfig | None) -> list[_ListedServer]:
     """Return the distinct servers of the team, then others on this machine."""
     servers = _find_servers(agent.backend for agent in team.agents) if team else []
     configured, local = await asyncio.gather(
         asyncio.gather(*map(_query_server, servers)), find_local_servers(os.environ)
     )
     known = {_normalize_host(server.base_url) for server in configured}
-    others = [_Server(s.type, s.base_url, s.models) for s in local if _normalize_host(s.base_url) not in known]
+    others = [_ListedServer(s.type, s.base_url, s.models) for s in local if _normalize_host(s.base_url) not in known]
     return [*configured, *others]
 
 
-def _find_servers(backends: Iterable[BackendConfig]) -> list[_Server]:
+def _find_servers(backends: Iterable[BackendConfig]) -> list[_ListedServer]:
     """Return the distinct servers with the models used there; one without an endpoint has a problem."""
-    servers: dict[tuple[str, str], _Server] = {}
+    servers: dict[tuple[str, str], _ListedServer] = {}
     for backend in backends:
         if PRESETS[backend.type].kind not in ("openai", "anthropic"):
             continue
         try:
             endpoint = resolve(backend, os.environ)
             key, model = (endpoint.base_url, endpoint.key), endpoint.model
-            server = _Server(backend.type, endpoint.base_url, endpoint=endpoint)
+            server = _ListedServer(backend.type, endpoint.base_url, endpoint=endpoint)
         except MassmemError as e:
             key, model = (backend.type, ""), backend.model
-            server = _Server(backend.type, PRESETS[backend.type].base_url, problem=e.message)
+            server = _ListedServer(backend.type, PRESETS[backend.type].base_url, problem=e.message)
         servers[key] = replace(server, used=servers.get(key, server).used | {model})
     return list(servers.values())
 
 
-async def _query_server(server: _Server) -> _Server:
+async def _query_server(server: _ListedServer) -> _ListedServer:
     if server.endpoint is None:
         return server
     from massmem.providers.discovery import list_models
@@ -233,7 +233,7 @@ def _load_team(config: str | None) -> TeamConfig | None:
         return None
 
 
-def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_Server]) -> None:
+def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_ListedServer]) -> None:
     for row in rows:
         size = f"{row['size'] / MB:,.0f} MB"
         path = "" if row["state"] == "missing" else f"\n  {row['path']}"

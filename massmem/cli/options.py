@@ -253,7 +253,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "allow_extra_args": True},
 )
 
-Question = Annotated[
+QuestionText = Annotated[
     str | None,
     typer.Argument(
         metavar="QUESTION",
@@ -398,7 +398,7 @@ The answer goes to stdout, everything else to stderr."""
 @app.command(help=_HELP, epilog=format_overview())
 def ask(
     context: typer.Context,
-    question: Question = None,
+    question: QuestionText = None,
     files: Files = None,
     pictures: Pictures = None,
     folders: Folders = None,

@@ -43,7 +43,7 @@ _AS_IT_IS = "to send the line as it is, put a space behind the @"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class UserQuestion:
     """The user's question, with the texts of files below it."""
 
     text: str
@@ -53,7 +53,7 @@ class Question:
     """It becomes another version of this turn."""
 
 
-def read_question(argument: str | None, *, has_files: bool, quiet: bool = False) -> Question | None:
+def read_question(argument: str | None, *, has_files: bool, quiet: bool = False) -> UserQuestion | None:
     """Return the question: the argument, then what is piped in.
 
     Standard input may have any encoding that a file may have; what is no text in it becomes U+FFFD. Blocks until it
@@ -67,16 +67,18 @@ def read_question(argument: str | None, *, has_files: bool, quiet: bool = False)
     if argument is not None and argument != "-":
         question = check_question(clean_text(argument))
         more = _read_beside_argument(quiet=quiet)
-        return Question(check_question(f"{question}\n\n{more.strip(chr(10))}" if more.strip() else question))
+        return UserQuestion(check_question(f"{question}\n\n{more.strip(chr(10))}" if more.strip() else question))
     text = "" if argument is None and sys.stdin.isatty() else _read_stdin()
     if argument is None and not text.strip():
         if has_files:
             raise InputError("there are files, but no question", 'ask like this: massmem -f FILE "your question"')
         return None
-    return Question(check_question(text.removesuffix("\n")))
+    return UserQuestion(check_question(text.removesuffix("\n")))
 
 
-def attach_files(question: Question, files: Sequence[str], pictures: Sequence[str], settings: FilesConfig) -> Question:
+def attach_files(
+    question: UserQuestion, files: Sequence[str], pictures: Sequence[str], settings: FilesConfig
+) -> UserQuestion:
     """Return the question with the text of each file below it, and with the pictures.
 
     files, pictures: as the user named them; files may be addresses of pages and documents.
@@ -103,7 +105,7 @@ def _read_source(name: str, most: int) -> File:
     return fetch_document(name, most)
 
 
-def _add_document(question: Question, file: File) -> Question:
+def _add_document(question: UserQuestion, file: File) -> UserQuestion:
     """Return the question with what is read of a file, and tell how it was read. Raises InputError."""
     document = read_file_apart(file)
     if document.note:
@@ -112,7 +114,7 @@ def _add_document(question: Question, file: File) -> Question:
     return replace(question, text=text, attachments=(*question.attachments, *document.attachments))
 
 
-def attach_mentioned_files(text: str, settings: FilesConfig) -> Question:
+def attach_mentioned_files(text: str, settings: FilesConfig) -> UserQuestion:
     """Return the question with the files that it names as `@FILE` or `@"FILE"`.
 
     Raises InputError, as `attach_files`; also for what looks like a file or an address, or is a folder.
@@ -120,7 +122,7 @@ def attach_mentioned_files(text: str, settings: FilesConfig) -> Question:
     mentions = [quoted or name.rstrip(".,;:?!)") for quoted, name in _MENTION.findall(text)]
     names = [n for n in dict.fromkeys(mentions) if _FILE_NAME.fullmatch(n) or _ADDRESS.match(n) or _exists(n)]
     try:
-        return attach_files(Question(check_question(text)), names, (), settings)
+        return attach_files(UserQuestion(check_question(text)), names, (), settings)
     except InputError as e:
         raise InputError(e.message, f"{e.hint}; {_AS_IT_IS}" if names else e.hint) from e
 

@@ -89,7 +89,7 @@ def _read_models(team: TeamConfig, options: Sequence[str]) -> dict[str, BackendC
 
 def _to_dict(result: TurnResult) -> dict[str, Any]:
     steps = [{"agent_id": agent, "round": number, "result": text} for (number, agent), text in _read(result).items()]
-    return result.to_json() | {"steps": steps}
+    return result.model_dump(mode="json") | {"steps": steps}
 
 
 def _read(result: TurnResult) -> dict[tuple[int, str], str]:

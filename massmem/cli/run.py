@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
 from massmem.cli.options import Output, RunOptions, Show
-from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
+from massmem.cli.question import HOW_TO_ASK, UserQuestion, attach_files, read_question, read_schema
 from massmem.cli.setup import (
     Setup,
     change_coordination,
@@ -70,7 +70,7 @@ class Invocation:
     output: Output
     config: TeamConfig
     home: Path
-    question: Question | None
+    question: UserQuestion | None
     """None: finish the unfinished turn, or talk."""
     answer_schema: Mapping[str, Any] | None
     debug_log: Path | None
@@ -208,7 +208,14 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
     task = asyncio.current_task()
     assert task is not None
     options, view = invocation.options, invocation.create_view()
-    with stopper.watch(task):
+    running: Session | None = None
+
+    def stop(signum: signal.Signals) -> bool:
+        if running is not None:
+            running.stop("user" if signum == signal.SIGINT else "signal")
+        return running is not None
+
+    with stopper.watch(task, stop):
         with invocation.show_activity("opening the session"):
             session = await Session.open(
                 invocation.config,
@@ -226,7 +233,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                     f'ask like this: massmem --session-id {session.id} "your question"',
                 )
             await invocation.wait_for_tools(session)
-            stopper.stop = lambda signum: session.stop("user" if signum == signal.SIGINT else "signal")
+            running = session
             schema = invocation.answer_schema
             events = TurnEvents(session, invocation.question, wait=options.wait, schema=schema, full=options.full)
             writer = open_writer(invocation, invocation.config, invocation.question)
@@ -251,7 +258,7 @@ def _start_logging(invocation: Invocation, session: Session) -> None:
         write_err(f"debug log: {invocation.debug_log}")
 
 
-def open_writer(invocation: Invocation, config: TeamConfig, question: Question | None) -> "AnswerWriter | None":
+def open_writer(invocation: Invocation, config: TeamConfig, question: UserQuestion | None) -> "AnswerWriter | None":
     """Return what writes the answer while it is written; None where it cannot be told, or a live view shows it.
 
     Only `--output plain` on a terminal shows it so: what a pipe has read cannot be taken back.
@@ -268,7 +275,7 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
     result = view.result
     if invocation.output == "json":
         report = result.make_report() if invocation.options.show == "report" else result.report
-        write_json(result.model_copy(update={"report": report}).to_json())
+        write_json(result.model_copy(update={"report": report}).model_dump(mode="json"))
     elif invocation.answer_schema is not None and result.answer is not None and invocation.output != "jsonl":
         write_out(result.answer + "\n")  # for a program, also on a terminal
     elif invocation.output != "jsonl" and (text := result.text) is not None:
@@ -378,7 +385,7 @@ class TurnEvents:
     """The events of one turn: of a question, or of the unfinished turn when `question` is None."""
 
     session: Session
-    question: Question | None
+    question: UserQuestion | None
     wait: bool
     wait_hint: str = ""
     schema: Mapping[str, Any] | None = None

@@ -175,22 +175,19 @@ class TurnStopper:
     def __init__(self) -> None:
         self.exit_code: int | None = None
         """Set once a signal has arrived."""
-        self.stop: Callable[[signal.Signals], None] | None = None
-        """Stops the turn. As long as it is None, the first signal cancels the task."""
 
     @contextmanager
-    def watch(self, task: asyncio.Task[int]) -> Generator[None]:
-        """Handle signals until the end of the block."""
-        with handle_signals((signal.SIGINT, signal.SIGTERM), lambda signum: self._receive(signum, task)):
-            yield
+    def watch(self, task: asyncio.Task[int], stop: Callable[[signal.Signals], bool]) -> Generator[None]:
+        """Handle signals until the end of the block. stop: stops the turn; False: there is none to be stopped."""
 
-    def _receive(self, signum: signal.Signals, task: asyncio.Task[int]) -> None:
-        is_first = self.exit_code is None
-        self.exit_code = self.exit_code or EXIT_CODES[signum]
-        if is_first and self.stop is not None:
-            self.stop(signum)
-        else:
-            task.cancel()
+        def receive(signum: signal.Signals) -> None:
+            is_first = self.exit_code is None
+            self.exit_code = self.exit_code or EXIT_CODES[signum]
+            if not (is_first and stop(signum)):
+                task.cancel()
+
+        with handle_signals((signal.SIGINT, signal.SIGTERM), receive):
+            yield
 
 
 class ChatInterrupts:

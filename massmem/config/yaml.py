@@ -163,7 +163,7 @@ _CONSTANTS = {"": None, "~": None} | {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ParsedFile:
     data: dict[str, Any]
     lines: dict[KeyPath, int]
     """Where each key and each item of a list begins."""
@@ -177,7 +177,7 @@ class _YamlError(Exception):
         self.line = line
 
 
-def read_yaml(path: Path) -> Source:
+def read_yaml(path: Path) -> ParsedFile:
     """Read one YAML document whose top level is a mapping.
 
     Raises ConfigError: the file cannot be read, is not YAML, or is more than a configuration can be.
@@ -193,7 +193,7 @@ def read_yaml(path: Path) -> Source:
     except _YamlError as e:
         place = escape_unprintable(str(path)) + (f":{e.line}" if e.line else "")
         raise ConfigError([f"{place}: {e}"]) from e
-    return Source(cast("dict[str, Any]", root), reader.lines, reader.problems)
+    return ParsedFile(cast("dict[str, Any]", root), reader.lines, reader.problems)
 
 
 def _read_file(path: Path) -> bytes:

@@ -175,12 +175,12 @@ def number_sources(text: str, sources: Sources, agent_id: str) -> CitedText:
 
     agent_id: whose the sources of the replies are.
     """
-    settling = _Settling(text, sources, agent_id)
-    settling.add_taken()
-    return settling.finish()
+    numbering = _Numbering(text, sources, agent_id)
+    numbering.add_taken()
+    return numbering.finish()
 
 
-class _Settling:
+class _Numbering:
     def __init__(self, text: str, sources: Sources, agent_id: str) -> None:
         self._text = text
         self._sources = sources

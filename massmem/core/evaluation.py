@@ -8,11 +8,11 @@ Interval = tuple[float, float]
 """In which the true value lies, with 95 %."""
 
 
-class _Part(BaseModel):
+class _Figures(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Share(_Part):
+class Share(_Figures):
     """How many of how many."""
 
     count: int
@@ -22,7 +22,7 @@ class Share(_Part):
     """In which the true share lies, with 95 %."""
 
 
-class MeasuredConfidence(_Part):
+class MeasuredConfidence(_Figures):
     """How often answers of a team were right in its calibration, with agreement as that of an answer."""
 
     right: int
@@ -35,7 +35,7 @@ class MeasuredConfidence(_Part):
     """Kind of the answers that are counted: `number`, `choice` (a letter, yes or no) or `text`."""
 
 
-class PerQuestion(_Part):
+class PerQuestion(_Figures):
     """Means of a question."""
 
     tokens: float
@@ -45,7 +45,7 @@ class PerQuestion(_Part):
     requests: float
 
 
-class Presentation(_Part):
+class Presentation(_Figures):
     """Effects of writing the final answer on the winner's answer."""
 
     mended: int
@@ -54,7 +54,7 @@ class Presentation(_Part):
     """The winner's answer was right, the final one wrong."""
 
 
-class RiskPoint(_Part):
+class RiskPoint(_Figures):
     """The questions whose answers have at least so much agreement."""
 
     answered: int
@@ -65,7 +65,7 @@ class RiskPoint(_Part):
     """Share that is wrong."""
 
 
-class Variant(_Part):
+class Variant(_Figures):
     """What the same answers and ballots would have come to with other voices."""
 
     right: Share
@@ -79,7 +79,7 @@ class Variant(_Part):
     """Of the agents' voices; those by past accuracy from all questions, though each question is voted on without it."""
 
 
-class Council(_Part):
+class Council(_Figures):
     """Outcomes of the members' answers. Shares are of the questions that fit."""
 
     members: dict[str, Share]
@@ -101,7 +101,7 @@ class Council(_Part):
     """The vote by past accuracy; null: as `without`."""
 
 
-class EvaluatedTeam(_Part):
+class EvaluatedTeam(_Figures):
     """How a team did."""
 
     name: str
@@ -127,7 +127,7 @@ class EvaluatedTeam(_Part):
     """null: one agent alone."""
 
 
-class TeamComparison(_Part):
+class TeamComparison(_Figures):
     """Two teams on the same questions."""
 
     first: str
@@ -146,7 +146,7 @@ class TeamComparison(_Part):
     """McNemar, exact, two-sided."""
 
 
-class EvaluationReport(_Part):
+class EvaluationReport(_Figures):
     """Results of teams on questions with known answers."""
 
     questions: int

@@ -96,6 +96,13 @@ class SourceEvent(EventBase):
     """It was said in another program, whose export was imported."""
 
 
+class AgentEvent(EventBase):
+    """Of an agent, in a round."""
+
+    agent_id: str
+    round: int
+
+
 class TurnStarted(SourceEvent):
     """The user asked a question."""
 
@@ -181,54 +188,44 @@ class DepthDecided(EventBase):
     """Of comparing them."""
 
 
-class AgentStarted(EventBase):
+class AgentStarted(AgentEvent):
     """An agent begins a step."""
 
     type: Literal["agent_started"] = "agent_started"
-    agent_id: str
-    round: int
     step: Step
 
 
-class AgentDelta(EventBase):
+class AgentDelta(AgentEvent):
     """A piece of streamed output; the pieces of one agent join to its whole output."""
 
     type: Literal["agent_delta"] = "agent_delta"
-    agent_id: str
-    round: int
     channel: Channel
     text: str
 
 
-class AgentBusy(EventBase):
+class AgentBusy(AgentEvent):
     """The agent's model, which runs on this machine, is busy before its first word."""
 
     type: Literal["agent_busy"] = "agent_busy"
-    agent_id: str
-    round: int
     activity: Activity
     """loading: the model is loaded; reading: it reads the prompt."""
     share: float | None = None
     """How much of it is done, 0 to 1; null when that is not known."""
 
 
-class WebSearched(EventBase):
+class WebSearched(AgentEvent):
     """The agent's provider searches the web, or opens a page."""
 
     type: Literal["web_searched"] = "web_searched"
-    agent_id: str
-    round: int
     query: str
     """What it looks for, or the address of the page; "" when the provider does not say."""
 
 
-class AgentRetrying(EventBase):
+class AgentRetrying(AgentEvent):
     """A request failed and is sent again. Deltas since `agent_started`, or since the last `tool_returned`, are void:
     they do not count, and the reply begins anew."""
 
     type: Literal["agent_retrying"] = "agent_retrying"
-    agent_id: str
-    round: int
     error: str
     delay: float
     """Seconds until it is sent again."""
@@ -239,12 +236,10 @@ class AgentRetrying(EventBase):
     same one is asked again."""
 
 
-class AnswerSubmitted(SourceEvent):
+class AnswerSubmitted(AgentEvent, SourceEvent):
     """A new current answer of this agent."""
 
     type: Literal["answer_submitted"] = "answer_submitted"
-    agent_id: str
-    round: int
     number: int
     """Of the answer in the turn, counted over all agents from 1."""
     content: str
@@ -262,12 +257,10 @@ class AnswerSubmitted(SourceEvent):
     """The model that answered in place of the agent's own, which had failed; empty: its own."""
 
 
-class BallotCast(SourceEvent):
+class BallotCast(AgentEvent, SourceEvent):
     """An agent voted."""
 
     type: Literal["ballot_cast"] = "ballot_cast"
-    agent_id: str
-    round: int
     choice: str
     """Id of the agent whose answer the ballot is for."""
     reason: str
@@ -285,12 +278,10 @@ class AnswerNowRequested(EventBase):
     type: Literal["answer_now_requested"] = "answer_now_requested"
 
 
-class ParamRequested(SourceEvent):
+class ParamRequested(AgentEvent, SourceEvent):
     """The agent cannot go on without a value that only the user knows."""
 
     type: Literal["param_requested"] = "param_requested"
-    agent_id: str
-    round: int
     param: str
     prompt: str
     """The agent's question to the user."""
@@ -306,12 +297,10 @@ class BallotsVoided(EventBase):
     agents: tuple[str, ...]
 
 
-class AgentFailed(SourceEvent):
+class AgentFailed(AgentEvent, SourceEvent):
     """The agent could not act."""
 
     type: Literal["agent_failed"] = "agent_failed"
-    agent_id: str
-    round: int
     step: Step
     error: str
     """Name of the class in massmem.core.errors."""
@@ -471,12 +460,10 @@ class TurnAbandoned(EventBase):
     usage: Usage
 
 
-class ContextMeasured(EventBase):
+class ContextMeasured(AgentEvent):
     """How full the agent's context window was in its last request."""
 
     type: Literal["context_measured"] = "context_measured"
-    agent_id: str
-    round: int
     tokens: int
     """Of the prompt."""
     window: int
@@ -491,12 +478,10 @@ class ContextMeasured(EventBase):
     """Tokens of recalled memories among `entries`."""
 
 
-class ContextCompressed(EventBase):
+class ContextCompressed(AgentEvent):
     """A summary replaced old messages in the agent's prompt; the log keeps them."""
 
     type: Literal["context_compressed"] = "context_compressed"
-    agent_id: str
-    round: int
     why: CompressionReason
     before: int
     """Tokens of the prompt before, by our count."""
@@ -523,12 +508,10 @@ class ContextCompressed(EventBase):
     """The model that wrote the summary was cut at its limit of tokens."""
 
 
-class ToolCalled(SourceEvent):
+class ToolCalled(AgentEvent, SourceEvent):
     """The agent's model calls a tool, which runs once this is on disk. The deltas before it are of the same reply."""
 
     type: Literal["tool_called"] = "tool_called"
-    agent_id: str
-    round: int
     call_id: str
     """Unique for an agent in its turn."""
     batch: int
@@ -548,12 +531,10 @@ class ToolCalled(SourceEvent):
     """Wanted back by the provider with the call, as it came; always empty outside of the store."""
 
 
-class ToolReturned(SourceEvent):
+class ToolReturned(AgentEvent, SourceEvent):
     """The result of a tool, word for word; also of one that ran outside a turn."""
 
     type: Literal["tool_returned"] = "tool_returned"
-    agent_id: str
-    round: int
     name: str
     """Of the tool."""
     content: str

@@ -72,9 +72,9 @@ class Waiting:
             case ev.UserReplied(param=param):
                 self.replies[param] += 1
             case ev.ParamProvided(param=param):
-                self._settle(param)
+                self._close_requests(param)
             case ev.ParamCleared(param=param, why=why):
-                self._settle(param)
+                self._close_requests(param)
                 if why == "gave_up":
                     self.given_up.add(param)
             case ev.TurnResumed(agents=agents):
@@ -87,7 +87,7 @@ class Waiting:
             case _:
                 pass
 
-    def _settle(self, param: str) -> None:
+    def _close_requests(self, param: str) -> None:
         self.open_requests = [request for request in self.open_requests if request.param != param]
         self.replies[param] = 0
 
@@ -114,10 +114,6 @@ class Waiting:
         if not self.open_requests:
             return set()
         return {agent for agent, request_round in self.request_rounds.items() if request_round == round_}
-
-    def agents_needing(self, param: str) -> tuple[str, ...]:
-        """Return the agents that asked for `param`."""
-        return tuple(request.agent_id for request in self.open_requests if request.param == param)
 
     def ask_number(self, param: str) -> int:
         """Return which time it is that the user is asked for `param` now, from 1."""

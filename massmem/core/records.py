@@ -205,6 +205,11 @@ class MessageRecord(_Record):
         is_value = isinstance(param, str) and self.metadata.get("is_value", True)
         return f"[{param}]" if is_value else self.content
 
+    @property
+    def speaker(self) -> Literal["user", "assistant"]:
+        """Of a message of the conversation."""
+        return "user" if self.kind == "user" else "assistant"
+
     def hide_values(self, text: str, values: Mapping[str, object]) -> str:
         """Return the text with names for values, but of the one that the message asks for: it was not given yet."""
         asked = self.metadata.get("waiting_for") or self.metadata.get("asks_for")

@@ -7,11 +7,11 @@ from pydantic import BaseModel, ConfigDict
 from massmem.core.messages import Citation
 
 
-class _Part(BaseModel):
+class _ReportPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Claim(_Part):
+class Statement(_ReportPart):
     text: str
     agents: tuple[str, ...]
     """Ids of those who say it."""
@@ -19,13 +19,13 @@ class Claim(_Part):
     """Numbers of its sources in the report's list, from 1."""
 
 
-class Dispute(_Part):
+class Dispute(_ReportPart):
     text: str
     """What is disputed."""
-    positions: tuple[Claim, ...]
+    positions: tuple[Statement, ...]
 
 
-class Preference(_Part):
+class Preference(_ReportPart):
     """A ballot with its reason."""
 
     agent_id: str
@@ -34,7 +34,7 @@ class Preference(_Part):
     reason: str
 
 
-class VerdictCandidate(_Part):
+class VerdictCandidate(_ReportPart):
     """An answer that an unsure council does not choose."""
 
     answer: str
@@ -42,14 +42,14 @@ class VerdictCandidate(_Part):
     """Those that gave it, or voted for it."""
 
 
-class Report(_Part):
+class Report(_ReportPart):
     made_from: Literal["answers", "votes"]
     """answers: the winner wrote it, and code checked whom and what it names; votes: code made it from equal answers and
     ballots, without a request: texts are not compared."""
-    agreed: tuple[Claim, ...] = ()
+    agreed: tuple[Statement, ...] = ()
     """What several say, or all."""
     disputed: tuple[Dispute, ...] = ()
-    single: tuple[Claim, ...] = ()
+    single: tuple[Statement, ...] = ()
     """What only one says."""
     missing: tuple[str, ...] = ()
     """What nobody covered."""

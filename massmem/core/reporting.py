@@ -8,7 +8,7 @@ from typing import Any, cast
 from massmem.core.citations import make_key, merge_citations, number_together, remove_marks
 from massmem.core.criticism import name_labels
 from massmem.core.messages import Candidate, Citation
-from massmem.core.report import Claim, Dispute, Preference, Report
+from massmem.core.report import Dispute, Preference, Report, Statement
 from massmem.core.short_answers import list_keys, read_short_answer
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, Position
@@ -115,11 +115,11 @@ def _list(data: Mapping[str, Any], key: str) -> list[Any]:
 class _Reader:
     candidates: Sequence[Candidate]
     authors: "Authors"
-    undisputed: list[Claim] = field(default_factory=list[Claim])
+    undisputed: list[Statement] = field(default_factory=list[Statement])
     """Positions that nobody contradicts."""
     dropped: int = 0
 
-    def read_claim(self, entry: object) -> Claim | None:
+    def read_claim(self, entry: object) -> Statement | None:
         data = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
         text = data.get("text")
         labels = [m[1].upper() for label in _list(data, "answers") if (m := _LABEL.fullmatch(str(label).strip()))]
@@ -130,7 +130,7 @@ class _Reader:
         if not isinstance(text, str) or not text.strip() or not agents:
             self.dropped += 1
             return None
-        return Claim(text=self._name_answers(text), agents=agents, sources=self._read_sources(data, labels))
+        return Statement(text=self._name_answers(text), agents=agents, sources=self._read_sources(data, labels))
 
     def _check_quotes(self, text: str, labels: Sequence[str]) -> list[str]:
         """Return whose words a claim is in, where it quotes: small models take a sentence of one for another's.
@@ -193,12 +193,12 @@ def report_votes(dissent: Dissent, winner: str, citations: Mapping[str, Sequence
     sources = merge_citations(citation for cited in (citations or {}).values() for citation in cited)
     keys = [make_key(source.url) for source in sources]
 
-    def claim(author: str, agents: Sequence[Position]) -> Claim:
+    def claim(author: str, agents: Sequence[Position]) -> Statement:
         numbers = [keys.index(make_key(c.url)) + 1 for c in (citations or {}).get(author, ())]
         ids = tuple(position.agent for position in agents)
         # Its marks have the numbers of its own sources, not of those of all answers.
         text = remove_marks(answers.get(author, ""), len((citations or {}).get(author, ())))
-        return Claim(text=_excerpt(text), agents=ids, sources=tuple(dict.fromkeys(numbers)))
+        return Statement(text=_excerpt(text), agents=ids, sources=tuple(dict.fromkeys(numbers)))
 
     own = claim(winner, [position for position in dissent.agreed if position.is_free or position.agent == winner])
     others: dict[str, list[Position]] = {}
@@ -235,7 +235,7 @@ def list_sections(report: Report, agents: Sequence[str], name: Callable[[str], s
     agents: all that answered or voted. name: returns what people are shown for an agent.
     """
 
-    def write(claim: Claim) -> str:
+    def write(claim: Statement) -> str:
         everybody = len(claim.agents) == len(agents) > 1
         sources = f" [{', '.join(map(str, claim.sources))}]" if claim.sources else ""
         return f"{claim.text}{sources} ({'all' if everybody else ', '.join(map(name, claim.agents))})"

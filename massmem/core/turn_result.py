@@ -21,11 +21,11 @@ ResultStatus = Literal["running", "completed", "limit", "failed", "interrupted",
 _OrNull = BeforeValidator(lambda text: text or None)
 
 
-class _Part(BaseModel):
+class _ResultPart(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-class AgentAnswer(_Part):
+class AgentAnswer(_ResultPart):
     """See `answer_submitted`."""
 
     round: int
@@ -39,7 +39,7 @@ class AgentAnswer(_Part):
     citations: tuple[Citation, ...]
 
 
-class AgentBallot(_Part):
+class AgentBallot(_ResultPart):
     """See `ballot_cast`."""
 
     round: int
@@ -51,7 +51,7 @@ class AgentBallot(_Part):
     """No new answer came in after it."""
 
 
-class Failure(_Part):
+class Failure(_ResultPart):
     agent: str | None
     """Null: the whole turn failed."""
     type: str
@@ -61,12 +61,12 @@ class Failure(_Part):
     fix: str
 
 
-class ToolUse(_Part):
+class ToolUse(_ResultPart):
     name: str
     failed: bool
 
 
-class AgentResult(_Part):
+class AgentResult(_ResultPart):
     id: str
     name: str
     answers: list[AgentAnswer] = []
@@ -94,7 +94,7 @@ class AgentResult(_Part):
         self._began, self.usage = None, self.usage + (usage or Usage())
 
 
-class Wait(_Part):
+class Wait(_ResultPart):
     """The question to the user; the next message to the session is read as the reply."""
 
     param: str
@@ -105,13 +105,13 @@ class Wait(_Part):
     """Those that need it."""
 
 
-class Exchange(_Part):
+class Exchange(_ResultPart):
     agent: str | None
     """Who asked; null: the user's reply, of which only the name of the value is shown."""
     content: str
 
 
-class TurnSummary(_Part):
+class TurnSummary(_ResultPart):
     """What a turn came to, without what each agent did."""
 
     schema_version: int = ev.SCHEMA_VERSION
@@ -211,7 +211,7 @@ class TurnResult(TurnSummary):
         for event in events:
             result.feed(event)
         if result._end is None:
-            result._settle()
+            result._sum_up()
         return result
 
     @property
@@ -258,9 +258,6 @@ class TurnResult(TurnSummary):
             return self.report
         citations = {agent.id: agent.answers[-1].citations for agent in self.agents if agent.answers}
         return report_votes(self.dissent, self.winner, citations)
-
-    def to_json(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
 
     def feed(self, event: ev.Event) -> None:
         """Take one event in. Those that are not about a turn change nothing."""
@@ -378,7 +375,7 @@ class TurnResult(TurnSummary):
             case ev.TurnAbandoned():
                 self.session_id, self.turn = end.session_id, end.turn
                 self.status, self.stopped_by, self.waiting_for = "abandoned", end.why, None
-        self._settle()
+        self._sum_up()
 
     def _complete(self, end: ev.TurnCompleted) -> None:
         self.status = "completed" if end.limit is None and end.work_cut is None else "limit"
@@ -393,8 +390,8 @@ class TurnResult(TurnSummary):
             writer = self.find_agent(end.winner)
             writer.usage += end.usage - self._sum_usage()
 
-    def _settle(self) -> None:
-        """Take down who agrees, and what is left to do."""
+    def _sum_up(self) -> None:
+        """Take down what it took, who agrees, and what is left to do."""
         for agent in self.agents:
             agent.finish(self._last_at)
         end = self._end

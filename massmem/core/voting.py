@@ -7,8 +7,8 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Self
 
 from massmem.core import events as ev
 from massmem.core.citations import merge_citations, remove_marks
@@ -97,8 +97,8 @@ class Election:
     @property
     def votes(self) -> dict[str, int]:
         """Ballots by the agent whose answer they are for, of the candidates that have any."""
-        counted = {candidate.agent_id: self._count_ballots(candidate) for candidate in self.candidates}
-        return {agent_id: count for agent_id, count in counted.items() if count}
+        counts = {candidate.agent_id: self._ballots[self._key(candidate)] for candidate in self.candidates}
+        return {agent_id: count for agent_id, count in counts.items() if count}
 
     def may_choose(self, voter: str, candidate: Answer) -> bool:
         """Whether the voter may vote for the candidate.
@@ -106,7 +106,7 @@ class Election:
         Where own votes are excluded, it may still do so for an answer that another agent gave as well, because a
         majority would have to vote against itself, and for the only candidate.
         """
-        is_free = self._own_votes or self.count_authors(candidate) > 1 or len(self.candidates) == 1
+        is_free = self._own_votes or self._authors[self._key(candidate)] > 1 or len(self.candidates) == 1
         return is_free or not self.gave(voter, candidate)
 
     def gave(self, agent: str, candidate: Answer) -> bool:
@@ -182,15 +182,9 @@ class Election:
         others = [citation for answer in same if answer is not candidate for citation in answer.citations]
         return tuple(merge_citations([*candidate.citations, *others]))
 
-    def count_authors(self, candidate: Answer) -> int:
-        return self._authors[self._key(candidate)]
-
     def weigh_authors(self, candidate: Answer) -> float:
         """Return what the voices of those that gave the answer come to."""
         return self._weigh(agent for agent in self._keys if self.gave(agent, candidate))
-
-    def _count_ballots(self, candidate: Answer) -> int:
-        return self._ballots[self._key(candidate)]
 
     def _key(self, answer: Answer) -> str:
         return self._keys[answer.agent_id]
@@ -545,7 +539,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The progress of a turn."""
+    """The progress of a turn, as session_state.plan_execution stores it: names only, no values."""
 
     round: int
     acted: tuple[str, ...]
@@ -566,10 +560,6 @@ class Plan:
     def waiting_for(self) -> str | None:
         """The param that the user is asked for, once no agent can act without it."""
         return self.params[0] if self.params and not self.remaining else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as session_state.plan_execution stores it: names only, no values."""
-        return asdict(self)
 
     def describe(self) -> list[str]:
         """Return the plan as lines for people; none when the turn waits for nothing and nothing remains."""

@@ -32,7 +32,7 @@ from massmem.core.verdict import (
 )
 from massmem.core.voting import Answer, Tally
 from massmem.evaluation.items import Item, Score, score
-from massmem.evaluation.runner import Answers, Entrant, Result
+from massmem.evaluation.runner import Answers, Entrant, ItemResult
 from massmem.providers.pricing import price_of
 from massmem.turn.depth import choose_first_agents
 
@@ -53,7 +53,7 @@ class Replayed:
 
 
 def replay_result(
-    agents: Sequence[str], first: Sequence[str], result: Result, voices: Mapping[str, float] | None = None
+    agents: Sequence[str], first: Sequence[str], result: ItemResult, voices: Mapping[str, float] | None = None
 ) -> Replayed:
     """Return how the first agents, and then all, stand to the answer that wins.
 
@@ -64,13 +64,13 @@ def replay_result(
     return Replayed(*replay_first(agents, first, result), *read_state(full))
 
 
-def replay_first(agents: Sequence[str], first: Sequence[str], result: Result) -> tuple[Pattern, str]:
+def replay_first(agents: Sequence[str], first: Sequence[str], result: ItemResult) -> tuple[Pattern, str]:
     """Return how the first agents stand to the answer that wins, and whose it is, with what they said at first."""
     early = {agent: text for agent, text in (result.members | result.replaced).items() if agent in first}
     return read_state(replay_answers(dict.fromkeys(agents, 1.0), early, {}, result))
 
 
-def choose_winner(voices: Mapping[str, float], result: Result) -> str:
+def choose_winner(voices: Mapping[str, float], result: ItemResult) -> str:
     """Return whose answer would have won if these agents of the team alone had answered and voted.
 
     A ballot for the answer of another agent counts for one of these that gave the same. voices: what each one weighs.
@@ -83,7 +83,7 @@ def choose_winner(voices: Mapping[str, float], result: Result) -> str:
 
 
 def replay_answers(
-    voices: Mapping[str, float], answers: Mapping[str, str], ballots: Mapping[str, str], result: Result
+    voices: Mapping[str, float], answers: Mapping[str, str], ballots: Mapping[str, str], result: ItemResult
 ) -> Tally:
     """Return the turn with these answers, in the order in which they came, and ballots. result: says which are cut."""
     listed = {
@@ -216,7 +216,7 @@ def _measure_prices(agents: Sequence[AgentConfig], answers: Answers) -> dict[str
     return {agent: float((cost or 0) if is_known else spent[agent] or 1) for agent, cost in costs.items()}
 
 
-def _is_right_first(item: Item, result: Result, replayed: Replayed, is_right: bool) -> bool:
+def _is_right_first(item: Item, result: ItemResult, replayed: Replayed, is_right: bool) -> bool:
     """Return whether the first agents' answer is right. The judge saw the team's answer alone: another one is wrong."""
     own = {**result.members, **result.replaced}.get(replayed.first_winner, "")
     if item.scorer != "judge":

@@ -34,7 +34,7 @@ from massmem.core.messages import Usage
 from massmem.core.verdict import Member, Rank, weigh_voices
 from massmem.evaluation.calibration import build_share, choose_winner, measure_alternatives, replay_result
 from massmem.evaluation.items import Item, Score, score
-from massmem.evaluation.runner import Answers, Entrant, Judge, Progress, Result, Runner, open_team
+from massmem.evaluation.runner import Answers, Entrant, ItemResult, Judge, Progress, Runner, open_team
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 """Returns what shows the progress of the task with this name."""
@@ -129,8 +129,10 @@ class Evaluator:
         mean = sum(map(len, samples)) / len(samples) if samples else 0.0
         return await self._grade(f"{name} of {mean:.1f}", items, results, judge)
 
-    async def _grade(self, name: str, items: Sequence[Item], results: Sequence[Result], judge: Judge | None) -> Answers:
-        async def grade(item: Item, result: Result) -> bool | None:
+    async def _grade(
+        self, name: str, items: Sequence[Item], results: Sequence[ItemResult], judge: Judge | None
+    ) -> Answers:
+        async def grade(item: Item, result: ItemResult) -> bool | None:
             if result.error:
                 return False
             if item.scorer == "judge" and judge is not None:
@@ -143,7 +145,7 @@ class Evaluator:
         return Answers(name, items, results, right)
 
 
-def _build_majority(item: Item, samples: Sequence[Result]) -> Result:
+def _build_majority(item: Item, samples: Sequence[ItemResult]) -> ItemResult:
     """Return the first sample whose answer comes to the most common value, with what all of them cost."""
     values = [score(item, sample.answer).value for sample in samples]
     counts = Counter(filter(None, values))
@@ -300,7 +302,7 @@ def _report_council(answers: Answers) -> Council:
     )
 
 
-def _vary(answered: Iterable[tuple[Result, Mapping[str, Score]]], agents: Sequence[str]) -> dict[str, Any]:
+def _vary(answered: Iterable[tuple[ItemResult, Mapping[str, Score]]], agents: Sequence[str]) -> dict[str, Any]:
     """Return what the questions that all agents answered would have come to without each agent, and by weights."""
     records = [(result, graded) for result, graded in answered if graded.keys() >= {*agents}]
     if not records:
@@ -338,7 +340,7 @@ def _vary(answered: Iterable[tuple[Result, Mapping[str, Score]]], agents: Sequen
     }
 
 
-def _name_member(result: Result, agent: str) -> str:
+def _name_member(result: ItemResult, agent: str) -> str:
     return f"{agent} ({result.fallbacks[agent]})" if agent in result.fallbacks else agent
 
 

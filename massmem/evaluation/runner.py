@@ -26,19 +26,18 @@ from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.citations import remove_marks
 from massmem.core.errors import InputError, LimitReached, TurnError
-from massmem.core.events import AnswerSubmitted, BallotCast, Decision, Event, TurnCompleted, TurnFailed, TurnWaiting
-from massmem.core.events import Verdict as TurnVerdict
+from massmem.core.events import AnswerSubmitted, BallotCast, Decision, Event, Verdict
 from massmem.core.messages import Usage
 from massmem.core.records import COMMAND_LINE_USER
+from massmem.core.turn_result import AgentAnswer, TurnResult
 from massmem.core.verdict import Calibration
-from massmem.core.voting import Answer, Tally
 from massmem.evaluation.items import Item
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.tools.actions import find_object
 
 
-class Result(BaseModel):
+class ItemResult(BaseModel):
     """How a team answered a question."""
 
     model_config = ConfigDict(frozen=True)
@@ -55,7 +54,7 @@ class Result(BaseModel):
     winner: str = ""
     by: Decision | None = None
     confidence: float | None = None
-    verdict: TurnVerdict = "answered"
+    verdict: Verdict = "answered"
     """unsure: `answer` says so, and names what the agents answered."""
     members: dict[str, str] = {}
     """The answer of each agent, as the others were last shown it, in the order in which they came."""
@@ -92,7 +91,7 @@ class Answers:
 
     name: str
     items: Sequence[Item]
-    results: Sequence[Result]
+    results: Sequence[ItemResult]
     right: Sequence[bool | None]
     """None: the judge gave no verdict."""
     agents: tuple[str, ...] = ()
@@ -101,7 +100,7 @@ class Answers:
     """All of them were asked."""
 
 
-class Verdict(BaseModel):
+class JudgeVerdict(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     kind: Literal["verdict"] = "verdict"
@@ -111,7 +110,9 @@ class Verdict(BaseModel):
     usage: Usage = Usage()
 
 
-_LINE: TypeAdapter[Result | Verdict] = TypeAdapter(Annotated[Result | Verdict, Field(discriminator="kind")])
+_LINE: TypeAdapter[ItemResult | JudgeVerdict] = TypeAdapter(
+    Annotated[ItemResult | JudgeVerdict, Field(discriminator="kind")]
+)
 
 
 class ResultFile:
@@ -119,18 +120,16 @@ class ResultFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._results: dict[tuple[str, str, int, int], Result] = {}
-        self._verdicts: dict[str, Verdict] = {}
+        self._results: dict[tuple[str, str, int, int], ItemResult] = {}
+        self.verdicts: dict[str, JudgeVerdict] = {}
+        """By key."""
         self._load()
 
-    def get(self, team: str, item: str, seed: int, sample: int = 0) -> Result | None:
+    def get(self, team: str, item: str, seed: int, sample: int = 0) -> ItemResult | None:
         """Return what is known of an answer; None when it has to be asked for."""
         return self._results.get((team, item, seed, sample))
 
-    def get_verdict(self, key: str) -> Verdict | None:
-        return self._verdicts.get(key)
-
-    def add(self, entry: Result | Verdict) -> None:
+    def add(self, entry: ItemResult | JudgeVerdict) -> None:
         """Append an entry and wait until it is on disk. Raises MassmemError when the file cannot be written."""
         line = json.dumps({"kind": entry.kind, **entry.model_dump(mode="json", exclude_defaults=True)})
         try:
@@ -147,11 +146,11 @@ class ResultFile:
             raise explain_write_error(self.path, e) from e
         self._keep(entry)
 
-    def _keep(self, entry: Result | Verdict) -> None:
+    def _keep(self, entry: ItemResult | JudgeVerdict) -> None:
         match entry:
-            case Verdict(key=key):
-                self._verdicts[key] = entry
-            case Result():
+            case JudgeVerdict(key=key):
+                self.verdicts[key] = entry
+            case ItemResult():
                 self._results[entry.team, entry.item, entry.seed, entry.sample] = entry
 
     def _load(self) -> None:
@@ -253,7 +252,7 @@ class Runner:
     """Questions that are asked at the same time."""
     spending: Spending = field(default_factory=Spending)
 
-    async def run(self, entrant: Entrant, items: Sequence[Item], progress: Progress) -> list[Result]:
+    async def run(self, entrant: Entrant, items: Sequence[Item], progress: Progress) -> list[ItemResult]:
         """Return the team's answers to the questions, in their order.
 
         A question that was not answered has a result with an `error`.
@@ -282,12 +281,12 @@ class Runner:
 
     async def sample(
         self, entrant: Entrant, items: Sequence[Item], budgets: Sequence[int], progress: Progress
-    ) -> list[list[Result]]:
+    ) -> list[list[ItemResult]]:
         """Return independent answers to each question, as many as its budget of tokens pays for; at least one.
 
         Raises: as `run`.
         """
-        samples: dict[str, list[Result]] = {}
+        samples: dict[str, list[ItemResult]] = {}
         budget_of = {item.key: budget for item, budget in zip(items, budgets, strict=True)}
 
         async def ask(team: Team, item: Item) -> None:
@@ -322,7 +321,7 @@ class Runner:
                     worker.cancel()
                 await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _ask(self, team: Team, entrant: Entrant, item: Item, sample: int) -> Result:
+    async def _ask(self, team: Team, entrant: Entrant, item: Item, sample: int) -> ItemResult:
         """Return the stored answer, or ask the question in a session of its own, and store the answer."""
         if (known := self.results.get(entrant.key, item.key, self.seed, sample)) is not None:
             return known
@@ -333,7 +332,7 @@ class Runner:
             async with aclosing(session.ask(item.question, answer_schema=item.schema)) as events:
                 turn = [event async for event in events]
         where = {"team": entrant.key, "item": item.key, "seed": self.seed, "sample": sample}
-        result = Result(**where, **_read_turn(turn), seconds=round(time.monotonic() - started, 3))
+        result = ItemResult(**where, **_read_turn(turn), seconds=round(time.monotonic() - started, 3))
         self.spending.usage += result.usage
         if not result.error:
             self.results.add(result)
@@ -364,37 +363,41 @@ def _isolate(config: TeamConfig, max_cost: float | None) -> TeamConfig:
 
 
 def _read_turn(events: Sequence[Event]) -> dict[str, Any]:
-    tally, spent = Tally(), Counter[str]()
-    tally.apply_all(events)
-    answers = tally.answers.values()
-    first = {event.agent_id: event for event in reversed(events) if isinstance(event, AnswerSubmitted)}
+    turn = TurnResult.of(events)
+    spent = Counter[str]()
     for event in events:
         if isinstance(event, AnswerSubmitted | BallotCast):
             spent[event.agent_id] += event.usage.prompt + event.usage.completion
-    fields: dict[str, Any] = {
-        "winner": tally.winner.agent_id if tally.winner else "",
-        "by": tally.winner.by if tally.winner else None,
-        "members": {a.agent_id: _plain(a) for a in answers},
-        "replaced": {a.agent_id: _plain(first[a.agent_id]) for a in answers if first[a.agent_id].number != a.number},
-        "cut": tuple(answer.agent_id for answer in answers if answer.truncated),
-        "work_cut": tuple(answer.agent_id for answer in answers if answer.work_cut is not None),
-        "fallbacks": {answer.agent_id: answer.fallback for answer in answers if answer.fallback},
-        "ballots": dict(tally.ballots),
+    answers = {agent.id: agent.answers for agent in turn.agents if agent.answers}
+    answers = dict(sorted(answers.items(), key=lambda pair: pair[1][0].number))
+    last = {agent: versions[-1] for agent, versions in answers.items()}
+    return {
+        "winner": turn.winner or "",
+        "by": turn.decided_by,
+        "members": {agent: _plain(answer) for agent, answer in last.items()},
+        "replaced": {agent: _plain(versions[0]) for agent, versions in answers.items() if len(versions) > 1},
+        "cut": tuple(agent for agent, answer in last.items() if answer.truncated),
+        "work_cut": tuple(agent for agent, answer in last.items() if answer.work_cut is not None),
+        "fallbacks": {agent: answer.fallback for agent, answer in last.items() if answer.fallback},
+        "ballots": {agent.id: ballot.choice for agent in turn.agents for ballot in agent.ballots if ballot.stands},
         "spent": dict(spent),
+        "usage": turn.usage,
+        "answer": remove_marks(turn.answer or "", len(turn.citations)),  # the number of a source is no result
+        "confidence": turn.confidence,
+        "verdict": turn.verdict or "answered",
+        "error": _explain_no_answer(turn),
     }
-    match events[-1] if events else None:
-        case TurnCompleted(answer=answer, confidence=confidence, usage=usage) as end:
-            answer = remove_marks(answer, len(end.citations))  # the number of a source is no result
-            return fields | {"answer": answer, "verdict": end.verdict, "confidence": confidence, "usage": usage}
-        case TurnFailed(message=message, usage=usage):
-            return fields | {"error": message, "usage": usage}
-        case TurnWaiting(param=param, usage=usage):
-            return fields | {"error": f"the team asks for {param}", "usage": usage}
-        case _:
-            return fields | {"error": "the turn has no end", "usage": tally.usage}
 
 
-def _plain(answer: Answer | AnswerSubmitted) -> str:
+def _explain_no_answer(turn: TurnResult) -> str:
+    """Return why a turn has no answer, "" when it has one."""
+    if turn.waiting_for is not None:
+        return f"the team asks for {turn.waiting_for.param}"
+    reason = next((error.error for error in turn.errors if error.agent is None), "the turn has no end")
+    return reason if turn.answer is None else ""
+
+
+def _plain(answer: AgentAnswer) -> str:
     return remove_marks(answer.content, len(answer.citations))
 
 
@@ -452,7 +455,7 @@ class Judge:
             return False
         identity = json.dumps([self.entrant.key, item.key, item.expected, text])
         key = hashlib.sha256(identity.encode()).hexdigest()[:32]
-        if (known := self.results.get_verdict(key)) is not None:
+        if (known := self.results.verdicts.get(key)) is not None:
             return known.right
         self.spending.check()
         spent, verdicts = Usage(), list[bool | None]()
@@ -467,7 +470,7 @@ class Judge:
         self.spending.usage += spent
         if None in verdicts and False not in verdicts:
             return None
-        self.results.add(Verdict(key=key, right=all(verdicts), usage=spent))
+        self.results.add(JudgeVerdict(key=key, right=all(verdicts), usage=spent))
         return all(verdicts)
 
     async def _ask(self, item: Item, text: str, *, reference_first: bool) -> tuple[bool | None, Usage]:
@@ -476,11 +479,10 @@ class Judge:
             await Session.find(self.team, owner=COMMAND_LINE_USER) as session,
             aclosing(session.ask(question)) as events,
         ):
-            end = [event async for event in events][-1]
-        match end:
-            case TurnCompleted(answer=answer, usage=usage):
-                return read_verdict(answer), usage
-            case TurnFailed(message=message, hint=hint):
-                raise TurnError(f"the judge failed: {message}", hint)
-            case _:
-                raise TurnError("the judge gave no verdict", "name a judge that asks nothing back")
+            turn = TurnResult.of([event async for event in events])
+        if turn.answer is not None:
+            return read_verdict(turn.answer), turn.usage
+        failure = next((error for error in turn.errors if error.agent is None), None)
+        if failure is not None:
+            raise TurnError(f"the judge failed: {failure.error}", failure.fix)
+        raise TurnError("the judge gave no verdict", "name a judge that asks nothing back")

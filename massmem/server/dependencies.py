@@ -41,7 +41,7 @@ from massmem.server.schemas import (
     check_words,
 )
 from massmem.server.service import Service
-from massmem.server.turns import Question
+from massmem.server.turns import ClientQuestion
 from massmem.session.owners import find_project, to_stored_id
 from massmem.session.sessions import Sessions
 from massmem.tools.documents import File, add_document, read_document, read_files, read_picture
@@ -88,7 +88,7 @@ class Caller:
         team: str | None,
         key: str | None,
         project: str | None = None,
-    ) -> Question:
+    ) -> ClientQuestion:
         """Return the question of a request body. Without a session id it begins a session, the same for the same key.
 
         key: the Idempotency-Key. project: as its user names it. Raises InputError: see `read_content`, `find_project`.
@@ -108,7 +108,7 @@ class Caller:
         if project is not None:
             project = await find_project(self.service.team.store, self.owner, project)
         stored_id = to_stored_id(self.owner, session_id)
-        return Question(self.owner, stored_id, text, request_id, team, attachments, project=project)
+        return ClientQuestion(self.owner, stored_id, text, request_id, team, attachments, project=project)
 
 
 def get_service(request: Request) -> Service:

@@ -258,7 +258,7 @@ async def _read_session(access: Access, session_id: str, limit: int) -> SessionM
     newest_first = await access.team.store.read_conversation(session.session_id, None, limit)
     messages = [
         SessionMessage(
-            role="user" if message.kind == "user" else "assistant",
+            role=message.speaker,
             text=message.public_text,
             agent=message.agent_name or message.agent_id or "",
             created_at=message.created_at,

@@ -327,7 +327,7 @@ def build_metadata(result: TurnResult) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class Answer:
+class OpenAIAnswer:
     id: str
     model: str
     session_id: str = ""
@@ -352,14 +352,14 @@ class Answer:
                 self.finish = piece
 
 
-async def collect(answer: Answer, pieces: Pieces) -> Answer:
+async def collect(answer: OpenAIAnswer, pieces: Pieces) -> OpenAIAnswer:
     async with aclosing(pieces):
         async for piece in pieces:
             answer.feed(piece)
     return answer
 
 
-def make_completion(answer: Answer) -> ChatCompletion:
+def make_completion(answer: OpenAIAnswer) -> ChatCompletion:
     assert answer.finish is not None
     progress = "".join(answer.progress) or None
     annotations = [Annotation(url_citation=citation) for citation in _annotate(answer)]
@@ -376,7 +376,7 @@ def make_completion(answer: Answer) -> ChatCompletion:
     )
 
 
-async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> Stream:
+async def stream_completion(answer: OpenAIAnswer, pieces: Pieces, *, usage: bool) -> Stream:
     """Yield the answer in chunks. usage: with its tokens in the last one."""
 
     def chunk(delta: Mapping[str, Any], reason: str | None = None) -> ServerSentEvent:
@@ -404,7 +404,7 @@ async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> S
         yield ServerSentEvent(_describe_error(e), sep="\n")
 
 
-def make_response(answer: Answer) -> Response:
+def make_response(answer: OpenAIAnswer) -> Response:
     finish = answer.finish
     cut = finish is not None and finish.reason == "length"
     status = "in_progress" if finish is None else "incomplete" if cut else "completed"
@@ -422,7 +422,7 @@ def make_response(answer: Answer) -> Response:
     )
 
 
-async def stream_response_events(answer: Answer, pieces: Pieces) -> Stream:
+async def stream_response_events(answer: OpenAIAnswer, pieces: Pieces) -> Stream:
     encoder = _ResponseEncoder(answer)
     try:
         for event in encoder.start():
@@ -438,7 +438,7 @@ async def stream_response_events(answer: Answer, pieces: Pieces) -> Stream:
 
 
 class _ResponseEncoder:
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: OpenAIAnswer) -> None:
         self._answer = answer
         self._number = -1
         self._in_message = False
@@ -523,7 +523,7 @@ class _ResponseEncoder:
         return self.event(kind, item_id=_message_id(self._answer), output_index=index, content_index=0, **fields)
 
 
-def _chat_chunk(answer: Answer, choices: list[dict[str, Any]], more: Mapping[str, Any]) -> ServerSentEvent:
+def _chat_chunk(answer: OpenAIAnswer, choices: list[dict[str, Any]], more: Mapping[str, Any]) -> ServerSentEvent:
     data = {
         "id": answer.id,
         "object": "chat.completion.chunk",
@@ -547,29 +547,29 @@ def _describe_error(error: Exception) -> str:
     return problem.model_dump_json()
 
 
-def _reasoning_id(answer: Answer) -> str:
+def _reasoning_id(answer: OpenAIAnswer) -> str:
     return f"rs_{answer.id}"
 
 
-def _message_id(answer: Answer) -> str:
+def _message_id(answer: OpenAIAnswer) -> str:
     return f"msg_{answer.id}"
 
 
-def _reasoning_items(answer: Answer) -> list[ReasoningItem]:
+def _reasoning_items(answer: OpenAIAnswer) -> list[ReasoningItem]:
     if not answer.progress:
         return []
     summary = [SummaryText(text="".join(answer.progress))]
     return [ReasoningItem(id=_reasoning_id(answer), summary=summary)]
 
 
-def _message_item(answer: Answer) -> MessageItem:
+def _message_item(answer: OpenAIAnswer) -> MessageItem:
     cut = answer.finish is not None and answer.finish.reason == "length"
     annotations = [TextAnnotation(**citation.model_dump()) for citation in _annotate(answer)]
     content = [OutputText(text=answer.text, annotations=annotations)]
     return MessageItem(id=_message_id(answer), status="incomplete" if cut else "completed", content=content)
 
 
-def _annotate(answer: Answer) -> list[UrlCitation]:
+def _annotate(answer: OpenAIAnswer) -> list[UrlCitation]:
     """Return a citation for each number in the text, and one at its end for each source that no number names."""
     citations, text = () if answer.finish is None else answer.finish.citations, answer.text
     marks = find_marks(text, citations)

@@ -22,7 +22,7 @@ from massmem.server.errors import RETRY_LATER, RETRY_SOON, TURN_PROBLEMS, RetryL
 from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer
 from massmem.server.turns import NumberedEvent
 from massmem.session.owners import public_session_id
-from massmem.store.lookup import complete_result, read_result, read_versions
+from massmem.store.lookup import complete_result, fold_turns, read_versions
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -107,7 +107,8 @@ async def read_results_of(caller: Caller, session: SessionRecord, numbers: Colle
     versions = await read_versions(store, session.session_id)
     first, last = min(numbers, default=0), max(numbers, default=0)
     turns = await store.list_turns(session.session_id, first - 1, last - first + 1)
-    return {t.turn: await read_result(store, session, t, versions, show) for t in turns if t.turn in numbers}
+    named = [turn for turn in turns if turn.turn in numbers]
+    return {result.turn: result for result in await fold_turns(store, session, named, versions, show)}
 
 
 def make_chat_answer(result: TurnResult, warning: str | None) -> ChatAnswer:

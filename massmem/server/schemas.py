@@ -132,7 +132,7 @@ class QueryRequest(AskRequest):
     query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
 
 
-class Answer(TurnResult):
+class TurnAnswer(TurnResult):
     """What the turn came to, and for older clients some of it under other names."""
 
     waiting_for_param: Annotated[str | None, Field(examples=["order_id"])]
@@ -145,11 +145,11 @@ class Answer(TurnResult):
     timestamp: datetime
 
 
-class ChatAnswer(Answer):
+class ChatAnswer(TurnAnswer):
     response: Annotated[str, Field(examples=[_ANSWER])]
 
 
-class QueryAnswer(Answer):
+class QueryAnswer(TurnAnswer):
     success: Literal[True] = True
     query: Annotated[str, Field(examples=["Why is the sky blue?"])]
     content: Annotated[str, Field(examples=[_ANSWER])]

@@ -37,7 +37,7 @@ _POLL_SECONDS = 0.25
 
 _PAGE = 500
 
-_SETTLE_SECONDS = 1.0
+_HANDOVER_SECONDS = 1.0
 """For so long a turn without a lease is left alone: its process may be about to hand it over."""
 
 _MAX_RESUMED = 200
@@ -58,7 +58,7 @@ _ENDS = (ev.TurnCompleted, ev.TurnFailed, ev.TurnWaiting, ev.TurnAbandoned)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ClientQuestion:
     owner: Owner
     session_id: str
     """The id under which the session is stored."""
@@ -95,7 +95,7 @@ class Question:
 
 
 class RunningTurn:
-    def __init__(self, session_id: str, owner: Owner, question: Question | None = None) -> None:
+    def __init__(self, session_id: str, owner: Owner, question: ClientQuestion | None = None) -> None:
         """question: None resumes the session's interrupted turn."""
         self.session_id = session_id
         self.owner = owner
@@ -108,7 +108,7 @@ class RunningTurn:
         self._stopped = False
         self._answers_now = False
 
-    def is_turn_of(self, question: Question) -> bool:
+    def is_turn_of(self, question: ClientQuestion) -> bool:
         """Whether it runs this very question; questions without a request id are never the same."""
         own = self.question
         return own is not None and own.request_id == question.request_id != "" and own.content == question.content
@@ -217,26 +217,20 @@ class Turns:
                 raise SessionBusyError("a question to this session is under way")
             await turn.wait_for_end()
 
-    async def answer_now(self, session_id: str) -> None:
-        (await self._find_running(session_id)).answer_now()
-
-    async def stop_turn(self, session_id: str) -> None:
-        """Stop the session's turn for good: nobody resumes it but its user.
+    async def find_running(self, session_id: str) -> RunningTurn:
+        """Return the session's turn.
 
         Raises:
             InputError: No turn is under way.
             RetryLater: Another process runs the turn; the next try may reach it.
         """
-        (await self._find_running(session_id)).stop("user")
-
-    async def _find_running(self, session_id: str) -> RunningTurn:
         if (turn := self._running.get(session_id)) is not None:
             return turn
         if await self._is_under_way(session_id):
             raise RetryLater(503, "another process runs this turn")
         raise InputError("no turn of this session is under way", "ask a question first")
 
-    async def ask(self, question: Question) -> AsyncGenerator[NumberedEvent, None]:
+    async def ask(self, question: ClientQuestion) -> AsyncGenerator[NumberedEvent, None]:
         """Ask, unless the request id was used before, and yield the events of the turn.
 
         Raises:
@@ -282,7 +276,7 @@ class Turns:
                 raise RetryLater(503, "the turn does not go on", _RETRY_AFTER_TIMEOUT)
             await asyncio.sleep(_POLL_SECONDS)
 
-    def stop_question(self, question: Question) -> None:
+    def stop_question(self, question: ClientQuestion) -> None:
         """Stop the turn of this question for good, if this process runs it: nobody waits for its answer any more."""
         turn = self._running.get(question.session_id)
         if turn is not None and turn.question is question:
@@ -311,7 +305,7 @@ class Turns:
 
     async def resume_cut_off(self) -> None:
         """Resume, in the background, turns that killed processes left behind."""
-        cut_off = SessionFilter(owner=EVERYBODY, cut_off=True, before=now() - timedelta(seconds=_SETTLE_SECONDS))
+        cut_off = SessionFilter(owner=EVERYBODY, cut_off=True, before=now() - timedelta(seconds=_HANDOVER_SECONDS))
         sessions = [listed.session for listed in await self._store.find_sessions(cut_off, _MAX_RESUMED)]
         self._stopped = {s.session_id: s.updated_at for s in sessions if self._was_stopped(s)}
         for session in sessions:
@@ -352,7 +346,7 @@ class Turns:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _replay(self, question: Question, number: int) -> AsyncGenerator[NumberedEvent, None]:
+    async def _replay(self, question: ClientQuestion, number: int) -> AsyncGenerator[NumberedEvent, None]:
         """Yield the events of the turn of a question that was asked before: its event has this number in the log."""
         # A reply to the agents stands right after the event that resumes their turn.
         async with aclosing(self.follow(question.session_id, number - 2)) as events:
@@ -364,7 +358,7 @@ class Turns:
                 if seq >= number and isinstance(event, _ENDS):
                     return
 
-    def _find_or_start(self, question: Question) -> RunningTurn:
+    def _find_or_start(self, question: ClientQuestion) -> RunningTurn:
         """Not a coroutine: of two requests for the same question the second one finds the turn of the first."""
         last = self._running.get(question.session_id)
         if last is not None and last.is_turn_of(question):
@@ -452,7 +446,7 @@ class Turns:
         self._closing[session.id] = task
         try:
             if not self.stopping:
-                await session.settle()
+                await session.wait_for_preparation()
             await session.close()
         finally:
             if self._closing.get(session.id) is task:
@@ -478,7 +472,7 @@ def _log_failure(event: ev.Event) -> None:
             pass
 
 
-def _became(question: Question, event: ev.Event) -> bool:
+def _became(question: ClientQuestion, event: ev.Event) -> bool:
     """Whether the event is of this very question."""
     match event:
         case ev.TurnStarted():

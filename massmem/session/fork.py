@@ -10,7 +10,7 @@ time in SQLite, and as much room as the original: 25 MB. Their memories are not 
 import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from massmem.config.models import NO_STORE, BackendConfig, TeamConfig
@@ -280,8 +280,8 @@ async def _restore_state(store: SessionStore, state: SessionState, session_id: s
     after = end.turn
     while turns := await store.list_turns(session_id, after):
         after = turns[-1].turn
-        for turn in turns:
-            later += await store.read_turn_events(session_id, turn.turn)
+        logged = await store.read_events_of_turns(session_id, [turn.turn for turn in turns])
+        later += [event for of_turn in logged.values() for event in of_turn]
     for event in later:
         if isinstance(event, ParamProvided):
             params.pop(event.param, None)
@@ -289,6 +289,6 @@ async def _restore_state(store: SessionStore, state: SessionState, session_id: s
         result = None
     is_over = end.seq is None or any(isinstance(event, TurnCompleted | TurnAbandoned) for event in end.events)
     plan = read_plan([] if is_over else end.events)
-    waiting = {"turn": end.turn, **plan.to_json()} if plan.waiting_for else None
+    waiting = {"turn": end.turn, **asdict(plan)} if plan.waiting_for else None
     changes = {"waiting_for_param": plan.waiting_for, "plan_execution": waiting}
     return state.model_copy(update={"params": params, "last_result": result, **changes})

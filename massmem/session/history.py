@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from massmem.config.models import AgentConfig
@@ -21,7 +21,7 @@ from massmem.session.recall import SessionMemory
 from massmem.session.team import Windows
 from massmem.store.lookup import find_last_hidden, load_attachments
 from massmem.store.ports import SessionStore
-from massmem.turn.compressor import Compressor, Recall, TokenMeter
+from massmem.turn.compressor import AgentContext, Compressor, Recall, TokenMeter
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import measure_context
 
@@ -35,14 +35,6 @@ _MAX_HITS = 50
 
 _RELEVANT_SHARE = 4
 """One in so many tokens of the history may go to older messages that bear on the question."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentContext:
-    """Given to an agent when a turn begins."""
-
-    prompt: Prompt
-    compressor: Compressor
 
 
 class History:
@@ -84,7 +76,7 @@ class History:
         self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
     ) -> dict[str, AgentContext]:
         """Return what each agent begins this turn with, by agent id. providers: the agents' models."""
-        await self.settle()
+        await self.wait_for_preparation()
         self._question = question
         self._contexts = await self._build(session_id, turn, question, providers)
         return self._contexts
@@ -145,7 +137,7 @@ class History:
         prepared, self._prepared = self._prepared, []
         return prepared
 
-    async def settle(self) -> None:
+    async def wait_for_preparation(self) -> None:
         """Wait until what `prepare_next` began is done, or has failed."""
         preparation, self._preparation = self._preparation, None
         if preparation is not None:

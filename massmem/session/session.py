@@ -32,7 +32,7 @@ from massmem.core.turn_result import TurnResult
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import forget_memories
 from massmem.session.copies import hand_over
-from massmem.session.history import AgentContext, History
+from massmem.session.history import History
 from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
 from massmem.session.registry import Registry, register_sessions
@@ -49,6 +49,7 @@ from massmem.store.lookup import (
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
 from massmem.tools.toolbox import FILE_TOOLS
+from massmem.turn.compressor import AgentContext
 from massmem.turn.vision import choose_visible
 
 log = logging.getLogger(__name__)
@@ -241,7 +242,9 @@ class Session:
             self._create_if_new(),
             self._hold_lease() as lease,
             aclosing(
-                self._create_runner(lease).ask(question, request, schema, attachments, full=full, replaces=replaces)
+                (runner := self._create_runner(lease)).stream(
+                    runner.ask(question, request, schema, attachments, full=full, replaces=replaces)
+                )
             ) as events,
         ):
             async for event in events:
@@ -252,11 +255,13 @@ class Session:
 
         now: as `answer_now`. Raises SessionBusyError, and InputError: no turn is unfinished.
         """
-        async with self._hold_lease() as lease, aclosing(self._create_runner(lease).finish()) as events:
+        async with self._hold_lease() as lease:
+            runner = self._create_runner(lease)
             if now:
                 self.answer_now()
-            async for event in events:
-                yield event
+            async with aclosing(runner.stream(runner.finish())) as events:
+                async for event in events:
+                    yield event
 
     async def compact(self) -> list[ev.ContextCompressed]:
         """Compress the history now; return an event for each agent whose history became smaller.
@@ -297,7 +302,7 @@ class Session:
         if self._record is None:
             return
         async with self._hold_lease():
-            await self._history.settle()
+            await self._history.wait_for_preparation()
             self._history.take_prepared()
             await self._store.append(self.id, 0, [ev.HistoryCleared()])
 
@@ -313,7 +318,7 @@ class Session:
         """
         if self._record is not None:
             async with self._hold_lease():
-                await self._history.settle()
+                await self._history.wait_for_preparation()
                 self._history.take_prepared()
                 async with aclosing(read_turns_backwards(self._store, self.id)) as turns:
                     turn = await anext((turn async for turn in turns if turn.status != "undone"), None)
@@ -392,9 +397,9 @@ class Session:
         """Return what the user should know of the memory since the last turn; after `close` also of its last work."""
         return self._memory.take_notices()
 
-    async def settle(self) -> None:
+    async def wait_for_preparation(self) -> None:
         """Wait for the work that prepares the next turn."""
-        await self._history.settle()
+        await self._history.wait_for_preparation()
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,12 +13,11 @@ from massmem.config.models import AgentConfig
 from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
 from massmem.core.messages import AttachedFile, Attachment, PartialReply, add_description, remove_description
-from massmem.core.outcome import GAVE_UP, MAX_DEATHS, count_deaths, was_cut_off
+from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnEnd, count_deaths, was_cut_off
 from massmem.core.prompts import add_folder_notes
 from massmem.core.records import SessionState, TurnRecord
 from massmem.core.turn_result import TurnResult
 from massmem.core.versions import TurnTree
-from massmem.core.voting import Tally
 from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
 from massmem.recording.rules import list_results
@@ -27,13 +26,13 @@ from massmem.session.lease import Lease
 from massmem.session.recall import remembers
 from massmem.session.team import Team
 from massmem.store.lookup import load_attachments, read_turns_backwards
-from massmem.telemetry import Stage, make_memory_payload, make_respond_payload
+from massmem.telemetry import Stage, TurnTrace, make_memory_payload, make_respond_payload
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.fallback import Fallbacks, Model, Outages
-from massmem.turn.outbox import Outbox
+from massmem.turn.outbox import Outbox, run_until
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
 from massmem.turn.tool_loop import AgentTools, Confirmations
 from massmem.turn.vision import Description, describe, find_describer
@@ -44,7 +43,8 @@ _NOTES_SHARE = 4
 """Tokens of the window for each character of what folders say of themselves: about a sixteenth of it may be that."""
 
 StopReason = Literal["user", "signal"]
-Events = AsyncGenerator[ev.Event, None]
+_ENDS = ev.TurnCompleted | ev.TurnFailed | ev.TurnWaiting
+"""Events after which nothing is left of the run of a turn."""
 
 
 @dataclass(slots=True)
@@ -55,20 +55,6 @@ class Stop:
     by: StopReason = "user"
     answer_now: asyncio.Event = field(default_factory=asyncio.Event)
     """Let the turn end with the answers that it has."""
-
-
-@dataclass(slots=True)
-class _Message:
-    text: str
-    attachments: tuple[AttachedFile, ...] = ()
-    consumed: bool = False
-    """The message was for that turn, and is no question of its own."""
-
-    def asks_again(self, logged: Sequence[ev.Event]) -> bool:
-        """Whether it is the question of that turn once more. logged: what the log holds of the turn."""
-        started = _find_start(logged)
-        question = add_description(self.text, started.description)
-        return question == started.question and self.attachments == started.attachments
 
 
 class TurnRunner:
@@ -104,8 +90,39 @@ class TurnRunner:
         self._seed = seed
         self._request = ("", "")
         self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
+        self._outbox = Outbox()
         self._notices: list[str] = []
         self._replies: dict[str, list[str]] = {}
+        self._turn = 0
+        """Of the events that are emitted."""
+        self._providers: dict[str, ChatProvider] = {}
+        self._trace: TurnTrace | None = None
+        """Of the turn that runs; None: none does."""
+        self._is_open = False
+        """The log has the beginning of the turn that runs, and not its end."""
+        self._releases_lease = False
+        """With the end of the turn."""
+        self._last: ev.Event | None = None
+        """That was stored."""
+
+    async def stream(self, work: Coroutine[Any, Any, None]) -> AsyncGenerator[ev.Event, None]:
+        """Run `ask` or `finish`, and yield what they emit, each event after it was stored.
+
+        A turn that an error ends, or whoever takes the events, is stored as interrupted.
+        """
+        try:
+            async with aclosing(self._outbox.run(work)) as batches:
+                async for batch in batches:
+                    stored = await self._store_batch(batch.events)
+                    batch.confirm()
+                    for event in self._history.take_prepared():
+                        yield event
+                    for self.seq, event in stored:
+                        yield event
+        finally:
+            if self._is_open:
+                with suppress(StoreError):  # a store that has just failed has raised its error already
+                    await self._append([self._interrupt()])
 
     async def ask(
         self,
@@ -116,23 +133,19 @@ class TurnRunner:
         *,
         full: bool = False,
         replaces: int | None = None,
-    ) -> Events:
-        """Do what `Session.ask` does: yield what is left of the turn before, and the new turn."""
+    ) -> None:
+        """Do what `Session.ask` does: what is left of the turn before, and the new turn."""
         self._request = (request, question)
+        files = tuple(attachment.file for attachment in attachments)
         last = await self._store.get_last_turn(self._session_id)
         if request and (seq := await self._store.find_request(self._session_id, request)) is not None:
             raise DuplicateRequestError(seq)
         parent, withdraws = await self._place(replaces)
         if last is not None and last.is_unfinished and replaces is not None:
-            async with aclosing(self._give_up(last)) as events:
-                async for event in events:
-                    yield event
+            await self._give_up(last)
         elif last is not None and last.is_unfinished:
-            message = _Message(question, tuple(attachment.file for attachment in attachments))
-            async with aclosing(self._continue_turn(last, message)) as events:
-                async for event in events:
-                    yield event
-            if message.consumed or self._stop.requested.is_set():
+            was_for_it = await self._continue_turn(last, question, files)
+            if was_for_it or self._stop.requested.is_set():
                 return
         newest = await self._store.get_last_turn(self._session_id, with_withdrawn=True)
         number = 1 if newest is None else newest.turn + 1
@@ -140,8 +153,8 @@ class TurnRunner:
         replies = self.dialog.read_question(question)
         seed = secrets.randbits(32) if self._seed is None else self._seed
         if attachments:
-            files = {attachment.file.hash: attachment.data for attachment in attachments}
-            await self._store.save_files(self._session_id, files)
+            data = {attachment.file.hash: attachment.data for attachment in attachments}
+            await self._store.save_files(self._session_id, data)
         turn = Turn(
             self._session_id,
             number,
@@ -150,16 +163,14 @@ class TurnRunner:
             replies=replies,
             params=self._config.param_specs,
             answer_schema=answer_schema,
-            attachments=tuple(attachment.file for attachment in attachments),
+            attachments=files,
             full=full,
             parent=parent,
             withdraws=withdraws,
         )
         self._history.replaced = frozenset(withdraws)
         try:
-            async with aclosing(self._run(turn, release_lease=True)) as events:
-                async for event in events:
-                    yield event
+            await self._run(turn, release_lease=True)
         finally:
             self._history.replaced = frozenset()  # the store knows it now, or it did not come to that
 
@@ -170,153 +181,114 @@ class TurnRunner:
         async with aclosing(read_turns_backwards(self._store, self._session_id)) as turns:
             return await anext((turn.turn async for turn in turns if turn.stands), 0), ()
 
-    async def _give_up(self, pending: TurnRecord) -> Events:
+    async def _give_up(self, pending: TurnRecord) -> None:
         """Give up the unfinished turn: the user asks in its place, or in that of one before it."""
         await self._load(pending)
-        if not self.dialog.is_waiting:
+        if self.dialog.is_waiting:
+            await self._emit(*self.dialog.abandon(pending, ReplyReading("change"), ""))
+        else:
             await self._store.abandon_turn(self._session_id, pending.turn)
-            return
-        ends = self.dialog.abandon(pending, ReplyReading("change"), "")
-        async with aclosing(self._store_and_yield(pending.turn, ends)) as events:
-            async for event in events:
-                yield event
 
-    async def finish(self) -> Events:
+    async def finish(self) -> None:
         """Do what `Session.finish_turn` does."""
         pending = await self._store.get_last_turn(self._session_id)
         if pending is None or not pending.is_unfinished:
             raise InputError("no turn of this session is unfinished", "ask a question")
         logged = await self._load(pending)
         if self.dialog.is_waiting and self.dialog.is_expired:
-            rest = self._store_and_yield(pending.turn, self.dialog.abandon(pending, ReplyReading("timeout"), ""))
+            await self._emit(*self.dialog.abandon(pending, ReplyReading("timeout"), ""))
         else:
-            rest = self._resume(pending, logged)
-        async with aclosing(rest) as events:
-            async for event in events:
-                yield event
+            await self._resume(pending, logged)
 
-    async def _continue_turn(self, pending: TurnRecord, message: _Message) -> Events:
-        """Go on with the unfinished turn, as far as the message asks for that, or give it up."""
+    async def _continue_turn(self, pending: TurnRecord, text: str, files: Sequence[AttachedFile]) -> bool:
+        """Go on with the unfinished turn, as far as the user's message asks for that, or give it up.
+
+        Return whether the message was for that turn, and is no question of its own.
+        """
         logged = await self._load(pending)
-        message.consumed = message.asks_again(logged)
-        if message.consumed or (not self.dialog.is_waiting and was_cut_off(logged)):
-            async with aclosing(self._resume(pending, logged)) as events:
-                async for event in events:
-                    yield event
-            if message.consumed or self._stop.requested.is_set():
-                return
+        started = _find_start(logged)
+        asked_again = add_description(text, started.description), tuple(files)
+        is_same = asked_again == (started.question, started.attachments)
+        if is_same or (not self.dialog.is_waiting and was_cut_off(logged)):
+            await self._resume(pending, logged)
+            if is_same or self._stop.requested.is_set():
+                return True
             logged = await self._load(pending)
         elif not self.dialog.is_waiting:
             await self._store.abandon_turn(self._session_id, pending.turn)
-        if self.dialog.is_waiting:
-            async with aclosing(await self._reply(pending, logged, message)) as events:
-                async for event in events:
-                    yield event
+        return self.dialog.is_waiting and await self._reply(pending, logged, text, has_files=bool(files))
 
-    async def _reply(self, pending: TurnRecord, logged: list[ev.Event], message: _Message) -> Events:
-        """Read the message as a reply to the waiting turn, and go on with the turn, or give it up."""
-        reading = await self.dialog.read_reply(pending.question, message.text, self._team.chat, self._stop.requested)
-        match reading:
-            case None:  # `ask` goes no further when a stop is requested
-                return self._store_and_yield(pending.turn, [ev.TurnInterrupted(by=self._stop.by)])
-            case ReplyReading("answer"):
-                message.consumed = True
-                if message.attachments:
-                    self._notices.append("what is attached to a reply is not shown: attach it to a question")
-                return self._resume(pending, logged, self.dialog.accept(reading, message.text))
-            case ReplyReading(intent):
-                message.consumed = intent in ("cancel", "reset")
-                return self._store_and_yield(pending.turn, self.dialog.abandon(pending, reading, message.text))
+    async def _reply(self, pending: TurnRecord, logged: list[ev.Event], text: str, *, has_files: bool) -> bool:
+        """Read the message as a reply to the waiting turn, and go on with the turn, or give it up.
 
-    def _resume(self, pending: TurnRecord, logged: list[ev.Event], replies: Sequence[ev.Event] = ()) -> Events:
+        Return as `_continue_turn`.
+        """
+        reading = await self.dialog.read_reply(pending.question, text, self._team.chat, self._stop.requested)
+        if reading is None:
+            await self._emit(ev.TurnInterrupted(by=self._stop.by))
+        elif reading.intent == "answer":
+            if has_files:
+                self._notices.append("what is attached to a reply is not shown: attach it to a question")
+            await self._resume(pending, logged, self.dialog.accept(reading, text))
+        else:
+            await self._emit(*self.dialog.abandon(pending, reading, text))
+        return reading is None or reading.intent in ("answer", "cancel", "reset")
+
+    async def _resume(self, pending: TurnRecord, logged: list[ev.Event], replies: Sequence[ev.Event] = ()) -> None:
         started = _find_start(logged)
         if count_deaths(logged) >= MAX_DEATHS:
             hint = "ask it in another way, or in smaller parts; to try it again as it is, continue the turn"
-            tally = Tally()
-            tally.apply_all(logged)
-            end = ev.TurnFailed(message=GAVE_UP, hint=hint, exit_code=TurnError.exit_code, usage=tally.usage)
-            return self._store_and_yield(pending.turn, [end])
-        return self._run_again(
-            Turn(
-                self._session_id,
-                pending.turn,
-                pending.question,
-                pending.seed,
-                logged,
-                replies or self.dialog.list_provided_params(),
-                self._config.param_specs,
-                started.answer_schema,
-                started.attachments,
-                Description(started.description),
-                full=started.full,
-            )
+            usage = TurnResult.of(logged).usage
+            await self._emit(ev.TurnFailed(message=GAVE_UP, hint=hint, exit_code=TurnError.exit_code, usage=usage))
+            return
+        turn = Turn(
+            self._session_id,
+            pending.turn,
+            pending.question,
+            pending.seed,
+            logged,
+            replies or self.dialog.list_provided_params(),
+            self._config.param_specs,
+            started.answer_schema,
+            started.attachments,
+            Description(started.description),
+            full=started.full,
         )
-
-    async def _run_again(self, turn: Turn) -> AsyncGenerator[ev.Event, None]:
-        """Resume the turn. That is stored before anything else is done: a turn may kill its process at once."""
         resumed = self._build_resumption(turn)
-        async for event in self._store_and_yield(turn.number, [resumed]):
-            yield event
-        async with aclosing(self._run(replace(turn, events=[*turn.events, resumed]))) as events:
-            async for event in events:
-                yield event
+        await self._emit(resumed)  # before anything else is done: a turn may kill its process at once
+        await self._run(replace(turn, events=[*turn.events, resumed]))
 
     async def _load(self, pending: TurnRecord) -> list[ev.Event]:
         """Return what the log holds of the turn, and begin its dialog."""
         events = await self._store.read_turn_events(self._session_id, pending.turn)
         state = await self._store.load_state(self._session_id)
-        self.dialog = ParamDialog(self._config, state, pending.turn, events)
+        self.dialog, self._turn = ParamDialog(self._config, state, pending.turn, events), pending.turn
         return events
 
-    async def _run(self, turn: Turn, *, release_lease: bool = False) -> Events:
-        """Run the turn, and report it to telemetry. release_lease: with the turn's last events."""
-        last: ev.Event | None = None
-        with self._team.tracer.turn(self._session_id) as trace:
-            async with aclosing(self._store_turn(turn, release_lease=release_lease)) as events:
-                async for event in events:
-                    trace.feed(event)
-                    last = event
-                    yield event
-        if last is not None:
-            await self._write_stage("respond", turn, make_respond_payload(last))
-
-    async def _store_turn(self, turn: Turn, *, release_lease: bool) -> Events:
-        """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
+    async def _run(self, turn: Turn, *, release_lease: bool = False) -> None:
+        """Run the turn, and report it to telemetry; a stop ends it. release_lease: with the turn's last events."""
+        self._turn, self._is_open, self._releases_lease = turn.number, bool(turn.events), release_lease
         budget = Budget(self._config.coordination)
-        providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
-        fallbacks = list_fallbacks(self._team, self._agents, budget)
-        started, ended = bool(turn.events), False  # in the log
-        try:
-            turn, agents = await self._prepare(turn, providers, fallbacks)
-            outbox = Outbox()
-            work = run_turn(turn, agents, self._config.coordination, outbox, budget, self._stop.answer_now)
-            for event in self._history.take_prepared():
-                yield event
-            async with aclosing(outbox.run(work, self._stop.requested)) as batches:
-                async for batch in batches:
-                    last = batch.events[-1] if batch.events else None
-                    ended = isinstance(last, ev.TurnCompleted | ev.TurnFailed | ev.TurnWaiting)
-                    if ended:
-                        await self._team.memory.wait_for_notices()
-                    self._follow_replies(batch.events)
-                    stored = await self._store_batch(turn.number, batch.events, release_lease=release_lease and ended)
-                    batch.confirm()
-                    if isinstance(last, ev.TurnCompleted):
-                        tokens = last.usage.prompt + last.usage.completion
-                        log.info("Response generated: %d chars, %d tokens", len(last.answer), tokens)
-                        self._history.prepare_next(self._session_id, turn.number, last.answer, providers)
-                    started = True
-                    for self.seq, event in stored:
-                        yield event
-            if not ended:
-                ended = True
-                async for event in self._store_and_yield(turn.number, [self._interrupt()]):
-                    yield event
-        finally:
-            self._stop.answer_now.clear()  # it is for this turn alone
-            if started and not ended:
-                with suppress(StoreError):  # a store that has just failed has raised its error already
-                    await self._append(turn.number, [self._interrupt()])
+        providers = self._providers = {a.id: budget.limit(a, self._team.chat[a.id]) for a in self._agents}
+        with self._team.tracer.turn(self._session_id) as self._trace:
+            try:
+                turn, agents = await self._prepare(turn, providers, budget)
+                work = run_turn(turn, agents, self._config.coordination, self._outbox, budget, self._stop.answer_now)
+                await run_until(self._stop.requested, work)
+                await self._outbox.wait_until_stored()
+                if not isinstance(self._last, _ENDS):
+                    await self._emit(self._interrupt())
+            finally:
+                self._stop.answer_now.clear()  # it is for this turn alone
+        self._trace = None
+        if self._last is not None:
+            await self._write_stage("respond", turn, make_respond_payload(self._last))
+
+    async def _emit(self, *events: ev.Event) -> None:
+        """Emit events outside of the running turn, and wait until they are stored."""
+        for event in events:
+            self._outbox.emit(event)
+        await self._outbox.wait_until_stored()
 
     def _follow_replies(self, events: Sequence[ev.Event]) -> None:
         """Take down what agents have written of replies that have not come to an end."""
@@ -336,18 +308,45 @@ class TurnRunner:
         return ev.TurnInterrupted(by=self._stop.by, partials=partials)
 
     async def _prepare(
-        self, turn: Turn, providers: Mapping[str, ChatProvider], fallbacks: Mapping[str, Fallbacks]
+        self, turn: Turn, providers: Mapping[str, ChatProvider], budget: Budget
     ) -> tuple[Turn, dict[str, Agent]]:
         """Return the turn with what it shows described, and its agents."""
         turn = await self._describe(turn, providers)
-        ask_context = self.dialog.build_ask_context(turn.replies)
-        agents = await create_agents(self._team, self._agents, self._history, turn, providers, ask_context)
-        for agent_id, agent in agents.items():
-            agent.fallbacks = fallbacks[agent_id]
+        agents = await self._create_agents(turn, providers, budget)
         calibration, notices = await asyncio.to_thread(self._team.load_calibration)
         self._notices += [*self._team.take_warnings(), *notices]
         await self._write_stage("received", turn, {})
         return replace(turn, calibration=calibration), agents
+
+    async def _create_agents(
+        self, turn: Turn, providers: Mapping[str, ChatProvider], budget: Budget
+    ) -> dict[str, Agent]:
+        """Return the agents with what they begin the turn with, by id. Raises StoreError: the log cannot be read."""
+        team, ask_context = self._team, self.dialog.build_ask_context(turn.replies)
+        await team.tools.wait_until_ready()
+        contexts = await self._history.build_contexts(turn.session_id, turn.number, turn.question, providers)
+        shown = await load_attachments(team.store, turn.session_id, turn.attachments)
+        confirmations = await _read_confirmations(team, turn, ask_context)
+        fallbacks = list_fallbacks(team, self._agents, budget)
+        agents: dict[str, Agent] = {}
+        for config in self._agents:
+            context, provider = contexts[config.id], providers[config.id]
+            tools = AgentTools(
+                team.tools.get_toolbox(config.id),
+                config.display_name,
+                turn.events,
+                team.config.coordination.max_tool_rounds,
+                recorded=config.memory.recording.record_all_tool_calls,
+                votes=len(self._agents) > 1 and team.config.coordination.max_rounds > 1,
+                confirmations=confirmations,
+            )
+            sees = provider.abilities.vision is not False
+            notes = await team.tools.read_notes(config.id, context.compressor.meter.window // _NOTES_SHARE)
+            system = add_folder_notes(context.prompt.system, notes)
+            prompt = replace(context.prompt, system=system, attachments=shown if sees else ())
+            context = replace(context, prompt=prompt)
+            agents[config.id] = Agent(config, provider, context, ask_context, tools, fallbacks[config.id])
+        return agents
 
     def _build_resumption(self, turn: Turn) -> ev.TurnResumed:
         return ev.TurnResumed(
@@ -359,32 +358,35 @@ class TurnRunner:
             | {agent.id: agent.display_name for agent in self._agents if agent.display_name != agent.id},
         )
 
-    async def _store_batch(
-        self, turn: int, events: Sequence[ev.Event], *, release_lease: bool
-    ) -> list[tuple[int, ev.Event]]:
+    async def _store_batch(self, events: Sequence[ev.Event]) -> list[tuple[int, ev.Event]]:
         """Store events with the notices that are due; return them with their numbers in the log."""
+        last = events[-1] if events else None
+        ended = isinstance(last, _ENDS)
+        if ended:
+            await self._team.memory.wait_for_notices()
+        self._follow_replies(events)
         self._notices += self._team.memory.take_notices()
         batch = [self.dialog.mask(event) for event in (*(ev.Notice(message=text) for text in self._notices), *events)]
-        if not batch:
-            return []
-        stored = await self._append(turn, batch, release_lease=release_lease)
+        stored = await self._append(batch, release_lease=self._releases_lease and ended) if batch else []
         self._notices.clear()
         self._team.memory.wake()
+        self._last = last or self._last
+        if self._trace is not None:
+            for event in batch:
+                self._trace.feed(event)
+            self._is_open = not isinstance(self._last, TurnEnd)
+        if isinstance(last, ev.TurnCompleted):
+            tokens = last.usage.prompt + last.usage.completion
+            log.info("Response generated: %d chars, %d tokens", len(last.answer), tokens)
+            self._history.prepare_next(self._session_id, self._turn, last.answer, self._providers)
         return stored
 
-    async def _store_and_yield(self, turn: int, events: Sequence[ev.Event]) -> Events:
-        stored = await self._append(turn, events)
-        for self.seq, event in stored:
-            yield event
-
-    async def _append(
-        self, turn: int, events: Sequence[ev.Event], *, release_lease: bool = False
-    ) -> list[tuple[int, ev.Event]]:
+    async def _append(self, events: Sequence[ev.Event], *, release_lease: bool = False) -> list[tuple[int, ev.Event]]:
         """Store events and the values of params that come in with them, as long as the lease is ours."""
         named = [self._mark_unremembered(_attach_request(event, *self._request)) for event in events]
         numbers = await self._store.append(
             self._session_id,
-            turn,
+            self._turn,
             named,
             state=self.dialog.apply(named),
             owner=self._lease.owner,
@@ -426,39 +428,6 @@ class TurnRunner:
             count = 0 if session is None else session.message_count
             payload = {**payload, "memory": make_memory_payload(count, state.params, state.waiting_for_param)}
             await asyncio.to_thread(self._team.stages.write, stage, self._session_id, turn.number, payload)
-
-
-async def create_agents(
-    team: Team,
-    configs: Sequence[AgentConfig],
-    history: History,
-    turn: Turn,
-    providers: Mapping[str, ChatProvider],
-    ask_context: AskContext,
-) -> dict[str, Agent]:
-    """Return the agents of a turn with what they begin it with, by id. Raises StoreError: the log cannot be read."""
-    await team.tools.wait_until_ready()
-    contexts = await history.build_contexts(turn.session_id, turn.number, turn.question, providers)
-    shown = await load_attachments(team.store, turn.session_id, turn.attachments)
-    confirmations = await _read_confirmations(team, turn, ask_context)
-    agents: dict[str, Agent] = {}
-    for config in configs:
-        context = contexts[config.id]
-        tools = AgentTools(
-            team.tools.get_toolbox(config.id),
-            config.display_name,
-            turn.events,
-            team.config.coordination.max_tool_rounds,
-            recorded=config.memory.recording.record_all_tool_calls,
-            votes=len(configs) > 1 and team.config.coordination.max_rounds > 1,
-            confirmations=confirmations,
-        )
-        sees = providers[config.id].abilities.vision is not False
-        notes = await team.tools.read_notes(config.id, context.compressor.meter.window // _NOTES_SHARE)
-        system = add_folder_notes(context.prompt.system, notes)
-        prompt = replace(context.prompt, system=system, attachments=shown if sees else ())
-        agents[config.id] = Agent(config, providers[config.id], prompt, context.compressor, ask_context, tools)
-    return agents
 
 
 def list_fallbacks(team: Team, configs: Sequence[AgentConfig], budget: Budget) -> dict[str, Fallbacks]:

@@ -15,7 +15,7 @@ from massmem.providers.retry import LocalPauses, Pauses, SharedPauses
 from massmem.store.ports import Retention, SessionStore, StoreInfo
 
 if TYPE_CHECKING:
-    from massmem.store.redis.server import Server
+    from massmem.store.redis.server import RedisConnection
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +89,9 @@ def open_pauses(counted_in: str | None) -> Pauses:
     if counted_in is None:
         return LocalPauses()
     try:
-        from massmem.store.redis.server import Server
+        from massmem.store.redis.server import RedisConnection
 
-        return SharedPauses(RedisPauses(Server(counted_in)))
+        return SharedPauses(RedisPauses(RedisConnection(counted_in)))
     except (InputError, ModuleNotFoundError) as e:
         reason = str(e).replace("store.url", "server.limits.counted_in")
         log.warning("rate limits of model servers are not shared: %s", reason)
@@ -101,7 +101,7 @@ def open_pauses(counted_in: str | None) -> Pauses:
 class RedisPauses:
     """The Pauses port. Redis measures the time, so that the clocks of the machines do not matter."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "RedisConnection") -> None:
         self._server = server
 
     async def find(self, name: str) -> float:

@@ -135,7 +135,7 @@ async def read_transcript(
             records.clear()
             records.update({r.turn: r for r in await store.list_turns(session.session_id, turn - 1, _TURNS)})
         if turn in records:
-            result = await read_result(store, session, records[turn], versions, change)
+            [result] = await fold_turns(store, session, [records[turn]], versions, change)
         else:  # what was added from outside
             began, ended = messages[0].created_at, messages[-1].created_at
             result = TurnResult(session_id=session.session_id, turn=turn, status="completed")
@@ -156,8 +156,8 @@ async def read_results(store: SessionStore, session: SessionRecord) -> AsyncGene
     last = 0
     while page := await store.list_turns(session.session_id, last, _TURNS):
         last = page[-1].turn
-        for record in page:
-            yield await read_result(store, session, record)
+        for result in await fold_turns(store, session, page):
+            yield result
 
 
 async def complete_result(
@@ -169,22 +169,29 @@ async def complete_result(
     return _fold(await store.read_turn_events(session_id, result.turn), change)
 
 
-async def read_result(
+async def fold_turns(
     store: SessionStore,
     session: SessionRecord,
-    record: TurnRecord,
+    records: Sequence[TurnRecord],
     versions: Mapping[int, tuple[int, ...]] | None = None,
     change: Change | None = None,
-) -> TurnResult:
-    """Return what a turn came to. versions: as `read_versions`. Else as `read_transcript`."""
-    result = _fold(await store.read_turn_events(session.session_id, record.turn), change)
-    result.turn = record.turn
-    result.withdrawn, result.versions = record.withdrawn, list((versions or {}).get(record.turn, ()))
-    if record.status in ("abandoned", "undone"):
-        result.status = record.status
-    elif result.status == "running" and session.status == "interrupted":
-        result.status = "interrupted"  # a kill cut it off
-    return result
+) -> list[TurnResult]:
+    """Return what turns came to, from one reading of the log.
+
+    versions: as `read_versions`. Else as `read_transcript`.
+    """
+    logged = await store.read_events_of_turns(session.session_id, [record.turn for record in records])
+    results: list[TurnResult] = []
+    for record in records:
+        result = _fold(logged[record.turn], change)
+        result.turn = record.turn
+        result.withdrawn, result.versions = record.withdrawn, list((versions or {}).get(record.turn, ()))
+        if record.status in ("abandoned", "undone"):
+            result.status = record.status
+        elif result.status == "running" and session.status == "interrupted":
+            result.status = "interrupted"  # a kill cut it off
+        results.append(result)
+    return results
 
 
 def _fold(events: Sequence[Event], change: Change | None) -> TurnResult:
@@ -219,7 +226,7 @@ async def read_versions(store: SessionStore, session_id: str) -> dict[int, tuple
 async def read_turn(store: SessionStore, session: SessionRecord, number: int) -> LoggedTurn:
     """Return one turn. Raises InputError: the session has no such turn. session: as for `read_transcript`."""
     record = await require_turn(store, session.session_id, number)
-    result = await read_result(store, session, record, await read_versions(store, session.session_id))
+    [result] = await fold_turns(store, session, [record], await read_versions(store, session.session_id))
     return LoggedTurn(result, tuple(await store.read_turn_messages(session.session_id, number)))
 
 

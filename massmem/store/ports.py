@@ -3,7 +3,7 @@
 Every write is one transaction that is durable when the call returns. All methods raise StoreError and its subclasses.
 """
 
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -90,6 +90,12 @@ class SessionLog(Protocol):
 
     async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
         """Return the events of a turn in order, without deltas. until: the number in the log of the last one."""
+        ...
+
+    async def read_events_of_turns(
+        self, session_id: str, turns: Collection[int], until: int | None = None
+    ) -> dict[int, list[Event]]:
+        """As `read_turn_events`, of several turns, by their numbers."""
         ...
 
     async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:

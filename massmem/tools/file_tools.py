@@ -61,7 +61,7 @@ MAX_NOTES = 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _FileText:
     """The content of a file."""
 
     path: str
@@ -91,7 +91,7 @@ class FileTools:
         if len(configs) == 1:
             self._title, self._folders = f"the folder {names}", {"": self._folders[names]}
         self._running = asyncio.Semaphore(_AT_ONCE)
-        self._documents: dict[tuple[str, int, int], _Source] = {}
+        self._documents: dict[tuple[str, int, int], _FileText] = {}
         self._known: dict[str, tuple[int, int]] = {}
         """Size and time of the files that were read."""
         self.tools: dict[str, tuple[ToolSpec, Callable[..., Any]]] = {
@@ -205,12 +205,12 @@ class FileTools:
             notes.append("it has changed since it was read last")
         return await asyncio.to_thread(write_page, source, (from_line, from_character), lines, notes)
 
-    def _load(self, walk: Walk, path: str, from_line: int, from_character: int) -> _Source:
+    def _load(self, walk: Walk, path: str, from_line: int, from_character: int) -> _FileText:
         descriptor, place = self._open(walk, path)
         try:
             status = os.fstat(descriptor)
             start = os.pread(descriptor, 4_096, 0)
-            source = partial(_Source, place, status.st_size, status.st_mtime_ns)
+            source = partial(_FileText, place, status.st_size, status.st_mtime_ns)
             kind = detect_media_type(start) if is_document(place, start) else None
             if kind is not None and kind.startswith("image/"):
                 raise FolderError(f"{path} is a picture, which is not shown: the user can show it with -i")
@@ -246,7 +246,7 @@ class FileTools:
         why += "" if "" in self._folders else f"; paths begin with {', '.join(self._folders)}"
         raise FolderError(f"{why}; nearest: {', '.join(near[:3])}" if near else why)
 
-    async def _convert(self, source: _Source) -> _Source:
+    async def _convert(self, source: _FileText) -> _FileText:
         """Return a document as text. The last ones are kept: each page would take seconds. Raises InputError."""
         key = source.path, source.size, source.mtime
         if key not in self._documents:
@@ -255,7 +255,7 @@ class FileTools:
                 raise FolderError(f"{source.path} has no text: the user can show it with -i")
             while len(self._documents) >= _MAX_DOCUMENTS:
                 del self._documents[next(iter(self._documents))]
-            self._documents[key] = _Source(*key, redact_file(document.text), document.note)
+            self._documents[key] = _FileText(*key, redact_file(document.text), document.note)
         return self._documents[key]
 
     # Searches
@@ -344,7 +344,7 @@ def group_paths(paths: Sequence[str], path_glob: str) -> list[str]:
     return [f"{row} ({number:,} files)" if row.endswith("/") else row for row, number in rows.items()]
 
 
-def write_page(source: _Source, start: tuple[int, int], most: int, notes: Sequence[str]) -> str:
+def write_page(source: _FileText, start: tuple[int, int], most: int, notes: Sequence[str]) -> str:
     """Return a page of a text with line numbers, and how to go on. start: line and character in it, from 1.
 
     Raises FolderError: there is no such line.

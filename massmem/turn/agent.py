@@ -56,14 +56,13 @@ from massmem.tools.actions import (
     write_calls,
 )
 from massmem.tools.answer_schema import FormError, native_schema, read_value
-from massmem.turn.compressor import Compressor, Reading, read_question
+from massmem.turn.compressor import AgentContext, Reading, read_question
 from massmem.turn.fallback import Fallbacks, drop_pictures
-from massmem.turn.journal import Journal
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import RequestSender, Step, StepCost, Task
 from massmem.turn.tool_loop import AgentTools, ToolLoop
 
-Result = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
+StepResult = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
 """Of a step of a round."""
 
 _MAX_REASONS, _WINDOW_PER_REASON = 8, 600
@@ -124,12 +123,15 @@ class Agent:
         self,
         config: AgentConfig,
         provider: ChatProvider,
-        prompt: Prompt,
-        compressor: Compressor,
+        context: AgentContext,
         ask_context: AskContext | None = None,
         tools: AgentTools | None = None,
+        fallbacks: Fallbacks | None = None,
     ) -> None:
-        """prompt: what the agent is sent in every step. ask_context None: the user is not asked for anything."""
+        """ask_context None: the user is not asked for anything.
+
+        fallbacks: models that stand in for its own.
+        """
         self.id = config.id
         self.name = config.display_name
         self.config = config
@@ -139,27 +141,28 @@ class Agent:
         prompts once for all. "": the agent has its own."""
         self._calls_tools = True
         """Actions are tool calls; else they are JSON objects, constrained by a schema where the model takes one."""
-        self._prompt = prompt
+        self._prompt = context.prompt
         self._memories = ""
         """As they were recalled last: a step that has no room for them drops them from its prompt alone."""
         self._step: Step | None = None
         self._provider = provider
-        self.fallbacks = Fallbacks(backend)
-        """Models that stand in for its own."""
+        self.fallbacks = fallbacks or Fallbacks(backend)
         self._question = ""
         """Of the step, as it was asked."""
         self._form: Mapping[str, Any] | None = None
         """Of the final answer, in a step for an answer or a vote."""
         self._readings: dict[str, Reading] = {}
         self._notices: list[ev.Notice] = []
-        self._compressor = compressor
-        self._sender = RequestSender(config, provider, compressor)
+        self._compressor = context.compressor
+        self._sender = RequestSender(config, provider, context.compressor)
         self._ask_context = ask_context or AskContext()
         self._tools = tools or AgentTools()
         answers = (event for event in self._tools.events if isinstance(event, ev.AnswerSubmitted))
         self._given = [answer.content for answer in answers if answer.agent_id == config.id]
         """Its answers in the turn."""
-        self._journal = compressor.journal = Journal(config.id, self._tools.events)
+        self._journal = context.compressor.journal
+        for event in self._tools.events:
+            self._journal.feed(event)
         self._summary_round = 0
         """The round in whose work a turn was cut off that this agent resumes; 0: none."""
         self._resume_summary()
@@ -172,7 +175,7 @@ class Agent:
                 place = "question" if event.work_until else "history"
                 self._prompt = replace(self._prompt, summary=event.summary, summary_place=place)
 
-    async def answer(self, task: Task) -> Result:
+    async def answer(self, task: Task) -> StepResult:
         """Answer the question alone, with tools, or ask the user for what is missing.
 
         The number of an answer is left 0 for the coordinator.
@@ -189,7 +192,7 @@ class Agent:
         request = ChatRequest(tuple(messages), "compare", self.id, schema=schema, temperature=0.0)
         return await ask(self._provider, request)
 
-    async def vote(self, task: Task, *, final: bool) -> Result:
+    async def vote(self, task: Task, *, final: bool) -> StepResult:
         """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
         step = await self._start("vote", task)
         read = partial(self._read_vote, candidates=task.candidates, final=final)
@@ -344,7 +347,7 @@ class Agent:
         read: Callable[[Reply], Action | _Unusable],
         *,
         may_ask: bool = True,
-    ) -> Result:
+    ) -> StepResult:
         """Send requests and run the tools that the replies call, until a reply is an action; allow one repair.
 
         may_ask: the user may be asked to allow a call.
@@ -574,7 +577,7 @@ class Agent:
         text = prompts.describe_form(question, self._form)
         return prompts.add_param_values(text, self._ask_context.known, sorted(self._ask_context.given_up))
 
-    def _to_event(self, action: Action, step: Step) -> Result:
+    def _to_event(self, action: Action, step: Step) -> StepResult:
         round_, reasoning, usage = step.round, step.reply.reasoning, step.cost.usage
         truncated, fallback = step.reply.is_truncated, self.fallbacks.name
         match action:

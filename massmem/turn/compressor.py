@@ -203,7 +203,7 @@ class Compressor:
         self, config: AgentConfig, provider: ChatProvider, meter: TokenMeter, recall: Recall | None = None
     ) -> None:
         """recall None: the agent has no memory."""
-        self.journal = Journal()
+        self.journal = Journal(config.id)
         """Of the agent's work in the turn."""
         self.config = config
         self.meter = meter
@@ -402,6 +402,15 @@ class Compressor:
         if recall_again and prompt.question and self._recall is not None:
             return await self.recall(bare, room, abstain=False)
         return replace(prompt, memories=memories) if memories and buffer.cost_of_text(memories) <= room else bare
+
+
+@dataclass(frozen=True, slots=True)
+class AgentContext:
+    """Given to an agent when a turn begins."""
+
+    prompt: Prompt
+    """What it is sent in every step."""
+    compressor: Compressor
 
 
 def _utterances_of(reply: Reply, partial: str) -> list[Utterance]:

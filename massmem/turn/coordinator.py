@@ -41,7 +41,7 @@ from massmem.core.verdict import (
 )
 from massmem.core.voting import Answer, Dissent, Tally
 from massmem.providers.pricing import Price
-from massmem.turn.agent import Agent, Presentation, Result
+from massmem.turn.agent import Agent, Presentation, StepResult
 from massmem.turn.budget import Budget
 from massmem.turn.depth import Comparison, asks_for_text, choose_first_agents, compare_answers, is_worth_comparing
 from massmem.turn.fallback import OUTAGES
@@ -51,7 +51,7 @@ from massmem.turn.vision import Description
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R", Result, Presentation)
+R = TypeVar("R", StepResult, Presentation)
 _Work = Callable[[], Coroutine[Any, Any, R]]
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
@@ -343,7 +343,7 @@ class _TurnRun:
         criticism, schema = tally.list_criticism(agent.id, candidates), self.turn.answer_schema
         return Task(self.turn.question, number, cost, self.outbox, candidates, criticism, schema)
 
-    async def _run_step(self, agent: Agent, task: Task, step: ev.Step, work: _Work[Result]) -> None:
+    async def _run_step(self, agent: Agent, task: Task, step: ev.Step, work: _Work[StepResult]) -> None:
         result = await self._guard(agent, task.round, step, task.cost, work)
         if isinstance(result, ev.BallotCast | ev.AnswerSubmitted) and result.reason:
             # Its letters are those of this agent: every other reader has other ones.
@@ -541,7 +541,7 @@ class _TurnRun:
 
     def _build_waiting(self, request: ev.ParamRequested) -> ev.TurnWaiting:
         waiting, name = self.tally.waiting, request.param
-        agents = waiting.agents_needing(name)
+        agents = tuple(open_request.agent_id for open_request in waiting.open_requests if open_request.param == name)
         asked = waiting.ask_number(name)
         prompt = params.build_question(name, self.turn.params.get(name, ParamSpec()), request.prompt, asked)
         last = waiting.last_shown

@@ -59,15 +59,12 @@ class Outbox:
         self._urgent.set()
         await stored.wait()
 
-    async def run(self, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> AsyncGenerator[Batch, None]:
+    async def run(self, work: Coroutine[Any, Any, None]) -> AsyncGenerator[Batch, None]:
         """Run what emits the events, and yield them in batches meanwhile. Raises as the work.
 
-        A batch ends with the first event that is no streamed text, and what follows that at once. `stop` cancels the
-        work; what it has emitted until then is still in a batch.
+        A batch ends with the first event that is no streamed text, and what follows that at once.
         """
         working = asyncio.create_task(work)
-        stopping = asyncio.create_task(stop.wait())
-        stopping.add_done_callback(lambda _: working.cancel())
         working.add_done_callback(lambda _: (self._arrived.set(), self._urgent.set()))
         try:
             while self._events or self._waiting or not working.done():
@@ -84,12 +81,10 @@ class Outbox:
                 self._events, self._waiting = [], []
                 if batch.events or batch.waiting:
                     yield batch
-            if not working.cancelled():
-                working.result()
+            working.result()
         finally:
-            stopping.cancel()
             working.cancel()
-            await asyncio.gather(working, stopping, return_exceptions=True)
+            await asyncio.gather(working, return_exceptions=True)
 
 
 def join_deltas(events: Sequence[Event]) -> list[Event]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from massmem.config.models import TeamConfig
@@ -189,7 +189,7 @@ class ParamDialog:
             update={
                 "params": values,
                 "waiting_for_param": None if over else plan.waiting_for,
-                "plan_execution": None if over else {"turn": self._turn, **plan.to_json()},
+                "plan_execution": None if over else {"turn": self._turn, **asdict(plan)},
                 "last_result": result,
             }
         )

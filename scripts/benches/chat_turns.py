@@ -66,7 +66,7 @@ async def _run_turn(team: Team, session_id: str, question: str) -> None:
             last = [event async for event in events][-1]
         if not isinstance(last, TurnCompleted):
             raise BenchError(f"a turn ended with {last}")
-        await session.settle()
+        await session.wait_for_preparation()
     finally:
         await session.close()
 

@@ -29,7 +29,7 @@ from massmem.evaluation.calibration import (
 )
 from massmem.evaluation.evaluate import difference_interval, trace_risk
 from massmem.evaluation.items import Score
-from massmem.evaluation.runner import Result
+from massmem.evaluation.runner import ItemResult
 from scripts.benches.recorded import FOLDER, Question, Recording, make_council, read_recordings
 from scripts.benches.rows import Row, at_least, at_most
 from scripts.benches.simulated import DESIGN, TEST, Profile, simulate
@@ -135,9 +135,9 @@ class _Graded:
         return read_state(tally)
 
 
-def _read_result(question: Question) -> Result:
+def _read_result(question: Question) -> ItemResult:
     members, ballots, cut = dict(question.results), dict(question.ballots), tuple(question.cut)
-    return Result(team="", item="", seed=0, members=members, ballots=ballots, cut=cut)
+    return ItemResult(team="", item="", seed=0, members=members, ballots=ballots, cut=cut)
 
 
 def _score(question: Question) -> dict[str, Score]:

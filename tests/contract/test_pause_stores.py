@@ -6,7 +6,7 @@ import pytest
 
 from massmem.providers.retry import LocalPauses, Pauses, SharedPauses
 from massmem.store import RedisPauses
-from massmem.store.redis.server import Server
+from massmem.store.redis.server import RedisConnection
 from tests.support.redis_server import RedisServer
 
 
@@ -15,7 +15,7 @@ async def pauses(request: pytest.FixtureRequest) -> AsyncIterator[Pauses]:
     opened: Pauses = LocalPauses()
     if request.param != "local":
         server: RedisServer = request.getfixturevalue("redis_server")
-        opened = RedisPauses(Server(server.new_url()))
+        opened = RedisPauses(RedisConnection(server.new_url()))
     if request.param == "shared":
         opened = SharedPauses(opened)
     yield opened
@@ -44,7 +44,7 @@ async def test_longest_pause_counts(pauses: Pauses) -> None:
 
 async def test_connections_to_one_redis_share_a_pause(redis_server: RedisServer) -> None:
     url = redis_server.new_url()
-    first, second = RedisPauses(Server(url)), RedisPauses(Server(url))
+    first, second = RedisPauses(RedisConnection(url)), RedisPauses(RedisConnection(url))
     await first.begin("a", 50)
     assert 0 < await second.find("a") <= 50
     await first.close()

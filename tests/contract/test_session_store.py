@@ -304,6 +304,19 @@ async def test_a_cancelled_append_is_whole_or_absent_and_the_store_goes_on(store
     assert len(await store.read_turn_events("session_a", 99)) == 1
 
 
+async def test_events_of_several_turns_are_read_at_once(store: SessionStore) -> None:
+    await store.create_session(session())
+    seqs = [seq for turn in (1, 2, 3) for seq in await store.append("session_a", turn, whole_turn())]
+    await store.append("session_a", 0, [event(9, "notice", message="The index is full.")])
+    logged = await store.read_events_of_turns("session_a", [3, 1, 7])
+    assert logged == {3: await store.read_turn_events("session_a", 3), 1: logged[3], 7: []}
+    assert len(logged[1]) == len([e for e in whole_turn() if e.type != "agent_delta"])
+    until = await store.read_events_of_turns("session_a", (1, 2), until=seqs[len(whole_turn())])
+    assert until == {1: logged[1], 2: logged[1][:1]}
+    assert await store.read_events_of_turns("session_b", [1]) == {1: []}
+    assert await store.read_events_of_turns("session_a", []) == {}
+
+
 async def test_it_is_all_there_after_reopening(opener: Opener) -> None:
     first = await opener()
     await first.create_session(session())

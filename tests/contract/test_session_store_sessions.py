@@ -167,11 +167,14 @@ async def test_a_session_is_read_turn_by_turn(store: SessionStore) -> None:
     await store.append("session_a", 2, [begin("ann", at=10, question="And sunsets?"), *other_ends()[2:]])
     stored = await require_session(store, "session_a")
     first, second = [each async for each in read_transcript(store, stored)]
-    assert first.result.to_json() == TurnResult.of(whole_turn()).to_json()
+    assert first.result.model_dump(mode="json") == TurnResult.of(whole_turn()).model_dump(mode="json")
     assert (second.result.status, second.result.answer, len(second.messages)) == ("interrupted", None, 1)
     assert [each.turn async for each in read_results(store, stored)] == [1, 2]
     again = await read_turn(store, stored, 1)
-    assert (again.messages, again.result.to_json()) == (first.messages, first.result.to_json())
+    assert (again.messages, again.result.model_dump(mode="json")) == (
+        first.messages,
+        first.result.model_dump(mode="json"),
+    )
     with pytest.raises(InputError, match="no turn 3"):
         await read_turn(store, stored, 3)
 

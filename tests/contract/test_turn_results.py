@@ -80,12 +80,12 @@ def strip(form: dict[str, Any]) -> dict[str, Any]:
 
 async def read_forms(store: SessionStore, session_id: str = ID) -> list[dict[str, Any]]:
     async with aclosing(read_results(store, await require_session(store, session_id))) as results:
-        return [strip(result.to_json()) async for result in results]
+        return [strip(result.model_dump(mode="json")) async for result in results]
 
 
 async def test_the_form_is_the_same_everywhere(store: SessionStore, elsewhere: SessionStore, tmp_path: Path) -> None:
     turns = [number_turn(events, n) for n, events in enumerate(make_turns().values(), 1)]
-    live = [strip(TurnResult.of(events).to_json()) for events in turns]
+    live = [strip(TurnResult.of(events).model_dump(mode="json")) for events in turns]
     await store.create_session(session(ID))
     for number, events in enumerate(turns, 1):
         await store.append(ID, number, events)
@@ -108,7 +108,7 @@ async def test_a_turn_that_goes_on_in_another_process_has_its_beginning(store: S
     events = [*make_events()[:-1], stopped, resumed, completed]
     for one in events:
         await store.append(ID, 1, [one])
-    assert await read_forms(store) == [strip(TurnResult.of(events).to_json())]
+    assert await read_forms(store) == [strip(TurnResult.of(events).model_dump(mode="json"))]
     assert (await find_session(store, ID, EVERYBODY)).status == "completed"
 
 
@@ -146,7 +146,7 @@ def test_every_field_is_shown_or_said_to_be_for_programs() -> None:
     fields = {*TurnResult.model_fields, *AgentResult.model_fields}
     turns = [log_turn(events) for events in make_turns().values()]
     text = re.sub(r"\s+", " ", read_text(turns))
-    form = [pair for turn in turns for pair in list_values(turn.result.to_json())]
+    form = [pair for turn in turns for pair in list_values(turn.result.model_dump(mode="json"))]
     shown = {
         name for name, value in form if len(value) > 1 and value not in ("None", "False", "True") and value in text
     }

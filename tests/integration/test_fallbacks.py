@@ -24,7 +24,7 @@ from massmem.core.events import (
 from massmem.core.messages import make_attachment
 from massmem.evaluation.evaluate import report_entrant
 from massmem.evaluation.items import Item
-from massmem.evaluation.runner import Answers, Result
+from massmem.evaluation.runner import Answers, ItemResult
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
@@ -73,7 +73,7 @@ def show(events: list[Event]) -> tuple[dict[str, Any], list[str]]:
     for event in events:
         view.feed(event)
         lines.append(describe_event(event, view) or "")
-    return view.result.to_json(), lines
+    return view.result.model_dump(mode="json"), lines
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_an_evaluation_counts_answers_of_fallbacks_apart():
     items = [Item("1", "2 + 2?", "number", ("4",)), Item("2", "3 + 3?", "number", ("6",))]
     common = {"team": "t", "seed": 0, "winner": "ann"}
     results = [
-        Result(**common, item="1", answer="4", members={"ann": "4", "bob": "5"}),
-        Result(**common, item="2", answer="7", members={"ann": "7", "bob": "6"}, fallbacks={"ann": "openai spare"}),
+        ItemResult(**common, item="1", answer="4", members={"ann": "4", "bob": "5"}),
+        ItemResult(**common, item="2", answer="7", members={"ann": "7", "bob": "6"}, fallbacks={"ann": "openai spare"}),
     ]
     report = report_entrant(Answers("t", items, results, [True, False]))
     assert report.fallbacks == {"ann (openai spare)": 1}

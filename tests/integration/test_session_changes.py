@@ -55,7 +55,7 @@ async def open_session(config: TeamConfig, folder: Path, session_id: str | None 
 async def tell(session: Session, *questions: str) -> None:
     for question in questions:
         assert isinstance((await collect(session.ask(question)))[-1], TurnCompleted)
-        await session.settle()
+        await session.wait_for_preparation()
 
 
 async def prompt(council: CouncilServer, session: Session, question: str) -> tuple[str, str]:

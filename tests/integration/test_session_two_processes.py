@@ -41,7 +41,7 @@ async def ask(team: Team, question: str, owner: str = "alice", session_id: str =
     session = await Session.get_or_create(team, session_id, Owner(owner))
     try:
         events = await collect(session.ask(question))
-        await session.settle()
+        await session.wait_for_preparation()
         return events
     finally:
         await session.close()

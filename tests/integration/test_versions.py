@@ -35,7 +35,7 @@ CASTLE = "Where is the grey castle of Tarragona?"
 async def replace_turn(session: Session, turn: int, question: str) -> list[Event]:
     events = await collect(session.ask(question, replaces=turn))
     assert isinstance(events[-1], TurnCompleted)
-    await session.settle()
+    await session.wait_for_preparation()
     return events
 
 

@@ -13,7 +13,7 @@ from massmem.providers import Providers
 from massmem.providers.base import Abilities, ChatProvider
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent
-from massmem.turn.compressor import Compressor, Recall, TokenMeter
+from massmem.turn.compressor import AgentContext, Compressor, Recall, TokenMeter
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import StepCost, Task
 from tests.support.turns import Collector
@@ -71,7 +71,7 @@ async def agent_with(
     provider = RequestKeeper(await Providers().open(backend))
     meter = TokenMeter(believed or window, Buffer(estimate_tokens))
     prompt = Prompt(config.id, system, history=history)
-    return Agent(config, provider, prompt, Compressor(config, provider, meter, recall)), provider
+    return Agent(config, provider, AgentContext(prompt, Compressor(config, provider, meter, recall))), provider
 
 
 async def answer(agent: Agent, question: str, cost: StepCost | None = None) -> list[Event]:

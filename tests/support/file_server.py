@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
 
-from massmem.providers.downloads import Source, fetch_weights
+from massmem.providers.downloads import WeightsSource, fetch_weights
 from massmem.providers.weights import Parts, Weights
 
 
@@ -134,7 +134,7 @@ def _send(handler: BaseHTTPRequestHandler, server: FileServer, body: bytes) -> N
         pass  # The reader went away, as some tests want it to.
 
 
-def fetch_in_child(weights: Weights, source: Source, folder: Path, begin: Connection) -> None:
+def fetch_in_child(weights: Weights, source: WeightsSource, folder: Path, begin: Connection) -> None:
     """For a process that is killed: send None, then fetch."""
     begin.send(None)
     fetch_weights(weights, [source], folder, lambda done, total: None, lambda line: None)

@@ -30,7 +30,7 @@ from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
-from massmem.turn.compressor import Compressor, Recall, TokenMeter
+from massmem.turn.compressor import AgentContext, Compressor, Recall, TokenMeter
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.outbox import Outbox
 from massmem.turn.prompt_builder import Prompt
@@ -51,7 +51,7 @@ def agent_of(
 ) -> Agent:
     """Return an agent without history."""
     compressor = Compressor(config, provider, TokenMeter(128_000, Buffer(estimate_tokens)), recall)
-    return Agent(config, provider, Prompt(config.id, config.system_message), compressor, asking)
+    return Agent(config, provider, AgentContext(Prompt(config.id, config.system_message), compressor), asking)
 
 
 async def agents_of(scripts: Scripts, *, tools: bool = True, asking: AskContext | None = None) -> dict[str, Agent]:

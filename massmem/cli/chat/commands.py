@@ -33,7 +33,7 @@ from massmem.cli.memory_view import (
     print_stats,
 )
 from massmem.cli.options import MAX_TURN
-from massmem.cli.question import Question, attach_mentioned_files
+from massmem.cli.question import UserQuestion, attach_mentioned_files
 from massmem.cli.sessions import export_session
 from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
@@ -266,7 +266,7 @@ async def _retry(state: ChatState, rest: str) -> None:
     if rest:
         await state.change_backends({agent.id: replace_model(agent.backend, rest) for agent in state.team.agents})
     asked = await state.session.load_question(turn.turn)
-    state.next_question = Question(*asked, turn.turn if turn.status == "completed" else None)
+    state.next_question = UserQuestion(*asked, turn.turn if turn.status == "completed" else None)
 
 
 async def _reword(state: ChatState, rest: str) -> None:
@@ -274,7 +274,7 @@ async def _reword(state: ChatState, rest: str) -> None:
     await require_turn(state.team.store, state.session.id, number)
     question, attachments = await state.session.load_question(number)
     if text := await asyncio.to_thread(edit_text, question):
-        state.next_question = Question(text, attachments, number)
+        state.next_question = UserQuestion(text, attachments, number)
     else:
         write_err("The text is empty; nothing was asked.")
 

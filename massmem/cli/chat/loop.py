@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, translate_line
 from massmem.cli.chat.state import ChatState
 from massmem.cli.errors import show_error
-from massmem.cli.question import Question, attach_files, attach_mentioned_files
+from massmem.cli.question import UserQuestion, attach_files, attach_mentioned_files
 from massmem.cli.run import (
     ABANDONED,
     Invocation,
@@ -164,7 +164,7 @@ class _Conversation:
         except MassmemError as e:
             show_error(e)
 
-    async def _run_turn(self, question: Question | None) -> None:
+    async def _run_turn(self, question: UserQuestion | None) -> None:
         """Ask the question, or finish the unfinished turn when it is None, and report the result.
 
         Raises MassmemError: the turn ended early; the conversation can go on.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
-from massmem.cli.question import Question
+from massmem.cli.question import UserQuestion
 from massmem.cli.run import Invocation, load_team_of
 from massmem.cli.setup import Setup, use_session_config
 from massmem.config.models import AgentConfig, BackendConfig, TeamConfig
@@ -33,7 +33,7 @@ class ChatState:
         """The unfinished turn is to be finished."""
         self.answer_now = False
         """With the answers that it has."""
-        self.next_question: Question | None = None
+        self.next_question: UserQuestion | None = None
         """A command has written it; it is asked now."""
         self.next_team: TeamConfig | None = None
         """Who is asked it; None: the team as it is."""

@@ -37,7 +37,7 @@ from massmem.server.responses import (
     stream_response,
     wait_for_result,
 )
-from massmem.server.turns import NumberedEvent, Question
+from massmem.server.turns import ClientQuestion, NumberedEvent
 from massmem.session.owners import public_session_id
 
 _MAX_MESSAGES = 10_000
@@ -78,14 +78,14 @@ async def follow(session_id: SessionPath, caller: Authorized, last: LastEventId 
 async def answer_now(session_id: SessionPath, caller: Authorized) -> None:
     """Let the turn under way end with the answers that it has, or with the first one: no further round or vote."""
     session = await caller.sessions.get(session_id)
-    await caller.service.turns.answer_now(session.session_id)
+    (await caller.service.turns.find_running(session.session_id)).answer_now()
 
 
 @_chat.post("/{session_id}/stop", status_code=204)
 async def stop(session_id: SessionPath, caller: Authorized) -> None:
     """Stop the turn under way, without an answer; the next question goes on. Whoever waits for the answer gets 409."""
     session = await caller.sessions.get(session_id)
-    await caller.service.turns.stop_turn(session.session_id)
+    (await caller.service.turns.find_running(session.session_id)).stop("user")
 
 
 @_chat.post("/{session_id}/continue", status_code=204, responses={409: TURN_PROBLEMS[409]})
@@ -109,7 +109,7 @@ async def history(
     results = await read_results_of(caller, session, {message.turn for message in read})
     messages = [
         schemas.HistoryMessage(
-            role="user" if message.kind == "user" else "assistant",
+            role=message.speaker,
             content=message.public_text,
             agent=message.agent_name or None,
             agent_id=message.agent_id or None,
@@ -125,7 +125,7 @@ async def history(
 
 async def _read_question(
     caller: Caller, body: schemas.AskRequest, content: schemas.Content, key: str | None
-) -> Question:
+) -> ClientQuestion:
     question = await caller.make_question(content, body.session_id, body.team, key, body.project)
     return replace(question, full=body.full, replaces=body.replaces)
 
@@ -182,7 +182,7 @@ async def memory(session_id: SessionPath, caller: Authorized) -> schemas.MemoryA
     session = await caller.sessions.get(session_id)
     messages = [
         schemas.MemoryMessage(
-            role="user" if message.kind == "user" else "assistant",
+            role=message.speaker,
             content=message.public_text,
             timestamp=_to_milliseconds(message.created_at),
         )
@@ -236,17 +236,14 @@ async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -
 
 
 def _show_message(message: MessageRecord) -> schemas.ConversationMessage:
-    content, timestamp = message.public_text, message.created_at
-    if message.kind == "user":
-        return schemas.ConversationMessage(role="user", content=content, timestamp=timestamp)
-    agent = message.agent_name or None
-    return schemas.ConversationMessage(
-        role="assistant",
-        content=content,
-        timestamp=timestamp,
-        agent=agent,
-        citations=[citation.url for citation in read_citations(message.metadata)],
+    shown = schemas.ConversationMessage(
+        role=message.speaker,
+        content=message.public_text,
+        timestamp=message.created_at,
+        agent=message.agent_name or None,
     )
+    sources = [citation.url for citation in read_citations(message.metadata)]
+    return shown if shown.role == "user" else shown.model_copy(update={"citations": sources})
 
 
 def _to_milliseconds(time: datetime) -> int:

@@ -54,7 +54,7 @@ from massmem.server.schemas import (
     TextPart,
     is_session_id,
 )
-from massmem.server.turns import Question
+from massmem.server.turns import ClientQuestion
 from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.team import DEFAULT_TEAM, Team
 from massmem.store.ports import SessionStore
@@ -373,7 +373,7 @@ _CHAT = _header("X-OpenWebUI-Chat-Id", "The chat of Open WebUI: each is a conver
 @dataclass(frozen=True, slots=True)
 class _CouncilModel:
     team_name: str
-    """As `Question.team`."""
+    """As `ClientQuestion.team`."""
     team: Team
     agent_id: str | None = None
     """None: the whole team."""
@@ -473,12 +473,12 @@ def _find_model(teams: Mapping[str, Team], name: str) -> _CouncilModel:
 
 async def _begin(
     caller: Caller, target: _Target, conversation: Conversation, form: AnswerForm, prefix: str
-) -> tuple[replies.Answer, Pieces]:
+) -> tuple[replies.OpenAIAnswer, Pieces]:
     """Return an empty answer and its pieces, which begin with the first one that is asked for. prefix: of its id."""
     model, metadata = _find_model(caller.service.teams.named, target.model), target.metadata
     if model.agent_id is not None or target.naming.solo not in (None, "", "0") or is_side_task(conversation, metadata):
         pieces = limit_words(_ask_alone(caller, model, conversation, form), form.stops, None)
-        return replies.Answer(f"{prefix}{uuid4().hex}", target.model), pieces
+        return replies.OpenAIAnswer(f"{prefix}{uuid4().hex}", target.model), pieces
     service, named = caller.service, _read_session_id(target)
     # Other names are those of chats that the client does not keep: "local:...".
     chat = target.naming.chat if is_session_id(target.naming.chat or "") else None
@@ -496,10 +496,10 @@ async def _begin(
     if target_session.is_resent:
         pieces = _store_history(caller, question, conversation, pieces)
     answer_id = f"{prefix}{uuid4().hex}" if prefix != _RESPONSE_PREFIX else await _make_response_id(caller, question)
-    return replies.Answer(answer_id, target.model, public_id), pieces
+    return replies.OpenAIAnswer(answer_id, target.model, public_id), pieces
 
 
-async def _ask_council(caller: Caller, model: _CouncilModel, question: Question, target: _Target) -> Pieces:
+async def _ask_council(caller: Caller, model: _CouncilModel, question: ClientQuestion, target: _Target) -> Pieces:
     """Yield the answer of the team. When nobody takes it to its end, the turn is stopped for good."""
     agents = model.team.agents
     # Before a tool call, or a question to the user, a model may write words that are not its answer.
@@ -545,7 +545,7 @@ async def _ask_alone(caller: Caller, model: _CouncilModel, conversation: Convers
 
 
 def _make_solo_request(
-    agent: AgentConfig, provider: ChatProvider, conversation: Conversation, form: AnswerForm, question: Question
+    agent: AgentConfig, provider: ChatProvider, conversation: Conversation, form: AnswerForm, question: ClientQuestion
 ) -> ChatRequest:
     """question: has the texts of files, too."""
     vision = provider.abilities.vision
@@ -587,7 +587,9 @@ async def _read_reply(provider: ChatProvider, request: ChatRequest) -> Pieces:
                     pass
 
 
-async def _store_history(caller: Caller, question: Question, conversation: Conversation, pieces: Pieces) -> Pieces:
+async def _store_history(
+    caller: Caller, question: ClientQuestion, conversation: Conversation, pieces: Pieces
+) -> Pieces:
     """Yield the pieces; before the end is told, store by what the client's next request finds the session."""
     words: list[str] = []
     async with aclosing(pieces):
@@ -602,7 +604,10 @@ async def _store_history(caller: Caller, question: Question, conversation: Conve
 
 
 async def _stream(
-    caller: Caller, answer: replies.Answer, pieces: Pieces, encode: Callable[[replies.Answer, Pieces], Stream]
+    caller: Caller,
+    answer: replies.OpenAIAnswer,
+    pieces: Pieces,
+    encode: Callable[[replies.OpenAIAnswer, Pieces], Stream],
 ) -> EventSourceResponse:
     response = await stream_response(caller, pieces, partial(encode, answer))
     _name_session(response, answer)
@@ -611,9 +616,9 @@ async def _stream(
 
 async def _send_whole(
     request: Request,
-    answer: replies.Answer,
+    answer: replies.OpenAIAnswer,
     pieces: Pieces,
-    encode: Callable[[replies.Answer], replies.ChatCompletion | replies.Response],
+    encode: Callable[[replies.OpenAIAnswer], replies.ChatCompletion | replies.Response],
 ) -> Response:
     if await _run_while_connected(request, replies.collect(answer, pieces)) is None:
         return _NOBODY_READS
@@ -622,7 +627,7 @@ async def _send_whole(
     return response
 
 
-def _name_session(response: Response, answer: replies.Answer) -> None:
+def _name_session(response: Response, answer: replies.OpenAIAnswer) -> None:
     if answer.session_id:
         response.headers["X-Session-Id"] = answer.session_id
 
@@ -675,7 +680,7 @@ async def _find_previous(caller: Caller, response_id: str) -> str:
     return match[2]
 
 
-async def _make_response_id(caller: Caller, question: Question) -> str:
+async def _make_response_id(caller: Caller, question: ClientQuestion) -> str:
     store = caller.service.team.store
     last, newest = [await store.get_last_turn(question.session_id, with_withdrawn=every) for every in (False, True)]
     turn = last.turn if last is not None and last.is_unfinished else 1 if newest is None else newest.turn + 1

@@ -27,7 +27,6 @@ from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit,
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import read_results_of, show_event
 from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
-from massmem.session.history import AgentContext
 from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.imports.files import parse_export
@@ -38,6 +37,7 @@ from massmem.session.team import Team
 from massmem.store.lookup import require_turn
 from massmem.store.ports import SessionStore
 from massmem.tools.documents import File, read_document, read_files
+from massmem.turn.compressor import AgentContext
 
 router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
@@ -101,7 +101,7 @@ class TeamEntry(Body):
     """Not all of them are always asked, see `coordination.depth`."""
 
 
-class Usage(Body):
+class OwnerUsage(Body):
     """Of the user; null: no limit."""
 
     bytes: int
@@ -120,7 +120,7 @@ class About(Body):
     max_file_size: int
     is_operator: bool
     warning: str | None
-    usage: Usage
+    usage: OwnerUsage
 
 
 class SessionList(Body):
@@ -238,7 +238,7 @@ async def about(caller: Authorized) -> About:
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
         warning=service.warning,
-        usage=Usage(
+        usage=OwnerUsage(
             bytes=used.bytes,
             max_bytes=limits.bytes_per_user or None,
             sessions=used.sessions - used.by_status.get("deleting", 0),

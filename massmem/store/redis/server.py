@@ -85,7 +85,7 @@ _PROBLEMS: tuple[tuple[str, type[StoreError], str, str], ...] = (
 )
 
 
-class Server:
+class RedisConnection:
     """A connection pool to one server. All methods raise StoreError.
 
     redis-py sends a command again when its connection breaks. A command may therefore arrive twice: only `transact`
@@ -163,7 +163,7 @@ class Server:
             raise translate_error(e, self.name) from e
 
 
-async def read_warnings(server: Server) -> tuple[str, ...]:
+async def read_warnings(server: RedisConnection) -> tuple[str, ...]:
     """Return what the user should know about the server's durability; nothing where it hides its settings."""
     settings = await _read_settings(server)
     warnings: list[str] = []
@@ -181,7 +181,7 @@ async def read_warnings(server: Server) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-async def rewrite_files(server: Server) -> bool:
+async def rewrite_files(server: RedisConnection) -> bool:
     """Have the server rewrite its files without what was deleted. False: it does not let us, or it failed."""
     settings = await _read_settings(server)
     try:
@@ -200,7 +200,7 @@ async def rewrite_files(server: Server) -> bool:
     return state.get("aof_last_bgrewrite_status") == state.get("rdb_last_bgsave_status") == "ok"
 
 
-async def _wait_for_rewrite(server: Server) -> None:
+async def _wait_for_rewrite(server: RedisConnection) -> None:
     """Raises StoreError: it takes longer than a minute."""
     for _ in range(_REWRITE_POLLS):
         state = await server.run("INFO", "persistence")
@@ -210,7 +210,7 @@ async def _wait_for_rewrite(server: Server) -> None:
     raise StoreError(f"{server.name} does not finish rewriting its files")
 
 
-async def _read_settings(server: Server) -> dict[str, str]:
+async def _read_settings(server: RedisConnection) -> dict[str, str]:
     try:
         names = ("appendonly", "maxmemory", "maxmemory-policy", "save")
         replies = await server.run_all([("CONFIG GET", name) for name in names])

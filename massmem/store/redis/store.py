@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -38,7 +38,7 @@ from massmem.memory.persistent import USER, Scope, Selection
 from massmem.store.encoding import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, depends_on_log, is_conversation
-from massmem.store.redis.server import Server, read_warnings, rewrite_files
+from massmem.store.redis.server import RedisConnection, read_warnings, rewrite_files
 from massmem.store.redis.tables import RedisFileTable, RedisKeyTable, files_key, is_owned_by, matches, search
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ _REMEMBERED = 10_000
 
 async def open_redis(url: str, retention: Retention) -> "RedisStore":
     """Connect to the server. Raises as `massmem.store.open_store`; StoreUnavailable: there is no server."""
-    server = Server(url)
+    server = RedisConnection(url)
     try:
         await _check_layout(server)
         return RedisStore(server, retention, await read_warnings(server))
@@ -70,7 +70,7 @@ async def open_redis(url: str, retention: Retention) -> "RedisStore":
         raise
 
 
-async def _check_layout(server: Server) -> None:
+async def _check_layout(server: RedisConnection) -> None:
     """Raise StoreVersionError, and change nothing, where a newer massmem has stored sessions."""
     layout = await server.run("GET", LAYOUT_KEY)
     if int(layout or LAYOUT) > LAYOUT:
@@ -91,7 +91,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
     remembers, the server came back without a change that it had acknowledged.
     """
 
-    def __init__(self, server: Server, retention: Retention, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(self, server: RedisConnection, retention: Retention, warnings: tuple[str, ...] = ()) -> None:
         self.info = StoreInfo("redis", once=warnings)
         self._server = server
         self._retention = retention
@@ -135,9 +135,16 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         return await self._change(session_id, append, is_whole=is_whole) if batch else []
 
     async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
-        record = await self._load(session_id)
-        log = [entry for seq, entry in record.log.items() if until is None or seq <= until] if record else []
-        return [entry.parse() for entry in log if entry.turn == turn and entry.type != "agent_delta"]
+        return (await self.read_events_of_turns(session_id, [turn], until))[turn]
+
+    async def read_events_of_turns(
+        self, session_id: str, turns: Collection[int], until: int | None = None
+    ) -> dict[int, list[Event]]:
+        record, of_turns = await self._load(session_id), {turn: list[Event]() for turn in turns}
+        for seq, entry in record.log.items() if record else ():
+            if entry.turn in of_turns and entry.type != "agent_delta" and (until is None or seq <= until):
+                of_turns[entry.turn].append(entry.parse())
+        return of_turns
 
     async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:
         turns = await self._read_turns(session_id)

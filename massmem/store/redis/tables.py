@@ -26,7 +26,7 @@ from massmem.core.records import (
 )
 from massmem.store.encoding import find_unspaced_words, merge_hits, quote_words
 from massmem.store.ports import MAX_BROWSERS, SEARCHED_KINDS, FilePages
-from massmem.store.redis.server import Server
+from massmem.store.redis.server import RedisConnection
 
 _CREATE = "CREATE VIRTUAL TABLE texts USING fts5(content, tokenize='unicode61 remove_diacritics 2')"
 _BEST = "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY bm25(texts), rowid LIMIT ?"
@@ -78,7 +78,7 @@ def files_key(session_id: str) -> str:
 
 
 class RedisFileTable:
-    _server: Server
+    _server: RedisConnection
     _ttl: int | None
     """Milliseconds that a session lives after its last use; None: for ever."""
 
@@ -120,7 +120,7 @@ _MAX_LIFETIME = 30 * 86_400
 
 
 class RedisKeyTable:
-    _server: Server
+    _server: RedisConnection
 
     async def add_key(self, key: ApiKey) -> None:
         await self._server.run("HSET", API_KEYS, key.key_hash, key.model_dump_json())

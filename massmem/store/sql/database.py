@@ -235,10 +235,10 @@ class Database:
             while batch:
                 error = await self._try_commit(batch)
                 culprit = next((pending for pending in batch if pending.failed), None)
-                settled = batch if culprit is None else [culprit]
-                for pending in settled:
+                answered = batch if culprit is None else [culprit]
+                for pending in answered:
                     pending.answer(error)
-                batch = [pending for pending in batch if pending not in settled]
+                batch = [pending for pending in batch if pending not in answered]
 
     async def _try_commit(self, batch: Sequence[_PendingChange]) -> BaseException | None:
         """Return why nothing of the batch was stored, None when the transaction is committed."""

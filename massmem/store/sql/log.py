@@ -4,7 +4,7 @@ Every statement finds its rows by an index: the cost does not grow with the log.
 once: SQLAlchemy takes 0.1 ms to build one, and a turn sends about 50.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -384,11 +384,11 @@ _REPEATED_ANSWERS = (
         _answer.c.content == _final.c.content,
     )
 )
-_TURN_EVENTS = (
-    sa.select(events.c.payload)
+_EVENTS_OF_TURNS = (
+    sa.select(events.c.turn, events.c.payload)
     .where(
         events.c.session_id == SESSION,
-        events.c.turn == TURN,
+        events.c.turn.in_(sa.bindparam("of_turns", expanding=True)),
         sa.text(IS_NO_DELTA),
         events.c.seq <= sa.bindparam("until", type_=sa.Integer),
     )
@@ -457,9 +457,16 @@ class SqlSessionLog:
         return await self._database.write(change)
 
     async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
-        key = {"of_session": session_id, "of_turn": turn, "until": _MAX_SEQ if until is None else until}
-        rows = await self._database.fetch(_TURN_EVENTS, key)
-        return [EVENT.validate_json(row["payload"]) for row in rows]
+        return (await self.read_events_of_turns(session_id, [turn], until))[turn]
+
+    async def read_events_of_turns(
+        self, session_id: str, turns: Collection[int], until: int | None = None
+    ) -> dict[int, list[Event]]:
+        of_turns = {turn: list[Event]() for turn in turns}
+        key = {"of_session": session_id, "of_turns": [*turns], "until": _MAX_SEQ if until is None else until}
+        for row in await self._database.fetch(_EVENTS_OF_TURNS, key):
+            of_turns[row["turn"]].append(EVENT.validate_json(row["payload"]))
+        return of_turns
 
     async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:
         query = _NEWEST_TURN if with_withdrawn else _LAST_TURN

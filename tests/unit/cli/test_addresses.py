@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from massmem.cli import addresses
-from massmem.cli.question import Question, attach_files
+from massmem.cli.question import UserQuestion, attach_files
 from massmem.config.models import FilesConfig
 from massmem.core.errors import InputError
 from tests.support.pictures import make_pdf
@@ -54,8 +54,8 @@ def serve() -> Iterator[Callable[[dict[str, Reply]], str]]:
     server.server_close()
 
 
-def ask(address: str, most: int = 100_000) -> Question:
-    return attach_files(Question("What is it?"), [address], (), FilesConfig(max_size=most))
+def ask(address: str, most: int = 100_000) -> UserQuestion:
+    return attach_files(UserQuestion("What is it?"), [address], (), FilesConfig(max_size=most))
 
 
 def test_a_page_is_its_title_and_main_text_framed_under_its_address(serve: Callable[[dict[str, Reply]], str]):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.cli.question import Question, attach_mentioned_files, read_file
+from massmem.cli.question import UserQuestion, attach_mentioned_files, read_file
 from massmem.config.models import FilesConfig
 from massmem.core.errors import InputError
 
@@ -96,7 +96,7 @@ def test_a_mention_that_is_no_file_is_refused(mention: str):
 )
 @pytest.mark.usefixtures("folder")
 def test_other_words_with_an_at_sign_are_sent_as_they_are(text: str):
-    assert attach_mentioned_files(text, FilesConfig()) == Question(text)
+    assert attach_mentioned_files(text, FilesConfig()) == UserQuestion(text)
 
 
 @pytest.mark.usefixtures("folder")

@@ -56,7 +56,7 @@ def test_status_follows_from_the_last_event(end: Event | None, status: str) -> N
 
 def test_whole_turn():
     result = TurnResult.of(whole_turn())
-    dumped = result.to_json()
+    dumped = result.model_dump(mode="json")
     assert json.loads(json.dumps(dumped)) == dumped
     assert (result.session_id, result.turn, result.status, result.is_whole) == ("session_a", 1, "completed", True)
     assert (result.winner, result.votes, result.rounds, result.seconds) == ("ann", {"ann": 2}, 3, 5.0)
@@ -140,7 +140,7 @@ def test_a_turn_that_goes_on_is_one_with_its_beginning():
 
 def test_a_log_without_the_beginning_says_so():
     assert not TurnResult.of(whole_turn()[1:]).is_whole
-    assert TurnResult.of([ABANDONED]).to_json()["is_whole"] is False
+    assert TurnResult.of([ABANDONED]).model_dump(mode="json")["is_whole"] is False
 
 
 def test_a_run_of_which_the_beginning_was_not_seen_is_folded_as_far_as_it_goes():

@@ -18,7 +18,7 @@ from massmem.evaluation.calibration import (
 )
 from massmem.evaluation.items import Item
 from massmem.evaluation.output import format_calibration
-from massmem.evaluation.runner import Answers, Result
+from massmem.evaluation.runner import Answers, ItemResult
 
 AGENTS = ("a", "b", "c")
 TEAM = TeamConfig.model_validate({"agents": [{"id": agent, "backend": {"type": "scripted"}} for agent in AGENTS]})
@@ -28,7 +28,7 @@ SAME = "Answer: 42"
 def replay(
     answers: dict[str, str], ballots: dict[str, str], cut: tuple[str, ...] = (), work_cut: tuple[str, ...] = ()
 ) -> Replayed:
-    result = Result(team="t", item="i", seed=0, members=answers, ballots=ballots, cut=cut, work_cut=work_cut)
+    result = ItemResult(team="t", item="i", seed=0, members=answers, ballots=ballots, cut=cut, work_cut=work_cut)
     return replay_result(AGENTS, ("a", "b"), result)
 
 
@@ -63,8 +63,8 @@ def test_answer_without_its_end_says_no_result_and_one_from_cut_work_does():
     assert short.first == pattern("ab", cut=True)
 
 
-def record(item: Item, *, ballots: dict[str, str] | None = None, **members: str) -> Result:
-    return Result(team="t", item=item.key, seed=0, members=members, ballots=ballots or {}, answer="42")
+def record(item: Item, *, ballots: dict[str, str] | None = None, **members: str) -> ItemResult:
+    return ItemResult(team="t", item=item.key, seed=0, members=members, ballots=ballots or {}, answer="42")
 
 
 def test_first_agents_count_with_what_they_said_before_they_read_the_others():
@@ -87,14 +87,14 @@ def test_questions_with_the_same_patterns_are_counted_together():
 JUDGED, NUMBER = Item("1", "Why?", "judge", ("because",)), Item("2", "6 x 7?", "number", ("42",))
 
 
-def calibrate(*rows: tuple[Item, Result, bool]) -> tuple[Calibration, list[str]]:
+def calibrate(*rows: tuple[Item, ItemResult, bool]) -> tuple[Calibration, list[str]]:
     items, results, right = (list(column) for column in zip(*rows, strict=True))
     answers = Answers("team", items, results, right, AGENTS)
     return build_calibration(TEAM, answers, "d.jsonl"), list(list_gaps(TEAM, answers))
 
 
 def test_calibration_has_numbers_of_questions_and_agents_and_no_texts():
-    failed = Result(team="t", item="x", seed=0, error="no")
+    failed = ItemResult(team="t", item="x", seed=0, error="no")
     calibration, gaps = calibrate(
         (NUMBER, record(NUMBER, a=SAME, b="Answer: 7", c=SAME), True),
         (NUMBER, record(NUMBER, a="Answer: 7", b="Answer: 7"), False),

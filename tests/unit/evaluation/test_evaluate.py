@@ -19,7 +19,7 @@ from massmem.evaluation.evaluate import (
     trace_risk,
 )
 from massmem.evaluation.items import Item, Score, score
-from massmem.evaluation.runner import Answers, Result
+from massmem.evaluation.runner import Answers, ItemResult
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_answers_that_come_to_nothing_are_never_chosen_where_there_is_another():
 ITEMS = [Item(str(n), f"Question {n}?", "number", (str(n),), group="even" if n % 2 == 0 else "odd") for n in range(4)]
 
 
-def answer(item: Item, winner: str, final: str, **members: str) -> Result:
-    return Result(
+def answer(item: Item, winner: str, final: str, **members: str) -> ItemResult:
+    return ItemResult(
         team="t",
         item=item.key,
         seed=0,
@@ -125,7 +125,7 @@ def answer(item: Item, winner: str, final: str, **members: str) -> Result:
     )
 
 
-def answers(name: str, results: Sequence[Result]) -> Answers:
+def answers(name: str, results: Sequence[ItemResult]) -> Answers:
     right = [score(item, result.answer).right for item, result in zip(ITEMS, results, strict=True)]
     return Answers(name, ITEMS, results, right)
 
@@ -206,7 +206,7 @@ def test_one_agent_is_no_council():
 
 
 def test_failures_count_as_wrong_and_unknown_prices_as_unknown():
-    failed = Result(team="t", item=ITEMS[0].key, seed=0, error="no answer")
+    failed = ItemResult(team="t", item=ITEMS[0].key, seed=0, error="no answer")
     free = answer(ITEMS[1], "a", "1", a="1").model_copy(update={"usage": Usage(1, 1)})
     report = report_entrant(Answers("team", ITEMS[:2], [failed, free], [False, True]))
     assert (report.failed, report.accuracy.count, report.cost) == (1, 1, None)

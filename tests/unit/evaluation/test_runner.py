@@ -7,21 +7,23 @@ import pytest
 
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
-from massmem.evaluation.runner import Result, Verdict, open_results, read_verdict
+from massmem.evaluation.runner import ItemResult, JudgeVerdict, open_results, read_verdict
 
-RESULT = Result(team="t", item="i", seed=0, answer="42", members={"a": "42"}, usage=Usage(3, 4, requests=1, cost=0.5))
+RESULT = ItemResult(
+    team="t", item="i", seed=0, answer="42", members={"a": "42"}, usage=Usage(3, 4, requests=1, cost=0.5)
+)
 
 
 def test_results_are_there_after_reopening(tmp_path: Path):
     path = tmp_path / "folder" / "results.jsonl"
     with open_results(path) as file:
         file.add(RESULT)
-        file.add(Verdict(key="k", right=True))
+        file.add(JudgeVerdict(key="k", right=True))
     assert path.stat().st_mode & 0o077 == 0
     with open_results(path) as file:
         assert file.get("t", "i", 0) == RESULT
         assert file.get("t", "i", 1) is None
-        assert file.get_verdict("k") == Verdict(key="k", right=True)
+        assert file.verdicts.get("k") == JudgeVerdict(key="k", right=True)
 
 
 def test_line_that_a_kill_has_cut_is_dropped(tmp_path: Path):

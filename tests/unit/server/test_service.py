@@ -14,7 +14,7 @@ from massmem.core.errors import SessionBusyError
 from massmem.core.events import TurnCompleted, TurnStarted
 from massmem.core.records import Owner
 from massmem.server.service import Service, Settings, open_service
-from massmem.server.turns import Question
+from massmem.server.turns import ClientQuestion
 from massmem.session.lease import ProcessLock, hold_lease
 from tests.support.service import make_agent, make_config
 
@@ -36,7 +36,7 @@ async def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 async def ask_until(service: Service, kind: type) -> None:
     """Ask in the session s, and return at the first event of this kind: the turn goes on alone."""
-    async with aclosing(service.turns.ask(Question(ALICE, "s", "Why?"))) as events:
+    async with aclosing(service.turns.ask(ClientQuestion(ALICE, "s", "Why?"))) as events:
         async for _, event in events:
             if isinstance(event, kind):
                 return

@@ -14,7 +14,7 @@ from massmem.core.records import Owner
 from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
-from massmem.server.turns import NumberedEvent, Question, RunningTurn, Turns
+from massmem.server.turns import ClientQuestion, NumberedEvent, RunningTurn, Turns
 from massmem.session.session import Session
 from massmem.session.team import Team, Teams
 from tests.support.sessions import team
@@ -31,7 +31,7 @@ async def session(tmp_path: Path) -> AsyncIterator[Session]:
 
 @pytest.fixture
 def turn() -> RunningTurn:
-    return RunningTurn("s", Owner("alice"), Question(Owner("alice"), "s", "Why?"))
+    return RunningTurn("s", Owner("alice"), ClientQuestion(Owner("alice"), "s", "Why?"))
 
 
 async def follow(turn: RunningTurn) -> list[NumberedEvent]:
@@ -98,11 +98,11 @@ async def turns(tmp_path: Path) -> AsyncIterator[Turns]:
 
 
 async def test_next_question_is_taken_as_soon_as_the_answer_is_seen(turns: Turns) -> None:
-    async with aclosing(turns.ask(Question(Owner("alice"), "s", "Why?"))) as first:
+    async with aclosing(turns.ask(ClientQuestion(Owner("alice"), "s", "Why?"))) as first:
         async for _, event in first:
             if isinstance(event, TurnCompleted):
                 break
-        async with aclosing(turns.ask(Question(Owner("alice"), "s", "How?"))) as second:
+        async with aclosing(turns.ask(ClientQuestion(Owner("alice"), "s", "How?"))) as second:
             events = [event async for _, event in second]
     assert isinstance(events[0], TurnStarted)
     assert (events[0].turn, events[0].question) == (2, "How?")
@@ -110,10 +110,10 @@ async def test_next_question_is_taken_as_soon_as_the_answer_is_seen(turns: Turns
 
 
 async def test_turn_is_continued_as_soon_as_its_end_is_seen(turns: Turns) -> None:
-    async with aclosing(turns.ask(Question(Owner("alice"), "s", "Why?"))) as stopped:
+    async with aclosing(turns.ask(ClientQuestion(Owner("alice"), "s", "Why?"))) as stopped:
         async for _, event in stopped:
             if isinstance(event, AgentDelta):
-                await turns.stop_turn("s")
+                (await turns.find_running("s")).stop("user")
             if isinstance(event, TurnInterrupted):
                 break
         await turns.continue_turn("s", Owner("alice"))

@@ -17,11 +17,12 @@ from massmem.core.records import COMMAND_LINE_USER
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
-from massmem.session.history import PAGE, AgentContext, History
+from massmem.session.history import PAGE, History
 from massmem.session.recall import SessionMemory
 from massmem.session.team import Windows
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
+from massmem.turn.compressor import AgentContext
 from massmem.turn.prompt_builder import Prompt
 from tests.contract.test_session_store import session
 
@@ -140,7 +141,7 @@ async def test_nearly_full_context_is_compressed_ahead_of_the_next_turn(store: S
     (context,) = (await team.build_contexts(5)).values()
     assert await context.compressor.compress_if_due(ask(context.prompt, NEXT), 1) is None
     team.history.prepare_next(ID, 5, 4 * LONG, team.providers)
-    await team.history.settle()
+    await team.history.wait_for_preparation()
     (event,) = team.history.take_prepared()
     assert (event.agent_id, event.why) == ("ann", "background")
     assert team.history.take_prepared() == []
@@ -158,7 +159,7 @@ async def test_context_with_room_is_not_compressed(store: SessionStore, home: Pa
     team = SessionOfTeam(store, home)
     await team.build_contexts(3)
     team.history.prepare_next(ID, 3, "A3.", team.providers)
-    await team.history.settle()
+    await team.history.wait_for_preparation()
     assert team.history.take_prepared() == []
     assert await store.get_latest_summary(ID, "ann") is None
     await team.close()

@@ -406,7 +406,7 @@ async def test_history_that_was_compressed_between_two_turns_is_told_before_the_
         for number in range(8):
             async with aclosing(session.ask(f"What of room {number}? {'Look again. ' * 60}")) as events:
                 yielded += [(session.seq, event) async for event in events]
-            await session.settle()
+            await session.wait_for_preparation()
     before = [
         seq
         for (seq, event), (_, after) in pairwise(yielded)
@@ -425,7 +425,7 @@ async def test_answer_that_leaves_little_room_is_compressed_before_the_next_ques
     )
     async with await Session.open(config, home=folder) as session:
         await collect(session.ask("Why?"))
-        await session.settle()
+        await session.wait_for_preparation()
         assert (await collect(session.ask("And now?")))[0].type == "context_compressed"
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from massmem.core.events import AgentDelta, Event, Notice
-from massmem.turn.outbox import Outbox, join_deltas
+from massmem.turn.outbox import Outbox, join_deltas, run_until
 
 
 async def emit_notices(outbox: Outbox, *pauses: float) -> None:
@@ -18,7 +18,8 @@ async def emit_notices(outbox: Outbox, *pauses: float) -> None:
 async def gather(*pauses: float, stop: asyncio.Event | None = None) -> list[str]:
     """Return the events of each batch, by their numbers."""
     outbox, batches = Outbox(), list[str]()
-    async for batch in outbox.run(emit_notices(outbox, *pauses), stop or asyncio.Event()):
+    work = run_until(stop or asyncio.Event(), emit_notices(outbox, *pauses))
+    async for batch in outbox.run(work):
         batches.append("".join(event.message for event in batch.events if isinstance(event, Notice)))
     return batches
 
@@ -49,7 +50,7 @@ async def test_error_of_the_source_follows_its_events():
 
     batches: list[Event] = []
     with pytest.raises(ValueError):
-        async for batch in outbox.run(break_down(), asyncio.Event()):
+        async for batch in outbox.run(break_down()):
             batches += batch.events
     assert len(batches) == 1
 
@@ -64,7 +65,7 @@ async def test_waiter_for_the_log_goes_on_once_its_batch_is_confirmed():
         outbox.emit(Notice(message="1"))
 
     sizes: list[int] = []
-    async for batch in outbox.run(wait(), asyncio.Event()):
+    async for batch in outbox.run(wait()):
         sizes.append(len(batch.events))
         if len(sizes) == 1:
             await asyncio.sleep(0.05)
@@ -84,7 +85,7 @@ async def test_closing_the_batches_ends_the_work():
         finally:
             ended.append("work")
 
-    batches = outbox.run(work(), asyncio.Event())
+    batches = outbox.run(work())
     await anext(batches)
     await batches.aclose()
     assert ended == ["work"]

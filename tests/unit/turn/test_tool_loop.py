@@ -27,7 +27,7 @@ from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.tools.toolbox import Tool, Toolbox
 from massmem.turn.agent import Agent
-from massmem.turn.compressor import Compressor, TokenMeter
+from massmem.turn.compressor import AgentContext, Compressor, TokenMeter
 from massmem.turn.outbox import Outbox
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import EndOfWork, StepCost, Task
@@ -75,7 +75,7 @@ async def agent_with(
     provider = RequestKeeper(await Providers().open(backend))
     compressor = Compressor(config, provider, TokenMeter(window, Buffer(estimate_tokens)))
     tools_of_agent = AgentTools(shelf.box(), **settings)
-    return Agent(config, provider, Prompt("ann"), compressor, None, tools_of_agent), provider
+    return Agent(config, provider, AgentContext(Prompt("ann"), compressor), None, tools_of_agent), provider
 
 
 async def test_result_is_framed_as_quoted_data():
@@ -133,7 +133,7 @@ async def test_tool_runs_once_its_call_is_stored_and_the_model_is_told_once_the_
     async def act() -> None:
         outbox.emit(await agent.answer(Task("why?", 1, StepCost(), outbox)))
 
-    async with aclosing(outbox.run(act(), asyncio.Event())) as batches:
+    async with aclosing(outbox.run(act())) as batches:
         async for batch in batches:
             seen += batch.events
             await asyncio.sleep(0.05)  # whatever does not wait happens now
