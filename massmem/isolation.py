@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -262,8 +262,8 @@ class _Worker:
             if task is not None and task is not self._task:
                 return
             self.can_go_on = False
-            if self._process.poll() is not None:
-                return
+            if self._process.returncode is not None:
+                return  # not `poll`: until it is waited for, its number is that of the group that it leaves behind
             if sys.platform == "win32":
                 self._process.kill()
             else:
@@ -320,6 +320,7 @@ def _serve_calls() -> None:
     with Path(os.devnull).open("r+b") as nothing:
         for descriptor in (0, 1):  # a library may print, and a program that it starts may read
             os.dup2(nothing.fileno(), descriptor)
+    set_death_signal()
     _limit_process()
 
     def report_crash(kind: type[BaseException], _: BaseException, trace: TracebackType | None) -> None:
@@ -383,15 +384,68 @@ def _limit_call(source: int, seconds: float) -> Generator[None]:
     most = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (most if hard < 0 else min(most, hard), hard))
     signal.setitimer(signal.ITIMER_REAL, seconds + 1)
-    # The signal comes when the parent's end of the pipe closes, and ends this process.
+    # The signal comes when the parent's end of the pipe closes, and ends this process and the programs that it runs.
     flags = fcntl.fcntl(source, fcntl.F_GETFL)
-    fcntl.fcntl(source, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(source, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(source, fcntl.F_SETFL, flags | os.O_ASYNC)
     try:
         yield
     finally:
         fcntl.fcntl(source, fcntl.F_SETFL, flags)
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+# What this process starts ends with it, also when it is killed.
+
+
+def set_death_signal() -> None:
+    """Have Linux kill this process when the thread that started it has ended, also while it runs no Python."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def end_with_parent() -> None:
+    """Let this process, which `multiprocessing` has started, end as soon as its parent does."""
+    from multiprocessing import parent_process
+
+    set_death_signal()
+    parent = parent_process()
+    assert parent is not None
+
+    def wait_and_end() -> None:
+        parent.join()  # also one that had ended before
+        os._exit(1)
+
+    Thread(target=wait_and_end, daemon=True).start()
+
+
+_RUN = """
+import os, subprocess, sys, threading
+program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+def wait_and_kill():
+    os.read(0, 1)
+    program.kill()
+    os.killpg(0, 9)
+threading.Thread(target=wait_and_kill, daemon=True).start()
+sys.exit(program.wait())
+"""
+
+
+def run_program(command: Sequence[str], seconds: float | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run a program that ends with this process, and all that it starts with it.
+
+    Return its exit code and what it wrote. Raises OSError; subprocess.TimeoutExpired: it was ended after `seconds`.
+    """
+    guarded = [sys.executable, "-I", "-S", "-c", _RUN, *command]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(guarded, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        tie, process.stdin = process.stdin, None  # else `communicate` would close it
+        assert tie is not None
+        with tie:
+            output, errors = process.communicate(timeout=seconds)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 _WATCH = """
