@@ -352,16 +352,55 @@ _BODY_SLACK = 5.0
 """Seconds that a body has beyond its limit: `BodyLimit` refuses it first, with a response."""
 
 
+_LINGER_SECONDS = 5.0
+"""For a client that goes on sending, until it reads that it was refused."""
+
+
 class LimitedConfig(Config):
     """The settings of uvicorn, with those of its connections. Workers get it by pickle."""
 
     limits: LimitsConfig
 
 
+class _LingeringTransport:
+    """Closes so that the answer arrives: what the client still sends is read, and discarded, up to a limit.
+
+    A system that closes a connection with unread data resets it, and the client loses what it has not read yet.
+    """
+
+    def __init__(self, transport: asyncio.Transport, is_receiving: Callable[[], bool], most: int) -> None:
+        """is_receiving: whether the client is about to send more. most: bytes to discard."""
+        self._transport = transport
+        self._is_receiving = is_receiving
+        self._room = most
+        self._lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing() or not self._is_receiving():
+            self._transport.close()
+            return
+        self._lingers = True
+        self._transport.write_eof()
+        self._transport.resume_reading()
+        asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.abort)
+
+    def discard(self, data: bytes) -> None:
+        self._room -= len(data)
+        if self._room < 0:
+            self._transport.abort()
+
+
 class LimitedConnection(HttpToolsProtocol):
     """A connection of uvicorn's that refuses headers which are too large (431) or too slow (408).
 
-    uvicorn limits neither with this parser. Its own errors are plain text.
+    uvicorn limits neither with this parser. Its own errors are plain text. A request that is answered before all of it
+    was read is the last one of its connection.
     """
 
     def __init__(
@@ -381,9 +420,11 @@ class LimitedConnection(HttpToolsProtocol):
         self._size = 0
         """Bytes of the header's fields that are complete."""
         self._refusal = (400, "the request cannot be read")
+        self._answer, self.app = self.app, self._answer_and_end
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        lingering = _LingeringTransport(transport, lambda: not self._in_header or self._received > 0, self._limits.body)
+        super().connection_made(lingering)  # type: ignore[arg-type]
         self._start_timer(self._limits.header_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -392,6 +433,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
+            self.transport.discard(data)  # type: ignore[attr-defined]
             return
         if self._in_header:
             self._received += len(data)
@@ -422,6 +464,14 @@ class LimitedConnection(HttpToolsProtocol):
         self._stop_timer()
         self._in_header, self._received, self._size = True, 0, 0
         super().on_message_complete()
+
+    async def _answer_and_end(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_and_end(message: Message) -> None:
+            if message["type"] == "http.response.start" and scope is self.scope and not self._in_header:
+                self.cycle.keep_alive = False  # the rest of the body has no reader
+            await send(message)
+
+        await self._answer(scope, receive, send_and_end)
 
     def send_400_response(self, msg: str) -> None:
         """Called for what the parser refuses, and for what `_check_size` refuses."""
