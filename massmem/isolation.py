@@ -8,6 +8,7 @@ that is killed while it reads or writes stops them all.
 
 import asyncio
 import atexit
+import ctypes
 import faulthandler
 import logging
 import math
@@ -23,7 +24,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Condition, Lock, Thread, Timer
 from types import TracebackType
@@ -90,6 +91,12 @@ def call_isolated(
         return task.future.result()
     finally:
         task.cancel()
+
+
+def run_program(command: Sequence[str], seconds: float) -> "subprocess.CompletedProcess[str]":
+    """Run a program that ends with this process, and return what it wrote. Raises as `run_isolated`."""
+    run = partial(subprocess.run, command, capture_output=True, text=True, check=False)
+    return call_isolated(run, what=command[0], seconds=seconds)
 
 
 @dataclass(slots=True, eq=False)
@@ -354,6 +361,12 @@ def _call(message: bytes, source: int) -> bytes:
 # Limits that the kernel holds, whatever the worker computes and whether its parent is there or not.
 
 
+def set_death_signal() -> None:
+    """Have Linux kill this process when the thread that has started it ends, even if it is stuck."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def _limit_process() -> None:
     if sys.platform == "win32":
         return
@@ -393,59 +406,6 @@ def _limit_call(source: int, seconds: float) -> Generator[None]:
     finally:
         fcntl.fcntl(source, fcntl.F_SETFL, flags)
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-# What this process starts ends with it, also when it is killed.
-
-
-def set_death_signal() -> None:
-    """Have Linux kill this process when the thread that started it has ended, also while it runs no Python."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def end_with_parent() -> None:
-    """Let this process, which `multiprocessing` has started, end as soon as its parent does."""
-    from multiprocessing import parent_process
-
-    set_death_signal()
-    parent = parent_process()
-    assert parent is not None
-
-    def wait_and_end() -> None:
-        parent.join()  # also one that had ended before
-        os._exit(1)
-
-    Thread(target=wait_and_end, daemon=True).start()
-
-
-_RUN = """
-import os, subprocess, sys, threading
-program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
-def wait_and_kill():
-    os.read(0, 1)
-    program.kill()
-    os.killpg(0, 9)
-threading.Thread(target=wait_and_kill, daemon=True).start()
-sys.exit(program.wait())
-"""
-
-
-def run_program(command: Sequence[str], seconds: float | None = None) -> "subprocess.CompletedProcess[str]":
-    """Run a program that ends with this process, and all that it starts with it.
-
-    Return its exit code and what it wrote. Raises OSError; subprocess.TimeoutExpired: it was ended after `seconds`.
-    """
-    guarded = [sys.executable, "-I", "-S", "-c", _RUN, *command]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(guarded, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
-        tie, process.stdin = process.stdin, None  # else `communicate` would close it
-        assert tie is not None
-        with tie:
-            output, errors = process.communicate(timeout=seconds)
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 _WATCH = """

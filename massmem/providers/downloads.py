@@ -14,7 +14,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -30,7 +29,7 @@ import httpx2
 from filelock import FileLock, Timeout
 
 from massmem.config.home import expand_home, open_private
-from massmem.core.errors import DownloadError, HomeError, MachineError
+from massmem.core.errors import DownloadError, HomeError, InputError, MachineError
 from massmem.core.text import is_web_address
 from massmem.isolation import run_program
 from massmem.providers.clients import open_blocking_client
@@ -355,7 +354,7 @@ def _wheel(source: FromRegistry, n: int, partial: Path) -> Generator[Path]:
         command = [*_pip(), "download", *options, requirement]
         try:
             pip = run_program(command, _PIP_SECONDS)
-        except subprocess.TimeoutExpired as e:
+        except InputError as e:
             raise SourceError(f"pip took more than {_PIP_SECONDS} s for {requirement}") from e
         wheels = list(Path(folder).glob("*.whl"))
         if pip.returncode != 0 or len(wheels) != 1:

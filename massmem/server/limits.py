@@ -15,6 +15,7 @@ from http import HTTPStatus
 from ipaddress import ip_network
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fastapi import HTTPException, Request
@@ -362,40 +363,6 @@ class LimitedConfig(Config):
     limits: LimitsConfig
 
 
-class _LingeringTransport:
-    """Closes so that the answer arrives: what the client still sends is read, and discarded, up to a limit.
-
-    A system that closes a connection with unread data resets it, and the client loses what it has not read yet.
-    """
-
-    def __init__(self, transport: asyncio.Transport, is_receiving: Callable[[], bool], most: int) -> None:
-        """is_receiving: whether the client is about to send more. most: bytes to discard."""
-        self._transport = transport
-        self._is_receiving = is_receiving
-        self._room = most
-        self._lingers = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        return self._lingers or self._transport.is_closing()
-
-    def close(self) -> None:
-        if self.is_closing() or not self._is_receiving():
-            self._transport.close()
-            return
-        self._lingers = True
-        self._transport.write_eof()
-        self._transport.resume_reading()
-        asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.abort)
-
-    def discard(self, data: bytes) -> None:
-        self._room -= len(data)
-        if self._room < 0:
-            self._transport.abort()
-
-
 class LimitedConnection(HttpToolsProtocol):
     """A connection of uvicorn's that refuses headers which are too large (431) or too slow (408).
 
@@ -420,11 +387,12 @@ class LimitedConnection(HttpToolsProtocol):
         self._size = 0
         """Bytes of the header's fields that are complete."""
         self._refusal = (400, "the request cannot be read")
-        self._answer, self.app = self.app, self._answer_and_end
+        self._room: int | None = None
+        """Bytes that are still read, and discarded, of a client that was answered while it sends; None: it was not."""
+        self._keep_alive = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        lingering = _LingeringTransport(transport, lambda: not self._in_header or self._received > 0, self._limits.body)
-        super().connection_made(lingering)  # type: ignore[arg-type]
+        super().connection_made(transport)
         self._start_timer(self._limits.header_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -432,8 +400,12 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._room is not None:
+            self._room -= len(data)
+            if self._room < 0:
+                self.transport.abort()
+            return
         if self.transport.is_closing():
-            self.transport.discard(data)  # type: ignore[attr-defined]
             return
         if self._in_header:
             self._received += len(data)
@@ -459,19 +431,26 @@ class LimitedConnection(HttpToolsProtocol):
             headers = {"Retry-After": str(RETRY_LATER), "Connection": "close"}
             self.app = JSONResponse(Problem(error="the service is busy").model_dump(), 503, headers)  # type: ignore[assignment]
         super().on_headers_complete()
+        self._keep_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
+        write, close = self.transport.write, lambda: self.transport.close() if self._in_header else self._linger()
+        self.cycle.transport = SimpleNamespace(write=write, close=close, is_closing=self.transport.is_closing)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         self._stop_timer()
         self._in_header, self._received, self._size = True, 0, 0
+        self.cycle.keep_alive = self._keep_alive and not self.cycle.response_started
         super().on_message_complete()
 
-    async def _answer_and_end(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_and_end(message: Message) -> None:
-            if message["type"] == "http.response.start" and scope is self.scope and not self._in_header:
-                self.cycle.keep_alive = False  # the rest of the body has no reader
-            await send(message)
+    def shutdown(self) -> None:
+        self._keep_alive = False
+        super().shutdown()
 
-        await self._answer(scope, receive, send_and_end)
+    def _linger(self) -> None:
+        """Let the answer arrive: closing while the client sends would reset the connection, and discard it there."""
+        self._room = self._limits.body
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._start_timer(_LINGER_SECONDS)
 
     def send_400_response(self, msg: str) -> None:
         """Called for what the parser refuses, and for what `_check_size` refuses."""
@@ -490,7 +469,7 @@ class LimitedConnection(HttpToolsProtocol):
             f"content-length: {len(body)}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        self.transport.close()
+        self._linger()
 
     def _start_timer(self, seconds: float) -> None:
         self._stop_timer()
@@ -504,7 +483,9 @@ class LimitedConnection(HttpToolsProtocol):
     def _end_wait(self) -> None:
         """End a connection that has sent no whole header, or no whole body, in time."""
         self._timer = None
-        if self._in_header:
+        if self._room is not None:
+            self.transport.abort()
+        elif self._in_header:
             self._refuse(408, "the header of the request did not arrive in time")
         elif not self.pipeline:  # a request that waits for another one on its connection is not read meanwhile
             self.transport.close()

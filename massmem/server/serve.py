@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from ctypes import c_double
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,7 +21,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from massmem.core.errors import InputError, MassmemError
-from massmem.isolation import end_in_time, end_with_parent, set_death_signal
+from massmem.isolation import end_in_time, set_death_signal
 from massmem.server.app import create_app
 from massmem.server.auth import Tokens
 from massmem.server.limits import LimitedConfig, LimitedConnection, Limits
@@ -139,13 +139,6 @@ def _serve_with_workers(settings: Settings, listening: socket.socket) -> None:
         raise InputError("the service cannot start", "the log above says why")
 
 
-class _DeathSignal:
-    """Has the process that unpickles it end with its parent."""
-
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        return set_death_signal, ()
-
-
 class _Worker(Process):
     """A worker whose event loop shows that it runs: a thread would answer while the loop is stuck."""
 
@@ -154,18 +147,15 @@ class _Worker(Process):
         """When the loop ran last; 0: it has not started. The clock is that of the machine."""
         self._started_at = time.monotonic()
         super().__init__(config, sockets)
-        # The new process reads this first, and imports for seconds before it reads the rest.
-        self.process.__dict__ = {"first": _DeathSignal(), **self.process.__dict__}
+        # The new process unpickles this first, and imports for seconds to unpickle the rest.
+        first = type("", (), {"__reduce__": staticmethod(lambda: (set_death_signal, ()))})()
+        self.process.__dict__ = {"first": first, **self.process.__dict__}
 
     @property
     def server(self) -> uvicorn.Server:
         if self._server is None:
             self._server = _BeatingServer(self.config, self._beat)
         return self._server
-
-    def target(self, sockets: list[socket.socket] | None = None) -> None:
-        end_with_parent()
-        super().target(sockets)
 
     @property
     def is_stuck(self) -> bool:
@@ -180,6 +170,8 @@ class _BeatingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         self._beat.value = time.monotonic()
+        if (parent := parent_process()) and not parent.is_alive():
+            os._exit(1)
         return await super().on_tick(counter)
 
 

@@ -11,7 +11,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -199,7 +199,8 @@ def _run_sqlite_recovery(path: Path) -> Path | None:
     target = path.with_name("sqlite-recovery.db")
     # Free pages hold what was deleted.
     pipeline = '"$0" -batch "$1" ".recover --ignore-freelist" | "$0" -batch "$2"'
-    run_program([shell, "-c", pipeline, program, str(path), str(target)])
+    with suppress(InputError):
+        run_program([shell, "-c", pipeline, program, str(path), str(target)], 86_400)
     return target if target.exists() else None
 
 
