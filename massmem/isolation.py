@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -327,7 +328,6 @@ def _serve_calls() -> None:
     with Path(os.devnull).open("r+b") as nothing:
         for descriptor in (0, 1):  # a library may print, and a program that it starts may read
             os.dup2(nothing.fileno(), descriptor)
-    set_death_signal()
     _limit_process()
 
     def report_crash(kind: type[BaseException], _: BaseException, trace: TracebackType | None) -> None:
@@ -401,6 +401,8 @@ def _limit_call(source: int, seconds: float) -> Generator[None]:
     flags = fcntl.fcntl(source, fcntl.F_GETFL)
     fcntl.fcntl(source, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(source, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if select.select([source], [], [], 0)[0]:
+        os._exit(1)  # it has closed before; nothing else is sent meanwhile
     try:
         yield
     finally:

@@ -352,7 +352,6 @@ _PER_FIELD = 4
 _BODY_SLACK = 5.0
 """Seconds that a body has beyond its limit: `BodyLimit` refuses it first, with a response."""
 
-
 _LINGER_SECONDS = 5.0
 """For a client that goes on sending, until it reads that it was refused."""
 
@@ -366,8 +365,7 @@ class LimitedConfig(Config):
 class LimitedConnection(HttpToolsProtocol):
     """A connection of uvicorn's that refuses headers which are too large (431) or too slow (408).
 
-    uvicorn limits neither with this parser. Its own errors are plain text. A request that is answered before all of it
-    was read is the last one of its connection.
+    uvicorn limits neither with this parser. Its own errors are plain text.
     """
 
     def __init__(
