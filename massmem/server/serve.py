@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from ctypes import c_double
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,7 +21,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from massmem.core.errors import InputError, MassmemError
-from massmem.isolation import end_in_time
+from massmem.isolation import end_in_time, set_death_signal
 from massmem.server.app import create_app
 from massmem.server.auth import Tokens
 from massmem.server.limits import LimitedConfig, LimitedConnection, Limits
@@ -147,6 +147,9 @@ class _Worker(Process):
         """When the loop ran last; 0: it has not started. The clock is that of the machine."""
         self._started_at = time.monotonic()
         super().__init__(config, sockets)
+        # The new process unpickles this first, and imports for seconds to unpickle the rest.
+        first = type("", (), {"__reduce__": staticmethod(lambda: (set_death_signal, ()))})()
+        self.process.__dict__ = {"first": first, **self.process.__dict__}
 
     @property
     def server(self) -> uvicorn.Server:
@@ -167,6 +170,8 @@ class _BeatingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         self._beat.value = time.monotonic()
+        if (parent := parent_process()) and not parent.is_alive():
+            os._exit(1)
         return await super().on_tick(counter)
 
 

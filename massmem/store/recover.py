@@ -10,9 +10,8 @@ import asyncio
 import json
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +27,7 @@ from massmem.core.errors import InputError, StoreDamagedError
 from massmem.core.events import EVENT, MessageAdded
 from massmem.core.ids import SESSION_ID
 from massmem.core.records import LogEntry, SessionCopy, SessionRecord, SessionState
+from massmem.isolation import run_program
 from massmem.store.encoding import split_pages
 from massmem.store.projection import InsertRow, project
 from massmem.store.sqlite import open_sqlite
@@ -193,20 +193,14 @@ def _build_header(pages: int) -> bytes:
 
 def _run_sqlite_recovery(path: Path) -> Path | None:
     """Run `.recover` of the program sqlite3. Return the file that it made, None when there is no such program."""
-    program = shutil.which("sqlite3")
-    if program is None:
+    program, shell = shutil.which("sqlite3"), shutil.which("sh")
+    if program is None or shell is None:
         return None
     target = path.with_name("sqlite-recovery.db")
     # Free pages hold what was deleted.
-    dump = subprocess.Popen(
-        [program, "-batch", str(path), ".recover --ignore-freelist"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    subprocess.run([program, "-batch", str(target)], stdin=dump.stdout, capture_output=True, check=False)
-    if dump.stdout is not None:
-        dump.stdout.close()
-    dump.wait()
+    pipeline = '"$0" -batch "$1" ".recover --ignore-freelist" | "$0" -batch "$2"'
+    with suppress(InputError):
+        run_program([shell, "-c", pipeline, program, str(path), str(target)], 86_400)
     return target if target.exists() else None
 
 

@@ -54,6 +54,10 @@ _MAX_CONTENT = 30_000_000
 _ASK_PART = "save the part that matters as a file of its own"
 _SMALL = 200_000
 """Bytes of a text that is read in this process."""
+_TEXT_ENCODINGS = re.compile(
+    "(?i)ascii|us-|utf|latin|iso|cp|ibm|win|koi|mac|x-mac|gb|big5|euc|sh|s_?j|x-sj|ms|ks|hz|tis"
+)
+"""Beginnings of their names. Others unpack, or take minutes for a megabyte, as punycode does."""
 _CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")
 """Beginnings of archives, whose contents tell their kind."""
 
@@ -87,7 +91,7 @@ class Document:
 
 class File(NamedTuple):
     read: Callable[[str, bytes], Document]
-    """`read_document`, `read_page` or `read_picture`."""
+    """`read_document`, `read_page` or `read_picture`; or a part of `read_encoded`."""
     name: str
     data: bytes
 
@@ -186,6 +190,14 @@ def read_page(name: str, data: bytes) -> Document:
     title = " ".join(str(metadata.title or "").split()) if metadata else ""
     has_title = not title or title in main[: 2 * len(title) + 10]
     return Document(clean_text(main if has_title else f"# {title}\n\n{main}"), note=note)
+
+
+def read_encoded(charset: str, read: Callable[[str, bytes], Document], name: str, data: bytes) -> Document:
+    """Read a text in the encoding that its server names, if it is one of texts. Raises as `read`."""
+    if _TEXT_ENCODINGS.match(charset):
+        with suppress(LookupError):
+            data = data.decode(charset, "replace").encode()
+    return read(name, data)
 
 
 def read_picture(name: str, data: bytes) -> Document:

@@ -40,8 +40,8 @@ MAX_CHARACTERS = 1_000_000
 CLOSE_SECONDS = 8.0
 """Seconds for a server to end. Servers that run here are killed before; this is for those that cannot be killed."""
 
-_GUARD = '{ cat; exec >&-; sleep 2; kill -KILL 0; } | { "$@"; kill -KILL 0; }'
-"""cat ends when our end of the pipe is closed; then the server has two seconds. 0 is the group, which is its own."""
+_GUARD = '{ cat; exec >&-; sleep 1; kill -KILL 0; } | { "$@"; kill -KILL 0; }'
+"""cat ends when our end of the pipe is closed; then the server has a second. 0 is the group, which is its own."""
 
 _MIN_UPTIME = 60.0
 """Seconds that a server must have run for before it is started a third time."""

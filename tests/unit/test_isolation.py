@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from massmem.core.errors import BusyError, ConfigError, InputError
-from massmem.isolation import MAX_RESULT, MAX_WAITING, call_isolated, run_isolated
+from massmem.isolation import MAX_RESULT, MAX_WAITING, call_isolated, run_isolated, run_program
 
 SLOW = 60.0
 """A deadline for what takes a second on a quiet machine."""
@@ -37,9 +37,11 @@ def write_pid(path: str, then: float) -> None:
     backtrack() if then < 0 else time.sleep(then)
 
 
+PROGRAM = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(600)"
+
+
 def start_program(path: str) -> None:
-    code = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(600)"
-    subprocess.run([sys.executable, "-c", code, path], check=True)
+    subprocess.run([sys.executable, "-c", PROGRAM, path], check=True)
 
 
 def print_much() -> str:
@@ -183,6 +185,42 @@ async def test_a_program_that_the_work_has_started_ends_with_it(tmp_path: Path):
     pid = await asyncio.to_thread(wait_for_pid, tmp_path / "pid")
     task.cancel()
     await asyncio.to_thread(wait_for_end, pid)
+
+
+async def test_a_program_ends_with_the_process_that_has_started_it(tmp_path: Path):
+    task = asyncio.create_task(run_isolated(start_program, str(tmp_path / "pid"), what="it", seconds=SLOW))
+    pid = await asyncio.to_thread(wait_for_pid, tmp_path / "pid")
+    psutil.Process(pid).parent().kill()  # pyright: ignore[reportOptionalMemberAccess]
+    with pytest.raises(InputError):
+        await task
+    await asyncio.to_thread(wait_for_end, pid)
+
+
+@pytest.mark.parametrize("start", ["call_isolated(start_program, sys.argv[1], what='it')", "run_program(COMMAND, 60)"])
+def test_a_program_ends_when_the_parent_of_all_is_killed(tmp_path: Path, start: str):
+    code = f"""
+import sys
+from massmem.isolation import call_isolated, run_program
+from tests.unit.test_isolation import PROGRAM, start_program
+COMMAND = [sys.executable, "-c", PROGRAM, sys.argv[1]]
+{start}"""
+    root = str(Path(__file__).parents[2])
+    arguments = [sys.executable, "-c", code, str(tmp_path / "pid")]
+    with subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": root}) as parent:
+        try:
+            pid = wait_for_pid(tmp_path / "pid")
+        finally:
+            parent.kill()
+    wait_for_end(pid)
+
+
+def test_a_program_that_is_run_has_an_exit_code_words_and_a_limit(tmp_path: Path):
+    code = "import sys; print(sys.stdin.read() or 'nothing'); print('wrong', file=sys.stderr); sys.exit(3)"
+    done = run_program([sys.executable, "-c", code], SLOW)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "nothing\n", "wrong\n")
+    with pytest.raises(InputError, match="takes longer than 2 s"):
+        run_program([sys.executable, "-c", PROGRAM, str(tmp_path / "pid")], 2)
+    wait_for_end(wait_for_pid(tmp_path / "pid"))
 
 
 PARENT = """

@@ -1,9 +1,13 @@
 """`-f https://...`, against a server on loopback."""
 
 import gzip
+import os
+import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -121,3 +125,60 @@ def test_addresses_that_cannot_be_read_are_refused_with_the_reason(
         ask(f"{base}/slow")
     with pytest.raises(InputError, match="holds a password"):
         ask(base.replace("//", "//me:secret@"))
+
+
+INSIDE = [
+    "2130706433", "0x7f.0.0.1", "127.1", "0", "localhost", "[::ffff:127.0.0.1]", "[::1]",
+    "[::ffff:7f00:1]", socket.gethostname(), "169.254.169.254", "100.64.0.1", "10.0.0.1", "[64:ff9b::7f00:1]",
+    "[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::1]", "[fe80::1]", "[fd00:ec2::254]", "224.0.0.1", "255.255.255.255",
+]  # fmt: skip
+
+
+FETCH = """
+import sys
+from massmem.cli.addresses import fetch_document
+from massmem.core.errors import InputError
+for address in sys.argv[1:]:
+    try:
+        print(fetch_document(address, 1000).data.decode())
+    except InputError as e:
+        print(e.message)
+"""
+
+
+def fetch_in_process(addresses: Iterable[str], **environment: str) -> list[str]:
+    """Fetch in a process that may look up any name, unlike one of tests. Return the texts or errors."""
+    command = [sys.executable, "-c", FETCH, *addresses]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_a_page_elsewhere_does_not_lead_into_this_network(serve: Callable[[dict[str, Reply]], str]):
+    base = serve({"/secret": (200, {"content-type": "text/plain"}, b"the secret")})
+    secrets = [f"http://{host}:{base.rpartition(':')[2]}/secret" for host in INSIDE]
+    serve({f"http://elsewhere.example/{n}": (302, {"location": url}, b"") for n, url in enumerate(secrets)})
+    # The proxy answers for elsewhere; what it leads to is connected from here.
+    ways = {"http_proxy": base, "no_proxy": ",".join(host.strip("[]") for host in INSIDE)}
+    texts = fetch_in_process([f"http://elsewhere.example/{n}" for n in range(len(INSIDE))], **ways)
+    expected = [f"http://elsewhere.example/{n} leads to {url}, which is not followed" for n, url in enumerate(secrets)]
+    assert texts == expected
+
+
+def test_addresses_of_this_network_lead_on_in_it(serve: Callable[[dict[str, Reply]], str]):
+    base = serve({"/secret": (200, {"content-type": "text/plain"}, b"the secret")})
+    port = base.rpartition(":")[2]
+    serve({"/": (302, {"location": f"http://2130706433:{port}/secret"}, b"")})
+    assert fetch_in_process([base, f"http://localhost:{port}/", f"http://127.1:{port}/"]) == ["the secret"] * 3
+
+
+@pytest.mark.parametrize("charset", ["punycode", "PUNYCODE", "idna", "unicode_escape", "rot13", "zlib", "nonsense"])
+def test_an_encoding_that_no_text_has_is_not_used(serve: Callable[[dict[str, Reply]], str], charset: str):
+    text = b"\\u0041 a-" + b"word " * 40_000
+    base = serve({"/": (200, {"content-type": f"text/plain; charset={charset}"}, text)})
+    assert "\\u0041 a-word" in ask(base + "/", 1_000_000).text
+
+
+@pytest.mark.parametrize("charset", ["windows-1251", "KOI8-R", "utf-16le", "iso-8859-5", "ibm866"])
+def test_the_encoding_that_the_server_names_is_used(serve: Callable[[dict[str, Reply]], str], charset: str):
+    base = serve({"/": (200, {"content-type": f"text/plain; charset={charset}"}, "Привет".encode(charset))})
+    assert "Привет" in ask(base + "/").text
