@@ -20,6 +20,8 @@ FRAMES = frozenset({ROLE, QUOTED, SUPPOSED, JOKE, FICTION, TASK, LETTER, CODE})
 
 _LONGEST = 20_000
 """Characters: a longer message is material, and no frames are looked for in it."""
+_LONGEST_WITH_WISHES, _LONGEST_WISH = 1_000, 200
+"""Characters of a message, and of a sentence: longer ones are material as often as the user's own words."""
 _MARKS = "“”„«»\"' "
 _LEAST_QUOTED = 3
 """Words: fewer are a name or a title."""
@@ -45,6 +47,14 @@ def find_frame(message: str, text: str) -> str:
     statements = {sentence: frame for sentence, frame in inside.items() if not is_question(sentence)} or inside
     size = sum(len(sentence) for sentence, frame in statements.items() if frame)
     return next(filter(None, statements.values()), "") if 2 * size >= sum(map(len, statements)) else ""
+
+
+def find_wishes(message: str) -> list[str]:
+    """Return the sentences in which the user asks for something of every answer; beside a text that is wanted, none."""
+    is_material = len(message) > _LONGEST_WITH_WISHES or _says("wants a text", message)
+    frames = _frame_sentences("" if is_material else message)
+    plain = (text for text, frame in frames.items() if not (frame or len(text) > _LONGEST_WISH or is_question(text)))
+    return [sentence for sentence in plain if _says("wish", sentence) and not _says("no wish", sentence)]
 
 
 def ends_role(message: str) -> bool:

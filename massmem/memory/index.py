@@ -16,8 +16,8 @@ MEANING, WORDS = "meaning", "words"
 ALL_POINTS = 1_000_000_000
 """A limit that no index reaches."""
 
-PINNED = "yes"
-"""In `pin` of what agents are always shown."""
+PINNED, WISH = "yes", "wish"
+"""In `pin` of what agents are always shown: because the user pinned it, or asks for it in every answer."""
 
 DAY = 86_400
 """Seconds."""
@@ -207,7 +207,7 @@ def matching(selection: Selection) -> All:
     if selection.origin is not None:
         conditions.append(from_origin(selection.origin))
     if selection.is_pinned:
-        conditions.append(OneOf("pin", (PINNED,)))
+        conditions.append(OneOf("pin", (PINNED, WISH)))
     if selection.turn is not None:
         conditions.append(Span("turn", selection.turn, selection.turn))
     if selection.ids:

@@ -17,8 +17,8 @@ from massmem.core.text import find_look
 from massmem.memory.access import is_owned, may_see, only_author_sees, reader_keys, visible_to
 from massmem.memory.claims import read_claims
 from massmem.memory.extraction.facts import normalize_fact
-from massmem.memory.frames import ROLE, ends_role, find_frame
-from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
+from massmem.memory.frames import ROLE, ends_role, find_frame, find_wishes
+from massmem.memory.index import WISH, All, Index, OneOf, Point, Span, matching, parse_ids
 from massmem.memory.origins import (
     AGENT,
     TOOL,
@@ -162,6 +162,10 @@ class Passage:
     """Among the passages of the session."""
 
     @property
+    def is_wish(self) -> bool:
+        return self.episode.agent_id == USER and self.text in find_wishes(self.episode.text)
+
+    @property
     def result(self) -> tuple[int, int, bool] | None:
         """Of the result of a tool: its number, its turn, whether its agent won that."""
         episode = self.episode
@@ -299,11 +303,12 @@ class PassageIds:
 
 
 def _split_message(episode: Episode) -> list[str]:
-    """Return the passages of a message; those of a file's text begin with its name."""
+    """Return the passages of a message; those of a file's text begin with its name. A wish is a passage of its own."""
+    wishes = find_wishes(episode.text) if episode.agent_id == USER else ()
     passages = [
         f"[{name}] {passage}" if name else passage
         for name, part in split_texts(episode.text)
-        for passage in split_passages(part)
+        for passage in split_passages(part, wishes)
     ]
     return [*dict.fromkeys(passages)] if episode.call else passages
 
@@ -430,6 +435,7 @@ class IndexWriter:
                 else (),
             )
             | ({"frame": frames[point_id]} if frames[point_id] else {})
+            | ({"pin": [WISH]} if passage.is_wish and origin == USER and not frames[point_id] else {})
             for (point_id, passage), forms, (origin, rests_on) in zip(passages.items(), words, origins, strict=True)
         ]
         for i, passage in enumerate(passages.values()):

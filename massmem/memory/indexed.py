@@ -34,6 +34,7 @@ from massmem.memory.points import (
     message_number,
     to_memory,
 )
+from massmem.memory.quoting import HOLDS, PASSAGES
 from massmem.memory.retrieval.retriever import Retriever, Vector, read_pinned
 
 if TYPE_CHECKING:
@@ -165,9 +166,10 @@ class IndexedMemory:
         exclude = options.exclude.union(memory.id for memory in pins.pinned)
         rest = replace(options, max_tokens=options.max_tokens - pins.tokens, exclude=exclude, pinned=pins.pinned)
         result = self._retriever.recall(query, scope, rest)
+        heading = PASSAGES if pins.text and result.text and not (options.plain or result.text.startswith(HOLDS)) else ""
         return replace(
             result,
-            text="\n".join(filter(None, (pins.text, result.text))),
+            text="\n".join(filter(None, (pins.text, heading, result.text))),
             tokens=pins.tokens + result.tokens,
             pinned=pins.pinned,
             pins_left_out=pins.pins_left_out,

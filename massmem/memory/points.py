@@ -11,7 +11,8 @@ What a memory claims stands in its payload, so that both are written, forgotten 
 `["agent", "tool", "tool:fetch"]`, or on the web: `["agent", "web"]`. The result of a tool has its `call`, and once for
 all who got it in a turn. `frame` is the note of what claims nothing.
 
-What the user changed is noted in `changes` (ids of messages), `edited_at`, `pin` and `pin_at`, `global` and `scope_at`.
+What the user changed is noted in `changes` (ids of messages), `edited_at`, `pin` (of a standing wish
+from the beginning) and `pin_at`, `global` and `scope_at`.
 
 A payload has mem0's field names, so that mem0's adapter reads the same collection. `f` holds the numbers that ranking
 needs: position in the session, number of the message, flags, content words, tokens of the text as it is shown, and the
@@ -26,10 +27,11 @@ from typing import Any
 
 from massmem.memory.access import read_project, reader_keys
 from massmem.memory.claims import find_topic
-from massmem.memory.index import ALL_POINTS, PINNED, Index, Payloads, matching, second_of
+from massmem.memory.frames import find_wishes
+from massmem.memory.index import ALL_POINTS, PINNED, WISH, Index, Payloads, matching, second_of
 from massmem.memory.origins import AGENT, OUTSIDE, TOOL, WEB
 from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory, MemoryChange, Selection
-from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, quote_text
+from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, STANDING_WISH, quote_text
 from massmem.memory.words import build_query_vector, extract_query_forms, has_time, is_question
 
 POSITION_BITS = 22
@@ -142,7 +144,7 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         call=payload.get("call", ""),
         callers=tuple(payload.get("callers", ())),
         edited_at=_read_time(payload, "edited_at"),
-        is_pinned=PINNED in payload.get("pin", ()),
+        is_pinned=bool(payload.get("pin")),
         is_global=payload.get("global", False),
         changes=tuple(payload.get("changes", ())),
         turns=tuple(payload.get("turns", ())),
@@ -170,6 +172,8 @@ def apply_change(
         new.pop(name, None)
     position, message, _, _, _, day = payload["f"]
     flags, *counts = _numbers(change.text, word_count, payload["kind"], count)
+    if new.get("pin") in (None, [WISH]):
+        new["pin"] = [WISH] if find_wishes(change.text) else []
     new |= {"f": [position, message, flags, *counts, day], "origin": [USER]}
     return new | _text_fields(change.text) | _claim_fields(claims)
 
@@ -261,6 +265,8 @@ def _read_claim_fields(payload: Mapping[str, Any]) -> tuple[Claim, ...]:
 def _find_note(payload: Mapping[str, Any]) -> str:
     if payload.get("lost"):
         return NOT_CHOSEN
+    if WISH in payload.get("pin", ()):
+        return STANDING_WISH
     return FROM_OUTSIDE if read_origin(payload)[0] == OUTSIDE else payload.get("frame", "")
 
 

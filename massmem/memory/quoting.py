@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 
 from massmem.core.text import defuse, one_line, shorten
 from massmem.memory.origins import mark_source
@@ -20,6 +20,9 @@ NOT_CHOSEN = "not chosen"
 FROM_OUTSIDE = "from outside"
 """The note of what another program wrote."""
 
+STANDING_WISH = "standing wish"
+"""The note of what the user asks for in every answer: agents are always shown it, until it is unpinned or forgotten."""
+
 NO_NAMES: Mapping[str, str] = {}
 
 _MONTHS = (
@@ -29,12 +32,20 @@ _MONTHS = (
 
 
 _TOOL_LINE = re.compile(
-    r"(?:\[From [^\]]{0,200}? Turn \d{1,9}, (?:tool|quoting(?: the)?) ?([\w.-]*+)[^\]]*+\]"
+    r"(?:\d\d:\d\d )?(?:\[From [^\]]{0,200}? Turn \d{1,9}, (?:tool|quoting(?: the)?) ?([\w.-]*+)[^\]]*+\]"
     r"|(?:You|Earlier [^:]{0,200}?) \((?:tool|quoting(?: the)?) ?([\w.-]*+)[^)]*+\):) (.*)"
 )
 
 _LONGEST_PLAIN = 160
 """Characters of a memory in plain words: a small model repeats what is longer instead of answering."""
+
+
+WISHES = "Wishes of the user for every answer, also for this one:"
+PINS = "Pinned by the user:"
+CHANGED = re.compile(r"(?<!which )held until|holds since")
+"""In the notes of what no longer holds, and of what took the place of that."""
+HOLDS = "What changed, what holds now below what it replaced:"
+PASSAGES = "What was said, the newest last:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,8 @@ class Quote:
     memory: Memory
     follows: bool = False
     """It stands in its message right behind the memory that is shown before it."""
+    block: str = PASSAGES
+    """The heading below which it stands."""
 
 
 def quote_text(text: str, kind: Kind = "episode") -> str:
@@ -111,11 +124,8 @@ def find_author(memory: Memory, reader: str, names: Mapping[str, str] = NO_NAMES
     return name.replace("[", "(").replace("]", ")")  # nothing in a label can end it
 
 
-def format_date(day: date) -> str:
-    return f"[{write_date(day)}]"
-
-
 def write_date(day: date) -> str:
+    day = day.astimezone() if isinstance(day, datetime) else day
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
 
 
@@ -131,21 +141,27 @@ def _describe(memory: Memory) -> str:
     return "; ".join(filter(None, (memory.note, edited)))
 
 
-def render(quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_NAMES, *, plain: bool = False) -> str:
+def render(
+    quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_NAMES, *, plain: bool = False, here: str = ""
+) -> str:
     """Return a date line per session and day, a line per message, " … " where something of a message is left out.
 
     quotes: in the order in which they are shown, those of a message together. names: see find_author. plain: without
-    date lines, each line a short sentence of the user who asks.
+    headings and date lines, each line a short sentence of the user who asks. here: the running session; with it date
+    lines name the conversation, and lines the minute.
     """
     lines: list[tuple[str, str]] = []
-    place: tuple[str, date] | None = None
-    message: tuple[str, ...] | None = None
+    block, place, message = PASSAGES, None, None
+    conversations = {here: ", this conversation"}
     for quote in quotes:
-        memory = quote.memory
-        here = (memory.session_id, memory.created_at.date())
-        if here != place and not plain:
-            lines.append((format_date(here[1]), ""))
-            place, message = here, None
+        memory, moment = quote.memory, quote.memory.created_at.astimezone()
+        if quote.block != block and not plain:
+            lines.append((quote.block, ""))
+            block, place = quote.block, None
+        if (memory.session_id, moment.date()) != place and not plain:
+            place, message = (memory.session_id, moment.date()), None
+            name = conversations.setdefault(memory.session_id, f", conversation {len(conversations)}")
+            lines.append((f"[{write_date(moment)}{name if here else ''}]", ""))
         source = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
         mark = mark_source(memory.rests_on, memory.call)
         note = _describe(memory)
@@ -157,7 +173,8 @@ def render(quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_N
         else:
             author = find_author(memory, reader, names)
             form = format_plain_label if plain else format_label
-            lines.append((form(author, memory.turn, reader, note, mark), text))
+            time = f"{moment:%H:%M} " if here and not plain else ""
+            lines.append((time + form(author, memory.turn, reader, note, mark), text))
         message = this
     if plain:
         lines = [(label, _quote_plainly(text)) for label, text in lines]

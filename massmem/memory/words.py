@@ -379,8 +379,14 @@ def find_sentences(text: str) -> list[tuple[int, int]]:
     return list(zip(starts, ends, strict=True))
 
 
-def split_passages(text: str) -> list[str]:
-    """Split a message into whole sentences of about PASSAGE_WORDS words; a heading stays with what follows it."""
+def split_passages(text: str, alone: Sequence[str] = ()) -> list[str]:
+    """Split a message into whole sentences of about PASSAGE_WORDS words; a heading stays with what follows it.
+
+    alone: sentences that are passages of their own, in order.
+    """
+    if alone and alone[0] in text:
+        before, sentence, behind = text.partition(alone[0])
+        return [*split_passages(before), sentence, *split_passages(behind, alone[1:])]
     passages: list[str] = []
     current: list[str] = []
     size = 0

@@ -35,7 +35,7 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
-from massmem.memory.quoting import Quote, render
+from massmem.memory.quoting import Quote, render, write_date
 from massmem.memory.retrieval.query import analyse, explain_asking, find_least_share, share_words
 from massmem.memory.retrieval.repeats import PromptTexts, drop_copies, is_echo
 from massmem.memory.tokens import estimate_tokens
@@ -146,7 +146,9 @@ class SessionMemory:
             with suppress(MemoryUnavailable):  # it is for statistics
                 if memory is not None:
                     await memory.note_use(result.memories)
-            return result.text
+            time = (scope.as_of or now()).astimezone()
+            today = f"\n[Now it is {time:%A}, {write_date(time)}, {time:%H:%M}]"
+            return result.text + today if result.text and not options.plain else result.text
         except MassmemError as e:
             self._notify(f"nothing could be recalled: {e.message}")
             return ""
@@ -351,7 +353,7 @@ def _choose(query: str, scope: Scope, options: RecallOptions, memories: Iterable
     score = max((memory.relevance for memory in (*chosen, *silenced)), default=None)
     decision = Decision() if score is None else Decision.of(score, least, why)
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
-    text = render([Quote(m) for m in in_order], scope.agent_id, scope.names, plain=options.plain)
+    text = render(map(Quote, in_order), scope.agent_id, scope.names, plain=options.plain, here=scope.session_id)
     return RecallResult(
         text, tuple(chosen), options.max_tokens - room, True, silenced=tuple(silenced), decision=decision
     )

@@ -52,7 +52,7 @@ class Adapter:
     def context(self, query: str, budget: int) -> tuple[str, set[str]]:
         """What massmem shows a model within a budget of tokens, and the ids of the messages in it."""
         result = self.recall(query, budget)
-        return result.text, {i for memory in result.memories for i in memory.message_ids}
+        return result.text, {i for memory in (*result.pinned, *result.memories) for i in memory.message_ids}
 
     def recall(self, query: str, budget: int, *, abstain: bool = True) -> RecallResult:
         """As `context`; abstain: see RecallOptions."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from massmem.memory.frames import FRAMES
+from massmem.memory.persistent import USER, Memory
 from massmem.memory.points import CountTokens
 from massmem.memory.quoting import write_date
 from massmem.memory.retrieval.query import Question
@@ -34,9 +35,12 @@ _LIKE_NUMBER = 2.5
 _REACH = 4
 """Passages to the next message."""
 
-_HELD, _NEWER, _OTHERWISE = "held until {}", "newer: {}", "the user says otherwise: {}"
+_HELD, _SINCE, _NEWER, _OTHERWISE = "held until {}", "holds since {}", "newer: {}", "the user says otherwise: {}"
 _FILE = Path(__file__).with_name("later_wordings.txt")
 _NUMBER = re.compile(r"\d[\d.,:]*\d|\d")
+_DATE = re.compile(
+    r"\b(\d{1,2})(?:st|nd|rd|th|\.)? (?:of |de )?(jan|feb|mar|mär|apr|ma[iy]|ju[nl]|aug|sep|o[ck]t|nov|de[cz])[a-z]*"
+)
 _NAME = re.compile(r"(?<=[\w,;:)] )[A-Z][\w-]*")
 _KINDS = ("number", "day", "ended", "changed", "denied", "pronoun")
 
@@ -67,9 +71,11 @@ class _Statement:
 
     @cached_property
     def values(self) -> Mapping[str, frozenset[str]]:
-        words = [*split_words(self.text), *_NUMBER.findall(self.text)]
+        text = _DATE.sub(" ", self.text.casefold())
+        words = [*split_words(text), *_NUMBER.findall(text)]
         names = [name.casefold() for name in _NAME.findall(self.text)]
         values = {kind: frozenset(w.rstrip("s") for w in words if _find_kind(w) == kind) for kind in ("number", "day")}
+        values["date"] = frozenset(map(" ".join, _DATE.findall(self.text.casefold())))
         return values | {"name": frozenset(stem(name) for name in names if not _find_kind(name))}
 
     @cached_property
@@ -157,12 +163,18 @@ def mark_earlier(c: Candidates, scores: Floats, links: Sequence[Link], count: Co
     for i, j, _ in pairs:
         scores[j] = max(scores[j], scores[i])
     pairs.sort(key=lambda pair: int(c.order[pair[1]]))
-    notes = {i: note.format(write_date(c.memories[j].created_at)) for i, j, note in pairs if note}
+    notes = {j: _SINCE.format(write_date(c.memories[j].created_at)) for _, j, note in pairs if note == _HELD}
+    notes |= {i: note.format(write_date(c.memories[j].created_at)) for i, j, note in pairs if note}
     for i, note in notes.items():
-        if "until" not in memories[i].note:
+        if not any(sign in memories[i].note for sign in ("until", "since")):
             memories[i] = replace(memories[i], note="; ".join(filter(None, (memories[i].note, note))))
             tokens[i] += count(f" ({note})")
     return replace(c, memories=tuple(memories), tokens=tokens), scores
+
+
+def is_no_answer(memory: Memory) -> bool:
+    """Return whether an agent says in short that it does not know."""
+    return memory.agent_id != USER and _read(memory.text).says("no answer")
 
 
 def follows_any(c: Candidates, links: Sequence[Link], shown: Flags) -> Flags:
@@ -173,7 +185,8 @@ def follows_any(c: Candidates, links: Sequence[Link], shown: Flags) -> Flags:
 
 def _compare(earlier: _Statement, later: _Statement, common: frozenset[str]) -> str | None:
     """Return the note of the earlier one when the later one has words of it; None when it is about something else."""
-    shared = earlier.share_words(later, common)
+    is_other_date = earlier.values["date"] and later.values["date"] - earlier.values["date"]
+    shared = earlier.share_words(later, frozenset() if is_other_date else common)
     if not shared or not earlier.is_of_same_person(later):
         return None
     other = {noun for noun, qualifier in later.qualifiers.items() if qualifier not in earlier.forms}

@@ -30,8 +30,8 @@ BY_WORDS = 200
 particular, has no neighbours and no speaker to speak for it. More costs recall of conversations, less loses codes and
 names."""
 
-HEADER_TOKENS = 7
-"""Of "[8 May 2023]" and its line break."""
+HEADER_TOKENS = 11
+"""Of "[8 May 2023, this conversation]" and its line break."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,6 @@ def pack(
     first = {i: tokens for i, tokens in first.items() if i not in left_out}
     chosen, whole, used = _fill(c, order, first, room)
     return Packed(order[_mask(chosen, len(scores))[order]].tolist(), whole, used)
-
-
-def sort_by_time(c: Candidates, chosen: Sequence[int]) -> list[int]:
-    """Return the indexes day by day, a session's passages of a day together in their order, its facts after them."""
-    indexes = np.array(chosen, np.int64)
-    first_of_session = np.full(int(c.session.max(initial=0)) + 1, len(c.key), np.int64)
-    np.minimum.at(first_of_session, c.session, c.order)
-    return indexes[np.lexsort((c.key[indexes], first_of_session[c.session[indexes]], c.day[indexes]))].tolist()
 
 
 def _mask(indexes: Collection[int], size: int) -> Flags:

@@ -21,7 +21,9 @@ from massmem.memory.words import (
     extract_terms,
     fold,
     guess_language,
+    is_question,
     respell,
+    split_sentences,
     split_words,
     stem,
 )
@@ -190,6 +192,22 @@ def find_least_share(question: Question, *, is_named: bool = False) -> float:
     is_named: it names someone who speaks in the memories.
     """
     return _LEAST_WORDS_OF_PAST if is_named or question.asks_past else _LEAST_WORDS
+
+
+_MOST_ASKS, _LONGEST_ASK = 5, 3
+"""Things that a question asks for; words of each in a list."""
+_IN_LIST = re.compile(r", (?:and |und |y |et |e )?| (?:and|und|y|et|e) ")
+_OF = re.compile(r" (?:of|for|von|de[lrs]?|du|für|para|pour) .*")
+
+
+def split_asks(query: str) -> list[str]:
+    """Return what a message asks for, one by one with the words that they share; nothing when it asks for one thing."""
+    asks = [sentence for sentence in split_sentences(query) if is_question(sentence)]
+    first, *items = _IN_LIST.split(query.strip(" ?.!"))
+    if len(asks) < 2 and len(items) > 1 and " " in first and all(len(i.split()) <= _LONGEST_ASK for i in items[:-1]):
+        (head, item), behind = first.rsplit(maxsplit=1), "".join(_OF.findall(items[-1]))
+        asks = [f"{head} {item.removesuffix(behind)}{behind}" for item in (item, *items)]
+    return asks[:_MOST_ASKS] if len(asks) > 1 else []
 
 
 def name_topic(text: str) -> str:

@@ -180,7 +180,7 @@ def _count_labels(memories: Sequence[Memory], marks: Sequence[str], scope: Scope
     reader = scope.agent_id
     labels = [(find_author(memory, reader, scope.names), mark) for memory, mark in zip(memories, marks, strict=True)]
     sizes = {
-        (author, mark): count(format_label(author, 1, reader, source=mark)) + 1  # and a line break
+        (author, mark): count(f"10:15 {format_label(author, 1, reader, source=mark)}") + 1  # and a line break
         for author, mark in dict.fromkeys(labels)
     }
     return np.array([sizes[label] for label in labels], np.int64)

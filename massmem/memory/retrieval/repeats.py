@@ -34,7 +34,7 @@ def drop_copies(memories: Iterable[Memory]) -> list[Memory]:
 
 
 def _wording(memory: Memory) -> tuple[str, str]:
-    return memory.agent_id, normalise(memory.text)
+    return "" if memory.call else memory.agent_id, normalise(memory.text)
 
 
 def normalise(text: str) -> str:

@@ -1,6 +1,6 @@
 """Recalls: asks the index for candidates that the reader may see, ranks them, and packs the best into a text."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -10,15 +10,23 @@ import numpy as np
 from massmem.memory.access import may_see, visible_to
 from massmem.memory.claims import Chain, build_chains, find_topic, find_usual_name
 from massmem.memory.embedders import Embedder
-from massmem.memory.index import ALL_POINTS, PINNED, All, Index, OneOf, between_days, valid_ids
+from massmem.memory.index import ALL_POINTS, PINNED, WISH, All, Index, OneOf, between_days, valid_ids
 from massmem.memory.persistent import PINNED_TOKENS, USER, Claim, Memory, RecallOptions, RecallResult, Scope
 from massmem.memory.points import FIRST_FACT, CountTokens, to_memory
-from massmem.memory.quoting import Quote, quote_text, render
+from massmem.memory.quoting import CHANGED, HOLDS, PASSAGES, PINS, STANDING_WISH, WISHES, Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
-from massmem.memory.retrieval.later import Link, follows_any, link_later, mark_earlier
+from massmem.memory.retrieval.later import Link, follows_any, is_no_answer, link_later, mark_earlier
 from massmem.memory.retrieval.pack import Packed, Room, cut_headlines
-from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, name_topic, search_forms
+from massmem.memory.retrieval.query import (
+    Question,
+    analyse,
+    find_names,
+    find_spellings,
+    name_topic,
+    search_forms,
+    split_asks,
+)
 from massmem.memory.retrieval.rank import (
     WEIGHTS,
     Candidates,
@@ -34,7 +42,7 @@ from massmem.memory.retrieval.rank import (
 )
 from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, drop_copies, find_revised, is_echo, normalise
 from massmem.memory.retrieval.silence import Embed, Silence, find_word_shares
-from massmem.memory.words import build_query_vector, extract_terms
+from massmem.memory.words import build_query_vector, extract_terms, split_words
 
 Vector = Sequence[float]
 
@@ -61,6 +69,8 @@ _MOST_SILENCED = 20
 """Memories that are named as left out."""
 _MOST_PINS = 200
 """Pinned memories that are read, the newest."""
+_BEST_OF_ASK = 3
+"""Memories that are shown for each of several things that a message asks for."""
 _MOST_ROUNDS = 4
 """Times that the room is filled again after a fact in it turned out to say nothing new."""
 
@@ -113,7 +123,18 @@ class Retriever:
         self._silence = Silence(index, embed, averages_words=embedder is not None and embedder.averages_words)
 
     def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
-        """See PersistentMemory."""
+        """See PersistentMemory. What asks for several things is searched as a whole, and for each of them."""
+        whole = self._recall(query, query, scope, options)
+        asks = split_asks(query) if options.abstain and not options.plain else ()
+        parts = [self._recall(ask, query, scope, options) for ask in asks]
+        best = {m.id: m for m in whole.memories} | {m.id: m for part in parts for m in part.memories[:_BEST_OF_ASK]}
+        if len(best) == len(whole.memories):
+            return whole
+        decision = next(result.decision for result in (whole, *parts) if result.memories)
+        return replace(self._write([*best.values()][: options.limit], scope, options), decision=decision)
+
+    def _recall(self, query: str, message: str, scope: Scope, options: RecallOptions) -> RecallResult:
+        """Return what is shown for a question. message: what the user wrote, of which it may be a part."""
         question, (vector, topic) = analyse(query), self._embed([query, name_topic(query)])
         pool = _Pool(scope, lexical_only=vector is None)
         c = self._find_candidates(question, vector, pool)
@@ -131,7 +152,7 @@ class Retriever:
         if vector is None:
             c = c.with_relevance(find_word_shares(question, c))
         # Only now: what is left out still says where its neighbours stand.
-        new = np.flatnonzero(~_says_nothing_new(question, c, PromptTexts(options, scope.session_id)))
+        new = np.flatnonzero(~_says_nothing_new(message, asked, c, PromptTexts(options, scope.session_id)))
         rest, rest_scores = c.take(new), scores[new]
         if not question.asks_overview:
             best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
@@ -160,6 +181,8 @@ class Retriever:
         if options.abstain and not pool.lexical_only and not decision.is_silent:
             is_tail = self._silence.find_tail(question, c, scores, pool.scope, decision, options.max_tokens)
             is_tail &= ~follows_any(c, pool.links, ~is_tail)
+        if options.abstain and not (question.asks_past or question.asks_overview):
+            is_tail |= c.asks | np.array([is_no_answer(memory) for memory in c.memories], np.bool_)
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]
         result = self._pack(question, rest, rest_scores, options, pool)
         if decision.is_silent:
@@ -280,8 +303,17 @@ class Retriever:
             if len(shown) == len(packed.chosen):
                 break
             left_out.update(i for i in packed.chosen if i not in shown)
-        text = _render(c, shown, packed, pool.scope, plain=options.plain)
-        return RecallResult(text, tuple(shown.values()), packed.tokens, pool.lexical_only)
+        cut = {c.memories[i].id for i in headlines if i not in packed.whole}
+        return replace(self._write(shown.values(), pool.scope, options, cut), lexical_only=pool.lexical_only)
+
+    def _write(
+        self, memories: Iterable[Memory], scope: Scope, options: RecallOptions, cut: Collection[str] = ()
+    ) -> RecallResult:
+        """Show as many of the memories, best first, as there is room for. cut: see _render."""
+        shown = [*memories]
+        while (tokens := self._count(text := _render(shown, scope, cut, plain=options.plain))) > options.max_tokens:
+            shown.pop()
+        return RecallResult(text, tuple(shown), tokens)
 
     def _count_note(self, memory: Memory) -> int:
         return self._count(f" ({memory.note})") if memory.note else 0
@@ -297,10 +329,11 @@ def _neighbours(ids: Iterable[int]) -> set[int]:
     return {point_id + step for point_id in ids if point_id < FIRST_FACT for step in steps}
 
 
-def _says_nothing_new(question: Question, c: Candidates, prompt: PromptTexts) -> Flags:
+def _says_nothing_new(message: str, asked: frozenset[str], c: Candidates, prompt: PromptTexts) -> Flags:
     """Return which candidates stand in the prompt, under this or another id, or only ask the question once more."""
     flags = (
-        (bool(c.asks[i]) and is_echo(memory.text, question.terms)) or prompt.have(memory)
+        (is_echo(memory.text, asked) and (bool(c.asks[i]) or split_words(memory.text)[0] == split_words(message)[0]))
+        or prompt.have(memory)
         for i, memory in enumerate(c.memories)
     )
     return np.fromiter(flags, np.bool_, len(c.memories))
@@ -336,7 +369,6 @@ def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> 
     distinct = {memory.id for memory in drop_copies(memories.values())}
     memories = {i: memory for i, memory in memories.items() if i not in revised and memory.id in distinct}
     shown: dict[int, Memory] = {}
-    results: set[tuple[str, str]] = set()
     spoken = {normalise(memory.text) for memory in memories.values() if memory.kind == "episode"}
     for i, memory in memories.items():
         if memory.kind == "fact":
@@ -347,10 +379,6 @@ def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> 
             facts = [m for m in facts if m.claims == memory.claims or not m.claims]
             if in_prompt.issuperset(memory.message_ids) or _is_repeat(memory, [*passages, *facts]):
                 continue
-        if memory.call:
-            if (memory.call, memory.text) in results:
-                continue
-            results.add((memory.call, memory.text))
         shown[i] = memory
     return shown
 
@@ -361,40 +389,43 @@ def _is_repeat(fact: Memory, others: Iterable[Memory]) -> bool:
     return any(len(words.intersection(extract_terms(other.text))) >= SAME_SHARE * len(words) for other in others)
 
 
-def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, scope: Scope, *, plain: bool) -> str:
+def _render(memories: Sequence[Memory], scope: Scope, cut: Collection[str], *, plain: bool) -> str:
+    """Write first what changed, then the rest; the newest stands last in both. cut: ids of what is not shown whole."""
+    blocks = {m.id: HOLDS if CHANGED.search(m.note) and not plain else PASSAGES for m in memories}
     quotes: list[Quote] = []
     previous = -1
-    for i in pack.sort_by_time(c, [*shown]):
-        key = int(c.key[i])
-        quotes.append(Quote(shown[i], follows=i in packed.whole and key == previous + 1))
-        previous = key if i in packed.whole else -1
-    return render(quotes, scope.agent_id, scope.names, plain=plain)
+    for memory in sorted(memories, key=lambda m: (blocks[m.id] != HOLDS, m.created_at, m.session_id, int(m.id))):
+        key = int(memory.id)
+        quotes.append(Quote(memory, memory.id not in cut and key == previous + 1, blocks[memory.id]))
+        previous = -1 if memory.id in cut else key
+    return render(quotes, scope.agent_id, scope.names, plain=plain, here=scope.session_id)
 
 
 def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: CountTokens) -> RecallResult:
-    """Return what the scope may see of what is pinned; without room for all, what was pinned first.
+    """Return what the scope may see of what is pinned, and standing wishes; without room for all, the first of each.
 
     What the prompt shows word for word is not repeated, unless the user has corrected it.
 
     Raises MemoryUnavailable
     """
-    ids = index.list_ids(visible_to(scope, OneOf("pin", (PINNED,))), _MOST_PINS, newest_first=True)
-    pins: list[tuple[datetime, int, Memory]] = []
+    ids = index.list_ids(visible_to(scope, OneOf("pin", (PINNED, WISH))), _MOST_PINS, newest_first=True)
+    pins: list[tuple[bool, datetime, int, Memory]] = []
     prompt = PromptTexts(options, scope.session_id)
     for point_id, payload in index.read_payloads(ids).items():
         memory = to_memory(point_id, payload)
-        is_in_prompt = memory.edited_at is None and options.exclude.issuperset(memory.message_ids)
-        is_in_prompt = is_in_prompt or prompt.have(memory)
-        if may_see(scope, memory, won=payload["won"] is True) and not is_in_prompt:
-            pins.append((datetime.fromisoformat(payload["pin_at"]), point_id, memory))
+        has_words = memory.edited_at is None and options.exclude.issuperset(memory.message_ids)
+        if may_see(scope, memory, won=payload["won"] is True) and not (has_words or prompt.have(memory)):
+            time = datetime.fromisoformat(payload.get("pin_at", payload["created_at"]))
+            pins.append((memory.note == STANDING_WISH, time, point_id, memory))
     shown: list[Memory] = []
     room = min(PINNED_TOKENS, options.max_tokens // 2)
-    for memory in drop_copies(memory for *_, memory in sorted(pins, key=lambda pin: pin[:2])):
+    for memory in drop_copies(memory for *_, memory in sorted(pins, key=lambda pin: pin[:3])):
         cost = count(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
         if cost <= room:
             shown.append(memory)
             room -= cost
-    in_order = sorted(shown, key=lambda memory: (memory.created_at, memory.id))
-    text = render(map(Quote, in_order), scope.agent_id, scope.names, plain=options.plain)
+    in_order = sorted(shown, key=lambda memory: (memory.note != STANDING_WISH, memory.created_at, memory.id))
+    quotes = [Quote(memory, block=WISHES if memory.note == STANDING_WISH else PINS) for memory in in_order]
+    text = render(quotes, scope.agent_id, scope.names, plain=options.plain)
     tokens = count(text) if text else 0
     return RecallResult(text, tokens=tokens, pinned=tuple(shown), pins_left_out=len(pins) - len(shown))

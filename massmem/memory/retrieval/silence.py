@@ -191,9 +191,11 @@ def _find_beside_best(c: Candidates, scores: Floats, relevance: Floats, least: f
     matters = (scores >= least * top) & (relevance >= _OF_RELEVANCE * relevance[best])
     matters[best] = True
     points_back = np.array([POINTS_BACK.match(memory.text) is not None for memory in c.memories], np.bool_)
+    unit = np.cumsum(c.from_user & (np.diff(c.message, prepend=-1) != 0))  # what replies to one message of the user
     for i in np.flatnonzero(matters & (scores >= _STANDS_OUT * top)):
         is_beside = (np.abs(c.key - c.key[i]) <= WEIGHTS.reach) & ~c.asks
-        matters |= is_beside & ((c.speaker != c.speaker[i]) | (points_back & (c.key > c.key[i])))
+        is_reply = (c.speaker != c.speaker[i]) & (unit == unit[i])
+        matters |= is_beside & (is_reply | (points_back & (c.key > c.key[i]) & (c.speaker == c.speaker[i])))
     is_later = c.from_user & ~c.asks & (c.order > c.order[matters].min())
     is_near = (scores >= _LATER_SCORE * top) & (relevance >= _LATER_RELEVANCE * relevance[best])
     return matters | (is_later & is_near)

@@ -13,11 +13,11 @@ from massmem.memory.persistent import Memory
 from massmem.memory.quoting import (
     LONGEST_FACT,
     Quote,
-    format_date,
     format_label,
     list_tool_lines,
     quote_text,
     render,
+    write_date,
 )  # fmt: skip
 
 ONE = Memory("1", "episode", "s", 3, "agent_b", "It rains.", ("m1",), datetime(2026, 5, 8, tzinfo=UTC))
@@ -141,7 +141,7 @@ def test_stored_text_is_one_line_and_stays_so(text: str):
 
 
 def test_days_are_written_out():
-    assert format_date(date(2023, 5, 8)) == "[8 May 2023]"
+    assert write_date(date(2023, 5, 8)) == "8 May 2023"
 
 
 def test_a_small_model_is_told_who_said_what_in_one_short_sentence_each():

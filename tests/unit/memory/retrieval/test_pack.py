@@ -13,7 +13,6 @@ from massmem.memory.retrieval.pack import (
     cut_headlines,
     cut_sentences,
     pack,
-    sort_by_time,
 )
 from massmem.memory.retrieval.query import analyse
 from massmem.memory.words import build_document_vector, extract_query_terms, extract_terms, term_id
@@ -88,11 +87,6 @@ def test_answers_about_a_person_are_spread_over_messages():
     scores = np.array([4.0, 3.5, 3])
     assert pack(NOTHING, c, scores, Room(1000)).chosen == [0, 1, 2]
     assert pack(analyse("my kites"), c, scores, Room(1000)).chosen == [0, 2, 1]
-
-
-def test_time_order_keeps_a_sessions_day_together_and_puts_facts_after_it():
-    c = candidates([0] * 4, key=[5, 6, 900, 1 << 62], session=[1, 1, 0, 1], day=[2, 3, 2, 2])
-    assert sort_by_time(c, [3, 2, 1, 0]) == [0, 3, 2, 1]
 
 
 def test_of_equal_matches_the_newest_is_taken_by_its_words():
