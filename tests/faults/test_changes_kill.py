@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,15 @@ class Undo:
     """A process that undoes the last turn, as /undo does."""
 
     def __init__(self) -> None:
-        self._process = processes.Process(target=run_undo, args=(Path.cwd(), Path("~").expanduser()), daemon=True)
+        self._begins = processes.Event()
+        arguments = (Path.cwd(), Path("~").expanduser(), self._begins)
+        self._process = processes.Process(target=run_undo, args=arguments, daemon=True)
         self._process.start()
         self.exit_code: int | None = None
 
-    def join(self, seconds: float | None = None) -> None:
+    def join(self, seconds: float) -> None:
+        """Wait until it undoes, and then for so many seconds."""
+        self._begins.wait(60)
         self._process.join(seconds)
 
     def kill(self) -> list[bytes]:
@@ -113,14 +118,15 @@ class Undo:
         return []
 
 
-def run_undo(folder: Path, home: Path) -> None:
+def run_undo(folder: Path, home: Path, begins: Event) -> None:
     os.environ["HOME"] = str(home)
-    asyncio.run(undo(folder, home))
+    asyncio.run(undo(folder, home, begins))
 
 
-async def undo(folder: Path, home: Path) -> None:
+async def undo(folder: Path, home: Path, begins: Event) -> None:
     config, _ = load_config(str(folder / "team.yaml"))
     async with await Session.open(config, home=home / ".massmem", session_id=SESSION) as session:
+        begins.set()
         await session.undo()
 
 
