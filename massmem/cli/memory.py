@@ -243,13 +243,7 @@ async def add_command(
         memories = await memories.of_project(name)
         session_id = await _find_id(setup, memories.store, session_id)
         place, memory = await memories.add(text, session_id, everywhere=is_global)
-    if as_json:
-        write_json({"session_id": place, "memory": memory and memory.to_dict()})
-    elif memory is not None:
-        notify(f"remembered: {memory.short_id}")
-    if memory is None:
-        notify("queued: it becomes a memory when the index is free, at the next question or `massmem memory record`")
-    return EXIT_QUEUED if memory is None else 0
+    return report_change(memory, "remembered", {"session_id": place, "memory": memory.to_dict()} if as_json else None)
 
 
 @app.command("edit")
@@ -274,7 +268,7 @@ def edit_command(
         answer: str = typer.prompt("What it is to say", err=True)
         text = answer
     memory = asyncio.run(change_memory(setup, memory_id, "edit", _read_text(text)))
-    return report_change(memory, "edited", as_json=as_json)
+    return report_change(memory, "edited", memory.to_dict() if as_json else None)
 
 
 def _add_mark(action: MemoryAction, summary: str, describe: Callable[[Memory], str]) -> None:
@@ -285,7 +279,7 @@ def _add_mark(action: MemoryAction, summary: str, describe: Callable[[Memory], s
         memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
     ) -> int:
         memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, action))
-        return report_change(memory, describe(memory), as_json=as_json)
+        return report_change(memory, describe(memory), memory.to_dict() if as_json else None)
 
 
 _add_mark("pin", "Show a memory to agents with every question.", lambda _: "pinned")
@@ -302,14 +296,14 @@ def _read_text(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
 
 
-def report_change(memory: Memory, done: str, *, as_json: bool = False) -> int:
-    """Say what became of a memory; return the exit code. done: what was done with it, unless that is only queued."""
-    if as_json:
-        write_json(memory.to_dict())
+def report_change(memory: Memory, done: str, reply: dict[str, Any] | None = None) -> int:
+    """Say what became of a memory; return the exit code. done: in words. reply: what a program is told instead."""
+    if reply is not None:
+        write_json(reply)
+    else:
+        notify(f"{'it will be' if memory.is_queued else done}: {memory.short_id}  {one_line(memory.text, 60)}")
     if memory.is_queued:
         notify(f"{memory.note}; the next command that can write there does it, such as `massmem memory record`")
-    if not as_json:
-        notify(f"{'will be' if memory.is_queued else done}: {memory.short_id}  {one_line(memory.text, 60)}")
     return EXIT_QUEUED if memory.is_queued else 0
 
 

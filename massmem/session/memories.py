@@ -26,6 +26,7 @@ from massmem.memory.claims import Chain
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     PINNED_TOKENS,
+    QUEUED,
     USER,
     Memory,
     MemoryChange,
@@ -38,7 +39,7 @@ from massmem.memory.retrieval.query import analyse, share_words
 from massmem.memory.tokens import estimate_tokens
 from massmem.recording.forgetting import erase_from_indexes, forget_memories, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
-from massmem.recording.standing import apply_queued
+from massmem.recording.standing import apply_queued, read_standing
 from massmem.recording.worker import Recorder, describe_missing, requeue_missing
 from massmem.session.erasure import Eraser
 from massmem.session.owners import (
@@ -194,7 +195,10 @@ class Memories:
         shown = {memory.id for memory in (*recalled.memories, *recalled.pinned)}
         fits = [m for m in _add_fits(query, (*more.memories, *others)) if m.id not in shown and m.relevance > 0]
         beyond = sorted(fits, key=lambda memory: memory.relevance, reverse=True)[: None if shows_all else _FIRST_BEYOND]
-        recalled = replace(recalled, memories=_add_fits(query, recalled.memories))
+        memories: Sequence[Memory] = _add_fits(query, recalled.memories)
+        if backlog.waiting:
+            memories, beyond = [await apply_queued(self.store, part) for part in (memories, beyond)]
+        recalled = replace(recalled, memories=tuple(memories))
         return Hits(recalled, await self._mark_withdrawn(beyond), unavailable, backlog)
 
     async def read_history(self, query: str, view: View) -> tuple[Sequence[Chain], Backlog]:
@@ -346,10 +350,8 @@ class Memories:
             return memory
         raise unknown_memory(name)
 
-    async def add(
-        self, text: str, session_id: str | None = None, *, everywhere: bool = False
-    ) -> tuple[str, Memory | None]:
-        """Store a note of the owner; return its session, and the memory; None: it is recorded later.
+    async def add(self, text: str, session_id: str | None = None, *, everywhere: bool = False) -> tuple[str, Memory]:
+        """Store a note of the owner; return its session, and the memory, which says so when it is only queued.
 
         session_id: in this session; None: in one of its own, for notes, which the owner's conversations in the project
         recall. everywhere: and all others, also those with a session_name of their own.
@@ -366,10 +368,13 @@ class Memories:
         message_ids = (make_message_id(session_id, seqs[-1]),)
         try:
             async with self.open_index() as index:
-                await self._record(index, session_id)
-                return session_id, next(iter(await index.list(Selection(message_ids=message_ids), 1)), None)
-        except MemoryUnavailable:
-            return session_id, None
+                why = await self._record(index, session_id)
+                for memory in await index.list(Selection(message_ids=message_ids), 1):
+                    return session_id, memory
+        except MemoryUnavailable as e:
+            why = e.message
+        [(memory, _)] = await read_standing(self.store, message_ids)
+        return session_id, replace(memory, note=f"{QUEUED}: {why}")
 
     @property
     def user(self) -> Owner:

@@ -1,15 +1,20 @@
 """A disk that is full, at each size: what a command says is true, what is queued is called so, and nothing crashes."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from massmem.memory.index_shared import SharedIndex
 from tests.support.cli import massmem
+from tests.support.forked import processes
 from tests.support.recorded_sessions import TEAM, record_sessions
 from tests.support.small_disk import mount_small_disk
 
@@ -100,3 +105,34 @@ def test_no_command_dies_without_a_word(disk: Path, sizes: tuple[int, ...]):
             result = massmem(*command, *TEAM, text=True)
             assert result.returncode in (0, 1, 2, 3), (free, command, result.stderr)
             assert result.returncode == 0 or "disk" in result.stderr + result.stdout, (free, command)
+
+
+def hold(folder: Path, holds: Event, ends: Event) -> None:
+    index = SharedIndex(folder, 0)
+    holds.set()
+    ends.wait()
+    index.close()
+
+
+def test_change_while_another_process_has_the_index(disk: Path):
+    """One that serves it, and one that is stopped and does not answer."""
+    fill(disk, 100)
+    holds, ends = processes.Event(), processes.Event()
+    holder = processes.Process(target=hold, args=(disk / ".massmem" / "memory" / "words", holds, ends), daemon=True)
+    holder.start()
+    assert holds.wait(60)
+    memory_id = list_memories()[OWL]["id"]
+    assert massmem("memory", "edit", memory_id, NEW, *TEAM).returncode == 0
+    assert NEW in list_memories()
+    assert holder.pid is not None
+    os.kill(holder.pid, signal.SIGSTOP)
+    try:
+        refused = massmem("memory", "edit", memory_id, OWL, *TEAM, text=True)
+        queued = massmem("memory", "add", "A cat.", "--json", *TEAM, text=True)
+    finally:
+        os.kill(holder.pid, signal.SIGCONT)
+    assert (refused.returncode, "does not answer" in refused.stderr) == (3, True)
+    assert (queued.returncode, json.loads(queued.stdout)["memory"]["note"][:7]) == (QUEUED, "queued:")
+    assert {NEW, "A cat."} < {*list_memories()}
+    ends.set()
+    holder.join()
