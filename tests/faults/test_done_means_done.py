@@ -23,7 +23,7 @@ OWL, NEW = "The owl of the mill is called Bertram.", "The owl of the mill is cal
 MB = 2**20
 SHORT = (1, 12, 40)
 """Megabytes that are free: too few for the index, too few to open a copy of it, too few to write."""
-SIZES = [SHORT, pytest.param((0, 2, 4, 8, 16, 20, 24, 28, 32, 48, 63, 66, 80), marks=pytest.mark.full)]
+SIZES = [SHORT, pytest.param((0, 2, 4, 8, 16, 20, 24, 28, 32, 48, 63, 66, 80, 120), marks=pytest.mark.full)]
 QUEUED = 7
 
 
