@@ -110,8 +110,9 @@ def eval_command(
         evaluation = _run(evaluator, entrants, items, equal_budget=equal_budget)
     _write(evaluation, output, str(data))
     _save_report(evaluation, home, data, entrants, items, seed)
-    for entrant in entrants if calibrate else ():
-        _save_calibration(evaluation, home, data, entrant)
+    codes = [_save_calibration(evaluation, home, data, entrant) for entrant in entrants if calibrate]
+    if code := max(codes, default=0):
+        raise typer.Exit(code)
     _check(evaluation, fail_under, strict=strict)
 
 
@@ -150,17 +151,20 @@ def _save_report(
         notify(f"the page will not show this report: {explain_write_error(path, e)}")
 
 
-def _save_calibration(evaluation: Evaluation, home: Path, data: Path, entrant: Entrant) -> None:
+def _save_calibration(evaluation: Evaluation, home: Path, data: Path, entrant: Entrant) -> int:
+    """Calibrate the team with its answers; return the exit code."""
     config, answers = entrant.config, next(one for one in evaluation.answers if one.name == entrant.name)
     if len(config.agents) < 2:
         notify(f"{entrant.name} has one agent: no agreement, and so no calibration")
-        return
+        return 0
     try:
         path = store_calibration(home, build_calibration(config, answers, data.name))
+        read_calibration(path)
     except MassmemError as e:  # the answers are kept
         notify(f"{entrant.name} is not calibrated: {e.message}")
-        return
+        return e.exit_code
     notify(f"{entrant.name} is calibrated: {'; '.join((str(path), *list_gaps(config, answers)))}")
+    return 0
 
 
 def _show_calibrations(configs: Sequence[str], home: Path, output: _Output) -> None:

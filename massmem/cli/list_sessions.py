@@ -38,16 +38,17 @@ def list_sessions(*, as_json: bool) -> int:
 
 
 def _read_entries() -> list[RegistryEntry]:
-    """Return the sessions of the default store, and those of other stores that the registry has."""
-    home = massmem_home()
+    """Return the sessions of the default store, and those that the registry has, as their SQLite stores have them."""
+    home, stored = massmem_home(), list[RegistryEntry]()
     listed = Registry(home).read_entries()
-    try:
-        stored = read_sessions(home / "massmem.db")
-    except StoreError as e:
-        if not listed:
-            raise
-        notify(e.message)
-        stored = []
+    urls = {entry.store for entry in listed if entry.store.startswith("sqlite:///")}
+    for database in {home / "massmem.db", *(Path(url.partition(":///")[2]).expanduser() for url in urls)}:
+        try:
+            stored += read_sessions(database)
+        except StoreError as e:
+            if not listed:
+                raise
+            notify(e.message)
     return newest_first({entry.session_id: entry for entry in (*listed, *stored)}.values())
 
 

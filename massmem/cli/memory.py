@@ -52,6 +52,7 @@ from massmem.session.recall import explain_recall
 from massmem.store.lookup import find_session
 from massmem.store.ports import SessionStore
 
+EXIT_QUEUED = 7
 _ALL = 1_000_000
 _MOST_LISTED = 20
 """Memories that are listed before they are forgotten."""
@@ -229,7 +230,7 @@ async def add_command(
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Remember a text as the user's words.
 
     Where the team remembers across conversations it needs no conversation: it is in one called Notes. With --global it
@@ -242,12 +243,7 @@ async def add_command(
         memories = await memories.of_project(name)
         session_id = await _find_id(setup, memories.store, session_id)
         place, memory = await memories.add(text, session_id, everywhere=is_global)
-    if as_json:
-        write_json({"session_id": place, "memory": memory and memory.to_dict()})
-    elif memory is None:
-        notify("stored; it becomes a memory when the index is free, at the next question or `massmem memory record`")
-    else:
-        notify(f"remembered: {memory.short_id}")
+    return report_change(memory, "remembered", {"session_id": place, "memory": memory.to_dict()} if as_json else None)
 
 
 @app.command("edit")
@@ -259,7 +255,7 @@ def edit_command(
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Correct a memory: agents recall the new text.
 
     `massmem memory show` still shows what it said before. The messages of the conversation stay as they are.
@@ -271,7 +267,8 @@ def edit_command(
         write_out(f"{asyncio.run(_load_memory(setup, memory_id)).memory.text}\n")
         answer: str = typer.prompt("What it is to say", err=True)
         text = answer
-    report_change(asyncio.run(change_memory(setup, memory_id, "edit", _read_text(text))), "edited", as_json=as_json)
+    memory = asyncio.run(change_memory(setup, memory_id, "edit", _read_text(text)))
+    return report_change(memory, "edited", memory.to_dict() if as_json else None)
 
 
 def _add_mark(action: MemoryAction, summary: str, describe: Callable[[Memory], str]) -> None:
@@ -280,9 +277,9 @@ def _add_mark(action: MemoryAction, summary: str, describe: Callable[[Memory], s
     @app.command(action, help=summary)
     def command(  # pyright: ignore[reportUnusedFunction]
         memory_id: MemoryName, owner: OwnerName = None, config: Config = None, as_json: AsJson = False
-    ) -> None:
+    ) -> int:
         memory = asyncio.run(change_memory(load_setup(config, owner), memory_id, action))
-        report_change(memory, describe(memory), as_json=as_json)
+        return report_change(memory, describe(memory), memory.to_dict() if as_json else None)
 
 
 _add_mark("pin", "Show a memory to agents with every question.", lambda _: "pinned")
@@ -299,12 +296,15 @@ def _read_text(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
 
 
-def report_change(memory: Memory, done: str, *, as_json: bool = False) -> None:
-    """Say what became of a memory. done: what was done with it."""
-    if as_json:
-        write_json(memory.to_dict())
+def report_change(memory: Memory, done: str, reply: dict[str, Any] | None = None) -> int:
+    """Say what became of a memory; return the exit code. done: in words. reply: what a program is told instead."""
+    if reply is not None:
+        write_json(reply)
     else:
-        notify(f"{done}: {memory.short_id}  {one_line(memory.text, 60)}")
+        notify(f"{'it will be' if memory.is_queued else done}: {memory.short_id}  {one_line(memory.text, 60)}")
+    if memory.is_queued:
+        notify(f"{memory.note}; the next command that can write there does it, such as `massmem memory record`")
+    return EXIT_QUEUED if memory.is_queued else 0
 
 
 @app.command("forget")

@@ -274,8 +274,8 @@ class RecordingJob(_Record):
     """The last message that the job covers."""
     message_id: str
     kind: RecordingKind
-    """episode: the message, word for word; complete: the turn ended and agent_id won it; extract: facts from what
-    agent_id did in the turn after `since` and up to `seq`."""
+    """episode: the message, word for word; complete: the turn ended, and agent_id won it, or it was undone; extract:
+    facts from what agent_id did in the turn after `since` and up to `seq`."""
     agent_id: str | None
     """None: the user."""
     turn: int

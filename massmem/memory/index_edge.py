@@ -359,6 +359,7 @@ class Shard:
                     "give the embedder that it was made with, or run `massmem memory rebuild`",
                 )
             shutil.rmtree(self._folder / "shard" / "temp_segments", ignore_errors=True)  # of a tidying that was killed
+            _check_room(self._folder, _measure_holes(self._folder / "shard"))
             edge = qdrant.EdgeShard.load(str(self._folder / "shard"))
             count = edge.info().points_count
             if count < notes.get("points", 0):
@@ -520,6 +521,15 @@ def holder_of(folder: Path) -> str:
     return ""
 
 
+def _measure_holes(shard: Path) -> int:
+    """Return the bytes that opening a shard may take: a file system in memory fills the holes of files that are read.
+
+    qdrant-edge reads the indexes of fields as a whole.
+    """
+    files = [path.stat() for path in shard.glob("segments/*/payload_index/**/*.dat")]
+    return 4 * 2**20 + sum(max(0, file.st_size - file.st_blocks * 512) for file in files)
+
+
 def _check_room(folder: Path, size: int) -> None:
     try:
         free = shutil.disk_usage(folder).free
@@ -527,7 +537,7 @@ def _check_room(folder: Path, size: int) -> None:
         raise MemoryUnavailable(f"the memory index in {folder} is gone: {e.strerror}") from e
     if free < size:
         raise MemoryUnavailable(
-            f"the disk is full: the memory index in {folder} needs {size >> 20} MB of room to write",
+            f"the disk is full: the memory index in {folder} needs {size >> 20} MB of room",
             "free some space; what was stored before is untouched",
         )
 

@@ -166,6 +166,11 @@ class Memory:
         """For people."""
         return shorten_id(self.id)
 
+    @property
+    def is_queued(self) -> bool:
+        """Whether the index does not have it like this yet."""
+        return self.note.startswith(QUEUED)
+
     def to_dict(self) -> dict[str, Any]:
         """Return its one public form, for JSON."""
         return {name: getattr(self, name) for name in _PUBLIC} | {
@@ -184,6 +189,8 @@ _PUBLIC = """
 """.split()  # noqa: SIM905 - a list literal of this length reads badly
 
 
+QUEUED = "queued"
+"""Begins the note of a memory of which a change by the user waits in the queue."""
 SHORT_ID_LENGTH = 8
 """Digits that are shown: among 50,000 memories the chance that any two share them is one in a thousand."""
 _SHORTEST = 4

@@ -137,6 +137,12 @@ _ALL_ALIKE = 3
 """Texts in a row that an embedder must refuse to count as unavailable."""
 
 
+async def is_undone(store: SessionStore, row: RecordingJob) -> bool:
+    """Return whether the user has taken back the turn that the row is of."""
+    turns = await store.list_turns(row.session_id, row.turn - 1, 1)
+    return bool(turns) and (turns[0].turn, turns[0].status) == (row.turn, "undone")
+
+
 class EpisodeWriter:
     """Records rows of the kinds "episode" and "complete", of any number of sessions.
 
@@ -262,8 +268,12 @@ class EpisodeWriter:
         return {place: await read_tool_words(self._store, *place) for place in sorted(by_agents)}
 
     async def _complete_turns(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> Sequence[RecordingJob]:
-        """Tell the memory who won; return the rows that are yet to be marked."""
+        """Tell the memory who won, or that a turn was undone; return the rows that are yet to be marked."""
         try:
+            for row in [row for row in rows if not row.agent_id and await is_undone(self._store, row)]:
+                selection = Selection(row.session_id, turn=row.turn)
+                await self._store.forget_recordings(selection)
+                await self._memory.forget(selection)
             if rows:
                 await self._memory.complete_turns(
                     [CompletedTurn(row.session_id, row.turn, row.agent_id or "") for row in rows]
@@ -471,7 +481,7 @@ class FactWriter:
             messages = [m for m in conversation.messages if paid.unread is None or m.message_id in paid.unread]
             extraction = await self._extract_and_log(messages, conversation.origin)
             paid.extraction = replace(extraction, facts=mark_facts(extraction.facts, conversation))
-        if await self._is_undone(row):
+        if await is_undone(self._store, row):
             await self._finish(row, "the turn was undone")
             return
         extraction = paid.extraction
@@ -500,11 +510,6 @@ class FactWriter:
                 where, extraction.duplicates,
             )  # fmt: skip
         return extraction
-
-    async def _is_undone(self, row: RecordingJob) -> bool:
-        """Whether the user has taken the turn back while a model read it."""
-        turns = await self._store.list_turns(row.session_id, row.turn - 1, 1)
-        return bool(turns) and (turns[0].turn, turns[0].status) == (row.turn, "undone")
 
     async def _finish(self, row: RecordingJob, reason: str | None) -> None:
         await finish(self._store, self._memory, [row], reason)

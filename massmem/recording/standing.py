@@ -11,7 +11,7 @@ from massmem.core.ids import make_message_id
 from massmem.core.records import MessageRecord, MessageToRecord, is_remembered
 from massmem.memory.access import HERE
 from massmem.memory.origins import AGENT, find_tool_name, name_tool_origin
-from massmem.memory.persistent import USER, Memory, MemoryChange
+from massmem.memory.persistent import QUEUED, USER, Memory, MemoryChange
 from massmem.memory.quoting import NOT_CHOSEN
 from massmem.recording.jobs import is_change, read_change
 from massmem.recording.rules import (
@@ -41,6 +41,24 @@ async def read_standing(store: SessionStore, message_ids: Sequence[str]) -> list
     read = [await _read(store, row) for row in rows if is_remembered(row.message)]
     corrected = ((_correct(memory, changes), won) for memory, won in filter(None, read))
     return [(memory, won) for memory, won in corrected if memory is not None]
+
+
+async def apply_queued(store: SessionStore, memories: Iterable[Memory], why: str = "") -> list[Memory]:
+    """Return memories of the index with the changes by the user that it lacks; those have a note. Raise StoreError.
+
+    why: why it lacks them; "": nobody has tried.
+    """
+    changes: dict[str, list[MemoryChange]] = {}
+    applied: list[Memory] = []
+    for memory in memories:
+        if memory.session_id not in changes:
+            changes[memory.session_id] = await _read_changes(store, memory.session_id)
+        for change in changes[memory.session_id]:
+            is_of_memory = change.kind == memory.kind and not set(change.message_ids).isdisjoint(memory.message_ids)
+            if is_of_memory and change.old == memory.text and change.id not in memory.changes:
+                memory = replace(_apply(memory, change), note=": ".join(filter(None, (QUEUED, why))))
+        applied.append(replace(memory, project="") if memory.is_global else memory)
+    return applied
 
 
 async def find_originals(store: SessionStore, messages: Sequence[MessageRecord]) -> list[str]:
@@ -79,21 +97,24 @@ async def _read_changes(store: SessionStore, session_id: str) -> list[MemoryChan
     """Return what the user changed of the session's messages, oldest first. That belongs to no turn."""
     ids = [message.id for message in await store.read_turn_messages(session_id, 0) if is_change(message)]
     changes = map(read_change, mask_params(await store.get_messages_to_record(ids)))
-    return sorted((c for c in changes if c.kind == "episode"), key=lambda change: (change.created_at, change.id))
+    return sorted(changes, key=lambda change: (change.created_at, change.id))
 
 
 def _correct(memory: Memory, changes: Iterable[MemoryChange]) -> Memory | None:
     """Return the memory as the user has changed it, None when it does not have what was changed."""
     for change in changes:
-        if memory.id not in change.message_ids:
+        if memory.id not in change.message_ids or change.kind != "episode":
             continue
-        if change.action in ("pin", "unpin"):
-            memory = replace(memory, is_pinned=change.action == "pin")
-        elif change.action in ("promote", "demote"):
-            memory = replace(memory, is_global=change.action == "promote")
-        elif change.old not in memory.text:
+        if change.action == "edit" and change.old not in memory.text:
             return None
-        else:
-            text = memory.text.replace(change.old, change.text)
-            memory = replace(memory, text=text, edited_at=change.created_at, origin=USER, rests_on="")
+        memory = _apply(memory, change)
     return replace(memory, project="") if memory.is_global else memory
+
+
+def _apply(memory: Memory, change: MemoryChange) -> Memory:
+    if change.action in ("pin", "unpin"):
+        return replace(memory, is_pinned=change.action == "pin")
+    if change.action in ("promote", "demote"):
+        return replace(memory, is_global=change.action == "promote")
+    text = memory.text.replace(change.old, change.text)
+    return replace(memory, text=text, edited_at=change.created_at, origin=USER, rests_on="")

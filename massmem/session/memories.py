@@ -26,6 +26,7 @@ from massmem.memory.claims import Chain
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     PINNED_TOKENS,
+    QUEUED,
     USER,
     Memory,
     MemoryChange,
@@ -38,6 +39,7 @@ from massmem.memory.retrieval.query import analyse, share_words
 from massmem.memory.tokens import estimate_tokens
 from massmem.recording.forgetting import erase_from_indexes, forget_memories, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
+from massmem.recording.standing import apply_queued, read_standing
 from massmem.recording.worker import Recorder, describe_missing, requeue_missing
 from massmem.session.erasure import Eraser
 from massmem.session.owners import (
@@ -193,7 +195,10 @@ class Memories:
         shown = {memory.id for memory in (*recalled.memories, *recalled.pinned)}
         fits = [m for m in _add_fits(query, (*more.memories, *others)) if m.id not in shown and m.relevance > 0]
         beyond = sorted(fits, key=lambda memory: memory.relevance, reverse=True)[: None if shows_all else _FIRST_BEYOND]
-        recalled = replace(recalled, memories=_add_fits(query, recalled.memories))
+        memories: Sequence[Memory] = _add_fits(query, recalled.memories)
+        if backlog.waiting:
+            memories, beyond = [await apply_queued(self.store, part) for part in (memories, beyond)]
+        recalled = replace(recalled, memories=tuple(memories))
         return Hits(recalled, await self._mark_withdrawn(beyond), unavailable, backlog)
 
     async def read_history(self, query: str, view: View) -> tuple[Sequence[Chain], Backlog]:
@@ -257,7 +262,8 @@ class Memories:
         """Return memories, newest first. Its ids may be short forms. Raise UnknownMemoryError."""
         async with self.open_view() as (index, backlog):
             memories = await index.list(await self._select(index, selection), limit, offset)
-        return await self._mark_withdrawn(memories), backlog
+        memories = await self._mark_withdrawn(memories)
+        return await apply_queued(self.store, memories) if backlog.waiting else memories, backlog
 
     async def _mark_withdrawn(self, memories: Sequence[Memory]) -> Sequence[Memory]:
         """Return the memories; those of turns that are withdrawn or undone, which no agent recalls, say so."""
@@ -287,9 +293,10 @@ class Memories:
         return [read_change(message) for message in await self.store.get_messages(memory.changes)]
 
     async def change(self, name: str, action: MemoryAction, text: str = "") -> Memory:
-        """Change a memory of the owner in the log and, from there, in the index; return it as it is then.
+        """Change a memory of the owner in the log and, from there, in the index; return it as it is read back.
 
-        Killed in between, the change is carried out by whoever records next.
+        Killed in between, or where the index cannot be written now, the change is queued, and carried out by whoever
+        records next; the memory says so then, and is as it will be.
 
         name: its id, or a short form. text: of an edit.
 
@@ -299,10 +306,8 @@ class Memories:
                 conversation is no longer in the store.
         """
         async with self.open_index() as index:
-            named = await index.list(await self._select(index, Selection(ids=(name,))), 1)
-            if not named:
-                raise unknown_memory(name)
-            memory = named[0]
+            memory = await self._read_back(index, await self._select(index, Selection(ids=(name,))), name)
+            memory = await self._record_and_read(index, memory)  # with what was queued before
             is_done = {"pin": memory.is_pinned, "unpin": not memory.is_pinned, "demote": not memory.is_global}
             is_done["promote"] = not memory.project
             if is_done.get(action):
@@ -313,6 +318,8 @@ class Memories:
                 )
             new = _check_text(text) if action == "edit" else memory.text
             if action == "edit" and new == memory.text:
+                if memory.is_queued:
+                    return memory
                 raise InputError("the memory has this text already", "nothing was changed")
             if action == "pin" and estimate_tokens(new) > PINNED_TOKENS:
                 raise InputError(
@@ -331,13 +338,20 @@ class Memories:
                 by=self.user.user_id or USER,
             )
             await self.store.append(memory.session_id, 0, [event])
-            await self._record(index, memory.session_id)
-            return next(iter(await index.list(Selection(ids=(memory.id,)), 1)), memory)
+            return await self._record_and_read(index, memory)
 
-    async def add(
-        self, text: str, session_id: str | None = None, *, everywhere: bool = False
-    ) -> tuple[str, Memory | None]:
-        """Store a note of the owner; return its session, and the memory; None: it is recorded later.
+    async def _record_and_read(self, index: "IndexedMemory", memory: Memory) -> Memory:
+        why = await self._record(index, memory.session_id)
+        return await self._read_back(index, Selection(ids=(memory.id,)), memory.id, why)
+
+    async def _read_back(self, index: "IndexedMemory", selection: Selection, name: str, why: str = "") -> Memory:
+        """Return the memory as it is, or will be. why: as for `apply_queued`. Raise UnknownMemoryError: it is gone."""
+        for memory in await apply_queued(self.store, await index.list(selection, 1), why):
+            return memory
+        raise unknown_memory(name)
+
+    async def add(self, text: str, session_id: str | None = None, *, everywhere: bool = False) -> tuple[str, Memory]:
+        """Store a note of the owner; return its session, and the memory, which says so when it is only queued.
 
         session_id: in this session; None: in one of its own, for notes, which the owner's conversations in the project
         recall. everywhere: and all others, also those with a session_name of their own.
@@ -354,10 +368,13 @@ class Memories:
         message_ids = (make_message_id(session_id, seqs[-1]),)
         try:
             async with self.open_index() as index:
-                await self._record(index, session_id)
-                return session_id, next(iter(await index.list(Selection(message_ids=message_ids), 1)), None)
-        except MemoryUnavailable:
-            return session_id, None
+                why = await self._record(index, session_id)
+                for memory in await index.list(Selection(message_ids=message_ids), 1):
+                    return session_id, memory
+        except MemoryUnavailable as e:
+            why = e.message
+        [(memory, _)] = await read_standing(self.store, message_ids)
+        return session_id, replace(memory, note=f"{QUEUED}: {why}")
 
     @property
     def user(self) -> Owner:
@@ -397,8 +414,10 @@ class Memories:
                 "forget it, and add what is right: massmem memory add TEXT",
             )
 
-    async def _record(self, index: "IndexedMemory", session_id: str) -> None:
-        await Recorder(self.store, index, session_id=session_id, leaves_facts=True).drain()
+    async def _record(self, index: "IndexedMemory", session_id: str) -> str:
+        """Record what is queued verbatim; return why that was not possible, "" when it was."""
+        counts = await Recorder(self.store, index, session_id=session_id, leaves_facts=True).drain()
+        return "; ".join(filter(None, (counts.unavailable, *counts.problems)))
 
     async def forget(self, selection: Selection) -> int:
         """Delete memories of the owner for good; return how many entries those were.
@@ -407,7 +426,10 @@ class Memories:
         """
         async with self.open_index() as index:
             selection = await self._select(index, selection)
-            return await forget_memories(self.store, index, selection, self.config.memory, self.home)
+            count = await forget_memories(self.store, index, selection, self.config.memory, self.home)
+            if await index.list(selection, 1):
+                raise MemoryUnavailable("it was recorded again meanwhile", "run the command again")
+            return count
 
     async def forget_messages(self, message_ids: tuple[str, ...]) -> None:
         """Delete what is remembered of these messages word for word for good. Raises as `forget_memories`."""

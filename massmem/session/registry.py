@@ -145,7 +145,7 @@ def read_sessions(database: Path) -> list[RegistryEntry]:
         return []
     query = (
         "SELECT session_id, created_at, CASE status WHEN 'active' THEN NULL ELSE updated_at END, status, "
-        "config_path, model, coalesce(nullif(description, ''), title) FROM chat_sessions WHERE user_id IS NULL "
+        "config_path, model, coalesce(nullif(title, ''), description) FROM chat_sessions WHERE user_id IS NULL "
         "ORDER BY created_at DESC, session_id DESC"
     )
     store = f"sqlite:///{database}"
@@ -213,7 +213,7 @@ def build_entry(session: "SessionRecord", store: str) -> RegistryEntry:
         status=session.status,
         config_path=session.config_path,
         model=session.model,
-        description=_hide_secrets(session.description or session.display_title),
+        description=_hide_secrets(session.display_title or session.description),
         store=without_password(store),
     )
 

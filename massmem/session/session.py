@@ -20,6 +20,7 @@ from massmem.core.errors import (
     HomeError,
     InputError,
     MassmemError,
+    MemoryUnavailable,
     SessionExistsError,
     StoreError,
     UnknownSessionError,
@@ -31,6 +32,7 @@ from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, Sessio
 from massmem.core.turn_result import TurnResult
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import forget_memories
+from massmem.recording.worker import Recorder
 from massmem.session.copies import hand_over
 from massmem.session.history import History
 from massmem.session.lease import Lease, hold_lease
@@ -309,11 +311,11 @@ class Session:
     async def undo(self) -> TurnRecord:
         """Undo the last turn, answered or not: hide it from the agents, delete its memories and its params.
 
-        The log keeps it, marked as undone. Return the turn; the next call undoes the turn before it.
+        The log keeps it, marked as undone. Return the turn; the next call undoes the turn before it. Where the memory
+        cannot be used now, no agent recalls the turn, and whoever records next deletes its memories.
 
         Raises:
             InputError: there is no turn to undo.
-            MemoryUnavailable: its memories cannot be deleted now; nothing was undone.
             SessionBusyError
         """
         if self._record is not None:
@@ -328,17 +330,16 @@ class Session:
         raise InputError("there is no turn to undo", "ask a question first")
 
     async def _undo_turn(self, turn: TurnRecord) -> None:
-        """Delete its memories first: after a kill on the way, the turn can be undone again."""
+        """Note it in the log, which queues the rest; then delete its memories."""
         selection = Selection(session_id=self.id, turn=turn.turn)
-        async with self._team.open_durable_memory() as memory:
-            await hand_over(self._store, self.id, turn.turn)
-            await forget_memories(self._store, memory, selection, self._config.memory, self._team.home)
-            state = await _remove_turn_values(self._store, turn)
-            await self._store.append(
-                self.id, turn.turn, [ev.TurnUndone(session_id=self.id, turn=turn.turn)], state=state
-            )
-            # A recorder may have taken something out of the queue before.
-            await memory.forget(selection)
+        await hand_over(self._store, self.id, turn.turn)
+        state = await _remove_turn_values(self._store, turn)
+        await self._store.append(self.id, turn.turn, [ev.TurnUndone(session_id=self.id, turn=turn.turn)], state=state)
+        with suppress(MemoryUnavailable):
+            async with self._team.open_durable_memory() as memory:
+                await forget_memories(self._store, memory, selection, self._config.memory, self._team.home)
+                # A recorder may have taken something out of the queue before.
+                await Recorder(self._store, memory, session_id=self.id, leaves_facts=True).drain()
 
     async def remember(self, text: str, *, session_only: bool = False) -> None:
         """Store a note of the user, word for word, that every agent can recall from the next turn on.

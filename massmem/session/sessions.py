@@ -14,7 +14,7 @@ from typing import Self
 
 from massmem.config.home import make_file, make_folder
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError, SessionBusyError, StoreError, UnknownSessionError
+from massmem.core.errors import InputError, MemoryUnavailable, SessionBusyError, StoreError, UnknownSessionError
 from massmem.core.ids import SESSION_ID, check_session_name
 from massmem.core.records import (
     EVERYBODY,
@@ -254,14 +254,17 @@ class Sessions:
         erases: also their bytes in the files of the store, which takes longer.
 
         Raises:
-            MemoryUnavailable: the memory is in use by another process; in a command, nothing was deleted.
+            MemoryUnavailable: the memory cannot be used now; what has begun to be deleted says so in lists.
             StoreError: what was deleted is gone; the next deletion goes on.
         """
         selected = {session.session_id: session for session in sessions}
         traces = [name for name in list_begun_deletions(self.home) if await self.store.get_session(name) is None]
         async with self._open_eraser() as erase, AsyncExitStack() as leases:
             free = [session for session in selected.values() if await self._claim(session.session_id, leases)]
-            memories = await delete_contents(self.store, free, erase, progress)
+            try:
+                memories = await delete_contents(self.store, free, erase, progress)
+            except MemoryUnavailable as e:
+                raise MemoryUnavailable(e.message, "the deletion has begun: run the same command again then") from e
             erased = await self.store.erase_deleted() if erases else False
             ids = (*(session.session_id for session in free), *traces)
             await self.delete_traces(ids)

@@ -248,8 +248,10 @@ def _(event: ev.TurnResumed, position: LogPosition) -> list[Change]:
 
 
 @_project.register
-def _(_event: ev.TurnUndone, _position: LogPosition) -> list[Change]:
-    return [UpdateTurn({"status": "undone"}), UpdateSession(status="completed")]
+def _(_event: ev.TurnUndone, position: LogPosition) -> list[Change]:
+    """Nobody won it any more: whoever carries out the job deletes its memories."""
+    undone = [UpdateTurn({"status": "undone"}), UpdateSession(status="completed")]
+    return [_recording(position, "complete", None), *undone]
 
 
 @_project.register

@@ -44,6 +44,13 @@ async def test_an_undone_turn_is_in_the_log_and_nowhere_else(two: SessionStore) 
     assert [type(e).__name__ for e in await two.read_turn_events(ID, 2)][-1] == "TurnUndone"
 
 
+async def test_an_undone_turn_queues_that_its_memories_go(two: SessionStore) -> None:
+    await two.finish_recordings(await two.list_due_recordings("complete", 10))
+    [seq] = await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
+    [job] = await two.list_due_recordings("complete", 10)
+    assert (job.seq, job.turn, job.agent_id) == (seq, 2, None)
+
+
 async def test_undone_matches_leave_room_for_others(two: SessionStore) -> None:
     question = "Where is the windmill lighthouse windmill lighthouse?"
     await two.append(ID, 3, [begin("ann", question=question), done(6, "windmill lighthouse windmill")])

@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ EXPORTED = [
     {"role": role, "content": f"{text} {number} of the letters"} for number in range(6) for role, text in
     (("user", "Question"), ("assistant", "Answer"))
 ]  # fmt: skip
-COMMANDS = ("add", "edit", "pin", "unpin", "forget", "import", "fork", "export", "undo")
+COMMANDS = ("add", "edit", "pin", "unpin", "forget", "import", "fork", "export", "undo", "rename")
+NAME = "Kites of the oak"
 
 
 def kite(name: str, turn: int) -> str:
@@ -88,6 +90,8 @@ def write_command(kind: str, user: User) -> tuple[str, ...]:
             return "import", "letters.jsonl", *TEAM
         case "fork":
             return "sessions", "fork", SESSION, *TEAM
+        case "rename":
+            return "sessions", "rename", SESSION, NAME, *TEAM
         case _:
             return "sessions", "export", SESSION, "--output", "session.json", *TEAM
 
@@ -96,11 +100,15 @@ class Undo:
     """A process that undoes the last turn, as /undo does."""
 
     def __init__(self) -> None:
-        self._process = processes.Process(target=run_undo, args=(Path.cwd(), Path("~").expanduser()), daemon=True)
+        self._begins = processes.Event()
+        arguments = (Path.cwd(), Path("~").expanduser(), self._begins)
+        self._process = processes.Process(target=run_undo, args=arguments, daemon=True)
         self._process.start()
         self.exit_code: int | None = None
 
-    def join(self, seconds: float | None = None) -> None:
+    def join(self, seconds: float) -> None:
+        """Wait until it undoes, and then for so many seconds."""
+        self._begins.wait(60)
         self._process.join(seconds)
 
     def kill(self) -> list[bytes]:
@@ -110,14 +118,15 @@ class Undo:
         return []
 
 
-def run_undo(folder: Path, home: Path) -> None:
+def run_undo(folder: Path, home: Path, begins: Event) -> None:
     os.environ["HOME"] = str(home)
-    asyncio.run(undo(folder, home))
+    asyncio.run(undo(folder, home, begins))
 
 
-async def undo(folder: Path, home: Path) -> None:
+async def undo(folder: Path, home: Path, begins: Event) -> None:
     config, _ = load_config(str(folder / "team.yaml"))
     async with await Session.open(config, home=home / ".massmem", session_id=SESSION) as session:
+        begins.set()
         await session.undo()
 
 
@@ -147,12 +156,14 @@ def find_wrong(kind: str, user: User, *, is_whole: bool, lines: Sequence[bytes])
     """Count what is wrong after a kill, and after the same command again."""
     counts: Counter[str] = Counter()
     counts["lost"] += asyncio.run(count_lost(user.folder))
+    if kind in ("edit", "pin", "unpin"):  # what is in the log is shown by the next command
+        counts["lie"] += asyncio.run(is_noted(user.folder, kind)) != is_changed(kind, list_memories(), user)
     if kind in ("edit", "pin", "unpin", "forget"):
         again = call_massmem(*write_command(kind, user))
         counts["lie"] += again.returncode not in (0, 2)  # 2: it has this text already, or is gone
     elif kind == "import":
         counts["lie"] += call_massmem(*write_command(kind, user)).returncode != 0
-    if kind in ("add", "import", "undo"):
+    if kind in ("add", "import"):
         assert call_massmem("memory", "record", *TEAM).returncode == 0
     listed = list_memories()
     texts = [memory["text"] for memory in listed]
@@ -182,11 +193,17 @@ def find_wrong(kind: str, user: User, *, is_whole: bool, lines: Sequence[bytes])
         case "export":
             if Path("session.json").exists():
                 counts["lie"] += len(json.loads(Path("session.json").read_text())["turns"]) != TURNS
+        case "rename":
+            title = asyncio.run(read_title(user.folder))
+            counts["lie"] += is_whole and title != NAME
+            listed_names = json.loads(call_massmem("--list-sessions", "--json").stdout)
+            counts["lie"] += [one["description"] for one in listed_names if one["session_id"] == SESSION] != [title]
         case _:
             undone = asyncio.run(count_undone(user.folder))
             counts["lie"] += is_whole and undone != 1
             counts["twice"] += max(0, undone - 1)
             counts["ghost"] += undone and count_texts(texts, kite(SESSION, TURNS))
+            counts["lost"] += not undone and not count_texts(texts, kite(SESSION, TURNS))
     counts["lost"] += max(0, 2 * TURNS - count_texts(texts, "Kite") - (kind in ("edit", "forget", "undo")))
     return counts
 
@@ -224,6 +241,22 @@ async def count_lost(folder: Path) -> int:
     """Count turns of the two sessions that are gone from the log."""
     texts = await read_messages(folder)
     return sum(kite(name, n) not in texts.get(name, ()) for name in (SESSION, OTHER) for n in range(1, TURNS + 1))
+
+
+async def is_noted(folder: Path, action: str) -> bool:
+    """Return whether the log says that the user did this last."""
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    messages = await store.read_turn_messages(SESSION, 0)
+    await store.close()
+    return messages[-1].metadata["memory_change"]["action"] == action and len(messages) == 2  # one is of the fixture
+
+
+async def read_title(folder: Path) -> str:
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    session = await store.get_session(SESSION)
+    await store.close()
+    assert session is not None
+    return session.title
 
 
 async def count_undone(folder: Path) -> int:

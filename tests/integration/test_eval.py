@@ -93,6 +93,11 @@ def test_calibration_counts_what_the_team_did_and_belongs_to_it_alone(tmp_path: 
     broken = call_massmem("eval", "calibration")
     assert (broken.returncode, broken.stdout) == (2, b"")
     assert b"is no calibration" in broken.stderr
+    file.unlink()
+    file.parent.rmdir()
+    file.parent.touch()
+    refused = call_massmem("eval", str(data), "--config", configure(), *arguments)
+    assert (refused.returncode, b"team is not calibrated" in refused.stderr) == (2, True)
 
 
 def test_two_teams_are_compared_on_the_same_questions(tmp_path: Path, home: Path):

@@ -11,7 +11,7 @@ from massmem.cli.memory import list_memories
 from massmem.cli.setup import Setup
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.errors import InputError
 from massmem.core.events import TurnCompleted, TurnInterrupted, TurnStarted, TurnWaiting
 from massmem.core.records import COMMAND_LINE_USER
 from massmem.memory.persistent import Selection
@@ -128,15 +128,18 @@ async def test_there_is_nothing_to_undo_in_a_new_session(config: TeamConfig, fol
             await session.undo()
 
 
-async def test_a_turn_stands_when_its_memories_cannot_be_deleted(config: TeamConfig, folder: Path):
+async def test_memories_of_an_undone_turn_that_cannot_be_deleted_go_later(
+    config: TeamConfig, folder: Path, council: CouncilServer
+):
     async with open_session(config, folder) as session:
         await tell(session, WINDMILL)
     with FileLock(folder / "memory" / "words" / "lock"):
         async with open_session(config, folder, session.id) as again:
-            with pytest.raises(MemoryUnavailable):
-                await again.undo()
+            assert (await again.undo()).question == WINDMILL
     async with open_session(config, folder, session.id) as again:
-        assert (await again.undo()).question == WINDMILL
+        memories, shown = await prompt(council, again, "Where was the windmill of Aalsmeer?")
+        assert WINDMILL not in shown + memories
+    assert WINDMILL not in await list_remembered(config, folder)
 
 
 async def test_note_of_the_user_is_recalled_in_the_very_first_turn(

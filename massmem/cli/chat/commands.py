@@ -256,7 +256,9 @@ async def _clear(state: ChatState, _rest: str) -> None:
 
 async def _undo(state: ChatState, _rest: str) -> None:
     turn = await state.session.undo()
-    write_err(f"Turn {turn.turn} is undone, with its memories: {one_line(turn.question, 80)!r}. The log keeps it.")
+    is_queued = await state.team.store.list_due_recordings("complete", 1, state.session.id)
+    memories = "its memories are deleted when the index can be written" if is_queued else "with its memories"
+    write_err(f"Turn {turn.turn} is undone, {memories}: {one_line(turn.question, 80)!r}. The log keeps it.")
 
 
 async def _retry(state: ChatState, rest: str) -> None:

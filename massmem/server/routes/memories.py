@@ -5,11 +5,10 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from massmem.core.errors import MemoryUnavailable
 from massmem.core.events import MemoryAction, now
 from massmem.core.records import is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
@@ -70,8 +69,8 @@ class MemoryEntry(Body):
     seen_because: Literal["own", "user", "won"] | None
     """Of a search: the agent said it itself, the user did, or it won the turn in which it was said."""
     note: str
-    """withdrawn: no agent recalls it; of a search: since when or until when it holds, on which outdated value it rests,
-    who says otherwise."""
+    """withdrawn: no agent recalls it; queued: the index does not have it like this yet, and why; of a search: since
+    when or until when it holds, on which outdated value it rests, who says otherwise."""
     origin: str | None
     """Who said it: user, agent, import, outside, or tool:NAME for its result; null: not noted."""
     rests_on: str | None
@@ -311,35 +310,33 @@ async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetai
 
 
 @router.post("", status_code=201)
-async def add_memory(body: NewMemory, caller: Authorized) -> MemoryEntry:
+async def add_memory(body: NewMemory, caller: Authorized, response: Response) -> MemoryEntry:
     """Remember a text as the user's words."""
     await caller.service.turns.check_room(caller.owner)
     memories, session_id = await _open(caller).of_project(body.project), await _find_session(caller, body.session_id)
     _, memory = await memories.add(body.text, session_id, everywhere=body.project == "")
-    if memory is None:
-        raise MemoryUnavailable("the index is in use; the text is stored, and becomes a memory later")
-    return _show_memory(memory)
+    return _show_change(memory, response)
 
 
 @router.patch("/{memory_id}")
-async def edit_memory(memory_id: MemoryId, body: NewText, caller: Authorized) -> MemoryEntry:
+async def edit_memory(memory_id: MemoryId, body: NewText, caller: Authorized, response: Response) -> MemoryEntry:
     """Give a memory another text; what it said before is among its changes."""
     await caller.service.turns.check_room(caller.owner)
-    return _show_memory(await _open(caller).change(memory_id, "edit", body.text))
+    return _show_change(await _open(caller).change(memory_id, "edit", body.text), response)
 
 
 @router.put("/{memory_id}/{mark}")
-async def mark_memory(memory_id: MemoryId, mark: Mark, caller: Authorized) -> MemoryEntry:
+async def mark_memory(memory_id: MemoryId, mark: Mark, caller: Authorized, response: Response) -> MemoryEntry:
     """pin: show a memory to agents with every question, whatever it is about; global: recall it in every project."""
     await caller.service.turns.check_room(caller.owner)
-    return _show_memory(await _open(caller).change(memory_id, "pin" if mark == "pin" else "promote"))
+    return _show_change(await _open(caller).change(memory_id, "pin" if mark == "pin" else "promote"), response)
 
 
 @router.delete("/{memory_id}/{mark}")
-async def unmark_memory(memory_id: MemoryId, mark: Mark, caller: Authorized) -> MemoryEntry:
+async def unmark_memory(memory_id: MemoryId, mark: Mark, caller: Authorized, response: Response) -> MemoryEntry:
     """Show a memory only where it matters for the question, or recall it in its project only."""
     await caller.service.turns.check_room(caller.owner)
-    return _show_memory(await _open(caller).change(memory_id, "unpin" if mark == "pin" else "demote"))
+    return _show_change(await _open(caller).change(memory_id, "unpin" if mark == "pin" else "demote"), response)
 
 
 @router.delete("/{memory_id}")
@@ -366,6 +363,13 @@ async def forget(
         forgotten_at=receipt.forgotten_at,
         receipt=_show_receipt(receipt),
     )
+
+
+def _show_change(memory: Memory, response: Response) -> MemoryEntry:
+    """Show a memory as it is, or, with status 202, as it will be."""
+    if memory.is_queued:
+        response.status_code = 202
+    return _show_memory(memory)
 
 
 def _open(caller: Caller) -> Memories:

@@ -163,6 +163,9 @@ def test_urls_are_shown_without_a_password(url: str, shown: str) -> None:
     assert without_password(url) == shown
 
 
+NAMED = "The sky, whatever it was described as"
+
+
 async def test_sessions_are_read_from_the_store(home: Path) -> None:
     database = home / ".massmem" / "massmem.db"
     assert read_sessions(database) == []
@@ -171,11 +174,12 @@ async def test_sessions_are_read_from_the_store(home: Path) -> None:
     await store.create_session(session("b", 2).model_copy(update={"description": ""}))
     await store.append("a", 1, whole_turn())
     await store.append("b", 1, [begin("ann")])
+    await store.rename_session("a", NAMED)
     url = f"sqlite:///{database}"
     start = "2025-10-28T14:30:0"
     assert read_sessions(database) == [
         RegistryEntry("b", f"{start}2+00:00", None, "active", "team.yaml", "m", "Why is the sky blue?", url),
-        RegistryEntry("a", f"{start}1+00:00", f"{start}5+00:00", "completed", "team.yaml", "m", "d", url),
+        RegistryEntry("a", f"{start}1+00:00", f"{start}5+00:00", "completed", "team.yaml", "m", NAMED, url),
     ]
     await store.close()
 
