@@ -11,11 +11,12 @@ import json
 import os
 import random
 import re
+import shutil
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -120,8 +121,6 @@ class ResultFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.turns = path.with_name(f"{path.name}.turns")
-        """Folder with the turns whose result is not written yet: a store for each team."""
         self._results: dict[tuple[str, str, int, int], Result] = {}
         self._verdicts: dict[str, Verdict] = {}
         self._load()
@@ -332,8 +331,9 @@ class Runner:
         self.spending.check()
         where = {"team": entrant.key, "item": item.key, "seed": self.seed, "sample": sample}
         name, seed = _make_name(where), random.Random(f"{self.seed}:{sample}:{item.key}").getrandbits(32)
+        started = time.monotonic()
         turn = await _ask_once(team, name, item.question, seed, item.schema)
-        result = Result(**where, **_read_turn(turn), seconds=_measure_seconds(turn))
+        result = Result(**where, **_read_turn(turn), seconds=round(time.monotonic() - started, 3))
         self.spending.usage += result.usage
         if not result.error:
             self.results.add(result)
@@ -344,12 +344,9 @@ class Runner:
 
 @asynccontextmanager
 async def open_team(entrant: Entrant, runner: Runner, kind: str = "team") -> AsyncGenerator[Team]:
-    """Open the team for the block, on a store of its own. Raises MassmemError.
-
-    The store goes at the end, unless a turn in it has no result.
-    """
-    store = runner.results.turns / f"{kind}-{entrant.key}.db"
-    config = _isolate(entrant.config, store, runner.spending.max_cost)
+    """Open the team for the block, on a store that goes once all turns have results. Raises MassmemError."""
+    folder = runner.results.path.with_name(f"{runner.results.path.name}.{kind}-{entrant.key}")
+    config = _isolate(entrant.config, folder, runner.spending.max_cost)
     team = await Team.open(config, home=runner.home, finishes=False)
     try:
         await team.start()
@@ -358,20 +355,17 @@ async def open_team(entrant: Entrant, runner: Runner, kind: str = "team") -> Asy
     finally:
         await team.close()
     if not left:
-        for file in store.parent.glob(f"{store.name}*"):
-            file.unlink()
-        with contextlib.suppress(OSError):  # another team has turns there
-            store.parent.rmdir()
+        shutil.rmtree(folder)
 
 
-def _isolate(config: TeamConfig, store: Path, max_cost: float | None) -> TeamConfig:
-    """Return the team with this store, from which nothing is recalled: no question may help with another.
+def _isolate(config: TeamConfig, folder: Path, max_cost: float | None) -> TeamConfig:
+    """Return the team with a store in the folder, from which nothing is recalled: no question may help with another.
 
     max_cost: also the most that one turn may cost, so that a model without a known price is refused.
     """
     memory = config.memory.persistent_memory.model_copy(update={"enabled": False})
     changes: dict[str, object] = {
-        "store": StoreConfig(url=f"sqlite:///{store}"),
+        "store": StoreConfig(url=f"sqlite:///{folder}/turns.db"),
         "session_id": None,
         "memory": config.memory.model_copy(update={"persistent_memory": memory}),
         "telemetry": config.telemetry.model_copy(update={"stages": None}),
@@ -404,12 +398,6 @@ async def _ask_once(
                 async for _ in events:
                     pass
     return await team.store.read_turn_events(name, 1)
-
-
-def _measure_seconds(turn: Sequence[Event]) -> float:
-    """Return how long a turn ran, without the time before it was resumed."""
-    steps = ((b.at - a.at).total_seconds() for a, b in pairwise(turn) if b.type != "turn_resumed")
-    return round(sum(max(0.0, seconds) for seconds in steps), 3)
 
 
 def _read_turn(events: Sequence[Event]) -> dict[str, Any]:

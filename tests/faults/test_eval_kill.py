@@ -85,7 +85,7 @@ def run_loop(folder: Path, home: Path, times: int) -> None:
         (team,) = json.loads(ran.stdout)["teams"]
         total["lie"] += (team["accuracy"]["count"], team["accuracy"]["total"]) != (count, count)
         total["paid twice"] += count_repeats(runs)
-        total["left"] += sum(1 for _ in (home / ".massmem" / "eval").glob("*.turns"))
+        total["left"] += sum(1 for _ in (home / ".massmem" / "eval").glob("*.jsonl.*-*"))
     check(f"eval, {times} kills", total, "paid twice", "left")
     assert len(states) > 1
 
