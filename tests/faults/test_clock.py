@@ -78,9 +78,7 @@ async def test_an_old_conversation_that_is_imported_is_not_the_last_one(new_plac
         await store.create_session(session(name).model_copy(update={"updated_at": time, "used": days + 300}))
         log = [begin("ann"), done()]
         marks = {"imported": days < 0, "at": time}
-        await store.append(
-            name, 1, [e.model_copy(update=marks) for e in log if isinstance(e, TurnStarted | TurnCompleted)]
-        )
+        await store.append(name, 1, [event.model_copy(update=marks) for event in log])
     assert await list_names(store) == ["session_a", "session_b"]
     await store.close()
 
