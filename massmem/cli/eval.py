@@ -103,7 +103,7 @@ def eval_command(
     home, items = massmem_home(), _select(load_items(data, scorer), limit, sample, seed)
     prepare = prepare_for_calibration if calibrate else partial(_add_calibration, home=home, data=data.name)
     entrants = list(map(prepare, _load_entrants(configs or [None], home)))
-    referee = None if judge is None else Entrant("judge", load_team(judge, home, store=False).select_agent())
+    referee = None if judge is None else Entrant("judge", load_team(judge, home).select_agent())
     with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
         evaluator = Evaluator(runner, partial(show_progress, quiet=quiet), referee)
@@ -171,7 +171,7 @@ def _show_calibrations(configs: Sequence[str], home: Path, output: _Output) -> N
     """Write what is known of these teams, without any: of all. Raises InputError: nothing is, or as `load_team`."""
     if output not in ("text", "json"):
         raise InputError(f"calibrations have no form {output}", "--output text, or json")
-    paths = [find_calibration(home, load_team(config, home, store=False)) for config in configs]
+    paths = [find_calibration(home, load_team(config, home)) for config in configs]
     known: list[Calibration] = []
     for path in paths or sorted(calibrations_folder(home).glob("*.json")):
         try:
@@ -207,7 +207,7 @@ def _load_entrants(configs: Sequence[str | None], home: Path) -> list[Entrant]:
         name = "team" if config is None else Path(config).stem
         names = [entrant.name for entrant in entrants]
         unique = name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})"
-        entrants.append(Entrant(unique, load_team(config, home, store=False)))
+        entrants.append(Entrant(unique, load_team(config, home)))
     return entrants
 
 

@@ -7,7 +7,7 @@ nobody can guess from a hash, however fast it is. Slow hashes protect passwords,
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -47,6 +47,11 @@ COMMAND_LINE_USER: Final = Owner(None)
 EVERYBODY: Final = Everybody.EVERYBODY
 
 
+def count_microseconds(moment: datetime) -> int:
+    """Return the microseconds since 1970."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
 class SessionRecord(_Record):
     """One row of chat_sessions."""
 
@@ -73,6 +78,8 @@ class SessionRecord(_Record):
     """Of the conversation as a client of the HTTP service resends it (see routes/openai.py); empty: none does."""
     created_at: datetime
     updated_at: datetime
+    used: int = Field(default_factory=lambda fields: count_microseconds(fields["updated_at"]))
+    """Orders the sessions of a store by their last use: by the clock, and greater than all before it at every use."""
 
     @property
     def display_title(self) -> str:

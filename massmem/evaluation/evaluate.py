@@ -90,7 +90,7 @@ class Evaluator:
                 "a question is to be judged by a model, and none is named",
                 "name one: --judge judge.yaml, a configuration with one agent",
             )
-        async with open_team(self.judge, self.runner) as team:
+        async with open_team(self.judge, self.runner, "judge") as team:
             yield Judge(self.judge, self.runner.results, self.runner.spending, team)
 
     async def _evaluate(

@@ -1,6 +1,7 @@
 """Asks teams the questions of an evaluation, some at the same time, and a model whether an answer is right.
 
-Every answer and verdict is stored before it counts: one line of JSON, on disk, so that it is paid for once.
+Every answer and verdict is stored before it counts: one line of JSON, on disk, so that it is paid for once. Until then
+its turn is in a store beside the results, so that a killed one goes on where it was.
 """
 
 import asyncio
@@ -10,9 +11,10 @@ import json
 import os
 import random
 import re
+import shutil
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +24,13 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from massmem.config.home import explain_write_error, make_folder, open_private
-from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
+from massmem.config.models import StoreConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.citations import remove_marks
 from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import AnswerSubmitted, BallotCast, Decision, Event, Verdict
 from massmem.core.messages import Usage
-from massmem.core.records import COMMAND_LINE_USER
+from massmem.core.records import Owner
 from massmem.core.turn_result import AgentAnswer, TurnResult
 from massmem.core.verdict import Calibration
 from massmem.evaluation.items import Item
@@ -326,40 +328,75 @@ class Runner:
         if (known := self.results.get(entrant.key, item.key, self.seed, sample)) is not None:
             return known
         self.spending.check()
-        started = time.monotonic()
-        async with await Session.find(team, owner=COMMAND_LINE_USER) as session:
-            session.seed = random.Random(f"{self.seed}:{sample}:{item.key}").getrandbits(32)
-            async with aclosing(session.ask(item.question, answer_schema=item.schema)) as events:
-                turn = [event async for event in events]
         where = {"team": entrant.key, "item": item.key, "seed": self.seed, "sample": sample}
+        name, seed = _make_name(where), random.Random(f"{self.seed}:{sample}:{item.key}").getrandbits(32)
+        started = time.monotonic()
+        turn = await _ask_once(team, name, item.question, seed, item.schema)
         result = ItemResult(**where, **_read_turn(turn), seconds=round(time.monotonic() - started, 3))
         self.spending.usage += result.usage
         if not result.error:
             self.results.add(result)
+        if not isinstance(turn[-1], TurnFailed):  # what a failed turn has is not asked for again by the next run
+            await team.store.delete_session(name, _WHOLE)
         return result
 
 
 @asynccontextmanager
-async def open_team(entrant: Entrant, runner: Runner) -> AsyncGenerator[Team]:
-    """Open the team for the block, apart from all stored conversations. Raises MassmemError."""
-    team = await Team.open(_isolate(entrant.config, runner.spending.max_cost), home=runner.home)
+async def open_team(entrant: Entrant, runner: Runner, kind: str = "team") -> AsyncGenerator[Team]:
+    """Open the team for the block, on a store that goes once all turns have results. Raises MassmemError."""
+    folder = runner.results.path.with_name(f"{runner.results.path.name}.{kind}-{entrant.key}")
+    config = _isolate(entrant.config, folder, runner.spending.max_cost)
+    team = await Team.open(config, home=runner.home, finishes=False)
     try:
         await team.start()
         yield team
+        left = {session.status for session in await team.store.list_sessions()} - {"completed"}
     finally:
         await team.close()
+    if not left:
+        shutil.rmtree(folder)
 
 
-def _isolate(config: TeamConfig, max_cost: float | None) -> TeamConfig:
-    """Return the team with a store in memory, which nothing is recalled from: no question may help with another.
+def _isolate(config: TeamConfig, folder: Path, max_cost: float | None) -> TeamConfig:
+    """Return the team with a store in the folder, from which nothing is recalled: no question may help with another.
 
     max_cost: also the most that one turn may cost, so that a model without a known price is refused.
     """
-    changes: dict[str, object] = {"store": StoreConfig(url=NO_STORE), "session_id": None}
+    memory = config.memory.persistent_memory.model_copy(update={"enabled": False})
+    changes: dict[str, object] = {
+        "store": StoreConfig(url=f"sqlite:///{folder}/turns.db"),
+        "session_id": None,
+        "memory": config.memory.model_copy(update={"persistent_memory": memory}),
+        "telemetry": config.telemetry.model_copy(update={"stages": None}),
+    }
     if max_cost is not None:
         limit = min(filter(None, (max_cost, config.coordination.max_cost)))
         changes["coordination"] = config.coordination.model_copy(update={"max_cost": limit})
     return config.model_copy(update=changes)
+
+
+_OWNER = Owner("evaluation")
+"""Of the sessions: the registry lists those of the command line's user."""
+_WHOLE = 1_000_000
+"""Events: more than a turn has."""
+
+
+def _make_name(identity: object) -> str:
+    return f"eval_{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]}"
+
+
+async def _ask_once(
+    team: Team, name: str, question: str, seed: int | None = None, schema: Mapping[str, Any] | None = None
+) -> list[Event]:
+    """Ask a question in the session with this name, or finish the turn that it has; return all events of the turn."""
+    async with await Session.get_or_create(team, name, _OWNER) as session:
+        session.seed = seed
+        last = await team.store.get_last_turn(name)
+        if last is None or last.is_unfinished:
+            async with aclosing(session.ask(question, answer_schema=schema)) as events:
+                async for _ in events:
+                    pass
+    return await team.store.read_turn_events(name, 1)
 
 
 def _read_turn(events: Sequence[Event]) -> dict[str, Any]:
@@ -458,16 +495,19 @@ class Judge:
         if (known := self.results.verdicts.get(key)) is not None:
             return known.right
         self.spending.check()
-        spent, verdicts = Usage(), list[bool | None]()
+        spent, verdicts, names = Usage(), list[bool | None](), list[str]()
         for reference_first in (True, False):
             verdict = None
-            for _ in range(2):
+            question = prompts.build_judge_prompt(item.question, item.expected, text, reference_first=reference_first)
+            for attempt in range(2):
                 if verdict is None:
-                    verdict, usage = await self._ask(item, text, reference_first=reference_first)
+                    names.append(_make_name([key, reference_first, attempt]))
+                    verdict, usage = await self._ask(names[-1], question)
                     spent += usage
             verdicts.append(verdict)
         self.usage += spent
         self.spending.usage += spent
+<<<<<<< HEAD
         if None in verdicts and False not in verdicts:
             return None
         self.results.add(JudgeVerdict(key=key, right=all(verdicts), usage=spent))
@@ -486,3 +526,20 @@ class Judge:
         if failure is not None:
             raise TurnError(f"the judge failed: {failure.error}", failure.fix)
         raise TurnError("the judge gave no verdict", "name a judge that asks nothing back")
+=======
+        right = None if None in verdicts and False not in verdicts else all(verdicts)
+        if right is not None:
+            self.results.add(Verdict(key=key, right=right, usage=spent))
+        for name in names:
+            await self.team.store.delete_session(name, _WHOLE)
+        return right
+
+    async def _ask(self, name: str, question: str) -> tuple[bool | None, Usage]:
+        match (await _ask_once(self.team, name, question))[-1]:
+            case TurnCompleted(answer=answer, usage=usage):
+                return read_verdict(answer), usage
+            case TurnFailed(message=message, hint=hint):
+                raise TurnError(f"the judge failed: {message}", hint)
+            case _:
+                raise TurnError("the judge gave no verdict", "name a judge that asks nothing back")
+>>>>>>> b-jobs

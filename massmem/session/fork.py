@@ -260,7 +260,7 @@ def _describe(source: SessionRecord, end: _End, fork_id: str, count: int, shared
         "created_at": created_at,
         "updated_at": created_at,
     }
-    return SessionRecord.model_validate(source.model_dump() | changes)
+    return SessionRecord.model_validate(source.model_dump(exclude={"used"}) | changes)
 
 
 async def _read_messages(

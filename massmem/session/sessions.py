@@ -133,7 +133,7 @@ class Sessions:
         stored = [criteria.model_copy(update={"status": status}) for status in ("active", "interrupted")]
         listed = [await self._mark(one) for query in stored for one in await self.store.find_sessions(query)]
         by_id = {one.session.session_id: one for one in listed if one.session.status == criteria.status}
-        matches = sorted(by_id.values(), key=lambda one: one.session.updated_at, reverse=True)
+        matches = sorted(by_id.values(), key=lambda one: one.session.used, reverse=True)
         return SessionPage(matches[offset : None if limit is None else offset + limit], len(matches))
 
     async def list_conversations(self, limit: int | None = None, offset: int = 0, text: str = "") -> SessionPage:

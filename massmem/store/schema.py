@@ -19,7 +19,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.encoding import clean_json
 
-REVISIONS = ("0013", "0014", "0015", "0016", "0017")
+REVISIONS = ("0013", "0014", "0015", "0016", "0017", "0018")
 """Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -121,7 +121,9 @@ chat_sessions = sa.Table(
     sa.Column("origins", sa.JSON, nullable=False, server_default="[]"),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("updated_at", UtcDateTime, nullable=False),
+    sa.Column("used", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index("ix_chat_sessions_created", "created_at", "session_id"),
+    sa.Index("ix_chat_sessions_used", "used"),
     _partial_index("ix_chat_sessions_owner", "user_id", "updated_at", where=HAS_OWNER),
     _partial_index("ix_chat_sessions_history", "user_id", "history_hash", where=f"{HAS_OWNER} AND {HAS_HISTORY}"),
     _partial_index("ix_chat_sessions_cut_off", "updated_at", where=f"{HAS_OWNER} AND {MAY_BE_CUT_OFF}"),

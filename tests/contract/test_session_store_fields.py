@@ -44,7 +44,8 @@ def test_each_column_is_a_field_of_its_record() -> None:
 def list_unset(*records: BaseModel) -> set[str]:
     """Return the fields that have their default in all of these records of one kind."""
     fields = {name: field for name, field in type(records[0]).model_fields.items() if not field.is_required()}
-    defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+    known = records[0].model_dump()
+    defaults = {n: f.get_default(call_default_factory=True, validated_data=known) for n, f in fields.items()}
     return {
         name
         for name, default in defaults.items()

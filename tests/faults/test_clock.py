@@ -1,10 +1,16 @@
-"""A clock that jumps, ten years ahead and an hour back: what was said stays in the order in which it was said."""
+"""A clock that jumps, ten years ahead and an hour back: what was said stays in the order in which it was said, and the
+conversation that was used last is the last one.
+"""
 
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 from massmem.core.events import now
+from massmem.core.records import EVERYBODY, LogEntry, SessionFilter
 from massmem.store import open_store
+from massmem.store.lookup import get_newest_session
+from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import begin
 from tests.support.stores import NewPlace
@@ -35,3 +41,52 @@ async def test_the_turn_counter_orders_and_not_the_clock(new_place: NewPlace, tm
     print(f"turns {len(JUMPS)} lost {lost} ghost {ghosts} leak 0 lie {lies}")
     assert (lost, ghosts, lies) == (0, 0, 0)
     assert last is not None and (last.turn, last.status) == (4, "completed")
+
+
+async def test_the_session_that_was_used_last_is_the_last_though_the_clock_was_set_back(
+    new_place: NewPlace, tmp_path: Path
+) -> None:
+    store, start = await open_store(new_place(), tmp_path), now()
+
+    async def use(name: str, turn: int, jump: timedelta) -> None:
+        for event in (begin("ann"), done()):
+            await store.append(name, turn, [event.model_copy(update={"at": start + jump})])
+
+    for name in ("session_a", "session_b", "session_c"):
+        await store.create_session(session(name))
+    await use("session_a", 1, timedelta(0))
+    await use("session_b", 1, timedelta(hours=2))
+    await use("session_a", 2, timedelta(minutes=1))
+    assert await list_names(store) == ["session_a", "session_b", "session_c"]
+    await use("session_c", 1, timedelta(minutes=2))
+    assert await list_names(store) == ["session_c", "session_a", "session_b"]
+    assert (await get_newest_session(store, EVERYBODY)).session_id == "session_c"
+    # A time is still a time.
+    assert await list_names(store, since=start + timedelta(minutes=2)) == ["session_c", "session_b"]
+    assert await list_names(store, before=start + timedelta(minutes=2)) == ["session_a"]
+    copy = await store.export_session("session_b")
+    assert copy is not None
+    await store.import_session(copy, store_log(store, "session_b"))
+    assert await list_names(store) == ["session_c", "session_a", "session_b"]
+    await store.close()
+
+
+async def test_an_old_conversation_that_is_imported_is_not_the_last_one(new_place: NewPlace, tmp_path: Path) -> None:
+    store, start = await open_store(new_place(), tmp_path), now()
+    for name, days in (("session_a", 0), ("session_b", -300)):
+        time = start + timedelta(days=days)
+        await store.create_session(session(name).model_copy(update={"updated_at": time, "used": days + 300}))
+        log = [begin("ann"), done()]
+        marks = {"imported": days < 0, "at": time}
+        await store.append(name, 1, [event.model_copy(update=marks) for event in log])
+    assert await list_names(store) == ["session_a", "session_b"]
+    await store.close()
+
+
+async def list_names(store: SessionStore, **criteria: object) -> list[str]:
+    listed = await store.find_sessions(SessionFilter.model_validate({"owner": EVERYBODY, **criteria}))
+    return [one.session.session_id for one in listed]
+
+
+async def store_log(store: SessionStore, name: str) -> AsyncGenerator[Sequence[LogEntry]]:
+    yield await store.export_log(name)

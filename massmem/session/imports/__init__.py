@@ -192,7 +192,7 @@ async def _update_whole(
             return result
         stored = [entry async for page in read_log_pages(store, session_id) for entry in page]
         new = [entry for entry in entries if entry.seq > here[-1][0]] if here else entries
-        names = ("last_message", "message_count", "status", "active", "updated_at")
+        names = ("last_message", "message_count", "status", "active", "updated_at", "used")
         session = old_copy.session.model_copy(update={name: getattr(copy.session, name) for name in names})
         copy = copy.model_copy(update={"session": session, "state": old_copy.state})
         await store.import_session(copy, split_pages([*stored, *new]), _read_pages_of(portable.files))

@@ -222,8 +222,11 @@ class Record:
             turn_records.append(turn)
         return turn_records
 
-    def append(self, turn: int, batch: Sequence[EncodedEvent]) -> list[int]:
-        """Add events and their jobs; return their seqs. Raises SessionBusyError: the turn was started before."""
+    def append(self, turn: int, batch: Sequence[EncodedEvent], newest: int = 0) -> list[int]:
+        """Add events and their jobs; return their seqs. Raises SessionBusyError: the turn was started before.
+
+        newest: the last use of any session.
+        """
         seqs: list[int] = []
         for event, payload in batch:
             seqs.append(self.stored.seq + projection.count_seqs(event))
@@ -234,7 +237,9 @@ class Record:
             oldest = counts.oldest or min((job.created_at for job in jobs), default=None)
             self.stored.jobs = counts.model_copy(update={"pending": counts.pending + len(jobs), "oldest": oldest})
             if changes:
-                self.stored.update(updated_at=batch[-1].event.at)
+                last = batch[-1].event
+                used = max(records.count_microseconds(last.at), 0 if getattr(last, "imported", False) else newest + 1)
+                self.stored.update(updated_at=last.at, used=used)
         return seqs
 
     def restore(self, log: Iterable[records.LogEntry]) -> None:

@@ -6,7 +6,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -34,6 +34,7 @@ from massmem.core.records import (
     TurnPlace,
     TurnRecord,
 )
+from massmem.core.records import count_microseconds as _us
 from massmem.memory.persistent import USER, Scope, Selection
 from massmem.store.encoding import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
@@ -117,6 +118,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         release_lease: bool = False,
     ) -> list[int]:
         batch = [encode_event(event) for event in events]
+        *_, newest = [0, *await self._server.run("ZREVRANGE", USED, 0, 0, "WITHSCORES")]
 
         def append(record: Record) -> list[int]:
             stored = record.stored
@@ -126,7 +128,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
                 stored.lease = None
             if state is not None:
                 stored.state = _clean_state(state)
-            seqs = record.append(turn, batch)
+            seqs = record.append(turn, batch, int(newest))
             if record.is_whole:
                 record.trim(self._retention)
             return seqs
@@ -525,8 +527,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
 
     async def _find(self, criteria: SessionFilter) -> AsyncGenerator[StoredSession]:
         """Yield the sessions that match, the last used first."""
-        newest = "+inf" if criteria.before is None else f"({_us(criteria.before)}"
-        names = await self._server.run("ZREVRANGEBYSCORE", USED, newest, _us(criteria.since) if criteria.since else 0)
+        names = await self._server.run("ZREVRANGE", USED, 0, -1)
         names = [name for name in names if name.startswith(clean_text(criteria.session_id or criteria.prefix))]
         for start in range(0, len(names), _SESSIONS_AT_ONCE):
             for stored in await self._load_sessions(names[start : start + _SESSIONS_AT_ONCE]):
@@ -663,7 +664,7 @@ def store_record(pipeline: Any, record: Record, fields: dict[str, str], encoded:
     if record.removed_files:
         pipeline.hdel(files_key(session_id), *record.removed_files)
     pipeline.hset(key, mapping={name: text for name, text in encoded.items() if fields.get(name) != text})
-    pipeline.zadd(USED, {session_id: _us(record.stored.session.updated_at)})
+    pipeline.zadd(USED, {session_id: record.stored.session.used})
     if record.stored.list_hidden_turns():
         pipeline.sadd(HIDDEN, session_id)
     times = [_us(job.next_attempt_at or job.created_at) for job in record.jobs if job.status == "pending"]
@@ -681,11 +682,6 @@ async def _read_head(pipeline: Any, key: str) -> dict[str, str]:
 
 def session_key(session_id: str) -> str:
     return f"massmem:v3:session:{clean_text(session_id)}"
-
-
-def _us(moment: datetime) -> int:
-    """Return the microseconds since 1970; a sorted set keeps them exactly."""
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _identify(stored: StoredSession) -> tuple[str, datetime]:

@@ -63,6 +63,8 @@ def matches(session: SessionRecord, criteria: SessionFilter) -> bool:
         and session.session_id.startswith(clean_text(criteria.prefix))
         and is_owned_by(session, criteria.owner)
         and criteria.history_hash in ("", session.history_hash)
+        and (criteria.since is None or session.updated_at >= criteria.since)
+        and (criteria.before is None or session.updated_at < criteria.before)
         and (not criteria.has_messages or session.message_count > 0)
         and (not criteria.fork_of or criteria.fork_of in dict(session.origins))
         and (not criteria.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))

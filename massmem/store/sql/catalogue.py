@@ -58,7 +58,7 @@ _UPDATE = sa.update(chat_sessions).where(_s.session_id == SESSION)
 _DELETE = sa.delete(chat_sessions).where(_s.session_id == SESSION)
 _FILE_NAMES = sa.select(stored_files.c.hash).where(stored_files.c.session_id == SESSION).order_by(stored_files.c.hash)
 _DELETE_FILES = sa.delete(stored_files).where(stored_files.c.session_id == SESSION)
-_LAST_USED_FIRST = (_s.updated_at.desc(), _s.created_at.desc(), _s.session_id.desc())
+_LAST_USED_FIRST = (_s.used.desc(), _s.created_at.desc(), _s.session_id.desc())
 _IN_CONVERSATION = sa.and_(chat_messages.c.session_id == _s.session_id, sa.text(f"({IS_CONVERSATION})"))
 _CONVERSATION_LENGTH = sa.select(sa.func.count()).where(_IN_CONVERSATION).scalar_subquery()
 

@@ -22,6 +22,7 @@ from massmem.core.records import (
     SessionState,
     TurnPlace,
     TurnRecord,
+    count_microseconds,
 )
 from massmem.memory.persistent import Scope
 from massmem.store import projection
@@ -106,6 +107,11 @@ _LAST_NUMBERS = sa.select(
 _INSERT_EVENTS = sa.insert(events)
 _INSERTS = {table.name: sa.insert(table) for table in (chat_messages, turns, recordings, requests)}
 UPDATE_TURN = sa.update(turns).where(turns.c.session_id == SESSION, turns.c.turn == TURN)
+_other = chat_sessions.alias()
+_NEXT_USE = sa.select(
+    (sa.func.max(_other.c.used) + 1) * (1 - sa.bindparam("imported", type_=sa.Integer))
+).scalar_subquery()
+_MOMENT = sa.bindparam("moment", type_=sa.BigInteger)
 _UPDATE_SESSION = (
     sa.update(chat_sessions)
     .where(chat_sessions.c.session_id == SESSION)
@@ -118,6 +124,7 @@ _UPDATE_SESSION = (
         message_count=chat_sessions.c.message_count + sa.bindparam("added", type_=sa.Integer),
         size=chat_sessions.c.size + sa.bindparam("bytes", type_=sa.BigInteger),
         updated_at=sa.bindparam("at", type_=UtcDateTime),
+        used=sa.case((_MOMENT > _NEXT_USE, _MOMENT), else_=_NEXT_USE),
     )
 )
 
@@ -298,11 +305,13 @@ def _store(
     database.dialect.index_messages(connection, changes.rows["chat_messages"])
     if not changes.empty:
         size = sum(projection.measure_event(event, text) for _, _, event, text in numbered)
-        _update_rows(connection, session_id, changes, {"bytes": size, "at": numbered[-1].event.at})
+        last = numbered[-1].event
+        use = {"at": last.at, "moment": count_microseconds(last.at), "imported": int(getattr(last, "imported", False))}
+        _update_rows(connection, session_id, changes, {"bytes": size, **use})
 
 
 def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, newest: Row) -> None:
-    """newest: the time of the newest event, and the bytes of all of them."""
+    """newest: the time of the newest event and whether it is an import, and the bytes of all of them."""
     key: Row = {"of_session": session_id}
     for turn, extraction in changes.extractions:
         connection.execute(QUEUE_EXTRACTION, {**key, "of_turn": turn, "end": extraction.seq, "at": extraction.time})
