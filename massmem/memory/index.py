@@ -1,15 +1,13 @@
 """The port to an index of points, and the conditions that select points. Pure; each index translates conditions."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from massmem.config.home import replace_file
-from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.errors import InputError
 from massmem.memory.persistent import Selection
 
 MEANING, WORDS = "meaning", "words"
@@ -23,8 +21,6 @@ PINNED = "yes"
 
 DAY = 86_400
 """Seconds."""
-
-_MARK = "store.json"
 
 _LARGEST_ID = 2**64 - 1
 
@@ -186,19 +182,6 @@ class Index(Protocol):
 
     def mark_copied(self, ids: Sequence[str]) -> None:
         """Note that these were copied."""
-
-    def read_mark(self) -> dict[str, list[int]]:
-        """Return what `write_mark` has noted last; nothing when there is none, or it is damaged."""
-        with suppress(OSError, ValueError):
-            return json.loads((self.folder / _MARK).read_bytes()) if self.folder else {}
-        return {}
-
-    def write_mark(self, recorded: Mapping[str, Sequence[int]]) -> None:
-        """Note what the store says that this index holds, see massmem.recording.comparison."""
-        text = json.dumps(recorded)
-        with suppress(OSError, MemoryUnavailable), self.writing():  # without it, more sessions are looked at
-            if self.folder and json.dumps(self.read_mark()) != text:
-                replace_file(self.folder / _MARK, text)
 
     def sync(self) -> None:
         """Make what was stored survive a loss of power. It survives a kill of the process without this."""

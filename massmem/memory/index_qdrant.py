@@ -4,7 +4,6 @@ A collection has the layout of mem0, so that a program with mem0 reads it: one d
 called bm25, UUIDs as ids. What such a program writes has no `seen`: no search finds it here, and nothing changes it.
 """
 
-import json
 import logging
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -44,8 +43,6 @@ TIMEOUT = 5
 _WORDS = "bm25"
 _COPIED = "massmem_copied"
 """Marks what another program wrote and was copied."""
-_MARK = str(UUID(int=2**128 - 1))
-"""The id of the point that is no memory and holds the mark."""
 _NO_READER = models.IsEmptyCondition(is_empty=models.PayloadField(key="seen"))
 _NOT_COPIED = models.IsEmptyCondition(is_empty=models.PayloadField(key=_COPIED))
 
@@ -124,16 +121,6 @@ class QdrantIndex(Index):
     def mark_copied(self, ids: Sequence[str]) -> None:
         with self._translate_errors():
             self._client.set_payload(self._collection, {_COPIED: True}, points=[*ids], wait=True)
-
-    def read_mark(self) -> dict[str, list[int]]:
-        with self._translate_errors():
-            marks = self._client.retrieve(self._collection, [_MARK], with_payload=True, consistency=self._consistency)
-        return json.loads(marks[0].payload["recorded"]) if marks and marks[0].payload else {}
-
-    def write_mark(self, recorded: Mapping[str, Sequence[int]]) -> None:
-        mark = models.PointStruct(id=_MARK, vector={}, payload={"recorded": json.dumps(recorded), _COPIED: True})
-        with self._translate_errors():
-            self._client.upsert(self._collection, [mark], wait=True)
 
     def search_words(self, terms: Mapping[int, float], condition: All, limit: int) -> list[tuple[int, float]]:
         if not terms or limit < 1:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +66,8 @@ class IndexedMemory:
         self.note = note
         self.is_compared = False
         """Whether the store was asked for what it should hold since it was opened."""
+        self.mark_file = Path()
+        """See massmem.recording.comparison."""
         self._scratch = scratch
         self._index = index
         self._count = count
@@ -120,13 +122,6 @@ class IndexedMemory:
 
     async def list_sessions(self) -> frozenset[str]:
         return frozenset(await asyncio.to_thread(self._index.count_values, "run_id"))
-
-    async def read_mark(self) -> Mapping[str, Sequence[int]]:
-        """Return what the store said that the index holds, when the two were compared last."""
-        return await asyncio.to_thread(self._index.read_mark)
-
-    async def write_mark(self, recorded: Mapping[str, Sequence[int]]) -> None:
-        await asyncio.to_thread(self._index.write_mark, recorded)
 
     async def erase_deleted(self) -> None:
         """Leave nothing on the disk of what was forgotten before, when that was cut off."""

@@ -1,14 +1,15 @@
 """Compares an index with the store that it was made from, and mends it from the log.
 
-The index has a mark: what the store said of each session when the two were compared last (`count_recorded`). Where a
-backup was restored, a folder synced, or one of them is from another machine, the store says something else now. The
-sessions that differ are looked at, unless they have only gone on and the index has their last message.
+The index has a mark: what the store said of each session when they were compared last (`count_recorded`). Where a
+backup was restored, a folder synced, or one of them is from another machine, the store says something else now.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from massmem.config.home import replace_file
 from massmem.core.ids import make_message_id
 from massmem.memory.index import ALL_POINTS
 from massmem.memory.persistent import Memory, Selection
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Comparison:
-    recorded: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    recorded: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
     """What the store says, by session."""
     lost: dict[str, int] = field(default_factory=dict[str, int])
     """Messages that are recorded and not in the index, by session."""
     outdated: list[str] = field(default_factory=list[str])
     """Ids of memories that the store does not have any more, has in another form, or that were forgotten."""
     foreign: int = 0
-    """Sessions of which the index has memories, and that the store has never had, as far as the mark tells."""
+    """Sessions that the index has and the store has not, where the index may be another store's."""
 
     def describe(self, *, is_mended: bool = True) -> list[str]:
         """Return what to say of it, a line for each."""
@@ -45,18 +46,21 @@ class Comparison:
 
 async def compare(store: SessionStore, memory: "IndexedMemory") -> Comparison:
     """Compare the index with the store; change neither. Raises StoreError, MemoryUnavailable."""
-    mark = {name: tuple(counts) for name, counts in (await memory.read_mark()).items()}
-    present, recorded = await memory.list_sessions(), await store.count_recorded()
+    present, recorded, mark = await memory.list_sessions(), await store.count_recorded(), dict[str, tuple[int, ...]]()
+    with suppress(OSError, ValueError):
+        mark = {name: tuple(row) for name, row in json.loads(memory.mark_file.read_bytes()).items()}
     result = Comparison(recorded, {name: row[0] for name, row in recorded.items() if row[0] and name not in present})
-    mark = mark if mark.keys() & recorded.keys() else {}  # else it is another store's
     for name in present if store.info.kind != "redis" else ():  # what expires there stays in the index
         now, old = recorded.get(name, (0, 0, 0)), mark.get(name, (0, 0, 0))
-        if name not in mark and name not in recorded and await store.get_session(name) is None:
+        is_gone = name not in recorded and await store.get_session(name) is None
+        if is_gone and (memory.folder is None or mark.keys().isdisjoint(recorded)):
             result.foreign += memory.folder is not None  # a server may have those of many stores
-        elif mark and now != old and not await _has_gone_on(memory, name, now, old):
-            outdated, lost = await _look(store, memory, name)
-            result.outdated += outdated
-            result.lost |= {name: lost} if lost else {}
+        elif is_gone or (now != old and not mark.keys().isdisjoint(recorded)):
+            has_more = now[0] >= old[0] and now[1] >= old[1] and now[2] == old[2]
+            last = Selection(name, message_ids=(make_message_id(name, now[1]),))
+            if not (has_more and await memory.list(last, 1)):  # else it has only gone on
+                result.lost[name] = await _look(store, memory, name, result.outdated)
+    result.lost = {name: number for name, number in result.lost.items() if number}
     return result
 
 
@@ -77,44 +81,29 @@ async def mend(store: SessionStore, memory: "IndexedMemory") -> Comparison:
     is_all = result.lost.keys() == {name for name, row in result.recorded.items() if row[0]}
     for session_id in [None] if is_all and result.lost else result.lost:
         await store.requeue_recordings(session_id, done=True, facts=False)
-    await memory.write_mark(result.recorded)
+    with suppress(OSError):  # without the mark, the next one looks at more
+        if memory.mark_file.name:
+            replace_file(memory.mark_file, json.dumps(result.recorded))
     return result
 
 
-async def _has_gone_on(memory: "IndexedMemory", session_id: str, now: Sequence[int], old: Sequence[int]) -> bool:
-    """Return whether there is only more than before, and the index has the last of it."""
-    if now[0] < old[0] or now[1] < old[1] or now[2] != old[2]:
-        return False
-    return bool(await memory.list(Selection(session_id, message_ids=(make_message_id(session_id, now[1]),)), 1))
-
-
-async def _look(store: SessionStore, memory: "IndexedMemory", session_id: str) -> tuple[list[str], int]:
-    """Return the ids of a session's memories that are outdated, and how many recorded messages are not there."""
+async def _look(store: SessionStore, memory: "IndexedMemory", session_id: str, outdated: list[str]) -> int:
+    """Add the ids of a session's memories that are outdated; return how many recorded messages are not there."""
     memories = await memory.list(Selection(session_id), ALL_POINTS)  # first: the log has what is recorded meanwhile
-    if memory.folder is None and await store.get_session(session_id) is None:
-        return [], 0  # it may be in another store
     messages = {message.id: message async for message in read_all_messages(store, session_id)}
     jobs = [job async for page in read_log_pages(store, session_id) for entry in page for job in entry.recordings]
     gone = {job.message_id for job in jobs if (job.kind, job.status) == ("episode", "forgotten")}
-    turns = {(job.agent_id, job.turn) for job in jobs if (job.kind, job.status) == ("extract", "forgotten")}
-    facts = [(job.agent_id, words) for job in jobs for words in job.forgotten]
+    facts = [words for job in jobs for words in job.forgotten]
 
     def is_current(one: Memory) -> bool:
-        sources = [messages[name] for name in one.message_ids if name in messages]
-        if one.kind == "episode":
-            sources = [message for message in sources if message.id not in gone]
-        elif not one.changes:  # the fact that was edited is forgotten, and may be much like what it is now
-            words = [words for agent_id, words in facts if agent_id == one.agent_id]
-            if (one.agent_id, one.turn) in turns or is_forgotten(one.text, words):
-                return False
+        names = [name for name in one.message_ids if one.kind == "fact" or name not in gone]
         # Later messages have the numbers of those that a restored log does not have.
-        return messages.keys() >= {*one.changes} and any(m.created_at <= one.created_at for m in sources)
+        is_in_log = any(name in messages and messages[name].created_at <= one.created_at for name in names)
+        # A fact that was edited is forgotten, and may be much like what it is now.
+        is_gone = one.kind == "fact" and not one.changes and is_forgotten(one.text, facts)
+        return is_in_log and not is_gone and messages.keys() >= {*one.changes}
 
-    held, outdated = set[str](), list[str]()
-    for one in memories:
-        if not is_current(one):
-            outdated.append(one.id)
-        else:
-            held.update(one.changes, one.message_ids if one.kind == "episode" else ())
-    done = {job.message_id for job in jobs if (job.kind, job.status, job.reason) == ("episode", "done", None)}
-    return outdated, len(done - held)
+    current = [one for one in memories if is_current(one)]
+    outdated += {one.id for one in memories} - {one.id for one in current}
+    held = {name for one in current for name in (*one.changes, *(one.message_ids if one.kind == "episode" else ()))}
+    return sum((j.kind, j.status, j.reason) == ("episode", "done", None) and j.message_id not in held for j in jobs)

@@ -133,7 +133,6 @@ async def mark_failed(
 
 
 _NO_MODEL = "no llm that can extract is configured"
-_NO_MEMORY = "it is a vote, or repeats an answer"
 _ALL_ALIKE = 3
 """Texts in a row that an embedder must refuse to count as unavailable."""
 
@@ -180,32 +179,27 @@ class EpisodeWriter:
                 await self._store.add_attempts(counted, -_DEATH)
 
     async def _write_part(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> None:
-        episodes, empty = await self._record_episodes([row for row in rows if row.kind == "episode"], counts)
+        episodes = await self._record_episodes([row for row in rows if row.kind == "episode"], counts)
         turns = await self._complete_turns([row for row in rows if row.kind == "complete"], counts)
         idle = [row for row in rows if row.kind == "extract"]
         if episodes or turns:
             await self._memory.sync()
         await asyncio.gather(  # one transaction
-            mark_done(self._store, self._memory, [*episodes, *turns]),
-            mark_done(self._store, self._memory, empty, _NO_MEMORY),
-            self._store.finish_recordings(idle, _NO_MODEL),
+            mark_done(self._store, self._memory, [*episodes, *turns]), self._store.finish_recordings(idle, _NO_MODEL)
         )
-        counts.episodes += len(episodes) + len(empty)
+        counts.episodes += len(episodes)
         counts.turns += len(turns)
 
-    async def _record_episodes(
-        self, rows: Sequence[RecordingJob], counts: DrainCounts
-    ) -> tuple[Sequence[RecordingJob], Sequence[RecordingJob]]:
-        """Record the rows; return those that are yet to be marked: with a memory, and without one."""
+    async def _record_episodes(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> Sequence[RecordingJob]:
+        """Record the rows; return those that are yet to be marked."""
         try:
-            recorded = await self._write_episodes(rows)
+            await self._write_episodes(rows)
         except ROW_ERRORS as e:
             if isinstance(e, OUTAGE) and not isinstance(e, EmbeddingError):
                 raise
             await self._record_apart(rows, e, counts)
-            return (), ()
-        empty = [row for row in rows if row.message_id not in recorded]
-        return [row for row in rows if row not in empty], empty
+            return ()
+        return rows
 
     async def _record_apart(self, rows: Sequence[RecordingJob], error: Exception, counts: DrainCounts) -> None:
         """Record the rows one by one, to find those that cannot be.
@@ -233,10 +227,9 @@ class EpisodeWriter:
             if away:
                 raise e
 
-    async def _write_episodes(self, rows: Sequence[RecordingJob]) -> frozenset[str]:
-        """Return the ids of the messages that have become memories, or have changed some."""
+    async def _write_episodes(self, rows: Sequence[RecordingJob]) -> None:
         if not rows:
-            return frozenset()
+            return
         to_record = await self._read([row.message_id for row in rows])
         changes = [entry for entry in to_record if is_change(entry.message)]
         to_record = [entry for entry in to_record if not is_change(entry.message)]
@@ -250,11 +243,13 @@ class EpisodeWriter:
             )
         for change in changes:
             await carry_out_change(self._store, self._memory, change)
+        remembered = {e.message_id for e in episodes}.union(change.message.id for change in changes)
+        empty = [row for row in rows if row.message_id not in remembered]
+        await mark_done(self._store, self._memory, empty, "a vote, or said already")
         recorded = {entry.message.id for entry in to_record}
         if recorded and (gone := recorded - {entry.message.id for entry in await self._read([*recorded])}):
             # Forgotten, or deleted with its session, while it was written: whoever did that may have looked before.
             await self._memory.forget(Selection(message_ids=tuple(gone)))
-        return frozenset(e.message_id for e in episodes).union(entry.message.id for entry in changes)
 
     async def _read(self, message_ids: Sequence[str]) -> list[MessageToRecord]:
         entries = await self._store.get_messages_to_record(message_ids)

@@ -119,9 +119,8 @@ class Backlog:
         return notices
 
     def to_dict(self) -> dict[str, int]:
-        one = self.comparison
-        lost, outdated = sum(one.lost.values()), len(one.outdated)
-        return {"not_recorded": self.waiting, "not_in_index": lost, "outdated": outdated, "foreign": one.foreign}
+        lost, foreign = sum(self.comparison.lost.values()), self.comparison.foreign
+        return {"not_recorded": self.waiting, "not_in_index": lost, "foreign_sessions": foreign}
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,9 +207,6 @@ class SessionMemory:
                 await self._extractor.load()
             await self._recorder.stop(seconds)
         await self._stack.aclose()
-        if memory is not None and memory.is_compared:
-            with suppress(StoreError, MemoryUnavailable):
-                await memory.write_mark(await self._store.count_recorded())
         if memory is not None:
             await memory.close()
 

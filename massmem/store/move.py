@@ -5,7 +5,7 @@ arrived is recognised by its hash and left alone.
 """
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
@@ -47,6 +47,8 @@ class _LogHash:
     """Of all entries."""
     start: str
     """Hash of the first entries, as many as the caller asked for."""
+    forgotten: Set[object]
+    """Jobs, and facts of jobs, that are forgotten."""
 
 
 async def move_sessions(
@@ -69,9 +71,12 @@ async def _move_session(source: SessionStore, target: SessionStore, session_id: 
         return await _copy_session(source, target, copy, "copied")
     target_log = await _hash_log(target, session_id)
     source_log = await _hash_log(source, session_id, target_log.count)
-    if source_log.hash == target_log.hash:
+    is_same = source_log.hash == target_log.hash and copy.session.message_count == old_copy.session.message_count
+    if is_same and source_log.forgotten <= target_log.forgotten:
         outcome = "updated" if await _update_rest(source, target, copy, old_copy) else "there"
         return MoveResult(session_id, outcome, source_log.count, old_copy.session.message_count)
+    if source_log.start == target_log.hash and not target_log.forgotten <= source_log.forgotten:
+        return MoveResult(session_id, "different", source_log.count)
     if source_log.start == target_log.hash:
         return await _copy_session(source, target, copy, "updated")
     target_log = await _hash_log(target, session_id, source_log.count)
@@ -144,7 +149,7 @@ async def read_files(store: SessionStore, copy: SessionCopy) -> AsyncGenerator[d
 
 async def _hash_log(store: SessionStore, session_id: str, first: int = 0) -> _LogHash:
     """first: the result's `start` covers so many entries."""
-    digest, count = sha256(), 0
+    digest, count, forgotten = sha256(), 0, set[object]()
     start = digest.hexdigest() if first == 0 else ""
     async for page in read_log_pages(store, session_id):
         for entry in page:
@@ -152,7 +157,10 @@ async def _hash_log(store: SessionStore, session_id: str, first: int = 0) -> _Lo
             count += 1
             if count == first:
                 start = digest.hexdigest()
-    return _LogHash(count, digest.hexdigest(), start)
+            for job in entry.recordings:
+                facts = [*job.forgotten, *(["all"] if job.status == "forgotten" else ())]
+                forgotten.update((job.seq, job.kind, job.agent_id, fact) for fact in facts)
+    return _LogHash(count, digest.hexdigest(), start, forgotten)
 
 
 async def _hash_session(store: SessionStore, session_id: str) -> str:
