@@ -31,7 +31,7 @@ from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.load import resolve_agents
 from massmem.config.models import BackendConfig, FolderConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
 from massmem.config.presets import PRESETS
-from massmem.core.errors import ConfigError, InputError, MassmemError, StoreError, ToolServerError, ToolsRefused
+from massmem.core.errors import ConfigError, InputError, MassmemError, ToolServerError, ToolsRefused
 from massmem.core.events import now
 from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
 from massmem.core.records import EVERYBODY, SessionFilter
@@ -51,7 +51,7 @@ from massmem.providers.weights import DEFAULT, models_folder, require_weights
 from massmem.providers.windows import find_window
 from massmem.recording.comparison import Comparison, compare
 from massmem.render.text import pluralize
-from massmem.session.registry import Registry, read_sessions, without_password
+from massmem.session.registry import Registry, without_password
 from massmem.store import open_configured
 from massmem.tools.file_tools import FileTools
 from massmem.tools.toolbox import Toolboxes, load_server_class
@@ -576,24 +576,17 @@ async def _check_contents(context: DoctorContext, name: str) -> Sequence[CheckRe
     if queue.failed:
         reason = one_line(queue.reason or "unknown reason")
         return [contents, fail(text, "fix the failures above, then: massmem memory record", reason)]
-    differences = [fail(line, "a question mends what the log has") for line in comparison.describe(is_mended=False)]
+    differences = [fail(line, "a question mends what the log has") for line in comparison.describe()]
     return [contents, ok(text), *differences]
 
 
 async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
-    """Read the registry; report sessions that it lacks."""
+    """Read the registry."""
     registry = Registry(context.home)
     if not registry.path.exists():
         return [ok(f"{registry.path}: is created with the first question")]
     entries = await asyncio.to_thread(registry.read_entries)
-    database = context.home / "massmem.db"
-    try:
-        missing = {entry.session_id for entry in await asyncio.to_thread(read_sessions, database)}
-    except StoreError as e:
-        raise Skip(f"{registry.path}: not compared with {database}, which cannot be read") from e
-    missing -= {entry.session_id for entry in entries}
-    detail = f"{pluralize(len(missing), 'session')} of {database} not in it: created over HTTP or by a program"
-    return [ok(f"{registry.path}: {pluralize(len(entries), 'session')}", *([detail] if missing else []))]
+    return [ok(f"{registry.path}: {pluralize(len(entries), 'session')}")]
 
 
 CHECKS: dict[str, Check] = {

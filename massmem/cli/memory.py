@@ -426,9 +426,9 @@ async def rebuild_command(session_id: InSession = None, config: Config = None, a
         kind = None if can_extract(setup.config.memory.persistent_memory.llm) else "episode"
         # A damaged index is set aside first; when everything is recorded, it and earlier ones are deleted.
         async with setup.open_index(_refuse_damaged if session_id else set_index_aside) as memory:
+            if session_id is None and (foreign := (await mend(store, memory)).foreign):
+                await memory.forget(Selection(session_ids=tuple(foreign)))
             await store.requeue_recordings(session_id, done=True)
-            if session_id is None and memory.folder and store.info.kind != "redis":  # what expires there stays
-                sessions = await memory.list_sessions()
             if sessions:
                 await memory.forget(Selection(session_ids=tuple(sessions), kind=kind))
             result = await _drain_queue(setup, store, memory, session_id)

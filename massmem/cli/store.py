@@ -27,15 +27,7 @@ from massmem.cli.options import AsJson, Config, IsGlobal, ProjectName, read_proj
 from massmem.cli.setup import Setup, load_setup, load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.addresses import clean_store_url
-from massmem.config.home import (
-    expand_home,
-    explain_write_error,
-    make_folder,
-    massmem_home,
-    open_private,
-    sync_to_disk,
-    write_once,
-)
+from massmem.config.home import expand_home, explain_write_error, massmem_home, open_private, sync_to_disk, write_once
 from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
 from massmem.core.events import now
@@ -154,7 +146,8 @@ async def backup_command(
     draft = path.with_name(f".{path.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
     try:
-        make_folder(draft / "copy")
+        draft.mkdir(mode=0o700)
+        (draft / "copy").mkdir()
         await _copy_store(setup, draft / _STORE)
         await asyncio.to_thread(_pack, draft, setup.home / _SETTINGS)
         await asyncio.to_thread(_unpack, draft / "archive", draft / "copy")
@@ -169,8 +162,8 @@ async def backup_command(
         shutil.rmtree(draft, ignore_errors=True)
     if as_json:
         write_json({"file": str(path), "sessions": counts.sessions, "messages": counts.messages})
-    size = f"{pluralize(counts.sessions, 'session')} with {pluralize(counts.messages, 'message')}"
-    notify(f"{path} was written and read back: {size}")
+    size = pluralize(counts.messages, "message")
+    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')} with {size}")
 
 
 async def _copy_store(setup: Setup, path: Path) -> None:
@@ -239,11 +232,12 @@ def restore_command(
     read_environment()
     settings, own = load_team(config, home).store, home / _SETTINGS
     with TemporaryDirectory(prefix="massmem-restore-") as folder, show_progress("sessions") as progress:
-        is_store = path.open("rb").read(6) == b"SQLite"
+        with path.open("rb") as source:
+            is_store = source.read(6) == b"SQLite"
         if not is_store:
             _unpack(path, Path(folder))
-        source = path if is_store else Path(folder, _STORE)
-        results, _ = asyncio.run(_migrate(f"sqlite:///{source}", settings, home, progress))
+        store = path if is_store else Path(folder, _STORE)
+        results, _ = asyncio.run(_migrate(f"sqlite:///{store}", settings, home, progress))
         if (restored := Path(folder, _SETTINGS)).is_file() and not own.exists():
             write_once(own, restored.read_text("utf-8"))
             notify(f"{own} is the one of the backup, in which keys are missing")

@@ -29,17 +29,16 @@ class Comparison:
     """Messages that are recorded and not in the index, by session."""
     outdated: list[str] = field(default_factory=list[str])
     """Ids of memories that the store does not have any more, has in another form, or that were forgotten."""
-    foreign: int = 0
+    foreign: list[str] = field(default_factory=list[str])
     """Sessions that the index has and the store has not, where the index may be another store's."""
 
-    def describe(self, *, is_mended: bool = True) -> list[str]:
+    def describe(self) -> list[str]:
         """Return what to say of it, a line for each."""
-        lost, outdated, verb = sum(self.lost.values()), len(self.outdated), "were" if is_mended else "will be"
+        lost, outdated, foreign = sum(self.lost.values()), len(self.outdated), len(self.foreign)
         lines = {
             f"{lost:,} {'message is' if lost == 1 else 'messages are'} not in the index: massmem memory rebuild": lost,
-            f"{outdated:,} memories {verb} removed from the index: the store does not have them like this": outdated,
-            f"the index has memories of {self.foreign:,} {'session' if self.foreign == 1 else 'sessions'} of another "
-            "store, which are removed by: massmem memory rebuild": self.foreign,
+            f"the index had {outdated:,} memories that the store does not have like this: they are removed": outdated,
+            f"sessions of another store in the index: {foreign:,}; to remove them: massmem memory rebuild": foreign,
         }
         return [line for line, number in lines.items() if number]
 
@@ -49,18 +48,19 @@ async def compare(store: SessionStore, memory: "IndexedMemory") -> Comparison:
     present, recorded, mark = await memory.list_sessions(), await store.count_recorded(), dict[str, tuple[int, ...]]()
     with suppress(OSError, ValueError):
         mark = {name: tuple(row) for name, row in json.loads(memory.mark_file.read_bytes()).items()}
+    is_own = not mark.keys().isdisjoint(recorded)
     result = Comparison(recorded, {name: row[0] for name, row in recorded.items() if row[0] and name not in present})
     for name in present if store.info.kind != "redis" else ():  # what expires there stays in the index
         now, old = recorded.get(name, (0, 0, 0)), mark.get(name, (0, 0, 0))
         is_gone = name not in recorded and await store.get_session(name) is None
-        if is_gone and (memory.folder is None or mark.keys().isdisjoint(recorded)):
-            result.foreign += memory.folder is not None  # a server may have those of many stores
-        elif is_gone or (now != old and not mark.keys().isdisjoint(recorded)):
+        if is_gone and (memory.folder is None or not is_own):
+            result.foreign += [name] if memory.folder else []  # a server may have those of many stores
+        elif is_gone or (is_own and now != old):
             has_more = now[0] >= old[0] and now[1] >= old[1] and now[2] == old[2]
             last = Selection(name, message_ids=(make_message_id(name, now[1]),))
-            if not (has_more and await memory.list(last, 1)):  # else it has only gone on
-                result.lost[name] = await _look(store, memory, name, result.outdated)
-    result.lost = {name: number for name, number in result.lost.items() if number}
+            # Most sessions have only gone on.
+            if not (has_more and await memory.list(last, 1)) and (lost := await _look(store, memory, name, result)):
+                result.lost[name] = lost
     return result
 
 
@@ -87,8 +87,8 @@ async def mend(store: SessionStore, memory: "IndexedMemory") -> Comparison:
     return result
 
 
-async def _look(store: SessionStore, memory: "IndexedMemory", session_id: str, outdated: list[str]) -> int:
-    """Add the ids of a session's memories that are outdated; return how many recorded messages are not there."""
+async def _look(store: SessionStore, memory: "IndexedMemory", session_id: str, result: Comparison) -> int:
+    """Add a session's memories that are outdated to the result; return how many recorded messages are not there."""
     memories = await memory.list(Selection(session_id), ALL_POINTS)  # first: the log has what is recorded meanwhile
     messages = {message.id: message async for message in read_all_messages(store, session_id)}
     jobs = [job async for page in read_log_pages(store, session_id) for entry in page for job in entry.recordings]
@@ -104,6 +104,6 @@ async def _look(store: SessionStore, memory: "IndexedMemory", session_id: str, o
         return is_in_log and not is_gone and messages.keys() >= {*one.changes}
 
     current = [one for one in memories if is_current(one)]
-    outdated += {one.id for one in memories} - {one.id for one in current}
+    result.outdated += {one.id for one in memories} - {one.id for one in current}
     held = {name for one in current for name in (*one.changes, *(one.message_ids if one.kind == "episode" else ()))}
     return sum((j.kind, j.status, j.reason) == ("episode", "done", None) and j.message_id not in held for j in jobs)

@@ -119,7 +119,7 @@ class Backlog:
         return notices
 
     def to_dict(self) -> dict[str, int]:
-        lost, foreign = sum(self.comparison.lost.values()), self.comparison.foreign
+        lost, foreign = sum(self.comparison.lost.values()), len(self.comparison.foreign)
         return {"not_recorded": self.waiting, "not_in_index": lost, "foreign_sessions": foreign}
 
 

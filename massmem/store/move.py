@@ -75,9 +75,7 @@ async def _move_session(source: SessionStore, target: SessionStore, session_id: 
     if is_same and source_log.forgotten <= target_log.forgotten:
         outcome = "updated" if await _update_rest(source, target, copy, old_copy) else "there"
         return MoveResult(session_id, outcome, source_log.count, old_copy.session.message_count)
-    if source_log.start == target_log.hash and not target_log.forgotten <= source_log.forgotten:
-        return MoveResult(session_id, "different", source_log.count)
-    if source_log.start == target_log.hash:
+    if source_log.start == target_log.hash and target_log.forgotten <= source_log.forgotten:
         return await _copy_session(source, target, copy, "updated")
     target_log = await _hash_log(target, session_id, source_log.count)
     return MoveResult(session_id, "newer" if target_log.start == source_log.hash else "different", source_log.count)
@@ -158,7 +156,7 @@ async def _hash_log(store: SessionStore, session_id: str, first: int = 0) -> _Lo
             if count == first:
                 start = digest.hexdigest()
             for job in entry.recordings:
-                facts = [*job.forgotten, *(["all"] if job.status == "forgotten" else ())]
+                facts = [*job.forgotten, job.status] if job.status == "forgotten" else job.forgotten
                 forgotten.update((job.seq, job.kind, job.agent_id, fact) for fact in facts)
     return _LogHash(count, digest.hexdigest(), start, forgotten)
 

@@ -261,10 +261,9 @@ class RecordingQueue(Protocol):
     async def count_recordings(self, session_id: str | None = None) -> RecordingCounts: ...
 
     async def count_recorded(self) -> dict[str, tuple[int, int, int]]:
-        """Return what an index should hold, by session.
+        """Return what an index should hold of each session.
 
-        That is how many messages are recorded, the number of the last one (0: there is none), and how much is
-        forgotten: messages, and facts.
+        How many messages, the number of the last one (0: there is none), and how much is forgotten.
         """
         ...
 

@@ -179,12 +179,12 @@ class SqlRecordingQueue:
 
     async def count_recorded(self) -> dict[str, tuple[int, int, int]]:
         done = sa.case((sa.and_(_r.kind == "episode", _r.status == "done", _r.reason.is_(None)), _r.seq))
-        facts = sa.func.coalesce(sa.func.sum(sa.func.json_array_length(_r.forgotten)), 0)
-        forgotten = sa.func.count(sa.case((_r.status == "forgotten", 1))) + facts
-        counts = (sa.func.count(done), sa.func.coalesce(sa.func.max(done), 0), forgotten)
-        query = sa.select(_r.session_id, *(count.label(f"n{i}") for i, count in enumerate(counts)))
-        rows = await self._database.fetch(query.where(_r.kind != "complete").group_by(_r.session_id))
-        return {row["session_id"]: (row["n0"], row["n1"], int(row["n2"])) for row in rows}
+        facts = sa.func.sum(sa.func.json_array_length(_r.forgotten)).label("facts")
+        forgotten = sa.func.count(sa.case((_r.status == "forgotten", 1))).label("forgotten")
+        counts = (sa.func.count(done).label("number"), sa.func.max(done).label("last"), forgotten, facts)
+        query = sa.select(_r.session_id, *counts).where(_r.kind != "complete").group_by(_r.session_id)
+        rows = [row.values() for row in await self._database.fetch(query)]
+        return {name: (number, last or 0, gone + int(facts or 0)) for name, number, last, gone, facts in rows}
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool, facts: bool = True) -> int:
         requeue = (
