@@ -93,15 +93,17 @@ async def _look(store: SessionStore, memory: "IndexedMemory", session_id: str, r
     messages = {message.id: message async for message in read_all_messages(store, session_id)}
     jobs = [job async for page in read_log_pages(store, session_id) for entry in page for job in entry.recordings]
     gone = {job.message_id for job in jobs if (job.kind, job.status) == ("episode", "forgotten")}
-    facts = [words for job in jobs for words in job.forgotten]
+    facts = [(job.agent_id, words) for job in jobs for words in job.forgotten]
 
     def is_current(one: Memory) -> bool:
         names = [name for name in one.message_ids if one.kind == "fact" or name not in gone]
         # Later messages have the numbers of those that a restored log does not have.
         is_in_log = any(name in messages and messages[name].created_at <= one.created_at for name in names)
         # A fact that was edited is forgotten, and may be much like what it is now.
-        is_gone = one.kind == "fact" and not one.changes and is_forgotten(one.text, facts)
-        return is_in_log and not is_gone and messages.keys() >= {*one.changes}
+        own = [
+            words for agent_id, words in facts if agent_id == one.agent_id and one.kind == "fact" and not one.changes
+        ]
+        return is_in_log and not is_forgotten(one.text, own) and messages.keys() >= {*one.changes}
 
     current = [one for one in memories if is_current(one)]
     result.outdated += {one.id for one in memories} - {one.id for one in current}
