@@ -170,14 +170,13 @@ async def _copy_store(setup: Setup, path: Path) -> None:
     """Raises StoreError: the store, or its copy, is damaged."""
     from massmem.store.sqlite import back_up, check_integrity, parse_path
 
-    url, results = setup.config.store.url, [MoveResult("", "changed")]
+    url, target = setup.config.store.url, StoreConfig(url=f"sqlite:///{path}")
     async with setup.open_store() as store:
         if store.info.kind == "sqlite":
             await asyncio.to_thread(back_up, parse_path(url), path)
-            results = []
-    with show_progress("sessions") as progress:
-        while _select_ids(results, "changed"):  # written to while they were copied
-            results, _ = await _migrate(url, StoreConfig(url=f"sqlite:///{path}"), path.parent, progress)
+        else:
+            with show_progress("sessions") as progress:
+                await _migrate(url, target, path.parent, progress)
     if (problems := await asyncio.to_thread(check_integrity, path)) != ["ok"]:
         raise StoreError(f"the store is damaged: {problems[0]}", "massmem doctor says what to do")
 

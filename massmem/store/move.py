@@ -23,7 +23,7 @@ updated: the target had its beginning, or an older name or state of it.
 there: the target has the same already.
 newer: the conversation went on in the target.
 different: another conversation has this id in the target.
-changed: the source was written to meanwhile; the session must be copied again.
+changed: it arrived whole, and the source was written to meanwhile; the session must be copied again.
 gone: it was deleted from the source meanwhile.
 there, newer, different and gone leave the target as it was.
 """
@@ -105,7 +105,9 @@ async def _update_rest(source: SessionStore, target: SessionStore, copy: Session
     return is_changed
 
 
-async def _copy_session(source: SessionStore, target: SessionStore, copy: SessionCopy, outcome: Outcome) -> MoveResult:
+async def _copy_session(
+    source: SessionStore, target: SessionStore, copy: SessionCopy, outcome: Outcome, tries: int = 20
+) -> MoveResult:
     session_id = copy.session.session_id
     sent_hash, count = sha256(_encode(copy)), 0
 
@@ -122,13 +124,14 @@ async def _copy_session(source: SessionStore, target: SessionStore, copy: Sessio
     async for _ in read_all_messages(target, session_id):
         messages += 1
     if target_hash != sent_hash.hexdigest() or messages != copy.session.message_count:
-        if await source.get_session(session_id) == copy.session:
-            raise StoreError(
-                f"session {session_id!r} did not arrive as it was sent: {messages} of "
-                f"{copy.session.message_count} messages, hash {target_hash[:12]} for {sent_hash.hexdigest()[:12]}",
-                "the source is untouched; run the same command again",
-            )
-        return MoveResult(session_id, "changed", count, messages)
+        new = await source.export_session(session_id)
+        if tries and new is not None and new.session != copy.session:  # it was written to while it was read
+            return await _copy_session(source, target, new, outcome, tries - 1)
+        raise StoreError(
+            f"session {session_id!r} did not arrive as it was sent: {messages} of "
+            f"{copy.session.message_count} messages, hash {target_hash[:12]} for {sent_hash.hexdigest()[:12]}",
+            "the source is untouched; run the same command again",
+        )
     unchanged = await source.get_session(session_id) == copy.session
     return MoveResult(session_id, outcome if unchanged else "changed", count, messages)
 
@@ -174,5 +177,7 @@ async def _hash_session(store: SessionStore, session_id: str) -> str:
 
 
 def _encode(part: SessionCopy | LogEntry) -> bytes:
-    # The order of keys is the one thing that a store may change.
-    return json.dumps(part.model_dump(mode="json"), sort_keys=True).encode() + b"\n"
+    # The order of keys and of jobs is the one thing that a store may change.
+    fields = part.model_dump(mode="json")
+    fields |= {"recordings": sorted(fields.get("recordings", ()), key=str)}
+    return json.dumps(fields, sort_keys=True).encode() + b"\n"
