@@ -31,7 +31,7 @@ from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.load import resolve_agents
 from massmem.config.models import BackendConfig, FolderConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
 from massmem.config.presets import PRESETS
-from massmem.core.errors import ConfigError, InputError, MassmemError, StoreError, ToolServerError, ToolsRefused
+from massmem.core.errors import ConfigError, InputError, MassmemError, ToolServerError, ToolsRefused
 from massmem.core.events import now
 from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
 from massmem.core.records import EVERYBODY, SessionFilter
@@ -41,7 +41,7 @@ from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.opening import index_root
-from massmem.memory.persistent import USER, Episode, PersistentMemory, RecallOptions, Scope, Selection
+from massmem.memory.persistent import USER, Episode, RecallOptions, Scope, Selection
 from massmem.memory.words import is_english
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
@@ -49,14 +49,15 @@ from massmem.providers.endpoints import NO_KEY, resolve
 from massmem.providers.learnt import LearntModels
 from massmem.providers.weights import DEFAULT, models_folder, require_weights
 from massmem.providers.windows import find_window
-from massmem.recording.worker import describe_missing, find_missing
+from massmem.recording.comparison import Comparison, compare
 from massmem.render.text import pluralize
-from massmem.session.registry import Registry, read_sessions, without_password
+from massmem.session.registry import Registry, without_password
 from massmem.store import open_configured
 from massmem.tools.file_tools import FileTools
 from massmem.tools.toolbox import Toolboxes, load_server_class
 
 if TYPE_CHECKING:
+    from massmem.memory.indexed import IndexedMemory
     from massmem.tools.mcp import McpServer
 
 SCHEMA_VERSION = 1
@@ -510,7 +511,7 @@ async def check_recall(context: DoctorContext) -> Sequence[CheckResult]:
 
 
 @asynccontextmanager
-async def _open_memory(context: DoctorContext) -> AsyncGenerator[PersistentMemory]:
+async def _open_memory(context: DoctorContext) -> AsyncGenerator["IndexedMemory"]:
     """Open the configured memory; where there is no index yet, one in memory, so that the check creates none."""
     settings, config = context.memory, context.team.memory
     folder = index_root(config, context.home)
@@ -559,7 +560,7 @@ async def _check_sqlite(context: DoctorContext) -> Sequence[CheckResult]:
 
 
 async def _check_contents(context: DoctorContext, name: str) -> Sequence[CheckResult]:
-    store, missing = await open_configured(context.team.store, context.home), 0
+    store, comparison = await open_configured(context.team.store, context.home), Comparison()
     try:
         counts = await store.count_sessions(SessionFilter(owner=EVERYBODY))
         queue = await store.count_recordings()
@@ -567,7 +568,7 @@ async def _check_contents(context: DoctorContext, name: str) -> Sequence[CheckRe
         with suppress(Skip, MassmemError):  # what is wrong with the index is another check's
             if context.memory.on_disk:
                 async with _open_memory(context) as memory:
-                    missing = sum((await find_missing(store, memory)).values())
+                    comparison = await compare(store, memory)
     finally:
         await store.close()
     contents = ok(f"{name}: {pluralize(counts.sessions, 'session')}, {pluralize(counts.messages, 'message')}", *details)
@@ -575,25 +576,17 @@ async def _check_contents(context: DoctorContext, name: str) -> Sequence[CheckRe
     if queue.failed:
         reason = one_line(queue.reason or "unknown reason")
         return [contents, fail(text, "fix the failures above, then: massmem memory record", reason)]
-    if missing:
-        return [contents, ok(text), fail(describe_missing(missing), "or ask: a question records them again")]
-    return [contents, ok(text)]
+    differences = [fail(line, "a question mends what the log has") for line in comparison.describe()]
+    return [contents, ok(text), *differences]
 
 
 async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
-    """Read the registry; report sessions that it lacks."""
+    """Read the registry."""
     registry = Registry(context.home)
     if not registry.path.exists():
         return [ok(f"{registry.path}: is created with the first question")]
     entries = await asyncio.to_thread(registry.read_entries)
-    database = context.home / "massmem.db"
-    try:
-        missing = {entry.session_id for entry in await asyncio.to_thread(read_sessions, database)}
-    except StoreError as e:
-        raise Skip(f"{registry.path}: not compared with {database}, which cannot be read") from e
-    missing -= {entry.session_id for entry in entries}
-    detail = f"{pluralize(len(missing), 'session')} of {database} not in it: created over HTTP or by a program"
-    return [ok(f"{registry.path}: {pluralize(len(entries), 'session')}", *([detail] if missing else []))]
+    return [ok(f"{registry.path}: {pluralize(len(entries), 'session')}")]
 
 
 CHECKS: dict[str, Check] = {

@@ -42,10 +42,11 @@ from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, Selection, find_ids
+from massmem.recording.comparison import mend
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.jobs import DrainCounts
 from massmem.recording.standing import find_originals, read_standing
-from massmem.recording.worker import Recorder, requeue_missing
+from massmem.recording.worker import Recorder
 from massmem.session.erasure import Findings, Receipt
 from massmem.session.memories import Backlog, Memories, View
 from massmem.session.recall import explain_recall
@@ -425,6 +426,8 @@ async def rebuild_command(session_id: InSession = None, config: Config = None, a
         kind = None if can_extract(setup.config.memory.persistent_memory.llm) else "episode"
         # A damaged index is set aside first; when everything is recorded, it and earlier ones are deleted.
         async with setup.open_index(_refuse_damaged if session_id else set_index_aside) as memory:
+            if session_id is None and (foreign := (await mend(store, memory)).foreign):
+                await memory.forget(Selection(session_ids=tuple(foreign)))
             await store.requeue_recordings(session_id, done=True)
             if sessions:
                 await memory.forget(Selection(session_ids=tuple(sessions), kind=kind))
@@ -445,7 +448,7 @@ async def record_command(session_id: InSession = None, config: Config = None, as
         session_id = await _find_id(setup, store, session_id)
         await store.requeue_recordings(session_id, done=False)
         async with setup.open_index() as memory:
-            await requeue_missing(store, memory)
+            await mend(store, memory)
             result = await _drain_queue(setup, store, memory, session_id)
     return _report_recording(result, as_json=as_json)
 

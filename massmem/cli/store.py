@@ -1,28 +1,38 @@
-"""`massmem store`: move sessions to another database, recover them from a damaged one, import them.
+"""`massmem store`: back sessions up, move them to another database, recover them from a damaged one.
 
 `massmem import`: conversations of other programs become sessions.
 """
 
 import asyncio
 import glob
+import json
 import os
+import re
 import shlex
+import shutil
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import asdict, replace
+from hashlib import file_digest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import typer
 
 from massmem.cli.options import AsJson, Config, IsGlobal, ProjectName, read_project
-from massmem.cli.setup import load_setup, load_team, read_environment
+from massmem.cli.setup import Setup, load_setup, load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.addresses import clean_store_url
-from massmem.config.home import expand_home, massmem_home
+from massmem.config.home import expand_home, explain_write_error, massmem_home, open_private, sync_to_disk, write_once
 from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
+from massmem.core.events import now
+from massmem.core.records import EVERYBODY, SessionFilter
+from massmem.core.redact import redact
 from massmem.render.text import pluralize
 from massmem.session.imports import ImportResult, import_conversation
 from massmem.session.imports.files import Export, describe_left_out, list_exports, read_export
@@ -44,7 +54,7 @@ _MAX_NAMES = 5
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Move sessions to another database, or recover them from a damaged one.",
+    help="Back sessions up, move them to another database, or recover them from a damaged one.",
 )
 
 
@@ -91,7 +101,7 @@ def recover_command(
 ) -> int:
     """Save what can be read of a damaged SQLite database.
 
-    It becomes a new store, to import. Damaged messages are skipped and counted. While it runs it needs as much disk
+    It becomes a new store, to restore. Damaged messages are skipped and counted. While it runs it needs as much disk
     space as the database three times.
     """
     from massmem.store.recover import recover  # imports SQLAlchemy
@@ -106,30 +116,130 @@ def recover_command(
     # The write-ahead log must go along: SQLite would add it to the new database.
     damaged = [str(path) for path in (file, *file.parent.glob(f"{glob.escape(file.name)}-*"))]
     notify(
-        "to continue with them, move the damaged files away and import the new store:\n"
+        "to continue with them, move the damaged files away and restore the new store:\n"
         f"  mkdir {shlex.quote(f'{file}.damaged')} && mv {shlex.join([*damaged, f'{file}.damaged'])}\n"
-        f"  massmem store import {shlex.quote(result.store)}"
+        f"  massmem store restore {shlex.quote(result.store)}"
     )
     return 0
 
 
-@app.command("import")
-def import_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An SQLite store, such as `store recover` writes.")],
+_STORE, _SETTINGS, _MANIFEST, _FORMAT = "massmem.db", "config.yaml", "manifest.json", 1
+_KEY = re.compile(
+    r"""(?i)([\w-]*(?:api_?key|secret|password|token)["']?\s*:\s*)(?!\$\{|null\b)("[^"]*"|'[^']*'|[^\s,}#]+)"""
+)
+
+
+@app.command("backup")
+async def backup_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file.")],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all sessions to one file, which `store restore` reads, beside running processes.
+
+    It has what the sessions hold, what was forgotten as such, and config.yaml of the home without keys. The memory
+    index is made again from the sessions. An SQLite store is copied as it is at one moment, another one by sessions.
+    """
+    path, setup = expand_home(file).absolute(), load_setup(config)
+    if path.exists():
+        raise InputError(f"{path} is there already", "name a new file")
+    draft = path.with_name(f".{path.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+    try:
+        draft.mkdir(mode=0o700)
+        (draft / "copy").mkdir()
+        await _copy_store(setup, draft / _STORE)
+        await asyncio.to_thread(_pack, draft, setup.home / _SETTINGS)
+        await asyncio.to_thread(_unpack, draft / "archive", draft / "copy")
+        copy = setup.config.model_copy(update={"store": StoreConfig(url=f"sqlite:///{draft / 'copy' / _STORE}")})
+        async with replace(setup, config=copy).open_store() as written:
+            counts = await written.count_sessions(SessionFilter(owner=EVERYBODY))
+        (draft / "archive").rename(path)
+        sync_to_disk(path.parent)
+    except OSError as e:
+        raise explain_write_error(path, e) from e
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    if as_json:
+        write_json({"file": str(path), "sessions": counts.sessions, "messages": counts.messages})
+    size = pluralize(counts.messages, "message")
+    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')} with {size}")
+
+
+async def _copy_store(setup: Setup, path: Path) -> None:
+    """Raises StoreError: the store, or its copy, is damaged."""
+    from massmem.store.sqlite import back_up, check_integrity, parse_path
+
+    url, target = setup.config.store.url, StoreConfig(url=f"sqlite:///{path}")
+    async with setup.open_store() as store:
+        if store.info.kind == "sqlite":
+            await asyncio.to_thread(back_up, parse_path(url), path)
+        else:
+            with show_progress("sessions") as progress:
+                await _migrate(url, target, path.parent, progress)
+    if (problems := await asyncio.to_thread(check_integrity, path)) != ["ok"]:
+        raise StoreError(f"the store is damaged: {problems[0]}", "massmem doctor says what to do")
+
+
+def _pack(folder: Path, settings: Path) -> None:
+    """Make the file `archive` of the store in the folder, and of the settings if there are any. Raises OSError."""
+    if settings.is_file():
+        (folder / _SETTINGS).write_text(redact(_KEY.sub(r"\1null", settings.read_text("utf-8-sig"))), "utf-8")
+    hashes = {name: _hash(folder / name) for name in (_STORE, _SETTINGS) if (folder / name).exists()}
+    with open_private(folder / "archive", "wb") as file, ZipFile(file, "w", ZIP_DEFLATED) as target:
+        target.writestr(_MANIFEST, json.dumps({"format": _FORMAT, "at": now().isoformat(), "sha256": hashes}))
+        for name in hashes:
+            target.write(folder / name, name)
+    sync_to_disk(folder / "archive")
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Write the files of an archive to a folder. Raises InputError: it is no archive, not whole, or was changed."""
+    try:
+        with ZipFile(archive) as source:
+            hashes = json.loads(source.read(_MANIFEST))["sha256"]
+            if {*source.namelist()} != {_MANIFEST, *hashes} or not {_STORE} <= {*hashes} <= {_STORE, _SETTINGS}:
+                raise ValueError("files are missing, or were added")
+            for name, digest in hashes.items():
+                source.extract(name, folder)
+                if _hash(folder / name) != digest:
+                    raise ValueError(f"{name} was changed")
+    except (BadZipFile, ValueError, LookupError, TypeError, EOFError, zlib.error, NotImplementedError) as e:
+        raise InputError(f"{archive} is no whole backup of massmem: {e}", "nothing was changed; use another one") from e
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+@app.command("import", hidden=True)
+@app.command("restore")
+def restore_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `store backup` or `store recover` wrote.")],
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
-    """Copy the sessions of an SQLite store into the store of the team.
+    """Copy the sessions of a backup, or of an SQLite store, into the store of the team.
 
-    Each is verified by count and hash. The file is not changed, nor a session that went on in the team's store.
+    What is missing there is added, each session verified by count and hash. A session that went on in the team's store
+    stays as it is, and what was forgotten on either side is forgotten. The file is checked first, and not changed.
     """
     home, path = massmem_home(), expand_home(file).absolute()
     if not path.is_file():
-        raise InputError(f"{path} is not a file", "name the store to import, as in: massmem store import recovered.db")
+        raise InputError(f"{path} is not a file", "name the backup, as in: massmem store restore massmem.zip")
     read_environment()
-    settings = load_team(config, home).store
-    with show_progress("sessions") as progress:
-        results, _ = asyncio.run(_migrate(f"sqlite:///{path}", settings, home, progress))
+    settings, own = load_team(config, home).store, home / _SETTINGS
+    with TemporaryDirectory(prefix="massmem-restore-") as folder, show_progress("sessions") as progress:
+        with path.open("rb") as source:
+            is_store = source.read(6) == b"SQLite"
+        if not is_store:
+            _unpack(path, Path(folder))
+        store = path if is_store else Path(folder, _STORE)
+        results, _ = asyncio.run(_migrate(f"sqlite:///{store}", settings, home, progress))
+        if (restored := Path(folder, _SETTINGS)).is_file() and not own.exists():
+            write_once(own, restored.read_text("utf-8"))
+            notify(f"{own} is the one of the backup, in which keys are missing")
     return _report_migration(results, as_json=as_json, advice="massmem --continue goes on with the newest session")
 
 

@@ -28,7 +28,7 @@ from massmem.config.models import StoreConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.citations import remove_marks
 from massmem.core.errors import InputError, LimitReached, TurnError
-from massmem.core.events import AnswerSubmitted, BallotCast, Decision, Event, Verdict
+from massmem.core.events import AnswerSubmitted, BallotCast, Decision, Event, TurnFailed, Verdict
 from massmem.core.messages import Usage
 from massmem.core.records import Owner
 from massmem.core.turn_result import AgentAnswer, TurnResult
@@ -507,39 +507,18 @@ class Judge:
             verdicts.append(verdict)
         self.usage += spent
         self.spending.usage += spent
-<<<<<<< HEAD
-        if None in verdicts and False not in verdicts:
-            return None
-        self.results.add(JudgeVerdict(key=key, right=all(verdicts), usage=spent))
-        return all(verdicts)
+        right = None if None in verdicts and False not in verdicts else all(verdicts)
+        if right is not None:
+            self.results.add(JudgeVerdict(key=key, right=right, usage=spent))
+        for name in names:
+            await self.team.store.delete_session(name, _WHOLE)
+        return right
 
-    async def _ask(self, item: Item, text: str, *, reference_first: bool) -> tuple[bool | None, Usage]:
-        question = prompts.build_judge_prompt(item.question, item.expected, text, reference_first=reference_first)
-        async with (
-            await Session.find(self.team, owner=COMMAND_LINE_USER) as session,
-            aclosing(session.ask(question)) as events,
-        ):
-            turn = TurnResult.of([event async for event in events])
+    async def _ask(self, name: str, question: str) -> tuple[bool | None, Usage]:
+        turn = TurnResult.of(await _ask_once(self.team, name, question))
         if turn.answer is not None:
             return read_verdict(turn.answer), turn.usage
         failure = next((error for error in turn.errors if error.agent is None), None)
         if failure is not None:
             raise TurnError(f"the judge failed: {failure.error}", failure.fix)
         raise TurnError("the judge gave no verdict", "name a judge that asks nothing back")
-=======
-        right = None if None in verdicts and False not in verdicts else all(verdicts)
-        if right is not None:
-            self.results.add(Verdict(key=key, right=right, usage=spent))
-        for name in names:
-            await self.team.store.delete_session(name, _WHOLE)
-        return right
-
-    async def _ask(self, name: str, question: str) -> tuple[bool | None, Usage]:
-        match (await _ask_once(self.team, name, question))[-1]:
-            case TurnCompleted(answer=answer, usage=usage):
-                return read_verdict(answer), usage
-            case TurnFailed(message=message, hint=hint):
-                raise TurnError(f"the judge failed: {message}", hint)
-            case _:
-                raise TurnError("the judge gave no verdict", "name a judge that asks nothing back")
->>>>>>> b-jobs

@@ -83,6 +83,7 @@ def _open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -
         root = Path(scratch.name) if scratch else index_root(config, home)
         index, note = _open_embedded(root, embedder)
         memory = IndexedMemory(index, embedder, count_tokens, str(root), note, scratch)
+    memory.mark_file = index_root(config, home) / _folder_name(embedder) / "store.json"
     if settings.llm is not None and not is_on_this_machine(settings.llm.provider):
         memory.leave_claims_to_model()
     return memory

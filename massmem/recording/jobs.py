@@ -152,6 +152,8 @@ class EpisodeWriter:
     def __init__(self, store: SessionStore, memory: PersistentMemory) -> None:
         self._store = store
         self._memory = memory
+        self._remembered = set[str]()
+        """Messages of the last batch that became memories, or changed some."""
 
     async def write(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> None:
         """Write the rows and mark them. What is wrong with a row is stored with it.
@@ -190,6 +192,8 @@ class EpisodeWriter:
         idle = [row for row in rows if row.kind == "extract"]
         if episodes or turns:
             await self._memory.sync()
+        empty = [row for row in episodes if row.message_id not in self._remembered]
+        await mark_done(self._store, self._memory, empty, "a vote, or said already")
         await asyncio.gather(  # one transaction
             mark_done(self._store, self._memory, [*episodes, *turns]), self._store.finish_recordings(idle, _NO_MODEL)
         )
@@ -249,6 +253,7 @@ class EpisodeWriter:
             )
         for change in changes:
             await carry_out_change(self._store, self._memory, change)
+        self._remembered = {e.message_id for e in episodes}.union(change.message.id for change in changes)
         recorded = {entry.message.id for entry in to_record}
         if recorded and (gone := recorded - {entry.message.id for entry in await self._read([*recorded])}):
             # Forgotten, or deleted with its session, while it was written: whoever did that may have looked before.

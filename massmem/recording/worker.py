@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import MemoryUnavailable, StoreError
@@ -14,9 +13,6 @@ from massmem.memory.extraction.extractor import Extractor
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.jobs import OUTAGE, DrainCounts, EpisodeWriter, FactWriter
 from massmem.store.ports import SessionStore
-
-if TYPE_CHECKING:
-    from massmem.memory.indexed import IndexedMemory
 
 log = logging.getLogger(__name__)
 
@@ -234,35 +230,3 @@ def _is_needed(row: RecordingJob, turns: Mapping[str, int]) -> bool:
     """Return whether a search in the running turns may find what the row becomes."""
     turn = turns.get(row.session_id)
     return turn is not None and (row.turn < turn or row.agent_id is not None)
-
-
-async def find_missing(store: SessionStore, memory: PersistentMemory) -> dict[str, int]:
-    """Return how many messages are recorded, by session, of sessions of which an index has nothing.
-
-    Then the store was restored or moved without its index. Raises StoreError, MemoryUnavailable.
-    """
-    recorded, present = await store.count_done_episodes(), await memory.list_sessions()
-    return {session_id: number for session_id, number in recorded.items() if session_id not in present}
-
-
-async def requeue_missing(store: SessionStore, memory: "IndexedMemory") -> int:
-    """Queue again what is missing, once for each opening of an index; return how many messages those are.
-
-    Facts stay as they are, since a model would be paid for them again, and so does all when another embedder has an
-    index of it, of which the user is told.
-
-    Raises StoreError, MemoryUnavailable.
-    """
-    if memory.temporary or memory.note or memory.is_compared:
-        return 0
-    memory.is_compared = True
-    missing = await find_missing(store, memory)
-    is_empty = missing and not await memory.list_sessions()
-    for session_id in [None] if is_empty else missing:
-        await store.requeue_recordings(session_id, done=True, facts=False)
-    return sum(missing.values())
-
-
-def describe_missing(number: int) -> str:
-    """Return what to say of messages that are recorded and not in the index."""
-    return f"{number:,} {'message is' if number == 1 else 'messages are'} not in the index: massmem memory rebuild"

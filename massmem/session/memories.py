@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -37,10 +37,11 @@ from massmem.memory.persistent import (
 )
 from massmem.memory.retrieval.query import analyse, share_words
 from massmem.memory.tokens import estimate_tokens
+from massmem.recording.comparison import Comparison, mend
 from massmem.recording.forgetting import erase_from_indexes, forget_memories, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
 from massmem.recording.standing import apply_queued, read_standing
-from massmem.recording.worker import Recorder, describe_missing, requeue_missing
+from massmem.recording.worker import Recorder
 from massmem.session.erasure import Eraser
 from massmem.session.owners import (
     extend_scope,
@@ -109,18 +110,19 @@ class Backlog:
 
     waiting: int = 0
     """Messages that are not recorded yet."""
-    missing: int = 0
-    """Messages that were recorded, and that the index had lost when it was opened."""
+    comparison: Comparison = field(default_factory=Comparison)
+    """What the index had lost, and what it had beyond the store, when it was opened."""
 
     def describe(self) -> list[str]:
-        notices = [describe_missing(self.missing)] if self.missing else []
+        notices = self.comparison.describe()
         if self.waiting:
             count = "1 message is" if self.waiting == 1 else f"{self.waiting:,} messages are"
             notices.append(f"{count} not recorded yet (massmem memory record)")
         return notices
 
     def to_dict(self) -> dict[str, int]:
-        return {"not_recorded": self.waiting, "not_in_index": self.missing}
+        lost, foreign = sum(self.comparison.lost.values()), len(self.comparison.foreign)
+        return {"not_recorded": self.waiting, "not_in_index": lost, "foreign_sessions": foreign}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +218,9 @@ class Memories:
         async with self.open_index() as index:
             settings, backlog = self.config.memory, Backlog()
             if remembers(settings) and settings.persistent_memory.on_disk:
-                missing = await requeue_missing(self.store, index)
+                comparison = await mend(self.store, index)
                 await Recorder(self.store, index, leaves_facts=True).drain_for(_VIEW_SECONDS)
-                backlog = Backlog(await self._count_waiting(), missing)
+                backlog = Backlog(await self._count_waiting(), comparison)
             yield index, backlog
 
     async def _count_waiting(self) -> int:

@@ -41,8 +41,9 @@ from massmem.memory.retrieval.repeats import PromptTexts, drop_copies, is_echo
 from massmem.memory.tokens import estimate_tokens
 from massmem.memory.words import is_question
 from massmem.providers.retry import Pauses
+from massmem.recording.comparison import mend
 from massmem.recording.standing import find_originals, read_standing
-from massmem.recording.worker import Recorder, describe_missing, requeue_missing
+from massmem.recording.worker import Recorder
 from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
@@ -268,8 +269,8 @@ class SessionMemory:
         if memory.note:
             self._notify(memory.note)
         with suppress(StoreError, MemoryUnavailable):  # the first recall tells
-            if missing := await requeue_missing(self._store, memory):
-                self._notify(f"{describe_missing(missing)}; until then they are recorded in the background")
+            for line in (await mend(self._store, memory)).describe():
+                self._notify(line)
         if not self.records:
             self._recorder = Recorder(self._store, memory, leaves_facts=True)
             return memory

@@ -5,7 +5,7 @@ arrived is recognised by its hash and left alone.
 """
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
@@ -23,7 +23,7 @@ updated: the target had its beginning, or an older name or state of it.
 there: the target has the same already.
 newer: the conversation went on in the target.
 different: another conversation has this id in the target.
-changed: the source was written to meanwhile; the session must be copied again.
+changed: it arrived whole, and the source was written to meanwhile; the session must be copied again.
 gone: it was deleted from the source meanwhile.
 there, newer, different and gone leave the target as it was.
 """
@@ -47,6 +47,8 @@ class _LogHash:
     """Of all entries."""
     start: str
     """Hash of the first entries, as many as the caller asked for."""
+    forgotten: Set[object]
+    """Jobs, and facts of jobs, that are forgotten."""
 
 
 async def move_sessions(
@@ -69,10 +71,11 @@ async def _move_session(source: SessionStore, target: SessionStore, session_id: 
         return await _copy_session(source, target, copy, "copied")
     target_log = await _hash_log(target, session_id)
     source_log = await _hash_log(source, session_id, target_log.count)
-    if source_log.hash == target_log.hash:
+    is_same = source_log.hash == target_log.hash and copy.session.message_count == old_copy.session.message_count
+    if is_same and source_log.forgotten <= target_log.forgotten:
         outcome = "updated" if await _update_rest(source, target, copy, old_copy) else "there"
         return MoveResult(session_id, outcome, source_log.count, old_copy.session.message_count)
-    if source_log.start == target_log.hash:
+    if source_log.start == target_log.hash and target_log.forgotten <= source_log.forgotten:
         return await _copy_session(source, target, copy, "updated")
     target_log = await _hash_log(target, session_id, source_log.count)
     return MoveResult(session_id, "newer" if target_log.start == source_log.hash else "different", source_log.count)
@@ -102,7 +105,9 @@ async def _update_rest(source: SessionStore, target: SessionStore, copy: Session
     return is_changed
 
 
-async def _copy_session(source: SessionStore, target: SessionStore, copy: SessionCopy, outcome: Outcome) -> MoveResult:
+async def _copy_session(
+    source: SessionStore, target: SessionStore, copy: SessionCopy, outcome: Outcome, tries: int = 20
+) -> MoveResult:
     session_id = copy.session.session_id
     sent_hash, count = sha256(_encode(copy)), 0
 
@@ -119,13 +124,14 @@ async def _copy_session(source: SessionStore, target: SessionStore, copy: Sessio
     async for _ in read_all_messages(target, session_id):
         messages += 1
     if target_hash != sent_hash.hexdigest() or messages != copy.session.message_count:
-        if await source.get_session(session_id) == copy.session:
-            raise StoreError(
-                f"session {session_id!r} did not arrive as it was sent: {messages} of "
-                f"{copy.session.message_count} messages, hash {target_hash[:12]} for {sent_hash.hexdigest()[:12]}",
-                "the source is untouched; run the same command again",
-            )
-        return MoveResult(session_id, "changed", count, messages)
+        new = await source.export_session(session_id)
+        if tries and new is not None and new.session != copy.session:  # it was written to while it was read
+            return await _copy_session(source, target, new, outcome, tries - 1)
+        raise StoreError(
+            f"session {session_id!r} did not arrive as it was sent: {messages} of "
+            f"{copy.session.message_count} messages, hash {target_hash[:12]} for {sent_hash.hexdigest()[:12]}",
+            "the source is untouched; run the same command again",
+        )
     unchanged = await source.get_session(session_id) == copy.session
     return MoveResult(session_id, outcome if unchanged else "changed", count, messages)
 
@@ -144,7 +150,7 @@ async def read_files(store: SessionStore, copy: SessionCopy) -> AsyncGenerator[d
 
 async def _hash_log(store: SessionStore, session_id: str, first: int = 0) -> _LogHash:
     """first: the result's `start` covers so many entries."""
-    digest, count = sha256(), 0
+    digest, count, forgotten = sha256(), 0, set[object]()
     start = digest.hexdigest() if first == 0 else ""
     async for page in read_log_pages(store, session_id):
         for entry in page:
@@ -152,7 +158,10 @@ async def _hash_log(store: SessionStore, session_id: str, first: int = 0) -> _Lo
             count += 1
             if count == first:
                 start = digest.hexdigest()
-    return _LogHash(count, digest.hexdigest(), start)
+            for job in entry.recordings:
+                facts = [*job.forgotten, job.status] if job.status == "forgotten" else job.forgotten
+                forgotten.update((job.seq, job.kind, job.agent_id, fact) for fact in facts)
+    return _LogHash(count, digest.hexdigest(), start, forgotten)
 
 
 async def _hash_session(store: SessionStore, session_id: str) -> str:
@@ -168,5 +177,7 @@ async def _hash_session(store: SessionStore, session_id: str) -> str:
 
 
 def _encode(part: SessionCopy | LogEntry) -> bytes:
-    # The order of keys is the one thing that a store may change.
-    return json.dumps(part.model_dump(mode="json"), sort_keys=True).encode() + b"\n"
+    # The order of keys and of jobs is the one thing that a store may change.
+    fields = part.model_dump(mode="json")
+    fields |= {"recordings": sorted(fields.get("recordings", ()), key=str)}
+    return json.dumps(fields, sort_keys=True).encode() + b"\n"

@@ -266,10 +266,10 @@ class RecordingQueue(Protocol):
 
     async def count_recordings(self, session_id: str | None = None) -> RecordingCounts: ...
 
-    async def count_done_episodes(self) -> dict[str, int]:
-        """Return how many messages are recorded, by session, of sessions with a recorded message of the user.
+    async def count_recorded(self) -> dict[str, tuple[int, int, int]]:
+        """Return what an index should hold of each session.
 
-        An index with nothing of such a session has lost it.
+        How many messages, the number of the last one (0: there is none), and how much is forgotten.
         """
         ...
 

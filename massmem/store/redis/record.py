@@ -173,10 +173,11 @@ class Record:
     def session_id(self) -> str:
         return self.stored.session.session_id
 
-    def count_done_episodes(self) -> int:
-        """Return how many messages are recorded; 0 when none of the user is."""
-        done = [job for job in self.jobs if (job.kind, job.status, job.reason) == ("episode", "done", None)]
-        return len(done) if any(job.agent_id is None for job in done) else 0
+    def count_recorded(self) -> tuple[int, int, int]:
+        """As `RecordingQueue.count_recorded`."""
+        done = [job.seq for job in self.jobs if (job.kind, job.status, job.reason) == ("episode", "done", None)]
+        forgotten = sum((job.status == "forgotten") + len(job.forgotten) for job in self.jobs if job.kind != "complete")
+        return len(done), max(done, default=0), forgotten
 
     @property
     def log(self) -> dict[int, StoredEntry]:

@@ -353,9 +353,9 @@ class RedisStore(RedisKeyTable, RedisFileTable):
             forgotten_facts=sum(count.forgotten_facts for count in counts),
         )
 
-    async def count_done_episodes(self) -> dict[str, int]:
+    async def count_recorded(self) -> dict[str, tuple[int, int, int]]:
         records = self._load_all(await self._choose(None))
-        return {record.session_id: number async for record in records if (number := record.count_done_episodes())}
+        return {record.session_id: record.count_recorded() async for record in records if record.jobs}
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool, facts: bool = True) -> int:
         statuses = {"pending", "failed", "done"} if done else {"pending", "failed"}

@@ -177,12 +177,14 @@ class SqlRecordingQueue:
         reason = reasons[0]["reason"] if reasons else None
         return RecordingCounts(**counts, **waiting, forgotten_facts=len(facts), reason=reason)
 
-    async def count_done_episodes(self) -> dict[str, int]:
-        number = sa.func.count().label("number")
-        query = sa.select(_r.session_id, number).where(_r.kind == "episode", _r.status == "done", _r.reason.is_(None))
-        own = sa.func.max(sa.case((_r.agent_id == "", 1), else_=0))
-        rows = await self._database.fetch(query.group_by(_r.session_id).having(own == 1))
-        return {row["session_id"]: row["number"] for row in rows}
+    async def count_recorded(self) -> dict[str, tuple[int, int, int]]:
+        done = sa.case((sa.and_(_r.kind == "episode", _r.status == "done", _r.reason.is_(None)), _r.seq))
+        facts = sa.func.sum(sa.func.json_array_length(_r.forgotten)).label("facts")
+        forgotten = sa.func.count(sa.case((_r.status == "forgotten", 1))).label("forgotten")
+        counts = (sa.func.count(done).label("number"), sa.func.max(done).label("last"), forgotten, facts)
+        query = sa.select(_r.session_id, *counts).where(_r.kind != "complete").group_by(_r.session_id)
+        rows = [row.values() for row in await self._database.fetch(query)]
+        return {name: (number, last or 0, gone + int(facts or 0)) for name, number, last, gone, facts in rows}
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool, facts: bool = True) -> int:
         requeue = (
