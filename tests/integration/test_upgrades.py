@@ -16,8 +16,11 @@ import pytest
 from massmem.core.events import EVENT, DepthDecided
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.store import open_store
+from massmem.store.postgres import migrate_database, parse_url
 from massmem.store.schema import REVISIONS
+from tests.integration.test_migrations import shape as describe_database
 from tests.support.cli import call_massmem
+from tests.support.postgres_server import PostgresServer
 
 HOMES = Path(__file__).parent.parent / "data" / "homes"
 DATABASES = sorted(path.name.removesuffix(".db.xz") for path in HOMES.glob("*.db.xz"))
@@ -74,6 +77,27 @@ async def test_a_home_of_each_schema_opens(home: Path, name: str, schema_of_toda
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(REVISIONS[-1],)]
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_database_of_an_earlier_build_on_postgres(postgres: PostgresServer) -> None:
+    """As 0013 left it, with the column of 0006; real ones of seven builds were brought to the same shape by hand."""
+    database = postgres.new_database()
+    url, new = parse_url(postgres.url(database)), parse_url(postgres.url(postgres.new_database()))
+    migrate_database(url)
+    migrate_database(new)
+    statements = (
+        "DROP TABLE page_sessions",
+        "CREATE TABLE ballots (choice TEXT)",
+        "ALTER TABLE chat_sessions DROP size, DROP project, DROP origins",
+        "ALTER TABLE turns DROP parent, DROP withdrawn",
+        "ALTER TABLE requests ADD turn INTEGER NOT NULL",
+        "ALTER INDEX idx_chat_messages_session_id RENAME TO ix_chat_messages_turn",
+        "UPDATE alembic_version SET version_num = '0006'",
+    )
+    for statement in statements:
+        postgres.execute(statement, database)
+    migrate_database(url)
+    assert describe_database(url) == describe_database(new)
 
 
 @pytest.mark.parametrize("name", ["0001", "0003"])
