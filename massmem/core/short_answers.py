@@ -55,7 +55,7 @@ _BOUND = re.compile(
     r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less)|up to|between|either|if)\b"
     r"|\b(?:over|under|from)\s[$€£]?\d|\d\sof\s(?!them|these)|\b(?:might|(?-i:may)|could|perhaps|maybe|possibly|hardly|"
     r"barely|half|twice|double|squared|cubed|root|log|ln|sin|cos|tan|mod|power|or so|times as|wrong|false|incorrect|"
-    r"too|guess|first|second|truth)\b|[<>≤≥±|√]"
+    r"too|guess|first|second|truth|ago|later|earlier)\b|[<>≤≥±|√]"
 )
 """What makes a number another one, or nobody's result."""
 _DENIED = re.compile(r"\b(?:wrong|false|incorrect|not|if)\b[^.!?,;:\n]*$", re.IGNORECASE)
@@ -217,6 +217,8 @@ def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     """Return what a text without a stated result comes to."""
     lines = [re.sub(r"^\d{1,2}[.)] (?=[^\W\d])", "", line.strip()) for line in plain.split("\n") if line.strip(" *#>-")]
     whole = normalise(text)
+    if not graded and lines and _is_stray(_SENTENCE.split(lines[-1])):
+        return ShortAnswer(whole, last_line=lines[-1])
     for line in lines[-1:] + lines[:1]:
         sentences = _SENTENCE.split(line)
         for part in dict.fromkeys((line, sentences[0], sentences[-1])):
@@ -232,6 +234,16 @@ def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     is_one = len(lines) == 1 == len(_SENTENCE.split(lines[0]))
     key = normalise(lines[0][_CARRIER.match(lines[0]).end() :]) if is_one else ""  # type: ignore[union-attr]
     return ShortAnswer(key or whole, last_line=lines[-1] if lines else "")
+
+
+def _is_stray(sentences: Sequence[str]) -> bool:
+    """Whether a number stands alone at the end, and the sentence before neither asks for it nor has it."""
+    if len(sentences) < 2 or sentences[-2].endswith("?"):
+        return False
+    _, result, is_bare = _read_result(sentences[-1])
+    if result is None or result.kind != "number" or not is_bare or re.search(r"[A-Za-z]", sentences[-1]):
+        return False
+    return str(result) not in [str(Result("number", *quantity[:2])) for quantity in find_quantities(sentences[-2])]
 
 
 def _read_result(statement: str, head: str = "") -> tuple[str, Result | None, bool]:

@@ -82,9 +82,9 @@ async def _check_layout(server: Server) -> None:
         stored = f"holds {number} sessions of an earlier massmem" if number else "was written by a newer massmem"
         raise StoreVersionError(
             f"{server.name} {stored}, which this one cannot read; nothing was changed",
-            "to take them along, run `massmem store migrate --to sqlite:///moved.db` with that massmem, set store.url to "
-            "another database, as in redis://HOST/1, and run `massmem store import moved.db` with this one. Sessions "
-            "expire by themselves after store.ttl",
+            "to take them along, run `massmem store migrate --to sqlite:///moved.db` with that massmem, set store.url "
+            "to another database, as in redis://HOST/1, and run `massmem store import moved.db` with this one. "
+            "Sessions expire by themselves after store.ttl",
         )
     if layout != str(LAYOUT):
         await server.run_all([("UNLINK", *_EARLIER), ("SET", LAYOUT_KEY, LAYOUT)])
