@@ -34,7 +34,7 @@ turn. Events are on disk before they are yielded to a caller.
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
 from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.messages import Activity, AttachedFile, Citation, PartialReply, Usage
@@ -182,7 +182,7 @@ class DepthDecided(EventBase):
     nothing that can be read; not_compared: code cannot compare them, and asking would cost more than it may save, or
     failed; failed: one gave no answer; not_sure: they agree, or may agree, and that is less sure than
     `coordination.max_error` wants."""
-    text: str = ""
+    text: str = Field("", validation_alias=AliasChoices("text", "difference"))
     """The same for people, and what differs, as far as the agent that compared the answers says that."""
     usage: Usage = Usage()
     """Of comparing them."""

@@ -55,13 +55,15 @@ _BOUND = re.compile(
     r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less)|up to|between|either|if)\b"
     r"|\b(?:over|under|from)\s[$€£]?\d|\d\sof\s(?!them|these)|\b(?:might|(?-i:may)|could|perhaps|maybe|possibly|hardly|"
     r"barely|half|twice|double|squared|cubed|root|log|ln|sin|cos|tan|mod|power|or so|times as|wrong|false|incorrect|"
-    r"too|guess|first|second|truth)\b|[<>≤≥±|√]"
+    r"too|guess|first|second|truth|ago|later|earlier)\b|[<>≤≥±|√]"
 )
 """What makes a number another one, or nobody's result."""
 _DENIED = re.compile(r"\b(?:wrong|false|incorrect|not|if)\b[^.!?,;:\n]*$", re.IGNORECASE)
 _REASON = re.compile(r"(?:,?\s(?:because|since|which|so|as)\s|\s?[—]\s?|\s-\s|;).*$", re.IGNORECASE | re.DOTALL)
 _MORE = re.compile(
-    r"[-+!#$%&*/<=>@^_|~¢√]|(?!(?:in|at|by|after|per|on|for|of the|because|since)\b).*(?<![A-Za-z])\d", re.DOTALL
+    r"[-+!#$%&*/<=>@^_|~¢√]|.*,\s(?:and|but)\s\d|"
+    r"(?!(?:in|at|by|after|per|on|for|of the|because|since)\b).*(?<![A-Za-z])\d",
+    re.DOTALL,
 )
 """What stands behind a number that is not all of a result."""
 _NAMED = re.compile(r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|figure)\s[\d#]")
@@ -73,13 +75,16 @@ _WORD = re.compile(
     r"(?!no\. ?\d)(yes|no|true|false|oui|non|ja|nein|sí|да|нет|sim|não|是|不是|はい|いいえ)"
     r"(?:$|[,.;:!。，—-]+(?:\s|$)(?!but\b|and no|and yes).*)|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _YES, _NO = ("oui", "ja", "sí", "да", "sim", "是", "はい"), ("non", "nein", "нет", "não", "不是", "いいえ")
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _CODE = re.compile(
     r"(?<![\w.,:/^-])(?:(?P<time>\d\d?(?::\d\d){1,2}\s?[ap]\.?m\b\.?)|(?P<ratio>\d+(?:\s?:\s?\d+)+)"
     r"|(?P<version>v\d+(?:\.\d+)*|\d+(?:\.\d+){2,})|(?P<date>\d{4}-\d\d?-\d\d?|"
     r"\d\d?[./-]\d\d?[./-]\d{4}|"
-    rf"(?:\d\d?(?:st|nd|rd|th|\.)?\s(?:of\s)?)?\b{_MONTH}\s\d+(?:st|nd|rd|th)?(?:,?\s\d{{4}})?))(?![\w^])",
+    rf"(?:\d\d?(?:st|nd|rd|th|\.)?\s(?:of\s)?)?\b{_MONTH}\s\d+(?:st|nd|rd|th)?(?:,?\s\d{{4}})?|"
+    r"\d\d?(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:january|february|march|april|may|june|july|august|september|october|"
+    r"november|december)))(?![\w^])",
     re.IGNORECASE,
 )
 
@@ -125,6 +130,7 @@ _ENDS = re.compile(r"^[\"'`*_;:!?,]+(?=.)|(?<!\d)[\"'`*_;:!.,]+$|[\"'`*_;:.,]+$"
 
 def normalise(text: str) -> str:
     """Return the text without what makes no difference: case, space, markup, notation, punctuation at words' ends."""
+    text = re.sub(r"^\(?([A-Za-z])[).:]+\s(?=\S)", r"\1 ", text.strip())
     text = re.sub(r"\s?([=+*/^<>])\s?(?=\S)|(?<=\d)\s?(,)\s?(?=[\d-])", r"\1\2", simplify(text).casefold())
     words = re.sub(r"(?<=[^\W\d_])_(?=\d)", "", text).split()
     stripped = (word if word.isalnum() else _ENDS.sub("", word) for word in words)
@@ -217,6 +223,8 @@ def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     """Return what a text without a stated result comes to."""
     lines = [re.sub(r"^\d{1,2}[.)] (?=[^\W\d])", "", line.strip()) for line in plain.split("\n") if line.strip(" *#>-")]
     whole = normalise(text)
+    if not graded and lines and _is_stray(_SENTENCE.split(lines[-1])):
+        return ShortAnswer(whole, last_line=lines[-1])
     for line in lines[-1:] + lines[:1]:
         sentences = _SENTENCE.split(line)
         for part in dict.fromkeys((line, sentences[0], sentences[-1])):
@@ -234,6 +242,15 @@ def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     return ShortAnswer(key or whole, last_line=lines[-1] if lines else "")
 
 
+def _is_stray(sentences: Sequence[str]) -> bool:
+    """Whether a number stands alone at the end, and the sentence before neither asks for it nor has it."""
+    if len(sentences) < 2 or sentences[-2].endswith("?") or re.search(r"[^\W\d_]", sentences[-1]):
+        return False
+    _, result, is_bare = _read_result(sentences[-1])
+    numbers = [number.replace(",", "") for number in re.findall(r"\d+(?:[.,]\d+)*", sentences[-2])]
+    return result is not None and is_bare and str(Result(result.kind, result.value)) not in numbers
+
+
 def _read_result(statement: str, head: str = "") -> tuple[str, Result | None, bool]:
     """Return the statement without what it rules out, its result, and whether it is nothing else."""
     stated = _NOT_BUT.sub("", _REFUTED.sub("", _undress(remove_notes(statement))))
@@ -243,6 +260,8 @@ def _read_result(statement: str, head: str = "") -> tuple[str, Result | None, bo
 
 
 def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
+    if plain.casefold() in _NUMBERS:
+        return Result("number", Fraction(_NUMBERS.index(plain.casefold()))), True
     if letter := _LETTER.fullmatch(plain) or _LETTER.fullmatch(_REASON.sub("", plain)):
         return Result("letter", (letter[1] or letter[3]).lower()), not (letter[2] or "").strip(" .")
     if word := _WORD.fullmatch(plain):

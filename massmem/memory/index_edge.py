@@ -37,7 +37,7 @@ from massmem.memory.index import (
     valid_ids,
 )
 from massmem.memory.persistent import Selection
-from massmem.memory.points import add_keys
+from massmem.memory.points import add_keys, renew
 
 _WRITE_BATCH = 32
 """Points in one write: no other thread of the process goes on meanwhile, for 4 ms."""
@@ -182,6 +182,9 @@ SLICE = 50_000
 """New points that are brought into their final form at once: 80 MB less memory. Every thread of the process waits for
 3 s, therefore no larger; each slice makes a search 1 ms slower, therefore no smaller."""
 
+FORM = 1
+"""Of the payloads, noted in shard.json: builds before the first release noted none."""
+
 MANY = 1_000
 """Points from which on all fields are indexed. The other eight indexes cost each start 40 ms and 35 MB; without them a
 search among so many takes 10 ms longer."""
@@ -236,6 +239,8 @@ class Shard:
         self._lock = _lock_folder(folder, wait)
         try:
             self._edge = self._open()
+            if self._read_notes().get("form", 0) < FORM:
+                self._write_anew(is_earlier=True)
         except BaseException:
             self._release()
             raise
@@ -270,12 +275,12 @@ class Shard:
                 with _translate_errors(f"the memory index in {self._folder} was not written anew"):
                     self._write_anew()
 
-    def _write_anew(self) -> None:
-        """Write all points to a new shard, and use that one."""
+    def _write_anew(self, *, is_earlier: bool = False) -> None:
+        """Write all points to a new shard, and use that one. is_earlier: an earlier build wrote them."""
         shutil.rmtree(self._folder / "shard.new", ignore_errors=True)
         new = _create(self._folder, self._dims)
         tidied = written = 0
-        for points in self._read_pages():
+        for points in self._read_pages(is_earlier=is_earlier):
             new.update(qdrant.UpdateOperation.upsert_points(points))
             written += len(points)
             if written - tidied >= SLICE:
@@ -290,13 +295,18 @@ class Shard:
             edge.close()
             self._edge = self._replace_shard()
 
-    def _read_pages(self) -> Iterator[list[qdrant.Point]]:
+    def _read_pages(self, *, is_earlier: bool) -> Iterator[list[qdrant.Point]]:
         offset = None
         while not self._is_closing:
             request = qdrant.ScrollRequest(offset=offset, limit=READ_BATCH, with_payload=True, with_vector=True)
             with self.reading() as edge:
                 records, offset = edge.scroll(request)
-            yield [qdrant.Point(record.id, record.vector or {}, record.payload) for record in records]
+            payloads = [renew(record.payload or {}) if is_earlier else record.payload for record in records]
+            yield [
+                qdrant.Point(record.id, record.vector or {}, payload)
+                for record, payload in zip(records, payloads, strict=True)
+                if payload is not None
+            ]
             if offset is None:
                 return
         raise MemoryUnavailable(f"the memory index in {self._folder} is closed", "run the command again")
@@ -358,6 +368,10 @@ class Shard:
                     f"the memory index in {self._folder} is for vectors of {notes['dims']} numbers, not {self._dims}",
                     "give the embedder that it was made with, or run `massmem memory rebuild`",
                 )
+            if notes.get("form", FORM) > FORM:
+                raise MemoryUnavailable(
+                    f"the memory index in {self._folder} was written by a newer massmem", "use that massmem"
+                )
             shutil.rmtree(self._folder / "shard" / "temp_segments", ignore_errors=True)  # of a tidying that was killed
             _check_room(self._folder, _measure_holes(self._folder / "shard"))
             edge = qdrant.EdgeShard.load(str(self._folder / "shard"))
@@ -413,7 +427,7 @@ class Shard:
         """Note how many points there are at least: qdrant-edge opens a shard that has lost some without an error."""
         path = self._folder / "shard.json"
         try:
-            replace_file(path, json.dumps({"dims": self._dims, "points": points, "tidied": self._tidied}))
+            replace_file(path, json.dumps({"dims": self._dims, "points": points, "tidied": self._tidied, "form": FORM}))
         except OSError as e:
             raise MemoryUnavailable(f"{path} cannot be written: {e.strerror}") from e
 

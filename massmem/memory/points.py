@@ -44,7 +44,10 @@ USER_ID = "massmem"
 """mem0 wants a user; here sessions and agents tell memories apart."""
 
 ASKS, HAS_TIME = 1, 2
-"""Flags: the text is a question, it names a time, only its own agent may see it."""
+"""Flags: the text is a question, it names a time."""
+
+_BALLOT = 4
+"""Flag of earlier builds."""
 
 CountTokens = Callable[[str], int]
 
@@ -122,6 +125,14 @@ def add_keys(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return the payload as it is stored: with `seen` and `at`."""
     time = datetime.fromisoformat(payload["created_at"])
     return {**payload, "seen": reader_keys(payload), "at": second_of(time)}
+
+
+def renew(payload: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the payload of a point that an earlier build stored as this one stores it; None: a ballot, no memory."""
+    if payload["f"][2] & _BALLOT or payload["data"].startswith("[Tool Call: vote]"):
+        return None
+    origin = payload.get("origin") or [USER if payload["agent_id"] == USER else AGENT]
+    return add_keys({**payload, "origin": [AGENT, *origin] if origin[0] == TOOL else origin})
 
 
 def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> Memory:

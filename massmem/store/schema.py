@@ -19,7 +19,10 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.encoding import clean_json
 
-REVISIONS = ("0013", "0014", "0015", "0016", "0017", "0018")
+EARLIER = tuple(f"{number:04}" for number in range(1, 18))
+"""Revisions of builds before the first release: the first migration brings them all to what it makes."""
+
+REVISIONS = (*EARLIER, "0018")
 """Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -35,10 +38,9 @@ MAY_BE_CUT_OFF = "status IN ('active', 'interrupted')"
 
 
 def version_error(name: str, revision: str, place: str) -> StoreVersionError:
-    """Return the error for a database with another schema. place: where another store may be: "file", "database"."""
-    age = "a newer massmem" if revision > REVISIONS[-1] else "a massmem from before the first release"
+    """Return the error for a database with a newer schema. place: where another store may be: "file", "database"."""
     return StoreVersionError(
-        f"{name} was written by {age} (schema {revision!r}, this program knows up to {REVISIONS[-1]!r})",
+        f"{name} was written by a newer massmem (schema {revision!r}, this program knows up to {REVISIONS[-1]!r})",
         f"use that massmem, or set store.url to another {place}",
     )
 

@@ -293,7 +293,8 @@ class Agent:
             if repaired:
                 problem = f"{self.name} wrote something else: {written.problem}"
                 raise NotAnActionError(problem, partial=step.reply.text)
-            step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, written.repair)), True
+            self._ask_again(step, written)
+            repaired = True
         return Presentation(
             written.cited.text,
             step.reply.reasoning,
@@ -399,9 +400,15 @@ class Agent:
             raise NotAnActionError(message, "raise the agent's backend.max_tokens", partial=reply.text)
         if repaired:
             raise NotAnActionError(f"{self.name} did not act: {problem}", partial=reply.text)
-        step.prompt = step.prompt.add_work(_build_repair(reply, unusable.repair))
+        self._ask_again(step, unusable)
         if not reply.tool_calls and (step.prompt.purpose == "vote" or find_written_call(reply.text)):
             self._go_on_without_tools(step, tools)
+
+    def _ask_again(self, step: Step, unusable: _Unusable) -> None:
+        """Take back the text of the reply, and ask for another one."""
+        error = f"its reply cannot be used: {unusable.problem}"
+        step.outbox.emit(ev.AgentRetrying(agent_id=self.id, round=step.round, error=error, delay=0.0, attempt=2))
+        step.prompt = step.prompt.add_work(_build_repair(step.reply, unusable.repair))
 
     async def _send(
         self, step: Step, build: Callable[[Prompt, ToolLoop], Prompt], tools: ToolLoop, *, repaired: bool

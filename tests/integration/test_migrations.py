@@ -18,7 +18,7 @@ from massmem.core.errors import StoreDamagedError, StoreError, StoreVersionError
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.store import migrations, open_store, sqlite
 from massmem.store.postgres import migrate_database, parse_url
-from massmem.store.schema import REVISIONS
+from massmem.store.schema import EARLIER, REVISIONS
 from tests.contract.test_session_store import session
 from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import whole_turn
@@ -77,21 +77,16 @@ def backups(database: Path) -> list[str]:
 
 def test_the_program_knows_exactly_the_released_revisions() -> None:
     scripts = ScriptDirectory(str(migrations.SCRIPTS))
-    assert [script.revision for script in reversed(list(scripts.walk_revisions()))] == list(REVISIONS)
+    assert [*EARLIER, *(script.revision for script in reversed(list(scripts.walk_revisions())))] == list(REVISIONS)
     assert scripts.get_heads() == [REVISIONS[-1]]
 
 
-@pytest.mark.parametrize(
-    ("revision", "age"), [("0099", "newer massmem"), ("0007", "massmem from before the first release")]
-)
-async def test_database_with_another_schema_is_refused_and_not_touched(
-    full_database: Path, revision: str, age: str
-) -> None:
+async def test_database_with_a_newer_schema_is_refused_and_not_touched(full_database: Path) -> None:
     with closing(sqlite3.connect(full_database)) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+        connection.execute("UPDATE alembic_version SET version_num = '0099'")
         connection.commit()
     before = full_database.read_bytes()
-    with pytest.raises(StoreVersionError, match=f"{age} .*'{revision}'"):
+    with pytest.raises(StoreVersionError, match=r"a newer massmem .*'0099'"):
         await open_store(f"sqlite:///{full_database}", full_database.parent)
     assert full_database.read_bytes() == before
 

@@ -8,6 +8,7 @@ from alembic.config import Config
 from alembic.util import CommandError
 
 from massmem.core.errors import StoreError
+from massmem.store.schema import EARLIER
 
 SCRIPTS = Path(__file__).parent
 
@@ -24,6 +25,9 @@ def run_migrations(connection: sa.Connection, scripts: Path | None = None) -> No
     config = Config()
     config.set_main_option("script_location", str(scripts or SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection
+    if sa.inspect(connection).has_table("alembic_version"):
+        is_earlier = sa.column("version_num").in_(EARLIER)
+        connection.execute(sa.delete(sa.table("alembic_version")).where(is_earlier))  # the first migration is next
     try:
         command.upgrade(config, "head")
     except CommandError as e:

@@ -52,6 +52,9 @@ HIDDEN = "massmem:v3:hidden"
 
 LAYOUT_KEY, LAYOUT = "massmem:layout", 3
 
+_EARLIER = {"massmem:all:created": "massmem:session:", "massmem:v2:used": "massmem:v2:session:"}
+"""Lists of the sessions of earlier layouts, and how the keys of these begin."""
+
 _RECORDS_AT_ONCE, _SESSIONS_AT_ONCE = 20, 500
 _WRITERS = 32
 """Processes whose changes a session counts."""
@@ -72,16 +75,20 @@ async def open_redis(url: str, retention: Retention) -> "RedisStore":
 
 
 async def _check_layout(server: RedisConnection) -> None:
-    """Raise StoreVersionError, and change nothing, where a newer massmem has stored sessions."""
-    layout = await server.run("GET", LAYOUT_KEY)
-    if int(layout or LAYOUT) > LAYOUT:
+    """Raise StoreVersionError, and change nothing, where another massmem has stored sessions."""
+    layout, *lists = await server.run_all([("GET", LAYOUT_KEY), *(("ZRANGE", key, 0, -1) for key in _EARLIER)])
+    earlier = [f"{prefix}{name}" for prefix, names in zip(_EARLIER.values(), lists, strict=True) for name in names]
+    number = await server.run("EXISTS", *earlier) if earlier else 0
+    if number or int(layout or LAYOUT) > LAYOUT:
+        stored = f"holds {number} sessions of an earlier massmem" if number else "was written by a newer massmem"
         raise StoreVersionError(
-            f"{server.name} was written by a newer massmem, which this one cannot read; nothing was changed",
-            "use another database, as in redis://HOST/1; sessions expire by themselves after store.ttl. To take them "
-            "along, run `massmem store migrate --to sqlite:///FILE` with that massmem, and back with this one",
+            f"{server.name} {stored}, which this one cannot read; nothing was changed",
+            "to take them along, run `massmem store migrate --to sqlite:///moved.db` with that massmem, set store.url "
+            "to another database, as in redis://HOST/1, and run `massmem store import moved.db` with this one. "
+            "Sessions expire by themselves after store.ttl",
         )
     if layout != str(LAYOUT):
-        await server.run("SET", LAYOUT_KEY, LAYOUT)
+        await server.run_all([("UNLINK", *_EARLIER), ("SET", LAYOUT_KEY, LAYOUT)])
 
 
 class RedisStore(RedisKeyTable, RedisFileTable):

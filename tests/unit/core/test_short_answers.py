@@ -89,6 +89,16 @@ def test_letter_that_a_text_chooses(text: str, letter: str):
         ("f(x)", "f x", False),
         ("C++", "C", False),
         ("It is 42 km", "It is 42 miles", False),
+        ("We met on the 3rd. 27", "27", False),
+        ("I like it. 2024-05-03", "2024-05-03", False),
+        ("What is 3 * 9? 27", "27", True),
+        ("3 * 9 = 27. 27", "27", True),
+        ("There are 12 months in a year, and 24 in two.", "12", False),
+        ("10 minutes ago", "10", False),
+        ("3 May", "May 3", True),
+        ("3 May", "3", False),
+        ("Twelve.", "12", True),
+        ("B) Paris", "B. Paris", True),
     ],
 )
 def test_same_answer(first: str, second: str, same: bool):

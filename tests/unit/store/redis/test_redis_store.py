@@ -250,6 +250,29 @@ async def test_session_that_others_imported_again_is_no_loss(store: RedisStore, 
     await append_turns(store, 2, 2)
 
 
+@pytest.mark.parametrize(
+    ("index", "key"),
+    [("massmem:all:created", "massmem:session:session_a"), ("massmem:v2:used", "massmem:v2:session:session_a")],
+    ids=["layout 1", "layout 2"],
+)
+async def test_sessions_of_an_earlier_layout_are_refused_while_they_live(
+    redis_server: RedisServer, index: str, key: str
+) -> None:
+    url = redis_server.new_url()
+    with redis_server.connect(url) as client:
+        client.zadd(index, {"session_a": 1})
+        client.hset(key, mapping={"record": "{}"})
+        before = sorted(client.keys("*"))
+        with pytest.raises(StoreVersionError, match="1 sessions of an earlier massmem") as error:
+            await open_redis(url, Retention())
+        assert "massmem store migrate --to sqlite:///moved.db" in error.value.hint
+        assert "massmem store import moved.db" in error.value.hint
+        assert sorted(client.keys("*")) == before
+        client.delete(key)  # as its time to live does
+        await (await open_redis(url, Retention())).close()
+        assert client.keys("*") == ["massmem:layout"]
+
+
 async def test_newer_layout_is_refused_and_left_alone(redis_server: RedisServer) -> None:
     url = redis_server.new_url()
     with redis_server.connect(url) as client:
