@@ -40,9 +40,10 @@ def kill_once(arguments: list[str], home: Path, council: CouncilServer, asked: i
     return counts
 
 
-def run_loop(folder: Path, home: Path, times: int) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.full)])
+def test_a_killed_evaluation_goes_on_where_it_was(tmp_path: Path, home: Path, times: int) -> None:
     count = 8 + 4 * times
-    data, config = folder / "questions.jsonl", folder / "team.yaml"
+    data, config = tmp_path / "questions.jsonl", tmp_path / "team.yaml"
     rows = [{"id": f"q{n}", "question": f"Question number {n}?", "answer": "answer of ann"} for n in range(count)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     total, runs, states = Counter[str](), list[set[str]](), set[int]()
@@ -78,12 +79,3 @@ def run_loop(folder: Path, home: Path, times: int) -> None:
 def list_questions(council: CouncilServer) -> set[str]:
     lines = {line for request in council.requests for m in request.messages for line in m["content"].splitlines()}
     return {line for line in lines if line.startswith("Question number")}
-
-
-def test_a_killed_evaluation_goes_on_where_it_was(tmp_path: Path, home: Path) -> None:
-    run_loop(tmp_path, home, 3)
-
-
-@pytest.mark.full
-def test_a_killed_evaluation_goes_on_where_it_was_50_times(tmp_path: Path, home: Path) -> None:
-    run_loop(tmp_path, home, 50)
