@@ -206,7 +206,7 @@ def make_config(home: Path, url: str) -> TeamConfig:
     return TeamConfig.model_validate({"agents": agents, "memory": memory, "store": {"url": url}})
 
 
-@pytest.mark.parametrize("times", [4, pytest.param(60, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [2, pytest.param(60, marks=pytest.mark.full)])
 async def test_forgetting_that_was_cancelled_is_finished(new_place: NewPlace, tmp_path: Path, times: int):
     home = tmp_path / "massmem"
     config = make_config(home, new_place())

@@ -3,9 +3,8 @@
 import pytest
 
 from tests.support.growth import find_slow_text
-from tests.support.text_functions import TextFunction, find_text_functions, make_texts
+from tests.support.text_functions import PACKAGES, TextFunction, find_text_functions, make_texts
 
-FUNCTIONS = find_text_functions()
 SHORT_TEXTS = {"massmem.memory.words.respell(word)": 30}
 """Characters of the longest text that a function is given, where that is few."""
 
@@ -16,16 +15,13 @@ def find_slow_call(function: TextFunction, longest: int) -> str | None:
 
 
 def test_the_functions_are_found():
-    names = {function.name.partition("(")[0].rpartition(".")[2] for function in FUNCTIONS}
+    names = {function.name.partition("(")[0].rpartition(".")[2] for function in find_text_functions()}
     assert {"split_sentences", "redact", "defuse", "count_tokens", "extract_terms", "find_object"} <= names
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
-def test_no_function_is_worse_than_n_log_n(function: TextFunction):
-    assert find_slow_call(function, 16_000) is None
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
-def test_no_function_is_worse_than_n_log_n_with_a_million_characters(function: TextFunction):
-    assert find_slow_call(function, 1_024_000) is None
+@pytest.mark.parametrize("longest", [16_000, pytest.param(1_024_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_function_is_worse_than_n_log_n(package: str, longest: int):
+    own = [function for function in find_text_functions() if function.name.startswith(f"massmem.{package}")]
+    slow = {function.name: find_slow_call(function, longest) for function in own}
+    assert {name: text for name, text in slow.items() if text} == {}
