@@ -253,7 +253,9 @@ async def test_two_that_forget_at_once_lose_nothing_else(tmp_path: Path):
 async def test_others_go_on_while_a_large_store_is_searched(tmp_path: Path):
     home = tmp_path / "massmem"
     config = make_config(home, f"sqlite:///{tmp_path / 'store.db'}")
-    common = " ".join(f"The harbour of locker {number} opens with a code." for number in range(300))
+    letters = str.maketrans("0123456789", "abcdefghij")
+    names = [str(number).translate(letters) for number in range(300)]
+    common = " ".join(f"The harbour of locker {name} opens with a code." for name in names)
     stops: list[float] = []
 
     async def watch() -> None:
