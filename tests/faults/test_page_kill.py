@@ -20,6 +20,8 @@ from tests.support.council_server import CouncilServer, council_server
 from tests.support.service import Client, Service, make_config, read_events
 from tests.support.verdict import check
 
+pytestmark = pytest.mark.slow
+
 AGENTS = ("ann", "ben", "cyd")
 EVENTS = 29
 """Of a turn."""
