@@ -33,7 +33,9 @@ from tests.support.stores import (  # noqa: F401  fixtures for whoever names the
 )
 
 # How long an example takes says more about the machine than about it.
-settings.register_profile("massmem", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "massmem", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 settings.load_profile("massmem")
 
 
