@@ -57,6 +57,7 @@ gc.disable()
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)  # what tests leave is little, and looking for it takes a twentieth of their time
     gc.enable()
 
 

@@ -53,7 +53,7 @@ def _find_id() -> str:
     return next(memory["id"] for memory in listed if SECRET in memory["text"])
 
 
-@pytest.mark.parametrize("times", [6, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.full)])
 def test_forgetting_that_was_killed_is_finished_by_the_same_command(user: Path, tmp_path: Path, times: int):
     counts: Counter[str] = Counter()
     command = ("memory", "forget", "--everywhere", _find_id(), "--yes", *TEAM)
