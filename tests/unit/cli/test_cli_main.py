@@ -152,22 +152,17 @@ def run_in_files(out: Path, err: Path, *arguments: str) -> int | None:
     return ForkedServer(arguments, os.environ, err, out).wait(90)
 
 
-def test_full_disk_under_stdout_is_an_error(tmp_path: Path):
-    assert run_in_files(FULL, tmp_path / "err", "--list-sessions") == 1
-    message = (tmp_path / "err").read_text()
-    assert message.startswith("massmem: standard output cannot be written: No space left on device")
+@pytest.mark.parametrize("line", [["--list-sessions"], ["--config", "TEAM", "--output", "jsonl", "Why?"]])
+def test_full_disk_under_stdout_is_an_error(tmp_path: Path, line: list[str]):
+    team = write_team(tmp_path, script("the answer"))
+    assert run_in_files(FULL, tmp_path / "err", *(team if word == "TEAM" else word for word in line)) == 1
+    assert "massmem: standard output cannot be written: No space left on device" in (tmp_path / "err").read_text()
 
 
 def test_full_disk_under_stderr_does_not_cost_the_answer(tmp_path: Path):
     team = write_team(tmp_path, script("the answer"))
     assert run_in_files(tmp_path / "out", FULL, "--config", team, "Why?") == 0
     assert (tmp_path / "out").read_text() == "the answer\n"
-
-
-def test_full_disk_under_a_stream_of_events_is_an_error(tmp_path: Path):
-    team = write_team(tmp_path, script("the answer"))
-    assert run_in_files(FULL, tmp_path / "err", "--config", team, "--output", "jsonl", "Why?") == 1
-    assert "massmem: standard output cannot be written: No space left on device" in (tmp_path / "err").read_text()
 
 
 def test_question_is_answered_when_a_library_of_the_memory_cannot_be_loaded(tmp_path: Path):
