@@ -627,7 +627,7 @@ def test_killed_turn_is_interrupted_in_every_list_and_finished_before_the_next_q
 
 
 @pytest.mark.parametrize(
-    "options", [["--continue"], ["--session-id", "Trip to Lisbon"], []], ids=["newest", "name", "id"]
+    "options", [["--continue"], ["--session-id", "Trip to Lisbon"], ["--session-id", "ID"]], ids=str
 )
 def test_every_way_to_go_on_takes_the_configuration_that_the_session_began_with(
     answered_session: str, team: str, options: list[str]
