@@ -33,7 +33,9 @@ from tests.support.stores import (  # noqa: F401  fixtures for whoever names the
 )
 
 # How long an example takes says more about the machine than about it.
-settings.register_profile("massmem", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "massmem", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 settings.load_profile("massmem")
 
 
@@ -55,6 +57,7 @@ gc.disable()
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)  # what tests leave is little, and looking for it takes a twentieth of their time
     gc.enable()
 
 

@@ -206,7 +206,7 @@ def make_config(home: Path, url: str) -> TeamConfig:
     return TeamConfig.model_validate({"agents": agents, "memory": memory, "store": {"url": url}})
 
 
-@pytest.mark.parametrize("times", [4, pytest.param(60, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [2, pytest.param(60, marks=pytest.mark.full)])
 async def test_forgetting_that_was_cancelled_is_finished(new_place: NewPlace, tmp_path: Path, times: int):
     home = tmp_path / "massmem"
     config = make_config(home, new_place())
@@ -253,7 +253,9 @@ async def test_two_that_forget_at_once_lose_nothing_else(tmp_path: Path):
 async def test_others_go_on_while_a_large_store_is_searched(tmp_path: Path):
     home = tmp_path / "massmem"
     config = make_config(home, f"sqlite:///{tmp_path / 'store.db'}")
-    common = " ".join(f"The harbour of locker {number} opens with a code." for number in range(300))
+    letters = str.maketrans("0123456789", "abcdefghij")
+    names = [str(number).translate(letters) for number in range(300)]
+    common = " ".join(f"The harbour of locker {name} opens with a code." for name in names)
     stops: list[float] = []
 
     async def watch() -> None:

@@ -15,7 +15,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.errors import InputError, MemoryUnavailable
@@ -242,7 +242,6 @@ scopes = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored_points, scopes)
 def test_one_condition_says_exactly_what_the_rule_says(
     index: Index, stored: list[dict[str, Any]], scope: Scope

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.core.errors import SessionBusyError, SessionExistsError, StoreError
@@ -641,7 +641,7 @@ async def test_any_query_is_words(store: SessionStore, query: str) -> None:
     assert isinstance(await store.search_messages(query, owner=EVERYBODY), list)
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5)
 @given(cuts=st.sets(st.integers(1, len(whole_turn()) - 1)))
 def test_the_tables_do_not_depend_on_how_events_are_batched(
     new_place: NewPlace, tmp_path: Path, cuts: set[int]

@@ -25,7 +25,11 @@ from tests.support.page import StartPage
 from tests.support.service import make_agent
 from tests.support.stores import KINDS, NewPlace
 
-CASES = [*((kind, 6, 3) for kind in KINDS), *(pytest.param(kind, 18, 19, marks=pytest.mark.full) for kind in KINDS)]
+CASES = [
+    ("sqlite", 6, 3),
+    *(pytest.param(kind, 6, 3, marks=pytest.mark.slow) for kind in KINDS[1:]),
+    *(pytest.param(kind, 18, 19, marks=pytest.mark.full) for kind in KINDS),
+]
 """Kinds of stores, how many texts are taken back, and how often somebody looks after each: 1,026 times in all."""
 OLD = re.compile(r"zq\d{5}x")
 """What a text that is not to come back has, and its question has not; "zq" alone can stand in a memory's id."""

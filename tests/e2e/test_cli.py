@@ -604,18 +604,9 @@ def test_signal_stops_the_turn_and_the_next_run_finishes_it(signum: signal.Signa
     assert [answer["content"] for answer in result["agents"][0]["answers"]] == ["quick"], "and is not requested again"
 
 
-def test_killed_turn_is_finished_before_the_next_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    team = write_team(tmp_path, script("quick"), script("slow", latency=30))
-    ran = run_and_signal(team, signal.SIGKILL)
-    session = json.loads(ran.stdout.splitlines()[0])["session_id"]
-    faster = write_team(tmp_path, script("quick"), script("slow"))
-    assert main(["--session-id", session, "--config", faster, "Next?"]) == 0
-    out, err = capsys.readouterr()
-    assert out.count("\n") == 1
-    assert "answer to the earlier question 'Why?':" in err
-
-
-def test_killed_turn_is_called_interrupted_in_every_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_killed_turn_is_interrupted_in_every_list_and_finished_before_the_next_question(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     team = write_team(tmp_path, script("quick"), script("slow", latency=30))
     session = json.loads(run_and_signal(team, signal.SIGKILL).stdout.splitlines()[0])["session_id"]
     assert main(["--list-sessions", "--json"]) == 0
@@ -628,20 +619,21 @@ def test_killed_turn_is_called_interrupted_in_every_list(tmp_path: Path, capsys:
         assert main(["sessions", "list", "--config", team, "--status", status, "--json"]) == 0
         listed = json.loads(capsys.readouterr().out)
         assert ([row["session_id"] for row in listed["sessions"]], listed["total"]) == (sessions, len(sessions))
+    faster = write_team(tmp_path, script("quick"), script("slow"))
+    assert main(["--session-id", session, "--config", faster, "Next?"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    assert "answer to the earlier question 'Why?':" in err
 
 
-def test_session_goes_on_with_the_configuration_that_it_began_with(answered_session: str, team: str):
-    ran = call_massmem("--session-id", answered_session, "--json", "Next?")
-    assert json.loads(ran.stdout)["turn"] == 2
-    assert f"using {team}, with which the session began" in ran.stderr.decode()
-
-
-@pytest.mark.parametrize("options", [["--continue"], ["--session-id", "Trip to Lisbon"]], ids=["newest", "name"])
+@pytest.mark.parametrize(
+    "options", [["--continue"], ["--session-id", "Trip to Lisbon"], ["--session-id", "ID"]], ids=str
+)
 def test_every_way_to_go_on_takes_the_configuration_that_the_session_began_with(
     answered_session: str, team: str, options: list[str]
 ):
     assert call_massmem("sessions", "rename", answered_session, "Trip to Lisbon").returncode == 0
-    ran = call_massmem(*options, "--json", "Next?")
+    ran = call_massmem(*(answered_session if word == "ID" else word for word in options), "--json", "Next?")
     assert (json.loads(ran.stdout)["turn"], ran.returncode) == (2, 0)
     assert f"using {team}, with which the session began" in ran.stderr.decode()
 

@@ -135,7 +135,7 @@ def start(kind: str, user: User) -> ForkedMassmem | Undo:
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
-@pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.full)])
 def test_change_that_was_killed_is_made_once_or_not_at_all(user: User, kind: str, times: int):
     counts: Counter[str] = Counter()
     longest = LONGEST

@@ -123,23 +123,15 @@ def judge(folder: Path, before: Messages, shown: list[bytes]) -> dict[str, int]:
     }
 
 
-def kill_loop(user: Path, folder: Path, times: int) -> None:
+@pytest.mark.parametrize("times", [4, pytest.param(60, marks=pytest.mark.full)])
+def test_a_killed_compression_loses_nothing(user: Path, tmp_path: Path, times: int) -> None:
     total: Counter[str] = Counter()
     with Refusing(WINDOW, delay=0.15) as server:
-        config = team(folder, server)
+        config = team(tmp_path, server)
         for number in range(times):
             shutil.rmtree(user)
-            shutil.copytree(folder / "copy", user)
+            shutil.copytree(tmp_path / "copy", user)
             # Spread over the whole turn, and over what is compressed in the background after it.
             total.update(one_kill(user, config, server, lines=1 + int((number + random.random()) * LINES / times)))
     check(f"compress, {times} kills", total, "unanswered")
     assert total["in a summary"] + total["after one"] > 0
-
-
-def test_a_killed_compression_loses_nothing(user: Path, tmp_path: Path) -> None:
-    kill_loop(user, tmp_path, 4)
-
-
-@pytest.mark.full
-def test_a_killed_compression_loses_nothing_60_times(user: Path, tmp_path: Path) -> None:
-    kill_loop(user, tmp_path, 60)

@@ -88,7 +88,7 @@ async def test_a_table_that_is_gone_costs_no_message(database: Path, tmp_path: P
     assert (store.name, store.stat().st_mode & 0o777) == (RECOVERED_STORE, 0o600)
 
 
-@pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [4, pytest.param(100, marks=pytest.mark.full)])
 async def test_random_pages(database: Path, tmp_path: Path, times: int) -> None:
     before, original = read_messages(database), database.read_bytes()
     pages = len(original) // int.from_bytes(original[16:18], "big")

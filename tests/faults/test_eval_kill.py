@@ -54,9 +54,10 @@ def count_repeats(runs: list[list[Request]]) -> int:
     return repeats
 
 
-def run_loop(folder: Path, home: Path, times: int) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.full)])
+def test_a_killed_evaluation_goes_on_where_it_was(tmp_path: Path, home: Path, times: int) -> None:
     count = 2 + 2 * times
-    data, config, judge = folder / "questions.jsonl", folder / "team.yaml", folder / "judge.yaml"
+    data, config, judge = tmp_path / "questions.jsonl", tmp_path / "team.yaml", tmp_path / "judge.yaml"
     rows = [{"id": f"q{n}", "question": f"Question number {n}?", "answer": "answer of ann"} for n in range(count)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     total, runs, states = Counter[str](), list[list[Request]](), set[int]()
@@ -98,12 +99,3 @@ def list_requests(council: CouncilServer) -> list[Request]:
         is_judge = request.agent not in AGENTS
         requests.append((request.agent, request.step, request.messages[-1]["content"] if is_judge else question))
     return requests
-
-
-def test_a_killed_evaluation_goes_on_where_it_was(tmp_path: Path, home: Path) -> None:
-    run_loop(tmp_path, home, 3)
-
-
-@pytest.mark.full
-def test_a_killed_evaluation_goes_on_where_it_was_50_times(tmp_path: Path, home: Path) -> None:
-    run_loop(tmp_path, home, 50)

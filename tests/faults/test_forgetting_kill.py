@@ -53,7 +53,7 @@ def _find_id() -> str:
     return next(memory["id"] for memory in listed if SECRET in memory["text"])
 
 
-@pytest.mark.parametrize("times", [6, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.full)])
 def test_forgetting_that_was_killed_is_finished_by_the_same_command(user: Path, tmp_path: Path, times: int):
     counts: Counter[str] = Counter()
     command = ("memory", "forget", "--everywhere", _find_id(), "--yes", *TEAM)
@@ -86,6 +86,7 @@ def test_forgetting_that_was_killed_is_finished_by_the_same_command(user: Path, 
     check(f"forget, {times} kills", counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.full)])
 def test_service_that_was_killed_while_it_forgot_shows_nothing_of_it_again(start_service: StartService, times: int):
     counts: Counter[str] = Counter()

@@ -111,21 +111,15 @@ async def check_ledger(database: Path, acknowledged: list[str], what: str) -> No
     ]
 
 
-async def kill_and_check(database: Path, notes: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.full)])
+async def test_kill_minus_9_while_claims_are_written(database: Path, tmp_path: Path, kills: int) -> None:
+    notes = tmp_path / "notes"
+
     def start_claims(number: int, book: Path) -> Process:
         return start(claim, database, book, f"W{number}", 100_000)
 
     assert kill_writers(start_claims, notes, kills, longest=0.2) == kills  # long enough to record something
     await check_ledger(database, read_notes(notes), f"{kills} kills")
-
-
-async def test_kill_minus_9_while_claims_are_written(database: Path, tmp_path: Path) -> None:
-    await kill_and_check(database, tmp_path / "notes", 8)
-
-
-@pytest.mark.full
-async def test_kill_minus_9_while_claims_are_written_often(database: Path, tmp_path: Path) -> None:
-    await kill_and_check(database, tmp_path / "notes", 200)
 
 
 async def test_two_processes_claim_at_once(database: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 import requests
 
 from massmem.core.outcome import GAVE_UP
@@ -67,6 +68,7 @@ def test_a_turn_whose_process_dies_three_times_is_given_up_and_the_next_question
     service.stop()
 
 
+@pytest.mark.slow
 def test_restarts_in_good_order_never_count(tmp_path: Path):
     service, alice = restart(tmp_path, SLOW)
     ask_in_vain(alice, "Why?", "long")
@@ -80,6 +82,7 @@ def test_restarts_in_good_order_never_count(tmp_path: Path):
     service.stop()
 
 
+@pytest.mark.slow
 def test_turns_on_their_last_try_are_resumed_one_by_one(tmp_path: Path):
     service, alice = restart(tmp_path, SLOW)
     sessions = ["one", "two"]

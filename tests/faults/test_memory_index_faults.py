@@ -44,7 +44,9 @@ def list_expected(notes: list[str]) -> tuple[set[str], set[str]]:
     return {note for note in notes if not note.startswith("-")} - removed, removed
 
 
-def kill_and_check(folder: Path, notes: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.full)])
+def test_kill_minus_9(folder: Path, tmp_path: Path, kills: int) -> None:
+    notes = tmp_path / "notes"
     at_work = kill_writers(lambda n, book: start(store_points, folder, book, n * 100_000, 100_000, 30.0), notes, kills)
     acknowledged, removed = list_expected(read_notes(notes))
     found = [number for number in map(str, found_in(folder)) if number not in removed]
@@ -54,17 +56,10 @@ def kill_and_check(folder: Path, notes: Path, kills: int) -> None:
     assert acknowledged
 
 
-def test_kill_minus_9(folder: Path, tmp_path: Path) -> None:
-    kill_and_check(folder, tmp_path / "notes", 10)
-
-
-@pytest.mark.full
-def test_kill_minus_9_often(folder: Path, tmp_path: Path) -> None:
-    kill_and_check(folder, tmp_path / "notes", 200)
-
-
-def kill_tidying_and_check(folder: Path, notes: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
+def test_kill_minus_9_while_points_are_tidied(folder: Path, tmp_path: Path, kills: int) -> None:
     """Nothing is lost, nothing is there twice, also after a change, and nothing half-made is left."""
+    notes = tmp_path / "notes"
     writer = lambda n, book: start(store_and_tidy, folder, book, n * 100_000, 100_000, 30.0)  # noqa: E731
     at_work = kill_writers(writer, notes, kills, longest=1.0)
     acknowledged, stored = read_notes(notes), found_in(folder)
@@ -76,15 +71,6 @@ def kill_tidying_and_check(folder: Path, notes: Path, kills: int) -> None:
     index.set_payload(stored, {"agent_id": "zoe"})
     assert index.count(Selection(agent_id="zoe")) == index.count(Selection()) == len(stored)
     index.close()
-
-
-def test_kill_minus_9_while_points_are_tidied(folder: Path, tmp_path: Path) -> None:
-    kill_tidying_and_check(folder, tmp_path / "notes", 5)
-
-
-@pytest.mark.full
-def test_kill_minus_9_while_points_are_tidied_often(folder: Path, tmp_path: Path) -> None:
-    kill_tidying_and_check(folder, tmp_path / "notes", 200)
 
 
 PAGE = 4096
@@ -111,7 +97,8 @@ def after_power_loss(folder: Path, flushed: Path, rng: random.Random, place: Pat
     return place
 
 
-def lost_power(tmp_path: Path, times: int) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.full)])
+def test_power_lost_after_a_sync(tmp_path: Path, times: int) -> None:
     rng = random.Random(3)
     acknowledged = 0
     for number in range(times):
@@ -131,15 +118,6 @@ def lost_power(tmp_path: Path, times: int) -> None:
         acknowledged += there
         shutil.rmtree(place)
     print(f"losses of power {times} acknowledged {acknowledged} lost 0")
-
-
-def test_power_lost_after_a_sync(tmp_path: Path) -> None:
-    lost_power(tmp_path, 4)
-
-
-@pytest.mark.full
-def test_power_lost_after_a_sync_often(tmp_path: Path) -> None:
-    lost_power(tmp_path, 100)
 
 
 _SYNC = """
@@ -241,7 +219,8 @@ def damage(path: Path, how: str) -> None:
                 file.write(random.Random(1).randbytes(min(size, 64)))
 
 
-def damage_and_check(folder: Path, tmp_path: Path, cases: int) -> None:
+@pytest.mark.parametrize("cases", [6, pytest.param(10_000, marks=pytest.mark.full)])
+def test_damage(folder: Path, tmp_path: Path, cases: int) -> None:
     """Damage one file in one way at a time: the index works, or says that it cannot; no process dies of it."""
     index = EdgeIndex(folder, DIMS)
     index.upsert([make_crowded_point(n) for n in range(1200)])
@@ -259,15 +238,6 @@ def damage_and_check(folder: Path, tmp_path: Path, cases: int) -> None:
         codes[code] += 1
     print(f"damaged {codes.total()} works {codes[0]} refused {codes[3]}")
     assert codes[3]
-
-
-def test_damage(folder: Path, tmp_path: Path) -> None:
-    damage_and_check(folder, tmp_path, 6)
-
-
-@pytest.mark.full
-def test_damage_everywhere(folder: Path, tmp_path: Path) -> None:
-    damage_and_check(folder, tmp_path, 10_000)
 
 
 def clean_up(place: Path) -> subprocess.CompletedProcess[str]:

@@ -20,6 +20,8 @@ from tests.support.council_server import CouncilServer, council_server
 from tests.support.service import Client, Service, make_config, read_events
 from tests.support.verdict import check
 
+pytestmark = pytest.mark.slow
+
 AGENTS = ("ann", "ben", "cyd")
 EVENTS = 29
 """Of a turn."""
@@ -113,20 +115,12 @@ def kill_once(service: Service, council: CouncilServer, session_id: str, after: 
     return counts
 
 
-def run_loop(folder: Path, council: CouncilServer, times: int) -> None:
-    service, total = start(folder, council), Counter[str]()
+@pytest.mark.parametrize("times", [3, pytest.param(60, marks=pytest.mark.full)])
+def test_a_question_of_the_page_outlives_a_kill(tmp_path: Path, council: CouncilServer, times: int) -> None:
+    service, total = start(tmp_path, council), Counter[str]()
     for number in range(times):
         after = int((number + random.random()) * EVENTS / times)  # spread over the whole turn
         total.update(kill_once(service, council, f"session-{times}-{number}", after))
     service.stop()
     check(f"question of the page, {times} kills", total, "paid twice")
     assert total["resumed"] > 0
-
-
-def test_a_question_of_the_page_outlives_a_kill(tmp_path: Path, council: CouncilServer) -> None:
-    run_loop(tmp_path, council, 3)
-
-
-@pytest.mark.full
-def test_a_question_of_the_page_outlives_60_kills(tmp_path: Path, council: CouncilServer) -> None:
-    run_loop(tmp_path, council, 60)

@@ -40,7 +40,9 @@ def durable(_postgres_programs: None) -> Iterator[PostgresServer]:
     server.remove()
 
 
-async def kill_server_and_check(server: PostgresServer, folder: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.full)])
+async def test_the_server_is_killed_in_mid_run(durable: PostgresServer, tmp_path: Path, kills: int) -> None:
+    server, folder = durable, tmp_path
     url, rng = server.url(server.new_database()), random.Random(1)
     store = await open_store(url, folder / ".massmem")
     for name in ("a", "b", "c"):
@@ -69,22 +71,9 @@ async def kill_server_and_check(server: PostgresServer, folder: Path, kills: int
     assert len(acknowledged) == len(contents) >= 40 * kills
 
 
-async def test_the_server_is_killed_in_mid_run(durable: PostgresServer, tmp_path: Path) -> None:
-    await kill_server_and_check(durable, tmp_path, 3)
-
-
-@pytest.mark.full
-async def test_the_server_is_killed_often(durable: PostgresServer, tmp_path: Path) -> None:
-    await kill_server_and_check(durable, tmp_path, 40)
-
-
-async def test_writers_are_killed(durable: PostgresServer, tmp_path: Path) -> None:
-    await kill_and_check_writers(durable.url(durable.new_database()), tmp_path / "notes", 5)
-
-
-@pytest.mark.full
-async def test_writers_are_killed_often(durable: PostgresServer, tmp_path: Path) -> None:
-    await kill_and_check_writers(durable.url(durable.new_database()), tmp_path / "notes", 100)
+@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.full)])
+async def test_writers_are_killed(durable: PostgresServer, tmp_path: Path, kills: int) -> None:
+    await kill_and_check_writers(durable.url(durable.new_database()), tmp_path / "notes", kills)
 
 
 @pytest.mark.parametrize("sessions", [8, 1], ids=["a session each", "one session"])
@@ -150,7 +139,10 @@ async def read_store(url: str, home: Path) -> dict[str, tuple[object, ...]]:
     return copies
 
 
-async def kill_moves_and_check(source: Path, target: str, home: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.full)])
+async def test_a_move_is_killed(new_place: NewPlace, tmp_path: Path, home: Path, kills: int) -> None:
+    source, target = tmp_path / "source.db", new_place()
+    home /= ".massmem"
     url, rng = f"sqlite:///{source}", random.Random(1)
     await fill_store(url, home)
     with closing(sqlite3.connect(source)) as connection:
@@ -182,12 +174,3 @@ async def kill_moves_and_check(source: Path, target: str, home: Path, kills: int
     loop = f"migrate, {killed} kills ({early} before anything had arrived), {SESSIONS} sessions"
     check(loop, {"lost": lost, "ghost": ghosts, "leak": wrong, "lie": int(changed)})
     assert report["there"] + report["copied"] == SESSIONS
-
-
-async def test_a_move_is_killed(new_place: NewPlace, tmp_path: Path, home: Path) -> None:
-    await kill_moves_and_check(tmp_path / "source.db", new_place(), home / ".massmem", 3)
-
-
-@pytest.mark.full
-async def test_a_move_is_killed_often(new_place: NewPlace, tmp_path: Path, home: Path) -> None:
-    await kill_moves_and_check(tmp_path / "source.db", new_place(), home / ".massmem", 60)

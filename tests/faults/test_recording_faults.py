@@ -88,7 +88,10 @@ async def messages(store: SessionStore) -> set[tuple[str, ...]]:
     return {(m.id,) for m in said if is_worth_recording(m.content)}
 
 
-async def kill_and_check(database: Path, notes: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.full)])
+async def test_kill_minus_9_while_recording(database: Path, tmp_path: Path, kills: int) -> None:
+    notes = tmp_path / "notes"
+
     def start_recording(number: int, book: Path) -> Process:
         return start(record, database, book, SESSIONS[number % 3], f"w{number}", 100_000)
 
@@ -96,15 +99,6 @@ async def kill_and_check(database: Path, notes: Path, kills: int) -> None:
     acknowledged = read_notes(notes)
     assert len(acknowledged) >= 5 * kills
     await check_memories(database, acknowledged, in_flight=kills)
-
-
-async def test_kill_minus_9_while_recording(database: Path, tmp_path: Path) -> None:
-    await kill_and_check(database, tmp_path / "notes", 10)
-
-
-@pytest.mark.full
-async def test_kill_minus_9_while_recording_often(database: Path, tmp_path: Path) -> None:
-    await kill_and_check(database, tmp_path / "notes", 200)
 
 
 async def test_eight_processes_record_at_once(database: Path, tmp_path: Path) -> None:

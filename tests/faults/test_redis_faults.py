@@ -40,7 +40,9 @@ def forgetful(start_redis: StartRedis) -> RedisServer:
     return start_redis("no")
 
 
-async def kill_server_and_check(server: RedisServer, folder: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.full)])
+async def test_the_server_is_killed_in_mid_run(durable: RedisServer, tmp_path: Path, kills: int) -> None:
+    server, folder = durable, tmp_path
     url, rng = server.new_url(), random.Random(1)
     store = await open_store(url, folder / ".massmem")
     for name in ("a", "b", "c"):
@@ -77,22 +79,9 @@ async def kill_server_and_check(server: RedisServer, folder: Path, kills: int) -
     assert server.durable == "everysec" or not lost
 
 
-async def test_the_server_is_killed_in_mid_run(durable: RedisServer, tmp_path: Path) -> None:
-    await kill_server_and_check(durable, tmp_path, 3)
-
-
-@pytest.mark.full
-async def test_the_server_is_killed_often(durable: RedisServer, tmp_path: Path) -> None:
-    await kill_server_and_check(durable, tmp_path, 40)
-
-
-async def test_writers_are_killed(durable: RedisServer, tmp_path: Path) -> None:
-    await kill_and_check_writers(durable.new_url(), tmp_path / "notes", 5)
-
-
-@pytest.mark.full
-async def test_writers_are_killed_often(durable: RedisServer, tmp_path: Path) -> None:
-    await kill_and_check_writers(durable.new_url(), tmp_path / "notes", 100)
+@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.full)])
+async def test_writers_are_killed(durable: RedisServer, tmp_path: Path, kills: int) -> None:
+    await kill_and_check_writers(durable.new_url(), tmp_path / "notes", kills)
 
 
 @pytest.mark.parametrize("sessions", [8, 1], ids=["a session each", "one session"])

@@ -42,7 +42,9 @@ def test_eight_processes_add_and_remove(folder: Path, tmp_path: Path) -> None:
     assert len(notes) == 8 * 25 + 4 * 12
 
 
-def kill_and_check(folder: Path, notes: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [10, pytest.param(200, marks=pytest.mark.full)])
+def test_kill_minus_9(folder: Path, tmp_path: Path, kills: int) -> None:
+    notes = tmp_path / "notes"
     at_work = kill_writers(lambda n, book: start(register, folder, book, f"w{n}", 100_000, False), notes, kills)
     acknowledged = read_notes(notes)
     found = [entry.session_id for entry in Registry(folder).read_entries()]
@@ -51,15 +53,6 @@ def kill_and_check(folder: Path, notes: Path, kills: int) -> None:
     assert acknowledged
     Registry(folder).upsert(RegistryEntry("after", WHEN))
     assert {p.name for p in folder.iterdir()} <= {"sessions.json", "sessions.json.lock"}
-
-
-def test_kill_minus_9(folder: Path, tmp_path: Path) -> None:
-    kill_and_check(folder, tmp_path / "notes", 20)
-
-
-@pytest.mark.full
-def test_kill_minus_9_often(folder: Path, tmp_path: Path) -> None:
-    kill_and_check(folder, tmp_path / "notes", 200)
 
 
 def test_a_full_disk(small_disk: Path) -> None:

@@ -11,6 +11,8 @@ import requests
 
 from tests.support.service import Client, Service, make_agent, make_config, wait_until
 
+pytestmark = pytest.mark.slow
+
 # Both vote for the same answer: which of them is faster does not matter.
 SLOW = make_config(
     make_agent("ann", "It is blue.", latency=0.1, chunk_delay=0.02, chunk_size=3),

@@ -47,7 +47,8 @@ def use(folder: Path, notes: Path, first: int, until: Path) -> None:
             assert time.monotonic() - began < LONGEST
 
 
-def kill_holders_and_check(folder: Path, tmp_path: Path, kills: int) -> None:
+@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.full)])
+def test_holder_is_killed(folder: Path, tmp_path: Path, kills: int) -> None:
     notes, enough = tmp_path / "notes", tmp_path / "enough"
     notes.mkdir()
     writers: list[Process] = []
@@ -71,15 +72,6 @@ def kill_holders_and_check(folder: Path, tmp_path: Path, kills: int) -> None:
     acknowledged = {note for note in written if not note.startswith("-")} - removed
     numbers = [number for number in map(str, found_in(folder)) if number not in removed]
     check(f"{kills} kills of the holder, {len(acknowledged)} acknowledged", count_faults(acknowledged, numbers, kills))
-
-
-def test_holder_is_killed(folder: Path, tmp_path: Path) -> None:
-    kill_holders_and_check(folder, tmp_path, 8)
-
-
-@pytest.mark.full
-def test_holder_is_killed_often(folder: Path, tmp_path: Path) -> None:
-    kill_holders_and_check(folder, tmp_path, 200)
 
 
 HOLDER = f"""

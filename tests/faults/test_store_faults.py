@@ -47,18 +47,10 @@ def integrity(database: Path) -> str:
         return connection.execute("PRAGMA integrity_check").fetchone()[0]
 
 
-async def kill_and_check(database: Path, notes: Path, kills: int) -> None:
-    await kill_and_check_writers(database, notes, kills, least=1)
+@pytest.mark.parametrize("kills", [10, pytest.param(200, marks=pytest.mark.full)])
+async def test_kill_minus_9(database: Path, tmp_path: Path, kills: int) -> None:
+    await kill_and_check_writers(database, tmp_path / "notes", kills, least=1)
     assert integrity(database) == "ok"
-
-
-async def test_kill_minus_9(database: Path, tmp_path: Path) -> None:
-    await kill_and_check(database, tmp_path / "notes", 20)
-
-
-@pytest.mark.full
-async def test_kill_minus_9_often(database: Path, tmp_path: Path) -> None:
-    await kill_and_check(database, tmp_path / "notes", 200)
 
 
 FRESH = [

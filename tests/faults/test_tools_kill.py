@@ -87,28 +87,21 @@ def one(folder: Path, steps: Sequence[dict[str, Any]]) -> Counter[str]:
     return counts
 
 
-def loop(
-    folder: Path, times: int, monkeypatch: pytest.MonkeyPatch, steps: Sequence[dict[str, Any]] = STEPS
-) -> Counter[str]:
+@pytest.mark.parametrize("steps", [STEPS, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("times", [3, pytest.param(60, marks=pytest.mark.full)])
+def test_a_killed_turn_leaves_no_server_and_repeats_no_call(
+    tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch, steps: Sequence[dict[str, Any]]
+) -> None:
     total: Counter[str] = Counter(NOTHING)
     for number in range(times):
-        place = folder / str(number)
+        place = tmp_path / str(number)
         (place / "home").mkdir(parents=True)
         monkeypatch.setenv("HOME", str(place / "home"))
         total.update(one(place, steps))
     print(dict(total))
-    return total
-
-
-def test_a_killed_turn_leaves_no_server_and_repeats_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    total = loop(tmp_path, 2, monkeypatch)
     assert {name: total[name] for name in NOTHING} == NOTHING
-
-
-def test_killed_long_work_goes_on_with_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    total = loop(tmp_path, 3, monkeypatch, LONG)
-    assert {name: total[name] for name in NOTHING} == NOTHING
-    assert total["read again"] > 0
+    assert steps is STEPS or total["read again"] > 0
+    assert steps is STEPS or times == 3 or total["summaries"] > 0
 
 
 def test_reading_that_a_kill_cut_off_is_done_again(tmp_path: Path, home: Path):
@@ -125,18 +118,3 @@ def test_reading_that_a_kill_cut_off_is_done_again(tmp_path: Path, home: Path):
     assert massmem("--config", config, "--session-id", session, timeout=60).returncode == 0
     results = [e.content for e in read_log(home) if isinstance(e, ToolReturned) and e.call_id == call.call_id]
     assert [text.split("\n")[1] for text in results] == ["000000000"]
-
-
-@pytest.mark.full
-def test_killed_long_work_goes_on_with_what_was_found_60_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    total = loop(tmp_path, 60, monkeypatch, LONG)
-    assert {name: total[name] for name in NOTHING} == NOTHING
-    assert total["summaries"] > 0
-
-
-@pytest.mark.full
-def test_a_killed_turn_leaves_no_server_and_repeats_no_call_at_full_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    total = loop(tmp_path, 50, monkeypatch)
-    assert {name: total[name] for name in NOTHING} == NOTHING

@@ -84,40 +84,21 @@ def one_kill(
     return counts
 
 
-def kill_loop(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch, schema: object = None) -> None:
+@pytest.mark.parametrize("schema", [None, {"type": "integer", "minimum": 1}], ids=["text", "form"])
+@pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.full)])
+def test_a_killed_turn_is_finished_without_repeating_paid_work(
+    tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch, schema: object
+) -> None:
     """schema: of the answer."""
     total: Counter[str] = Counter()
-    (folder / "schema.json").write_text(json.dumps(schema))
-    options = () if schema is None else ("--schema", str(folder / "schema.json"))
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    options = () if schema is None else ("--schema", str(tmp_path / "schema.json"))
     with council_server() as council:
         council.final = "" if schema is None else "8080"
         for number in range(times):
             # Spread over the whole turn, however few they are.
             lines = 1 + int((number + random.random()) * LINES / times)
             rounds = 2 + number % 2  # the last votes, which may stop early, or votes that a better answer may void
-            total.update(one_kill(folder, council, lines, rounds, monkeypatch, *options))
+            total.update(one_kill(tmp_path, council, lines, rounds, monkeypatch, *options))
     check(f"ask{' for a form' if schema else ''}, {times} kills", total, "asked again", "unanswered")
     assert total["resumed"] > 0
-
-
-def test_a_killed_turn_is_finished_without_repeating_paid_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    kill_loop(tmp_path, 4, monkeypatch)
-
-
-FORM = {"type": "integer", "minimum": 1}
-
-
-def test_a_killed_turn_for_a_form_is_finished_in_that_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    kill_loop(tmp_path, 3, monkeypatch, FORM)
-
-
-@pytest.mark.full
-def test_a_killed_turn_for_a_form_is_finished_in_that_form_60_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    kill_loop(tmp_path, 60, monkeypatch, FORM)
-
-
-@pytest.mark.full
-def test_a_killed_turn_is_finished_without_repeating_paid_work_100_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    kill_loop(tmp_path, 100, monkeypatch)

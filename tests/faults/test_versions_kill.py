@@ -74,7 +74,7 @@ def find_wrong(turns: Sequence[TurnRecord], before: Sequence[TurnRecord]) -> Cou
 
 
 @pytest.mark.parametrize("kind", ["choose", "start"])
-@pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.full)])
 def test_version_that_was_killed_is_shown_whole_or_not_at_all(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, times: int
 ):

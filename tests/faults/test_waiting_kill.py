@@ -98,20 +98,12 @@ def one(home: Path, config: str) -> Counter[str]:
 _RESULTS = AnswerSubmitted | BallotCast | ParamRequested
 
 
-def loop(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.full)])
+def test_a_killed_turn_that_waits_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     total: Counter[str] = Counter()
     for number in range(times):
-        home = folder / f"home{number}"
+        home = tmp_path / f"home{number}"
         home.mkdir()
         monkeypatch.setenv("HOME", str(home))
-        total.update(one(home, team(folder)))
+        total.update(one(home, team(tmp_path)))
     check(f"ask and answer a question, {total['kills']} kills", total, "paid twice", "unanswered", "wrong state")
-
-
-def test_a_killed_turn_that_waits_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    loop(tmp_path, 3, monkeypatch)
-
-
-@pytest.mark.full
-def test_a_killed_turn_that_waits_loses_nothing_100_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    loop(tmp_path, 100, monkeypatch)

@@ -19,6 +19,8 @@ from tests.support.forked import ForkedServer
 from tests.support.qdrant_stub import QdrantStub
 from tests.support.service import Service, StartService, make_agent, make_config, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 class Worker:
     """A `massmem worker` on the configuration of a service."""

@@ -5,6 +5,7 @@ The tables are compared with the program: a new route, command or tool without i
 
 import asyncio
 import json
+import os
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
@@ -16,11 +17,11 @@ import pytest
 import requests
 from mcp import MCPError
 
-from massmem.cli.main import main
 from massmem.core.records import Owner
 from massmem.session.owners import to_stored_id
 from tests.integration.test_mcp_server import open_http
 from tests.integration.test_safe_output import list_commands
+from tests.support.cli import call_massmem
 from tests.support.pictures import PNG
 from tests.support.service import Client, Service, make_agent, make_config, wait_until
 
@@ -166,22 +167,8 @@ COMMANDS: dict[tuple[str, ...], list[list[str]]] = {
     ("replay",): [["SESSION", "--turn", "1"]],
 }
 COMMANDS_WITHOUT_IDS = {
-    *(
-        (name,)
-        for name in (
-            "import",
-            "export",
-            "init",
-            "doctor",
-            "paths",
-            "eval",
-            "ui",
-            "serve",
-            "worker",
-            "mcp",
-            "completion",
-        )
-    ),
+    *(("import",), ("export",), ("init",), ("doctor",), ("paths",), ("eval",), ("ui",), ("serve",), ("worker",)),
+    *(("mcp",), ("completion",)),
     *(("sessions", name) for name in ("list", "cleanup", "stats")),
     *(("memory", name) for name in ("stats", "rebuild", "record")),
     *(("keys", name) for name in ("set", "list", "remove")),
@@ -224,12 +211,23 @@ def alice(service: Service) -> tuple[Client, Ids]:
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Service, Ids]:
-    """A service that has ended: only one process at a time has its memories open."""
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Service, Ids, list[tuple[int, str]]]:
+    """A service that has ended, since only one process at a time has its memories open; and all that is stored."""
     service = make_service(tmp_path_factory.mktemp("stopped"))
     ids = fill(service.client("alice"))
     service.stop()
-    return service, ids
+    return service, ids, list_everything(service)
+
+
+def run(service: Service, *line: str) -> tuple[int, str]:
+    """Run the command line's user on the store of a service."""
+    ran = call_massmem(*line, "--config", str(service.config_file), env=os.environ | {"HOME": str(service.home)})
+    return ran.returncode, (ran.stdout + ran.stderr).decode()
+
+
+def list_everything(service: Service) -> list[tuple[int, str]]:
+    of_all = [run(service, name, "list", "--all-owners", "--json") for name in ("sessions", "memory")]
+    return [*of_all, run(service, "sessions", "export", HERS, "--owner", "alice", "--format", "json")]
 
 
 def make_unknown(ids: Ids, session: str) -> Ids:
@@ -338,35 +336,20 @@ def test_every_command_has_a_row() -> None:
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_command_answers_ids_of_others_as_unknown_ones(
-    stopped: tuple[Service, Ids],
-    path: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    stopped: tuple[Service, Ids, list[tuple[int, str]]], path: tuple[str, ...]
 ) -> None:
-    """The command line's user, on the store of a service."""
-    service, ids = stopped
-    monkeypatch.setenv("HOME", str(service.home))
-
-    def run(*line: str) -> tuple[int, str]:
-        code = main([*line, "--config", str(service.config_file)])
-        return code, "".join(capsys.readouterr())
-
-    def list_everything() -> list[tuple[int, str]]:
-        of_all = [run(name, "list", "--all-owners", "--json") for name in ("sessions", "memory")]
-        return [*of_all, run("sessions", "export", HERS, "--owner", "alice", "--format", "json")]
-
-    before = list_everything()
+    service, ids, before = stopped
     stored = Ids(**{**vars(ids), "session": to_stored_id(Owner("alice"), ids.session)})
     for arguments in COMMANDS[path]:
         for foreign in (ids, stored):
             ends: list[tuple[int, str]] = []
             for one in (foreign, make_unknown(ids, foreign.session.replace(HERS, NONE))):
                 words = {"SESSION": one.session, "MEMORY": one.memory}
-                code, text = run(*path, *(words.get(word, word) for word in arguments))
+                code, text = run(service, *path, *(words.get(word, word) for word in arguments))
                 ends.append((code, hide_ids(text, one)))
             assert ends[0] == ends[1], (path, arguments)
             assert ends[0][0] in (2, 5), ends
-    assert list_everything() == before
+    assert list_everything(service) == before
 
 
 def test_keys_of_a_service_are_no_ids_of_users(service: Service) -> None:

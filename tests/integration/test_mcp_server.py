@@ -18,6 +18,7 @@ import yaml
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.support.cli import call_massmem
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.forked import ForkedTerminal
 from tests.support.service import Service, StartService, make_agent, make_config, make_token, wait_until
@@ -239,12 +240,9 @@ def test_stdout_holds_the_protocol_alone_and_the_server_ends_with_its_client(tmp
 
 
 def test_configuration_that_is_missing_is_said_on_stderr(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "massmem", "mcp", "--config", str(tmp_path / "none.yaml")],
-        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert (run.returncode, run.stdout) == (2, "")
-    assert "none.yaml" in run.stderr
+    run = call_massmem("mcp", "--config", str(tmp_path / "none.yaml"))
+    assert (run.returncode, run.stdout) == (2, b"")
+    assert b"none.yaml" in run.stderr
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -258,6 +256,7 @@ def test_signal_ends_the_server_although_its_client_stays(signum: signal.Signals
     assert child.exitstatus == 128 + signum
 
 
+@pytest.mark.slow
 async def test_project_is_named_or_that_of_the_folder_where_the_server_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,12 @@ async def full_home(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return folder
 
 
+def find_memory(capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    main(["memory", "list", "--json", "--config", "team.yaml"])
+    return json.loads(capsys.readouterr().out)["memories"][0]["id"]
+
+
 def test_list_of_sessions_drives_no_terminal(full_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--list-sessions"], ["--list-sessions", "--json"]):
         assert main(arguments) == 0
@@ -140,10 +146,8 @@ def test_command_writes_nothing_that_a_terminal_obeys(
     if path[0] in ("memory", "ask"):
         main(["memory", "record", "--config", "team.yaml"])
     for arguments in SHOWN[path]:
+        line = [find_memory(capsys) if word == "MEMORY" else word for word in arguments]
         capsys.readouterr()
-        main(["memory", "list", "--json", "--config", "team.yaml"])
-        memories = json.loads(capsys.readouterr().out)["memories"]
-        line = [memories[0]["id"] if word == "MEMORY" else word for word in arguments]
         code = main([*path, *line, *([] if path == ("store", "recover") else ["--config", "team.yaml"])])
         out, err = capsys.readouterr()
         assert [c for c in out + err if is_obeyed(c)] == [], (path, line, ascii(out + err))

@@ -6,6 +6,7 @@ import sys
 import time
 
 import psutil
+import pytest
 
 from tests.support.child_process import tie_to_parent
 from tests.support.service import StartService, make_config, wait_until
@@ -62,6 +63,7 @@ def list_workers(pid: int) -> list[psutil.Process]:
     return [child for child in psutil.Process(pid).children() if "spawn_main" in " ".join(child.cmdline())]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stuck_is_replaced_and_the_service_ends_in_time(start_service: StartService):
     service = start_service(make_config(server={"grace": 0}), "--workers", "2")
     first = list_workers(service.pid)

@@ -33,6 +33,7 @@ def make_question(name: str, data: bytes) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_others_are_answered_while_one_user_sends_slow_documents(service: Service):
     mallory, bob = service.client("mallory"), service.client("bob")
     statuses: list[int] = []

@@ -278,6 +278,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [1, pytest.param(50, marks=pytest.mark.full)])
 @pytest.mark.parametrize("loads", ["Qdrant's client", "mem0"])
 def test_agents_answer_while_a_thread_loads_clients(home: Path, monkeypatch: pytest.MonkeyPatch, loads: str, runs: int):

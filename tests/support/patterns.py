@@ -8,6 +8,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from types import ModuleType
@@ -56,6 +57,7 @@ def import_modules() -> Iterator[ModuleType]:
             yield importlib.import_module(info.name)
 
 
+@cache
 def find_expressions() -> list[Expression]:
     """Return all expressions: those in the values of modules, and those written where they are applied."""
     expressions: dict[tuple[Any, int], Expression] = {}

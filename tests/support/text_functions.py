@@ -5,6 +5,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
+from functools import cache
 from types import FunctionType
 from typing import Any, get_origin
 
@@ -42,6 +43,7 @@ class TextFunction:
             pass
 
 
+@cache
 def find_text_functions() -> list[TextFunction]:
     return list(_list_functions())
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.config.load import RESERVED_ID, find_config, load_config, load_default, resolve_agents
@@ -204,7 +204,6 @@ def test_import_is_cheap() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_any_bytes(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "any.yaml"
@@ -265,9 +264,6 @@ _DATA = st.recursive(
 )
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 @given(st.dictionaries(_KEYS, _DATA, max_size=6))
 def test_any_data(tmp_path: Path, data: dict[str, object]) -> None:
     path = tmp_path / "data.yaml"

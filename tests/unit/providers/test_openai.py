@@ -175,16 +175,6 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
-async def test_the_request_body_is_exactly_this(clients: OpenAIFactory, stub: Stub, name: str) -> None:
-    request, backend, body = BODIES[name]
-    stub.replies = [WIRE.stream(Say(["x"]))]
-    await ask(open_openai(clients, stub, **backend), request)
-    assert stub.requests[0].body == body
-    assert stub.requests[0].path == "/v1/chat/completions"
-    assert stub.requests[0].headers["authorization"] == f"Bearer {KEY}"
-
-
 def test_openai_itself_gets_max_completion_tokens() -> None:
     backend = BackendConfig(type="openai", model="m", max_tokens=9)
     body = build_chat_body(ChatRequest(ASK, "answer"), backend, resolve(backend, {"OPENAI_API_KEY": "k"}))
@@ -458,13 +448,18 @@ RESPONSE_BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] =
 }
 
 
-@pytest.mark.parametrize("name", RESPONSE_BODIES)
-async def test_the_body_for_the_responses_api_is_exactly_this(clients: OpenAIFactory, stub: Stub, name: str) -> None:
-    request, backend, body = RESPONSE_BODIES[name]
-    stub.replies = [RESPONSES.stream(Say(["x"]))]
-    await ask(open_openai(clients, stub, api="responses", **backend), request)
+CASES = [*(("chat", name) for name in BODIES), *(("responses", name) for name in RESPONSE_BODIES)]
+
+
+@pytest.mark.parametrize(("api", "name"), CASES)
+async def test_the_request_body_is_exactly_this(clients: OpenAIFactory, stub: Stub, api: str, name: str) -> None:
+    is_chat = api == "chat"
+    request, backend, body = (BODIES if is_chat else RESPONSE_BODIES)[name]
+    stub.replies = [(WIRE if is_chat else RESPONSES).stream(Say(["x"]))]
+    await ask(open_openai(clients, stub, **({} if is_chat else {"api": api}), **backend), request)
     assert stub.requests[0].body == body
-    assert stub.requests[0].path == "/v1/responses"
+    assert stub.requests[0].path == ("/v1/chat/completions" if is_chat else "/v1/responses")
+    assert stub.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 def test_openai_itself_is_asked_for_what_it_thought_and_to_read_its_cache() -> None:

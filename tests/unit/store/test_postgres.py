@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreVersionError
@@ -368,7 +368,6 @@ async def test_same_words_are_found_as_in_sqlite(store_with_messages: SqlSession
     await lite.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=300))
 @example(text="0\u03000")
 def test_server_accepts_any_text_and_any_query(postgres: PostgresServer, text: str) -> None:

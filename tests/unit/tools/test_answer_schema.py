@@ -1,4 +1,5 @@
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,21 +10,45 @@ from massmem.tools.answer_schema import MAX_CHARACTERS, FormError, check_schema,
 PORT = {"type": "object", "properties": {"port": {"type": "integer", "minimum": 1}}, "required": ["port"]}
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        "object",
-        [PORT],
-        {"type": "objekt"},
-        {"properties": []},
-        {"type": "object", "properties": {"a": {"minimum": "1"}}},
-        {"properties": {"a": {"$ref": "https://example.org/a.json"}}},
-        {"allOf": [{"$ref": "other.json#/a"}]},
-        {"description": "x" * MAX_CHARACTERS},
-    ],
-)
-def test_schema_that_is_none_is_refused(schema: object):
-    with pytest.raises(InputError) as error:
+TEXT = {"type": "string"}
+DOUBLING = {
+    "$defs": {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": TEXT},
+    "$ref": "#/$defs/d0",
+}
+DEEP = json.loads('{"items": ' * 80 + "{}" + "}" * 80)
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "no schema": ("text", "no JSON object"),
+    "refers to itself": ({"$ref": "#"}, "refers to itself"),
+    "refers to itself through others": (
+        {"$defs": {"a": {"anyOf": [TEXT, {"$ref": "#/$defs/b"}]}, "b": {"not": {"$ref": "#/$defs/a"}}}}
+        | {"$ref": "#/$defs/a"},
+        "refers to itself",
+    ),
+    "refers to itself dynamically": ({"$dynamicRef": "#"}, "refers to itself"),
+    "refers to another file": ({"items": {"$ref": "https://example.org/a.json"}}, "refers to https://example"),
+    "refers to nothing": ({"properties": {"a": {"$ref": "#/$defs/a"}}}, "which it does not have"),
+    "references that multiply": (DOUBLING, "takes longer"),
+    "too deep": (DEEP, "64 levels"),
+    "too large a constant": ({"const": "x" * 200_000}, "100,000 characters"),
+    "too many values": ({"enum": [*range(30_000)]}, "20,000 values"),
+    "factor of nothing": ({"multipleOf": 0}, "multipleOf: 0 is"),
+    "length that is none": ({"minLength": -1}, "minLength: -1 is"),
+    "keyword of a wrong type": ({"properties": {"a": {"required": True}}}, "properties/a/required: True is not"),
+    "unknown type": ({"type": "objekt"}, "type: 'objekt' is not"),
+    "unknown dialect": ({"$schema": "https://example.org/schema"}, "$schema"),
+    "pattern that is none": ({"properties": {"a": {"pattern": "("}}}, "properties/a/pattern: '(' is not a 'regex'"),
+    "text that is too long": ({"description": "x" * MAX_CHARACTERS}, f"{MAX_CHARACTERS:,}"),
+    "list of properties": ({"properties": []}, "properties: []"),
+    "relative reference": ({"allOf": [{"$ref": "other.json#/a"}]}, "refers to other.json"),
+    "pattern of a name": ({"patternProperties": {"(": {}}}, "patternProperties"),
+    "pattern where nobody looks": ({"$defs": {"a": {"pattern": "("}}}, "$defs/a/pattern"),
+}
+
+
+@pytest.mark.parametrize(("schema", "reason"), REFUSED.values(), ids=REFUSED)
+def test_schema_that_is_none_is_refused_with_the_reason(schema: object, reason: str):
+    with pytest.raises(InputError, match=re.escape(reason)) as error:
         check_schema(schema)
     assert error.value.hint
 

@@ -165,7 +165,7 @@ def test_left_out_is_what_git_ignores_what_is_hidden_and_what_may_be_secret(root
 
 
 def test_rules_of_any_number_and_length_count(root: Path):
-    rules = [f"dir{number}/sub*{number}/x" for number in range(20_000)]
+    rules = [f"dir{number}/sub*{number}/x" for number in range(5_000)]
     (root / ".gitignore").write_text("\n".join(["*.log", *rules, "a" * 500_000, "!keep.log"]))
     write(root, "x.log", "keep.log", "dir7/sub17/x", "dir7/y")
     assert list_paths(root) == [".gitignore", "a.txt", "dir7/y", "docs/b.md", "keep.log"]

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.config.models import CoordinationConfig
@@ -619,7 +619,6 @@ SCRIPTS = st.lists(
 
 
 @given(SCRIPTS, st.integers(1, 4), st.booleans())
-@settings(deadline=None, max_examples=150)
 def test_turn_ends_in_order_whatever_the_models_do(scripts: list[dict[str, Any]], rounds: int, tools: bool):
     council = {f"a{i}": script for i, script in enumerate(scripts)}
     events = asyncio.run(play(council, max_rounds=rounds, tools=tools))

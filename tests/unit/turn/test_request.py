@@ -4,7 +4,7 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.config.models import AgentConfig, BackendConfig, CompressionConfig, MemoryConfig
@@ -230,10 +230,9 @@ RUNS = {
     "proactive": st.booleans(),
     "question": st.sampled_from(["why?", "What is the port? " * 30, "Please look at this: " + "data " * 3_000]),
 }
-SLOW = [HealthCheck.too_slow]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=15)
 @given(**RUNS)
 async def test_every_run_ends_with_an_answer_or_the_part_that_does_not_fit(
     window: int, wrong: float, texts: list[str], ratio: float, proactive: bool, question: str
@@ -242,7 +241,7 @@ async def test_every_run_ends_with_an_answer_or_the_part_that_does_not_fit(
 
 
 @pytest.mark.full
-@settings(max_examples=500, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=500)
 @given(**RUNS)
 async def test_every_run_ends_at_full_length(
     window: int, wrong: float, texts: list[str], ratio: float, proactive: bool, question: str

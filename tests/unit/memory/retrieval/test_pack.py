@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.memory.retrieval.pack import (
@@ -52,7 +52,6 @@ def test_no_word_no_sentence():
     assert cut("Which kites nest?", []) == {}
 
 
-@settings(max_examples=50)
 @given(
     st.integers(0, 400),
     st.lists(st.lists(st.sampled_from([LONG, "Kites nest.", "Red kites.", "Oaks."]), max_size=4), max_size=30),
