@@ -24,8 +24,8 @@ MAX_CHARACTERS = 100_000
 """Of a schema as JSON: it is part of a prompt."""
 MAX_DEPTH, MAX_VALUES = 64, 20_000
 """Levels and values of a schema as JSON."""
-_SECONDS = 3.0
-"""Of a worker process, for a schema or a reply."""
+_SECONDS = 10.0
+"""Of a worker process, for a schema or a reply: on a busy machine it loads the library for some of them."""
 _MAX_PROBLEM = 500
 """Characters of why a value does not validate: the library quotes the value."""
 _DRAFTS = {

@@ -148,8 +148,8 @@ def _find_in_other_words(
     order = [*statements]
     for j in others:
         between = (statements[k] for k in order[order.index(i) + 1 : order.index(j)])
-        is_for_this = not any(_is_new_number(one, statements[j]) for one in between)
-        if is_for_this and _is_new_number(statements[i], statements[j]):
+        # This one first: few are, and between two are many.
+        if _is_new_number(statements[i], statements[j]) and not any(_is_new_number(k, statements[j]) for k in between):
             yield j
     changes = (j for j in reversed(others) if is_best and statements[j].says("ended", "changed"))
     yield from (j for j in [next(changes, i)] if j != i and _may_answer(question, statements[i], statements[j]))
@@ -220,11 +220,13 @@ def _is_next(c: Candidates, i: int, j: int) -> bool:
 
 def _is_new_number(earlier: _Statement, later: _Statement) -> bool:
     """Return whether a statement of hardly a word of its own has a number like that of the earlier one."""
+    is_change, is_about_it = later.says("changed"), later.says("pronoun")
+    if not (is_change or is_about_it) or len(later.words) > 1 + len(later.share_words(earlier)):
+        return False
     pairs = ((_to_number(a), _to_number(b)) for a in earlier.values["number"] for b in later.values["number"])
     pairs = [(a, b) for a, b in pairs if 0 < a != b > 0]
-    if not pairs or len(later.words) > 1 + len(later.share_words(earlier)):
+    if not pairs:
         return False
-    is_change, is_about_it = later.says("changed"), later.says("pronoun")
     are_like = any(max(pair) <= _LIKE_NUMBER * min(pair) for pair in pairs)
     return (is_change and is_about_it) or (are_like and (is_change or is_about_it))  # "it went up by 40"
 
