@@ -361,10 +361,12 @@ def _call(message: bytes, source: int) -> bytes:
 # Limits that the kernel holds, whatever the worker computes and whether its parent is there or not.
 
 
-def set_death_signal() -> None:
-    """Have Linux kill this process when the thread that has started it ends, even if it is stuck."""
+def set_death_signal(parent: int) -> None:
+    """End this process if its parent has ended; on Linux when the thread that started it does, even if it is stuck."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _limit_process() -> None:

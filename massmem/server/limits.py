@@ -385,9 +385,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._size = 0
         """Bytes of the header's fields that are complete."""
         self._refusal = (400, "the request cannot be read")
-        self._room: int | None = None
-        """Bytes that are still read, and discarded, of a client that was answered while it sends; None: it was not."""
-        self._keep_alive = False
+        self._room: int | None = None  # bytes to discard of a client that goes on sending after its answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

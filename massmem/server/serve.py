@@ -148,7 +148,7 @@ class _Worker(Process):
         self._started_at = time.monotonic()
         super().__init__(config, sockets)
         # The new process unpickles this first, and imports for seconds to unpickle the rest.
-        first = type("", (), {"__reduce__": staticmethod(lambda: (set_death_signal, ()))})()
+        first = type("", (), {"__reduce__": staticmethod(lambda: (set_death_signal, (os.getpid(),)))})()
         self.process.__dict__ = {"first": first, **self.process.__dict__}
 
     @property
