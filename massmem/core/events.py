@@ -222,8 +222,8 @@ class WebSearched(AgentEvent):
 
 
 class AgentRetrying(AgentEvent):
-    """A request failed and is sent again. Deltas since `agent_started`, or since the last `tool_returned`, are void:
-    they do not count, and the reply begins anew."""
+    """A request failed, or its reply cannot be used: it is sent again. Deltas since `agent_started`, or since the last
+    `tool_returned`, are void: they do not count, and the reply begins anew."""
 
     type: Literal["agent_retrying"] = "agent_retrying"
     error: str

@@ -117,14 +117,14 @@ class Election:
         return [voter for voter, key in self._choices.items() if key == self._key(candidate)]
 
     def is_forced(self, voter: str) -> bool:
-        """Whether the voter had to choose another answer than its own where each states a result of its own.
+        """Whether the voter had to choose another answer than its own where each states a result, or had but one left.
 
-        Where answers are texts, the choice of another one is a judgement on them, and counts.
+        Where answers are texts, the choice among two others is a judgement on them, and counts.
         """
         own = self._answers.get(voter)
         return (
             own is not None
-            and bool(self._results)
+            and (bool(self._results) or len(self.candidates) == 2)
             and not self.may_choose(voter, own)
             and self._choices.get(voter) != self._key(own)
         )
@@ -607,7 +607,7 @@ class Position:
     """Id of the agent whose answer it voted for; empty: it did not vote."""
     reason: str = ""
     is_forced: bool = False
-    """It could not vote for its own, different result, see `Election.is_forced`."""
+    """It could not vote for its own, different answer, and had no free choice, see `Election.is_forced`."""
     is_free: bool = True
     """It gave no other answer than the one that it voted for, or could have voted for its own."""
 

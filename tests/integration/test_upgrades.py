@@ -114,8 +114,8 @@ def test_the_memories_of_an_earlier_home_are_searched_and_its_session_goes_on(
     texts = {memory["text"] for memory in json.loads(listed.stdout)["memories"]}
     assert "Minka was born on 3 May 2019. What is the code of the gate?" in texts
     assert not any("vote" in text for text in texts)
-    said = call_massmem("memory", "search", "when was Minka born?", "--origin", "user", "--json", *team)
-    assert [hit["agent_id"] for hit in json.loads(said.stdout)["memories"]] == ["user"]
+    hits = call_massmem("memory", "search", "when was Minka born?", "--origin", "user", "--json", *team)
+    assert [hit["agent_id"] for hit in json.loads(hits.stdout)["memories"]] == ["user"]
     went_on = call_massmem("--continue", "--quiet", *team, "And today?")
     assert (went_on.returncode, went_on.stdout) == (0, b"Still 4711.\n"), went_on.stderr
 

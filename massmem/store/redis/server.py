@@ -14,7 +14,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 
-from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable
+from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
 from massmem.core.text import trim_value
 from massmem.store.ports import password_error
 
@@ -83,6 +83,11 @@ _PROBLEMS: tuple[tuple[str, type[StoreError], str, str], ...] = (
     ),
     (r"\bLOADING\b|BusyLoading", StoreUnavailable, "{name} is starting", _AGAIN),
 )
+
+LAYOUT_KEY, LAYOUT = "massmem:layout", 3
+
+_EARLIER = {"massmem:all:created": "massmem:session:", "massmem:v2:used": "massmem:v2:session:"}
+"""Lists of the sessions of earlier layouts, and how the keys of these begin."""
 
 
 class RedisConnection:
@@ -161,6 +166,23 @@ class RedisConnection:
             yield
         except (exceptions.RedisError, OSError) as e:
             raise translate_error(e, self.name) from e
+
+
+async def check_layout(server: RedisConnection) -> None:
+    """Raise StoreVersionError, and change nothing, where another massmem has stored sessions."""
+    layout, *lists = await server.run_all([("GET", LAYOUT_KEY), *(("ZRANGE", key, 0, -1) for key in _EARLIER)])
+    earlier = [f"{prefix}{name}" for prefix, names in zip(_EARLIER.values(), lists, strict=True) for name in names]
+    number = await server.run("EXISTS", *earlier) if earlier else 0
+    if number or int(layout or LAYOUT) > LAYOUT:
+        stored = f"holds {number} sessions of an earlier massmem" if number else "was written by a newer massmem"
+        raise StoreVersionError(
+            f"{server.name} {stored}, which this one cannot read; nothing was changed",
+            "to take them along, run `massmem store migrate --to sqlite:///moved.db` with that massmem, set store.url "
+            "to another database, as in redis://HOST/1, and run `massmem store import moved.db` with this one. "
+            "Sessions expire by themselves after store.ttl",
+        )
+    if layout != str(LAYOUT):
+        await server.run_all([("UNLINK", *_EARLIER), ("SET", LAYOUT_KEY, LAYOUT)])
 
 
 async def read_warnings(server: RedisConnection) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from massmem.core.errors import SessionExistsError, StoreError, StoreVersionError
+from massmem.core.errors import SessionExistsError, StoreError
 from massmem.core.events import Event, now
 from massmem.core.ids import make_message_id
 from massmem.core.messages import clean_text
@@ -39,7 +39,7 @@ from massmem.memory.persistent import USER, Scope, Selection
 from massmem.store.encoding import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, depends_on_log, is_conversation
-from massmem.store.redis.server import RedisConnection, read_warnings, rewrite_files
+from massmem.store.redis.server import RedisConnection, check_layout, read_warnings, rewrite_files
 from massmem.store.redis.tables import RedisFileTable, RedisKeyTable, files_key, is_owned_by, matches, search
 
 T = TypeVar("T")
@@ -49,11 +49,6 @@ USED, DUE = "massmem:v3:used", "massmem:v3:due"
 
 HIDDEN = "massmem:v3:hidden"
 """Session ids with turns that are withdrawn or undone; some may have expired meanwhile."""
-
-LAYOUT_KEY, LAYOUT = "massmem:layout", 3
-
-_EARLIER = {"massmem:all:created": "massmem:session:", "massmem:v2:used": "massmem:v2:session:"}
-"""Lists of the sessions of earlier layouts, and how the keys of these begin."""
 
 _RECORDS_AT_ONCE, _SESSIONS_AT_ONCE = 20, 500
 _WRITERS = 32
@@ -67,28 +62,11 @@ async def open_redis(url: str, retention: Retention) -> "RedisStore":
     """Connect to the server. Raises as `massmem.store.open_store`; StoreUnavailable: there is no server."""
     server = RedisConnection(url)
     try:
-        await _check_layout(server)
+        await check_layout(server)
         return RedisStore(server, retention, await read_warnings(server))
     except BaseException:
         await server.close()
         raise
-
-
-async def _check_layout(server: RedisConnection) -> None:
-    """Raise StoreVersionError, and change nothing, where another massmem has stored sessions."""
-    layout, *lists = await server.run_all([("GET", LAYOUT_KEY), *(("ZRANGE", key, 0, -1) for key in _EARLIER)])
-    earlier = [f"{prefix}{name}" for prefix, names in zip(_EARLIER.values(), lists, strict=True) for name in names]
-    number = await server.run("EXISTS", *earlier) if earlier else 0
-    if number or int(layout or LAYOUT) > LAYOUT:
-        stored = f"holds {number} sessions of an earlier massmem" if number else "was written by a newer massmem"
-        raise StoreVersionError(
-            f"{server.name} {stored}, which this one cannot read; nothing was changed",
-            "to take them along, run `massmem store migrate --to sqlite:///moved.db` with that massmem, set store.url "
-            "to another database, as in redis://HOST/1, and run `massmem store import moved.db` with this one. "
-            "Sessions expire by themselves after store.ttl",
-        )
-    if layout != str(LAYOUT):
-        await server.run_all([("UNLINK", *_EARLIER), ("SET", LAYOUT_KEY, LAYOUT)])
 
 
 class RedisStore(RedisKeyTable, RedisFileTable):

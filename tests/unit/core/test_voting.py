@@ -643,6 +643,12 @@ def test_a_decision_without_votes_says_why(limit: Limit | None, max_rounds: int,
     assert tally_of(*three_answers()).decide_winner(limit, max_rounds).no_vote == reason
 
 
+def test_vote_for_the_only_other_answer_is_no_free_choice():
+    texts = {"ann": "Ask Karin.", "bob": "Ask Karin.", "eve": "Climb the fence."}
+    assert supporters(election({"ann": "bob", "eve": "ann"}, **texts), "ann") == 2
+    assert supporters(election({"eve": "ann"}, **texts | {"bob": "Wait here."}), "ann") == 2
+
+
 def test_vote_against_the_own_result_is_no_agreement():
     answers = {"ann": "Answer: 42", "bob": "Answer: 7", "eve": "6 x 7 makes 42"}
     dissent = compare_texts("ann", answers, {"bob": ("ann", "it is longer")})

@@ -244,7 +244,7 @@ async def test_few_points_are_left_as_they_are(tmp_path: Path):
     memory = open_disk_memory(tmp_path / "index")
     await memory.record([make_episode(f"Kites {i}.", i) for i in range(100)])
     await memory.close()
-    assert read_note(tmp_path / "index") == {"dims": 0, "points": 100, "tidied": 0}
+    assert read_note(tmp_path / "index") == {"dims": 0, "points": 100, "tidied": 0, "form": 1}
 
 
 async def test_fields_are_indexed_once_there_are_many_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -268,7 +268,7 @@ async def test_new_points_are_tidied_a_slice_at_a_time(tmp_path: Path, monkeypat
         index.flush()
         assert count_parts(tmp_path / "index") == parts  # one of them for what is new
     index.close()
-    assert read_note(tmp_path / "index") == {"dims": 0, "points": 450, "tidied": 450}
+    assert read_note(tmp_path / "index") == {"dims": 0, "points": 450, "tidied": 450, "form": 1}
 
 
 async def test_erasing_writes_the_rest_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -280,4 +280,4 @@ async def test_erasing_writes_the_rest_in_slices(tmp_path: Path, monkeypatch: py
     assert count_parts(tmp_path / "index") == 4
     assert index.count(Selection()) == 349
     index.close()
-    assert read_note(tmp_path / "index") == {"dims": 0, "points": 349, "tidied": 300}
+    assert read_note(tmp_path / "index") == {"dims": 0, "points": 349, "tidied": 300, "form": 1}

@@ -16,6 +16,7 @@ from massmem.core.errors import StoreUnavailable
 from massmem.core.events import (
     AgentDelta,
     AgentFailed,
+    AgentRetrying,
     AgentStarted,
     AnswerNowRequested,
     AnswerSubmitted,
@@ -442,6 +443,10 @@ async def test_malformed_vote_is_repaired_once():
     events = await play(scripts, tools=False)
     check_order(events)
     assert len(only(events, BallotCast)) == 2
+    # The text of the first reply is taken back, as that of every attempt that does not count.
+    retries = only(events, AgentRetrying)
+    assert [event.agent_id for event in retries] == ["agent_a", "agent_b"]
+    assert all(event.error.startswith("its reply cannot be used: ") for event in retries)
     assert find_completion(events).usage.requests == 2 + 2 * 2 + 1
 
 
