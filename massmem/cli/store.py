@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import asdict, replace
+from functools import partial
 from hashlib import file_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +35,7 @@ from massmem.core.events import now
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.core.redact import redact
 from massmem.render.text import pluralize
-from massmem.session.imports import ImportResult, import_conversation
+from massmem.session.imports import ImportResult, hold_import, import_conversation
 from massmem.session.imports.files import Export, describe_left_out, list_exports, read_export
 from massmem.session.lease import ProcessLock
 from massmem.session.registry import register_sessions
@@ -317,6 +318,10 @@ def _read_one_of(files: Sequence[Path], path: Path) -> Export:
         return Export(left_out=Counter({f"{path.name}: {e.message}": 1}))
 
 
+def _add_progress(progress: Progress, done: int, total: int | None, turns: int) -> None:
+    progress(done + turns, total)
+
+
 @import_app.command("import")
 async def import_conversations_command(
     file: Annotated[
@@ -337,12 +342,13 @@ async def import_conversations_command(
     export --format json), lists of messages in JSON or JSON lines, and MassGen (.massgen/sessions, or a session in it).
     They are recalled like your own: those of Claude Code and Codex in the project of their folder, others everywhere.
     Run it again with a newer export: sessions are brought up to date, except where something was added to them here.
+    Stop it with Ctrl-C: what was stored stays, and the same command goes on.
     What cannot be read is counted and named, and the exit code is 0 as long as something was read.
     """
     files = list_exports(expand_home(file))
     setup, name = load_setup(config), read_project(project, is_global=is_global)
-    results, left_out = list[ImportResult](), Counter[str]()
-    with show_progress("conversations") as progress:
+    results, left_out, done = list[ImportResult](), Counter[str](), 0
+    with hold_import(setup.home, str(file.absolute()).encode()), show_progress("turns") as progress:
         async with setup.open_memories() as memories:
             store = memories.store
             named = None if name is None else (await memories.of_project(name)).project
@@ -350,11 +356,13 @@ async def import_conversations_command(
                 for path in files:
                     export = _read_one_of(files, path)
                     left_out.update(export.left_out)
+                    total = done + sum(len(one.turns) for one in export.conversations) if len(files) == 1 else None
                     for conversation in export.conversations:
                         if named is not None:
                             conversation = replace(conversation, folder=named)
-                        results.append(await import_conversation(memories, process, conversation, facts=facts))
-                        progress(len(results), max(len(files), len(export.conversations)))
+                        show = partial(_add_progress, progress, done, total)
+                        results.append(await import_conversation(memories, process, conversation, show, facts=facts))
+                        progress(done := done + len(conversation.turns), total)
             # Once for all: the whole file is written. Also those without news: the last run may have been killed here.
             sessions = [await store.get_session(result.session_id) for result in results]
             await register_sessions(setup.home, setup.config.store.url, list(filter(None, sessions)))

@@ -79,6 +79,7 @@ class SessionLog(Protocol):
     ) -> list[int]:
         """Store events in order and, in the same transaction, what they mean for the tables.
 
+        turn: of the events; where imported turns start, those that follow are of theirs.
         state: replaces the session's state in the same transaction; None: the state stays as it is.
         owner: who runs the turn and holds the session's lease; "" for an append outside of turns.
         release_lease: release the owner's lease in the same transaction.

@@ -678,3 +678,27 @@ async def test_attempts_are_added_to_and_taken_from_pending_rows(store: SessionS
     await store.add_attempts([], 1)
     due = await store.list_due_recordings("episode", 100)
     assert [row.attempts for row in due[:3]] == [0, 1_000, 0]
+
+
+async def test_several_turns_in_one_batch_are_as_if_they_came_one_by_one(store: SessionStore) -> None:
+    turns = [
+        [begin("ann", question=f"Why {n}?").model_copy(update={"turn": n, "imported": True}), done(text=f"So {n}.")]
+        for n in (1, 2, 3)
+    ]
+    for name in ("session_a", "session_b"):
+        await store.create_session(session(name))
+    for number, log in enumerate(turns, start=1):
+        await store.append("session_a", number, log)
+    await store.append("session_b", 1, [event for log in turns for event in log])
+    assert await list_rows(store, "session_a") == await list_rows(store, "session_b")
+    for n in (1, 2, 3):
+        events = [await store.read_turn_events(name, n) for name in ("session_a", "session_b")]
+        assert events[0] == events[1] == turns[n - 1]
+
+
+async def list_rows(store: SessionStore, name: str) -> tuple[object, ...]:
+    """Return what a session has in the tables, without its id."""
+    messages = [(m.turn, m.seq, m.kind, m.content) for m in await everything(store, name)]
+    turns = [turn.model_copy(update={"session_id": ""}) for turn in await store.list_turns(name)]
+    jobs = sorted((job.kind, job.turn, job.seq, job.position or 0) for job in await queue(store, name))
+    return messages, turns, jobs

@@ -14,6 +14,7 @@ import requests
 import yaml
 
 from massmem.core.records import Owner
+from massmem.session.imports import hold_import
 from massmem.session.owners import to_stored_id
 from tests.support.pictures import PNG
 from tests.support.service import Client, Service, StartService, make_agent, make_config, read_events, wait_until
@@ -306,6 +307,16 @@ def test_export_is_imported_once_and_goes_on(alice: Client) -> None:
     longer = json.loads(json.dumps(EXPORT))
     longer[0]["chat_messages"] += [{"sender": "human", "text": "Thanks"}, {"sender": "assistant", "text": "Bye"}]
     assert list_outcomes(alice, longer) == [(pump, 0, True), ("mine", 0, False)]
+
+
+def test_file_that_is_being_imported_is_refused_before_it_is_read(start_service: StartService) -> None:
+    service = start_service(make_config(make_agent("ann", "It is blue.")))
+    alice = service.client("alice")
+    with hold_import(service.home / ".massmem", b"alice no export"):
+        response = alice.post_bytes(IMPORT, b"no export")
+        assert (response.status_code, "is being imported already" in response.text) == (429, True), response.text
+    response = alice.post_bytes(IMPORT, b"no export")
+    assert (response.status_code, "being imported" in response.text) != (429, True), response.text
 
 
 def test_archive_is_imported_and_an_edited_turn_replaced(alice: Client) -> None:

@@ -27,7 +27,7 @@ from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit,
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import read_results_of, show_event
 from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
-from massmem.session.imports import ImportResult, import_conversation
+from massmem.session.imports import ImportResult, hold_import, import_conversation
 from massmem.session.imports.conversations import ImportedConversation
 from massmem.session.imports.files import parse_export
 from massmem.session.memories import Memories
@@ -60,20 +60,13 @@ _EXPORT: dict[int | str, dict[str, Any]] = {
     }
 }
 
-_UPLOAD: dict[str, Any] = {
-    "requestBody": {
-        "description": "The export.",
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {},
-                "example": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}],
-            },
-            "application/jsonl": {"schema": {"type": "string"}},
-            "application/zip": {"schema": {"type": "string", "format": "binary"}},
-        },
-    }
+_MESSAGES = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}]
+_UPLOADED: dict[str, Any] = {
+    "application/json": {"schema": {}, "example": _MESSAGES},
+    "application/jsonl": {"schema": {"type": "string"}},
+    "application/zip": {"schema": {"type": "string", "format": "binary"}},
 }
+_UPLOAD: dict[str, Any] = {"requestBody": {"description": "The export.", "required": True, "content": _UPLOADED}}
 
 
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -276,8 +269,9 @@ async def import_sessions(
     with caller.service.limits.hold_turn(caller.sub):
         body = await request.body()
         arguments = (body, f"{name}.json", "the file", _MAX_UNPACKED)
-        export = await run_isolated(parse_export, *arguments, what="the file", seconds=30, caller=caller.name)
-        results = [await _import(caller, conversation) for conversation in export.conversations]
+        with hold_import(caller.service.settings.home, f"{caller.name} ".encode() + body):
+            export = await run_isolated(parse_export, *arguments, what="the file", seconds=30, caller=caller.name)
+            results = [await _import(caller, conversation) for conversation in export.conversations]
     # Once for all: the whole file is written.
     stored_ids = [to_stored_id(caller.owner, result.session_id) for result in results if not result.conflict]
     store = caller.service.team.store

@@ -1,13 +1,18 @@
 """Conversations of other programs: makes sessions of them, and brings these up to date with a newer export."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
+from massmem.config.home import make_folder
 from massmem.core import events as ev
-from massmem.core.errors import MemoryUnavailable, SessionBusyError, SessionExistsError
+from massmem.core.errors import BusyError, MemoryUnavailable, SessionBusyError, SessionExistsError
 from massmem.core.events import now
 from massmem.core.messages import Usage
 from massmem.core.records import LogEntry, SessionCopy, SessionRecord, TurnRecord
@@ -23,6 +28,8 @@ from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 
 _NO_COST = Usage(requests=0)
+_TURNS_AT_ONCE = 200
+"""That one transaction stores: others write between two of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +48,24 @@ class ImportResult:
     """Turns that the export has no more, or in another wording; they were removed."""
 
 
+@contextmanager
+def hold_import(home: Path, key: bytes) -> Generator[None]:
+    """Let nobody else of this home import what has this key for the block. Raises BusyError: somebody does."""
+    make_folder(home / "locks")
+    try:
+        with FileLock(home / "locks" / f"import_{sha256(key).hexdigest()[:16]}.lock", timeout=0, mode=0o600):
+            yield
+    except Timeout as e:
+        raise BusyError("this file is being imported already", "wait until that has ended, or stop it") from e
+
+
 async def import_conversation(
-    memories: Memories, process: ProcessLock, conversation: ImportedConversation, *, facts: bool = False
+    memories: Memories,
+    process: ProcessLock,
+    conversation: ImportedConversation,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    facts: bool = False,
 ) -> ImportResult:
     """Store a conversation as a session, or bring the session up to date with it.
 
@@ -50,7 +73,7 @@ async def import_conversation(
     killed at any time and repeated: what is there is not stored again.
 
     memories: of whom the sessions become. process: that imports. facts: a model extracts facts of every turn later,
-    where one is configured; else turns are remembered word for word.
+    where one is configured; else turns are remembered word for word. progress: takes how many turns are stored.
 
     Raises StoreError.
     """
@@ -75,15 +98,18 @@ async def import_conversation(
                 stored, result = stored[:same], replace(result, replaced=removed)
             if session.title == session.description != conversation.title:  # nobody has named it here
                 await store.rename_session(session_id, conversation.title)
-            missing = turns[len(stored) :]
-            for number, turn in enumerate(missing, len(stored) + 1):
-                await store.append(session_id, number, _build_events(session_id, number, turn))
+            for first in range(len(stored), len(turns), _TURNS_AT_ONCE):
+                progress(first)
+                part = enumerate(turns[first : first + _TURNS_AT_ONCE], first + 1)
+                events = [event for number, turn in part for event in _build_events(session_id, number, turn)]
+                await store.append(session_id, first + 1, events)
             if not facts:
                 extractions = await store.list_due_recordings("extract", len(turns), session_id)
                 await store.finish_recordings([job for job in extractions if job.turn <= len(turns)], WITHOUT_FACTS)
+            progress(len(turns))
     except (SessionBusyError, MemoryUnavailable):
         return replace(result, busy=True)
-    return replace(result, added=len(missing))
+    return replace(result, added=max(0, len(turns) - len(stored)))
 
 
 def _count_same(stored: Sequence[TurnRecord], turns: Sequence[ImportedTurn]) -> int:

@@ -231,6 +231,7 @@ class Record:
         seqs: list[int] = []
         for event, payload in batch:
             seqs.append(self.stored.seq + projection.count_seqs(event))
+            turn = event.turn if isinstance(event, TurnStarted) and event.imported else turn
             changes = self._add(seqs[-1], StoredEntry(turn, 0, event.type, payload))
             jobs = [job for change in changes for job in self._make_jobs(seqs[-1], turn, change)]
             self.jobs_by_seq[seqs[-1]] = jobs

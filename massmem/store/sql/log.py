@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from massmem.core.events import EVENT, Event, now
+from massmem.core.events import EVENT, Event, TurnStarted, now
 from massmem.core.messages import clean_text
 from massmem.core.records import (
     EVERYBODY,
@@ -206,6 +206,7 @@ def append_events(
     numbered: list[NumberedEvent] = []
     for event, text in batch:
         seq += projection.count_seqs(event)
+        turn = event.turn if isinstance(event, TurnStarted) and event.imported else turn
         numbered.append(NumberedEvent(seq, turn, event, text))
     changes = _collect_changes(session_id, numbered)
     position = -1 if position is None else position

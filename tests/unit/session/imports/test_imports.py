@@ -14,7 +14,7 @@ from massmem.core.errors import InputError
 from massmem.core.events import NoteAdded, TurnStarted
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter
 from massmem.recording.forgetting import open_durable_memory
-from massmem.session.imports import ImportResult, import_conversation
+from massmem.session.imports import ImportResult, hold_import, import_conversation
 from massmem.session.imports.conversations import ImportedConversation, Message, build, read_time
 from massmem.session.imports.files import read_export
 from massmem.session.lease import ProcessLock, hold_lease
@@ -23,6 +23,7 @@ from massmem.session.owners import to_stored_id
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import session
+from tests.support.cli import call_massmem
 
 
 def node(node_id: str, parent: str | None, role: str, text: str, kind: str = "text") -> dict[str, Any]:
@@ -355,3 +356,40 @@ async def test_conversation_belongs_to_the_project_of_its_folder(store: SessionS
     await bring_in(store, replace(conversation, folder="/gone/beta"), owner=Owner("ann"))
     (listed,) = await store.find_sessions(SessionFilter(owner=Owner("ann")))
     assert listed.session.project == "beta"  # the service's disk is not looked at for its users
+
+
+async def test_a_long_conversation_is_stored_in_parts_and_goes_on_where_it_was_stopped(store: SessionStore) -> None:
+    messages = [Message(is_user=n % 2 == 0, text=f"message number {n}") for n in range(1_000)]
+    conversation = build("test", "long", "", messages, "ann")
+    seen: list[int] = []
+
+    def stop(done: int) -> None:
+        seen.append(done)
+        if done == 400:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await bring_in(store, conversation, progress=stop)
+    assert seen == [0, 200, 400]
+    assert len(await store.list_turns(conversation.session_id, 0, 1_000)) == 400
+    assert (await bring_in(store, conversation, progress=seen.append)).added == 100
+    assert seen == [0, 200, 400, 400, 500]
+    turns = await store.list_turns(conversation.session_id, 0, 1_000)
+    assert [(turn.turn, turn.question, turn.answer) for turn in turns] == [
+        (n + 1, f"message number {2 * n}", f"message number {2 * n + 1}") for n in range(500)
+    ]
+    assert await store.list_due_recordings("extract", 1_000) == []
+    assert len(await store.list_due_recordings("episode", 10_000)) == 1_000
+
+
+def test_a_file_that_is_being_imported_is_refused_before_it_is_read(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "export.json"
+    file.write_text("no export")
+    arguments = ("import", "export.json", "--config", "@examples/scripted")
+    with hold_import(home / ".massmem", str(file).encode()):
+        ran = call_massmem(*arguments)
+        assert (ran.returncode, b"is being imported already" in ran.stderr) == (3, True)
+    assert b"is neither JSON" in call_massmem(*arguments).stderr
