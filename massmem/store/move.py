@@ -71,8 +71,7 @@ async def _move_session(source: SessionStore, target: SessionStore, session_id: 
         return await _copy_session(source, target, copy, "copied")
     target_log = await _hash_log(target, session_id)
     source_log = await _hash_log(source, session_id, target_log.count)
-    is_same = source_log.hash == target_log.hash and copy.session.message_count == old_copy.session.message_count
-    if is_same and source_log.forgotten <= target_log.forgotten:
+    if source_log.hash == target_log.hash and source_log.forgotten <= target_log.forgotten:
         outcome = "updated" if await _update_rest(source, target, copy, old_copy) else "there"
         return MoveResult(session_id, outcome, source_log.count, old_copy.session.message_count)
     if source_log.start == target_log.hash and target_log.forgotten <= source_log.forgotten:
@@ -179,5 +178,5 @@ async def _hash_session(store: SessionStore, session_id: str) -> str:
 def _encode(part: SessionCopy | LogEntry) -> bytes:
     # The order of keys and of jobs is the one thing that a store may change.
     fields = part.model_dump(mode="json")
-    fields |= {"recordings": sorted(fields.get("recordings", ()), key=str)}
-    return json.dumps(fields, sort_keys=True).encode() + b"\n"
+    jobs = sorted(fields.get("recordings", ()), key=str)
+    return json.dumps(fields | {"recordings": jobs}, sort_keys=True).encode() + b"\n"
