@@ -142,7 +142,7 @@ async def backup_command(
     """
     path, setup = expand_home(file).absolute(), load_setup(config)
     if path.exists():
-        raise InputError(f"{path} is there already", "name a new file")
+        raise InputError(f"{path} exists already", "name a new file")
     draft = path.with_name(f".{path.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
     try:
@@ -162,8 +162,7 @@ async def backup_command(
         shutil.rmtree(draft, ignore_errors=True)
     if as_json:
         write_json({"file": str(path), "sessions": counts.sessions, "messages": counts.messages})
-    size = pluralize(counts.messages, "message")
-    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')} with {size}")
+    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')}, {counts.messages:,} messages")
 
 
 async def _copy_store(setup: Setup, path: Path) -> None:

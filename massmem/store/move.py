@@ -47,8 +47,7 @@ class _LogHash:
     """Of all entries."""
     start: str
     """Hash of the first entries, as many as the caller asked for."""
-    forgotten: Set[object]
-    """Jobs, and facts of jobs, that are forgotten."""
+    forgotten: Set[object]  # jobs, and facts of jobs
 
 
 async def move_sessions(
@@ -178,5 +177,5 @@ async def _hash_session(store: SessionStore, session_id: str) -> str:
 def _encode(part: SessionCopy | LogEntry) -> bytes:
     # The order of keys and of jobs is the one thing that a store may change.
     fields = part.model_dump(mode="json")
-    jobs = sorted(fields.get("recordings", ()), key=str)
-    return json.dumps(fields | {"recordings": jobs}, sort_keys=True).encode() + b"\n"
+    fields["recordings"] = sorted(fields.get("recordings", ()), key=str)
+    return json.dumps(fields, sort_keys=True).encode() + b"\n"

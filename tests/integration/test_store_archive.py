@@ -80,7 +80,7 @@ async def test_a_store_of_each_kind_comes_back_in_each(team: Path, new_place: Ne
     await lived_in(source)
     before = sort_jobs(await seen(source))
     use(team, urls[0])
-    assert "1 session with 13 messages" in store_command("backup", "all.zip")
+    assert "1 session, 13 messages" in store_command("backup", "all.zip")
     for url in urls[1:]:
         use(team, url)
         assert "1 copied" in store_command("restore", "all.zip")
@@ -171,7 +171,7 @@ async def _say(home: Path) -> None:
 def test_what_is_no_whole_backup_is_refused_and_changes_nothing(team: Path, home: Path, tmp_path: Path) -> None:
     asyncio.run(fill(home))
     store_command("backup", "all.zip")
-    assert "is there already" in store_command("backup", "all.zip", code=2)
+    assert "exists already" in store_command("backup", "all.zip", code=2)
     whole = Path("all.zip").read_bytes()
     assert Path("all.zip").stat().st_mode & 0o077 == 0
     assert [path.name for path in tmp_path.glob(".all*")] == []
