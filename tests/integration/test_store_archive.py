@@ -133,7 +133,7 @@ async def test_sessions_are_whole_in_a_backup_beside_a_writer(team: Path, new_pl
     assert numbers[0] > 0
 
 
-def test_what_was_forgotten_pinned_and_edited_comes_back_like_that(
+def test_forgotten_pinned_and_edited_memories_come_back_like_that(
     team: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asyncio.run(_say(home))
@@ -191,7 +191,7 @@ async def _say(home: Path) -> None:
     await store.close()
 
 
-def test_what_is_no_whole_backup_is_refused_and_changes_nothing(team: Path, home: Path, tmp_path: Path) -> None:
+def test_archive_that_is_not_whole_is_refused_and_changes_nothing(team: Path, home: Path, tmp_path: Path) -> None:
     asyncio.run(fill(home))
     store_command("backup", "all.zip")
     assert "exists already" in store_command("backup", "all.zip", code=2)

@@ -126,9 +126,7 @@ async def test_names_and_values_given_since_are_brought_over(source: SessionStor
     assert (await target.load_state("state")).params == {"city": "Porto"}
 
 
-async def test_what_was_forgotten_in_either_store_does_not_come_back(
-    source: SessionStore, target: SessionStore
-) -> None:
+async def test_memories_forgotten_in_either_store_do_not_come_back(source: SessionStore, target: SessionStore) -> None:
     for name in ("here", "there", "longer"):
         await source.create_session(session(name))
         await source.append(name, 1, whole_turn())
