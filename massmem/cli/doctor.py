@@ -576,8 +576,7 @@ async def _check_contents(context: DoctorContext, name: str) -> Sequence[CheckRe
     if queue.failed:
         reason = one_line(queue.reason or "unknown reason")
         return [contents, fail(text, "fix the failures above, then: massmem memory record", reason)]
-    differences = [fail(line, "a question mends what the log has") for line in comparison.describe()]
-    return [contents, ok(text), *differences]
+    return [contents, ok(text), *(fail(line, "a question mends what the log has") for line in comparison.describe())]
 
 
 async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
@@ -585,8 +584,7 @@ async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
     registry = Registry(context.home)
     if not registry.path.exists():
         return [ok(f"{registry.path}: is created with the first question")]
-    entries = await asyncio.to_thread(registry.read_entries)
-    return [ok(f"{registry.path}: {pluralize(len(entries), 'session')}")]
+    return [ok(f"{registry.path}: {pluralize(len(await asyncio.to_thread(registry.read_entries)), 'session')}")]
 
 
 CHECKS: dict[str, Check] = {

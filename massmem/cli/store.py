@@ -138,12 +138,12 @@ async def backup_command(
 ) -> None:
     """Write all sessions to one file, which `store restore` reads, beside running processes.
 
-    It has what the sessions hold, what was forgotten as such, and config.yaml of the home without keys. The memory
-    index is made again from the sessions. An SQLite store is copied as it is at one moment, another one by sessions.
+    It has all that sessions hold, what was forgotten as such, and config.yaml of the home without keys. The memory
+    index is made again from the sessions.
     """
     path, setup = expand_home(file).absolute(), load_setup(config)
     if path.exists():
-        raise InputError(f"{path} is there already", "name a new file")
+        raise InputError(f"{path} exists already", "name a new file")
     draft = path.with_name(f".{path.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
     try:
@@ -163,8 +163,7 @@ async def backup_command(
         shutil.rmtree(draft, ignore_errors=True)
     if as_json:
         write_json({"file": str(path), "sessions": counts.sessions, "messages": counts.messages})
-    size = pluralize(counts.messages, "message")
-    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')} with {size}")
+    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')}, {counts.messages:,} messages")
 
 
 async def _copy_store(setup: Setup, path: Path) -> None:
@@ -186,11 +185,13 @@ def _pack(folder: Path, settings: Path) -> None:
     """Make the file `archive` of the store in the folder, and of the settings if there are any. Raises OSError."""
     if settings.is_file():
         (folder / _SETTINGS).write_text(redact(_KEY.sub(r"\1null", settings.read_text("utf-8-sig"))), "utf-8")
-    hashes = {name: _hash(folder / name) for name in (_STORE, _SETTINGS) if (folder / name).exists()}
+    hashes = dict[str, str]()
     with open_private(folder / "archive", "wb") as file, ZipFile(file, "w", ZIP_DEFLATED) as target:
+        for path in (path for path in (folder / _STORE, folder / _SETTINGS) if path.exists()):
+            target.write(path, path.name)
+            with path.open("rb") as stored:
+                hashes[path.name] = file_digest(stored, "sha256").hexdigest()
         target.writestr(_MANIFEST, json.dumps({"format": _FORMAT, "at": now().isoformat(), "sha256": hashes}))
-        for name in hashes:
-            target.write(folder / name, name)
     sync_to_disk(folder / "archive")
 
 
@@ -202,16 +203,11 @@ def _unpack(archive: Path, folder: Path) -> None:
             if {*source.namelist()} != {_MANIFEST, *hashes} or not {_STORE} <= {*hashes} <= {_STORE, _SETTINGS}:
                 raise ValueError("files are missing, or were added")
             for name, digest in hashes.items():
-                source.extract(name, folder)
-                if _hash(folder / name) != digest:
-                    raise ValueError(f"{name} was changed")
+                with Path(source.extract(name, folder)).open("rb") as file:
+                    if file_digest(file, "sha256").hexdigest() != digest:
+                        raise ValueError(f"{name} was changed")
     except (BadZipFile, ValueError, LookupError, TypeError, EOFError, zlib.error, NotImplementedError) as e:
         raise InputError(f"{archive} is no whole backup of massmem: {e}", "nothing was changed; use another one") from e
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 @app.command("import", hidden=True)
@@ -223,8 +219,8 @@ def restore_command(
 ) -> int:
     """Copy the sessions of a backup, or of an SQLite store, into the store of the team.
 
-    What is missing there is added, each session verified by count and hash. A session that went on in the team's store
-    stays as it is, and what was forgotten on either side is forgotten. The file is checked first, and not changed.
+    What is missing there is added, each session verified by count and hash; one that went on there stays as it is. The
+    file is checked first, and not changed.
     """
     home, path = massmem_home(), expand_home(file).absolute()
     if not path.is_file():

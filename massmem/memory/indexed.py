@@ -67,8 +67,7 @@ class IndexedMemory:
         self.note = note
         self.is_compared = False
         """Whether the store was asked for what it should hold since it was opened."""
-        self.mark_file = Path()
-        """See massmem.recording.comparison."""
+        self.mark_file = Path()  # see massmem.recording.comparison
         self._scratch = scratch
         self._index = index
         self._count = count

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Comparison:
     recorded: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
-    """What the store says, by session."""
     lost: dict[str, int] = field(default_factory=dict[str, int])
     """Messages that are recorded and not in the index, by session."""
     outdated: list[str] = field(default_factory=list[str])
     """Ids of memories that the store does not have any more, has in another form, or that were forgotten."""
     foreign: list[str] = field(default_factory=list[str])
-    """Sessions that the index has and the store has not, where the index may be another store's."""
+    """Sessions that the index has, and the store has not had as far as the mark tells."""
 
     def describe(self) -> list[str]:
         """Return what to say of it, a line for each."""
@@ -53,7 +52,7 @@ async def compare(store: SessionStore, memory: "IndexedMemory") -> Comparison:
     for name in present if store.info.kind != "redis" else ():  # what expires there stays in the index
         now, old = recorded.get(name, (0, 0, 0)), mark.get(name, (0, 0, 0))
         is_gone = name not in recorded and await store.get_session(name) is None
-        if is_gone and (memory.folder is None or not is_own):
+        if is_gone and (memory.folder is None or not is_own or name not in mark):
             result.foreign += [name] if memory.folder else []  # a server may have those of many stores
         elif is_gone or (is_own and now != old):
             has_more = now[0] >= old[0] and now[1] >= old[1] and now[2] == old[2]
@@ -65,12 +64,9 @@ async def compare(store: SessionStore, memory: "IndexedMemory") -> Comparison:
 
 
 async def mend(store: SessionStore, memory: "IndexedMemory") -> Comparison:
-    """Compare them once for each opening of an index, queue again what is lost, and delete what is outdated.
+    """Compare them once for each opening, queue again what is lost, and delete what is outdated. Raises as `compare`.
 
-    Facts that are lost stay so, since a model would be paid for them again, and so does all when another embedder has
-    an index of it, of which the user is told.
-
-    Raises StoreError, MemoryUnavailable.
+    Not facts, since a model would be paid for them again; nor where another embedder has an index, which is said.
     """
     if memory.temporary or memory.note or memory.is_compared:
         return Comparison()
@@ -78,8 +74,7 @@ async def mend(store: SessionStore, memory: "IndexedMemory") -> Comparison:
     result = await compare(store, memory)
     if result.outdated:
         await memory.forget(Selection(ids=tuple(result.outdated)))
-    is_all = result.lost.keys() == {name for name, row in result.recorded.items() if row[0]}
-    for session_id in [None] if is_all and result.lost else result.lost:
+    for session_id in result.lost if len(result.lost) < 100 else [None]:  # all at once
         await store.requeue_recordings(session_id, done=True, facts=False)
     with suppress(OSError):  # without the mark, the next one looks at more
         if memory.mark_file.name:

@@ -152,8 +152,7 @@ class EpisodeWriter:
     def __init__(self, store: SessionStore, memory: PersistentMemory) -> None:
         self._store = store
         self._memory = memory
-        self._remembered = set[str]()
-        """Messages of the last batch that became memories, or changed some."""
+        self._remembered = set[str]()  # of the last batch
 
     async def write(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> None:
         """Write the rows and mark them. What is wrong with a row is stored with it.

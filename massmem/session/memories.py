@@ -121,8 +121,7 @@ class Backlog:
         return notices
 
     def to_dict(self) -> dict[str, int]:
-        lost, foreign = sum(self.comparison.lost.values()), len(self.comparison.foreign)
-        return {"not_recorded": self.waiting, "not_in_index": lost, "foreign_sessions": foreign}
+        return {"not_recorded": self.waiting, "not_in_index": sum(self.comparison.lost.values())}
 
 
 @dataclass(frozen=True, slots=True)

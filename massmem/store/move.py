@@ -47,8 +47,7 @@ class _LogHash:
     """Of all entries."""
     start: str
     """Hash of the first entries, as many as the caller asked for."""
-    forgotten: Set[object]
-    """Jobs, and facts of jobs, that are forgotten."""
+    forgotten: Set[object]  # jobs, and facts of jobs
 
 
 async def move_sessions(
@@ -71,8 +70,7 @@ async def _move_session(source: SessionStore, target: SessionStore, session_id: 
         return await _copy_session(source, target, copy, "copied")
     target_log = await _hash_log(target, session_id)
     source_log = await _hash_log(source, session_id, target_log.count)
-    is_same = source_log.hash == target_log.hash and copy.session.message_count == old_copy.session.message_count
-    if is_same and source_log.forgotten <= target_log.forgotten:
+    if source_log.hash == target_log.hash and source_log.forgotten <= target_log.forgotten:
         outcome = "updated" if await _update_rest(source, target, copy, old_copy) else "there"
         return MoveResult(session_id, outcome, source_log.count, old_copy.session.message_count)
     if source_log.start == target_log.hash and target_log.forgotten <= source_log.forgotten:
@@ -179,5 +177,5 @@ async def _hash_session(store: SessionStore, session_id: str) -> str:
 def _encode(part: SessionCopy | LogEntry) -> bytes:
     # The order of keys and of jobs is the one thing that a store may change.
     fields = part.model_dump(mode="json")
-    fields |= {"recordings": sorted(fields.get("recordings", ()), key=str)}
+    fields["recordings"] = sorted(fields.get("recordings", ()), key=str)
     return json.dumps(fields, sort_keys=True).encode() + b"\n"

@@ -10,6 +10,7 @@ from massmem.core.errors import StoreError
 from massmem.core.events import Event
 from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY, LogEntry, SessionState
+from massmem.memory.persistent import Selection
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, queue, session
@@ -254,3 +255,18 @@ async def test_a_turn_that_waits_is_unfinished_and_in_the_conversation(store: Se
     turn = await store.get_last_turn("session_a")
     assert turn is not None and turn.status == "abandoned"
     assert await queue(store, "session_a") is not None
+
+
+async def test_counts_say_what_an_index_should_hold(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    assert (await store.count_recorded())["session_a"] == (0, 0, 0)
+    rows = await store.list_due_recordings("episode", 100)
+    await store.finish_recordings(rows[:3])
+    await store.finish_recordings(rows[3:4], "nothing to remember")
+    await store.forget_recordings(Selection(), [rows[0].message_id])
+    await store.forget_fact("session_a", "ann", [rows[1].message_id], [1, 2])
+    await store.forget_fact("session_a", "ann", [rows[1].message_id], [3])
+    number, last, forgotten = (await store.count_recorded())["session_a"]
+    assert (number, last) == (2, rows[2].seq)
+    assert forgotten >= 3

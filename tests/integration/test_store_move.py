@@ -12,6 +12,7 @@ import pytest
 from massmem.core.errors import StoreError
 from massmem.core.messages import make_attachment
 from massmem.core.records import SessionState
+from massmem.memory.persistent import Selection
 from massmem.store import open_store
 from massmem.store.move import MoveResult, move_sessions
 from massmem.store.ports import SessionStore
@@ -123,6 +124,20 @@ async def test_names_and_values_given_since_are_brought_over(source: SessionStor
     await target.save_state("state", SessionState(params={"city": "Porto"}))
     assert (await outcomes(source, target))["state"] == "there"
     assert (await target.load_state("state")).params == {"city": "Porto"}
+
+
+async def test_memories_forgotten_in_either_store_do_not_come_back(source: SessionStore, target: SessionStore) -> None:
+    for name in ("here", "there", "longer"):
+        await source.create_session(session(name))
+        await source.append(name, 1, whole_turn())
+    await move(source, target)
+    await source.forget_recordings(Selection("here"))
+    for name in ("there", "longer"):
+        await target.forget_recordings(Selection(name))
+    await source.append("longer", 2, [begin("ann", at=10), done(11)])
+    assert await outcomes(source, target) == {"here": "updated", "there": "there", "longer": "different"}
+    for name in ("here", "there", "longer"):
+        assert (await target.list_due_recordings("episode", 9, name)) == []
 
 
 async def test_row_deleted_meanwhile_is_no_failure(source: SessionStore, target: SessionStore) -> None:
