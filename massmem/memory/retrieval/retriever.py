@@ -182,7 +182,8 @@ class Retriever:
         if options.abstain and not pool.lexical_only and not decision.is_silent:
             is_tail = self._silence.find_tail(question, c, scores, pool.scope, decision, options.max_tokens)
             is_tail &= ~follows_any(c, pool.links, ~is_tail)
-        if options.abstain and not (decision.is_silent or question.asks_past or question.asks_overview):
+        is_view = decision.is_silent or question.asks_past or question.asks_overview or pool.scope.origin
+        if options.abstain and not is_view:
             is_tail |= np.array(
                 [is_no_answer(m) or (is_question(m.text) and is_short(m.text)) for m in c.memories], bool
             )
