@@ -162,10 +162,6 @@ class Passage:
     """Among the passages of the session."""
 
     @property
-    def is_wish(self) -> bool:
-        return self.episode.agent_id == USER and self.text in find_wishes(self.episode.text)
-
-    @property
     def result(self) -> tuple[int, int, bool] | None:
         """Of the result of a tool: its number, its turn, whether its agent won that."""
         episode = self.episode
@@ -423,6 +419,7 @@ class IndexWriter:
         ]
         origins = find_origins(self._index, [(passage.episode, passage.text) for passage in passages.values()])
         frames = self._find_frames(passages)
+        wishes = {passage.text for passage in passages.values() if passage.text in find_wishes(passage.episode.text)}
         payloads = [
             passage_payload(
                 replace(passage.episode, origin=origin, rests_on=rests_on),
@@ -435,7 +432,7 @@ class IndexWriter:
                 else (),
             )
             | ({"frame": frames[point_id]} if frames[point_id] else {})
-            | ({"pin": [WISH]} if passage.is_wish and origin == USER and not frames[point_id] else {})
+            | ({"pin": [WISH]} if passage.text in wishes and origin == USER and not frames[point_id] else {})
             for (point_id, passage), forms, (origin, rests_on) in zip(passages.items(), words, origins, strict=True)
         ]
         for i, passage in enumerate(passages.values()):

@@ -380,10 +380,7 @@ def find_sentences(text: str) -> list[tuple[int, int]]:
 
 
 def split_passages(text: str, alone: Sequence[str] = ()) -> list[str]:
-    """Split a message into whole sentences of about PASSAGE_WORDS words; a heading stays with what follows it.
-
-    alone: sentences that are passages of their own, in order.
-    """
+    """Split into whole sentences of about PASSAGE_WORDS words, a heading with what follows; `alone` by themselves."""
     if alone and alone[0] in text:
         before, sentence, behind = text.partition(alone[0])
         return [*split_passages(before), sentence, *split_passages(behind, alone[1:])]

@@ -93,7 +93,7 @@ async def test_a_later_statement_in_other_words_comes_along(
     text = await recall(memory, question)
     if later in text or "raised" not in later:  # without vectors nothing leads to a pronoun
         assert f"User ({mark}): {earlier}" in text
-        assert f"User: {later}" in text
+        assert later in text.rpartition(earlier)[2], "the newest stands last"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_the_user_corrects_what_an_agent_said(memory: IndexedMemory):
         ]
     )
     text = await recall(memory, "Who is my vet?")
-    assert "You (the user says otherwise: 8 May 2026): Your vet is Dr Lund.\nUser: No, Dr Berg." in text
+    assert "You (the user says otherwise: 8 May 2026): Your vet is Dr Lund.\n09:02 User: No, Dr Berg." in text
 
 
 async def test_a_role_lasts_until_the_user_leaves_it_and_claims_nothing(memory: IndexedMemory):
@@ -193,7 +193,7 @@ async def test_a_forgotten_value_is_as_if_it_had_never_been_said(memory: Indexed
     (newest,) = [m for m in await memory.list(Selection()) if "Ghent" in m.text]
     await memory.forget(Selection(ids=(newest.id,)))
     assert await values(memory, query="home") == [("Porto", True)]
-    assert await recall(memory, "Where do I live?") == "[8 May 2026]\nUser: My home is Porto."
+    assert await recall(memory, "Where do I live?") == "[8 May 2026, conversation 1]\n09:00 User: My home is Porto."
 
 
 async def test_as_of_a_day_nothing_later_has_been_said(memory: IndexedMemory):

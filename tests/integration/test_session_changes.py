@@ -19,7 +19,7 @@ from massmem.session.session import Session
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.sessions import collect
 
-WINDMILL = "Where is the old windmill of Aalsmeer?"
+WINDMILL = "I have painted the old windmill of Aalsmeer."
 LIGHTHOUSE = "Where is the red lighthouse of Cuxhaven?"
 
 

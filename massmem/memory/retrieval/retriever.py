@@ -23,6 +23,7 @@ from massmem.memory.retrieval.query import (
     analyse,
     find_names,
     find_spellings,
+    is_short,
     name_topic,
     search_forms,
     split_asks,
@@ -42,7 +43,7 @@ from massmem.memory.retrieval.rank import (
 )
 from massmem.memory.retrieval.repeats import SAME_SHARE, PromptTexts, drop_copies, find_revised, is_echo, normalise
 from massmem.memory.retrieval.silence import Embed, Silence, find_word_shares
-from massmem.memory.words import build_query_vector, extract_terms, split_words
+from massmem.memory.words import build_query_vector, extract_terms, is_question, split_words
 
 Vector = Sequence[float]
 
@@ -69,8 +70,8 @@ _MOST_SILENCED = 20
 """Memories that are named as left out."""
 _MOST_PINS = 200
 """Pinned memories that are read, the newest."""
-_BEST_OF_ASK = 3
-"""Memories that are shown for each of several things that a message asks for."""
+_BEST_OF_ASK, _FEW_TERMS = 3, 3
+"""Memories that are shown for each of several things that are asked for; words that ask for nothing by themselves."""
 _MOST_ROUNDS = 4
 """Times that the room is filled again after a fact in it turned out to say nothing new."""
 
@@ -124,17 +125,17 @@ class Retriever:
 
     def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         """See PersistentMemory. What asks for several things is searched as a whole, and for each of them."""
-        whole = self._recall(query, query, scope, options)
-        asks = split_asks(query) if options.abstain and not options.plain else ()
-        parts = [self._recall(ask, query, scope, options) for ask in asks]
+        request = query if options.abstain else ""
+        whole = self._recall(query, request, scope, options)
+        parts = [self._recall(ask, request, scope, options) for ask in split_asks("" if options.plain else request)]
         best = {m.id: m for m in whole.memories} | {m.id: m for part in parts for m in part.memories[:_BEST_OF_ASK]}
         if len(best) == len(whole.memories):
             return whole
         decision = next(result.decision for result in (whole, *parts) if result.memories)
         return replace(self._write([*best.values()][: options.limit], scope, options), decision=decision)
 
-    def _recall(self, query: str, message: str, scope: Scope, options: RecallOptions) -> RecallResult:
-        """Return what is shown for a question. message: what the user wrote, of which it may be a part."""
+    def _recall(self, query: str, request: str, scope: Scope, options: RecallOptions) -> RecallResult:
+        """Return what is shown for a question. request: what the user wrote, "" when anything is asked for."""
         question, (vector, topic) = analyse(query), self._embed([query, name_topic(query)])
         pool = _Pool(scope, lexical_only=vector is None)
         c = self._find_candidates(question, vector, pool)
@@ -152,7 +153,7 @@ class Retriever:
         if vector is None:
             c = c.with_relevance(find_word_shares(question, c))
         # Only now: what is left out still says where its neighbours stand.
-        new = np.flatnonzero(~_says_nothing_new(message, asked, c, PromptTexts(options, scope.session_id)))
+        new = np.flatnonzero(~_says_nothing_new(request, asked, c, PromptTexts(options, scope.session_id)))
         rest, rest_scores = c.take(new), scores[new]
         if not question.asks_overview:
             best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
@@ -181,8 +182,11 @@ class Retriever:
         if options.abstain and not pool.lexical_only and not decision.is_silent:
             is_tail = self._silence.find_tail(question, c, scores, pool.scope, decision, options.max_tokens)
             is_tail &= ~follows_any(c, pool.links, ~is_tail)
-        if options.abstain and not (question.asks_past or question.asks_overview):
-            is_tail |= c.asks | np.array([is_no_answer(memory) for memory in c.memories], np.bool_)
+        is_view = decision.is_silent or question.asks_past or question.asks_overview or pool.scope.origin
+        if options.abstain and not is_view:
+            is_tail |= np.array(
+                [is_no_answer(m) or (is_question(m.text) and is_short(m.text)) for m in c.memories], bool
+            )
         rest, rest_scores = c.take(~is_tail), scores[~is_tail]
         result = self._pack(question, rest, rest_scores, options, pool)
         if decision.is_silent:
@@ -329,10 +333,11 @@ def _neighbours(ids: Iterable[int]) -> set[int]:
     return {point_id + step for point_id in ids if point_id < FIRST_FACT for step in steps}
 
 
-def _says_nothing_new(message: str, asked: frozenset[str], c: Candidates, prompt: PromptTexts) -> Flags:
-    """Return which candidates stand in the prompt, under this or another id, or only ask the question once more."""
+def _says_nothing_new(request: str, asked: frozenset[str], c: Candidates, prompt: PromptTexts) -> Flags:
+    """Return which candidates stand in the prompt, under this or another id, or only ask for the same once more."""
+    opening = split_words(request)[:1] if len(asked) > _FEW_TERMS else []
     flags = (
-        (is_echo(memory.text, asked) and (bool(c.asks[i]) or split_words(memory.text)[0] == split_words(message)[0]))
+        (is_echo(memory.text, asked) and (bool(c.asks[i]) or split_words(memory.text)[:1] == opening))
         or prompt.have(memory)
         for i, memory in enumerate(c.memories)
     )

@@ -2,7 +2,19 @@
 
 import pytest
 
-from massmem.memory.frames import CODE, FICTION, JOKE, LETTER, QUOTED, ROLE, SUPPOSED, TASK, ends_role, find_frame
+from massmem.memory.frames import (
+    CODE,
+    FICTION,
+    JOKE,
+    LETTER,
+    QUOTED,
+    ROLE,
+    SUPPOSED,
+    TASK,
+    ends_role,
+    find_frame,
+    find_wishes,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +65,59 @@ def test_a_long_message_is_material():
 def test_the_user_leaves_a_role():
     assert ends_role("OK, enough of this game.")
     assert not ends_role("My horse is called Storm.")
+
+
+@pytest.mark.parametrize("wish", [
+    "Two sentences at most, always.",
+    "From now on answer in German.",
+    "Always give me the metric units as well.",
+    "Never use emojis in your answers.",
+    "Please keep your answers short.",
+    "In future, cite your sources.",
+    "I want you to always reply in bullet points.",
+    "Call me Sam from now on.",
+    "Antworte ab jetzt immer auf Deutsch.",
+    "Höchstens zwei Sätze, immer.",
+    "Bitte in Zukunft keine Emojis verwenden.",
+    "Halte deine Antworten bitte kurz.",
+    "Responde siempre en español.",
+    "A partir de ahora, usa frases cortas.",
+    "Nunca uses emojis en tus respuestas.",
+    "Réponds toujours en français.",
+    "Désormais, tutoie-moi.",
+    "Garde tes réponses courtes, s'il te plaît.",
+    "以后请用中文回答。",
+    "从现在起,回答不要超过两句话。",
+])  # fmt: skip
+def test_what_the_user_asks_of_every_answer_is_a_wish(wish: str):
+    assert find_wishes(wish) == [wish]
+
+
+@pytest.mark.parametrize("message", [
+    "I always wanted to answer in rhymes.",
+    "He said: always answer in two sentences.",
+    "Translate into German: Always answer politely.",
+    "In my novel the butler says nothing. Always answer him with a nod, never with words.",
+    "Give me this answer in two sentences.",
+    "My teacher always wanted short answers.",
+    "Never answer the phone at the table.",
+    "Write a letter to my landlord. Always use formal language.",
+    "She never replies in German.",
+    "Why do you always answer in English?",
+    "Always lock the door when you leave.",
+    "From now on I answer all emails myself.",
+    "Ich wollte immer schon auf Deutsch antworten.",
+    "Übersetze: Antworten Sie immer höflich.",
+    "Mein Chef will immer kurze Antworten.",
+    "Siempre quise responder en español.",
+    "Traduce al inglés: Responde siempre en español.",
+    "Il répond toujours en français.",
+    "Je n'ai jamais répondu en français.",
+    "他总是用中文回答。",
+])  # fmt: skip
+def test_what_looks_like_a_wish_is_none(message: str):
+    assert find_wishes(message) == []
+
+
+def test_a_wish_stands_alone_among_other_sentences():
+    assert find_wishes("We run a bakery in Leeds. Two sentences at most, always.") == ["Two sentences at most, always."]

@@ -413,7 +413,7 @@ async def test_a_recall_names_the_tool_and_a_filter_asks_for_it(tmp_path: Path):
         options = RecallOptions(1_000)
         recalled = await memory.recall("Lisbon vault", asks("a"), options)
         assert f"You (quoting fetch): {SECRET} {padding}" in recalled.text
-        assert "\nYou: I would ask the janitor" in recalled.text
+        assert " You: I would ask the janitor" in recalled.text
         for origin, texts in {
             "tool": [f"{SECRET} {padding}"],
             "tool:fetch": [f"{SECRET} {padding}"],
@@ -441,7 +441,7 @@ async def list_results(memory: IndexedMemory) -> list[Memory]:
 
 async def recall(memory: IndexedMemory, agent: str, turn: int = 9, query: str = "src/app.py") -> str:
     text = (await memory.recall(query, asks(agent, turn), RecallOptions(400))).text
-    return "\n".join(line for line in text.splitlines() if CALL in line)
+    return "\n".join(line.split(" ", 1)[1] for line in text.splitlines() if CALL in line)
 
 
 @pytest.mark.parametrize("together", [True, False])

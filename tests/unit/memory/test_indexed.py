@@ -38,10 +38,10 @@ async def test_the_shown_text_is_dated_labelled_and_in_time_order(memory: Indexe
     ])  # fmt: skip
     result = await memory.recall("kites", asks("a", 2), ROOM)
     assert result.text.splitlines() == [
-        "[8 May 2026]",
-        "User: Where do the kites fly?",
-        "[From b Turn 1] The kites fly over Cobham.",
-        "You: I noted that kites fly north.",
+        "[8 May 2026, this conversation]",
+        "09:00 User: Where do the kites fly?",
+        "09:01 [From b Turn 1] The kites fly over Cobham.",
+        "09:02 You: I noted that kites fly north.",
     ]
     assert count(result.text) <= result.tokens + 2
     assert {m.agent_id for m in result.memories} == {"user", "a", "b"}
@@ -59,9 +59,9 @@ async def test_labels_have_display_names_and_say_which_answer_was_not_chosen(mem
     await memory.complete_turns([CompletedTurn("s", 1, "b")])
     result = await memory.recall("kites", asks("a", names={"b": "Dr. [Bob]", "a": "Ann"}), ROOM)
     assert result.text.splitlines()[1:] == [
-        "[From Dr. (Bob) Turn 1] The kites fly over Cobham.",
-        "You (not chosen): Kites fly over Marlow, I would say.",
-        "You (not chosen): Kites are birds of the city.",
+        "09:01 [From Dr. (Bob) Turn 1] The kites fly over Cobham.",
+        "09:02 You (not chosen): Kites fly over Marlow, I would say.",
+        "09:09 You (not chosen): Kites are birds of the city.",
     ]
     assert count(result.text) <= result.tokens + 2
 

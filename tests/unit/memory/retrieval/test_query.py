@@ -8,7 +8,15 @@ import pytest
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import RecallOptions
-from massmem.memory.retrieval.query import TOLD_WITHIN, analyse, find_days, find_names, find_spellings, search_forms
+from massmem.memory.retrieval.query import (
+    TOLD_WITHIN,
+    analyse,
+    find_days,
+    find_names,
+    find_spellings,
+    search_forms,
+    split_asks,
+)
 from massmem.memory.words import stem
 from tests.support.memories import asks, count, make_episode
 
@@ -146,3 +154,13 @@ async def test_words_that_the_reader_may_not_see_are_not_guessed(index: EdgeInde
 async def test_a_question_with_a_typo_is_answered(memory: IndexedMemory):
     result = await memory.recall("What goes into the recpie?", asks(), RecallOptions(1000))
     assert "cardamom" in result.text
+
+
+def test_a_question_for_several_things_is_split_with_the_words_that_they_share():
+    assert split_asks("Confirm to the oven supplier: model, price, date") == [
+        "Confirm to the oven supplier: model", "Confirm to the oven supplier: price",
+        "Confirm to the oven supplier: date",
+    ]  # fmt: skip
+    assert split_asks("What are the price, model and date of the oven?")[1] == "What are the model of the oven"
+    assert split_asks("When does it open? Who signs?") == ["When does it open?", "Who signs?"]
+    assert split_asks("Where do I live, in fact?") == split_asks("") == []
