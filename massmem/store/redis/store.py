@@ -131,8 +131,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
                 record.trim(self._retention)
             return seqs
 
-        is_whole = any(map(depends_on_log, events))
-        return await self._change(session_id, append, is_whole=is_whole) if batch else []
+        return await self._change(session_id, append, is_whole=any(map(depends_on_log, events))) if batch else []
 
     async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
         return (await self.read_events_of_turns(session_id, [turn], until))[turn]
@@ -140,11 +139,8 @@ class RedisStore(RedisKeyTable, RedisFileTable):
     async def read_events_of_turns(
         self, session_id: str, turns: Collection[int], until: int | None = None
     ) -> dict[int, list[Event]]:
-        record, of_turns = await self._load(session_id), {turn: list[Event]() for turn in turns}
-        for seq, entry in record.log.items() if record else ():
-            if entry.turn in of_turns and entry.type != "agent_delta" and (until is None or seq <= until):
-                of_turns[entry.turn].append(entry.parse())
-        return of_turns
+        record = await self._load(session_id)
+        return record.read_events(turns, until) if record else {turn: [] for turn in turns}
 
     async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:
         turns = await self._read_turns(session_id)
@@ -220,10 +216,9 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         return search(messages, query, limit)
 
     async def get_winner_names(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
-        sessions = [stored for stored in await self._load_sessions(session_ids) if stored is not None]
         return {
             (s.session.session_id, turn): s.names.get(winner, winner)
-            for s in sessions
+            for s in filter(None, await self._load_sessions(session_ids))
             for turn, winner in s.winners.items()
             if winner
         }
