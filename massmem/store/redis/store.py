@@ -153,8 +153,9 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         names = {scope.session_id, *scope.others}
         if scope.all_sessions or scope.group:
             names.update(await self._server.run("SMEMBERS", HIDDEN))
-        sessions = await self._load_sessions(names)
-        return frozenset(place for stored in sessions if stored is not None for place in stored.list_hidden(scope))
+        return frozenset(
+            place for s in filter(None, await self._load_sessions(names)) for place in s.list_hidden(scope)
+        )
 
     async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
         return [turn for turn in await self._read_turns(session_id) if turn.turn > after][:limit]
