@@ -153,9 +153,8 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         names = {scope.session_id, *scope.others}
         if scope.all_sessions or scope.group:
             names.update(await self._server.run("SMEMBERS", HIDDEN))
-        return frozenset(
-            place for s in filter(None, await self._load_sessions(names)) for place in s.list_hidden(scope)
-        )
+        sessions = filter(None, await self._load_sessions(names))
+        return frozenset(place for stored in sessions for place in stored.list_hidden(scope))
 
     async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
         return [turn for turn in await self._read_turns(session_id) if turn.turn > after][:limit]
@@ -202,12 +201,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         return repeated
 
     async def search_messages(
-        self,
-        query: str,
-        session_ids: Sequence[str] | None = None,
-        limit: int = 20,
-        *,
-        owner: Owner | Everybody,
+        self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20, *, owner: Owner | Everybody
     ) -> list[MessageRecord]:
         names = await self._choose(None) if session_ids is None else dict.fromkeys(session_ids)
         sessions = [stored.session for stored in await self._load_sessions(names) if stored is not None]
