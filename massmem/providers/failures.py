@@ -377,7 +377,7 @@ class _Body:
 
     def _read(self, value: object, name: str, depth: int) -> None:
         if isinstance(value, str) and value.strip()[:1] in ("{", "["):
-            value = _parse_json(value)
+            value = parse_json(value)
         if depth > _DEEPEST or name in _ECHOES:
             return
         if isinstance(value, Mapping):
@@ -454,7 +454,7 @@ def error_reply_of(error: Any) -> ErrorReply:
     body = error.body
     with suppress(RuntimeError):  # a stream's body has not been read as a whole
         # SDKs hand on what stands below "error", without what stands beside it.
-        body = _parse_json(error.response.text) or body
+        body = parse_json(error.response.text) or body
     return parse_error_body(error.status_code, body, error.response.reason_phrase, error.response.headers)
 
 
@@ -610,8 +610,9 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) and number >= 0 else None
 
 
-def _parse_json(text: object) -> object:
-    """Return the object or list that a text is, else the text."""
+def parse_json(text: object) -> object:
+    """Return the object or list that a text, or the body of a reply, is, else the text."""
+    text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     with suppress(ValueError, RecursionError):
         if isinstance(text, str) and isinstance(value := json.loads(text), dict | list):
             return cast("object", value)

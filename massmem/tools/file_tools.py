@@ -97,9 +97,9 @@ class FileTools:
         self.tools: dict[str, tuple[ToolSpec, Callable[..., Any]]] = {
             spec.name: (spec, method)
             for spec, method in (
-                (self._spec(*_LIST_FILES), self._list_files),
+                (self._spec(*_LIST_FILES), partial(asyncio.to_thread, self._list_files)),
                 (self._spec(*_READ_FILE), self._read_file),
-                (self._spec(*_SEARCH_TEXT), self._search_text),
+                (self._spec(*_SEARCH_TEXT), partial(asyncio.to_thread, self._search_text)),
             )
         }
 
@@ -159,10 +159,7 @@ class FileTools:
 
     # Lists
 
-    async def _list_files(self, walk: Walk, path_glob: str = "", start: int = 1) -> str:
-        return await asyncio.to_thread(self._list, walk, path_glob, start)
-
-    def _list(self, walk: Walk, path_glob: str, start: int) -> str:
+    def _list_files(self, walk: Walk, path_glob: str = "", start: int = 1) -> str:
         paths = [path for path, _ in self._walk(walk, path_glob)]
         rows = paths if len(paths) <= MAX_ROWS else group_paths(paths, path_glob)
         notes = [f"{len(paths):,} files"] if paths else ["no file here has such a path" if path_glob else "no files"]
@@ -260,15 +257,11 @@ class FileTools:
 
     # Searches
 
-    async def _search_text(
+    def _search_text(
         self, walk: Walk, pattern: str, path_glob: str = "", ignore_case: bool = False, context: int = 0, start: int = 1
     ) -> str:
-        flags = "(?im)" if ignore_case else "(?m)"
-        return await asyncio.to_thread(self._search, walk, (pattern, flags), path_glob, (start, min(context, _AROUND)))
-
-    def _search(self, walk: Walk, pattern: tuple[str, str], path_glob: str, place: tuple[int, int]) -> str:
-        """pattern: with its flags. place: the first match that is shown, and how many lines around each."""
-        (expression, note), (start, context) = _compile(*pattern), place
+        """context: how many lines are shown around each match. start: the first match that is shown."""
+        (expression, note), context = _compile(pattern, "(?im)" if ignore_case else "(?m)"), min(context, _AROUND)
         shown, lines, hits, files, left_out = 0, list[str](), Counter[str](), 0, Counter[str]()
         for path, open_file in self._walk(walk, path_glob):
             if hits.total() >= _MAX_FOUND:

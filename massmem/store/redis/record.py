@@ -6,7 +6,7 @@ be recorded of it; `changes` is explained at `RedisStore`. Messages and turns ar
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -187,6 +187,14 @@ class Record:
     @property
     def jobs(self) -> list[RecordingJob]:
         return [job for jobs in self.jobs_by_seq.values() for job in jobs]
+
+    def read_events(self, turns: Collection[int], until: int | None = None) -> dict[int, list[Event]]:
+        """As `SessionLog.read_events_of_turns`."""
+        events = {turn: list[Event]() for turn in turns}
+        for seq, entry in self.log.items():
+            if entry.turn in events and entry.type != "agent_delta" and (until is None or seq <= until):
+                events[entry.turn].append(entry.parse())
+        return events
 
     def read_messages(self, turn: int | None = None, *, trimmed: bool = False) -> list[MessageRecord]:
         """Return messages, oldest first. turn: only of this one. trimmed: also what was trimmed and is needed still."""

@@ -118,8 +118,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
                 record.trim(self._retention)
             return seqs
 
-        is_whole = any(map(depends_on_log, events))
-        return await self._change(session_id, append, is_whole=is_whole) if batch else []
+        return await self._change(session_id, append, is_whole=any(map(depends_on_log, events))) if batch else []
 
     async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
         return (await self.read_events_of_turns(session_id, [turn], until))[turn]
@@ -127,11 +126,8 @@ class RedisStore(RedisKeyTable, RedisFileTable):
     async def read_events_of_turns(
         self, session_id: str, turns: Collection[int], until: int | None = None
     ) -> dict[int, list[Event]]:
-        record, of_turns = await self._load(session_id), {turn: list[Event]() for turn in turns}
-        for seq, entry in record.log.items() if record else ():
-            if entry.turn in of_turns and entry.type != "agent_delta" and (until is None or seq <= until):
-                of_turns[entry.turn].append(entry.parse())
-        return of_turns
+        record = await self._load(session_id)
+        return record.read_events(turns, until) if record else {turn: [] for turn in turns}
 
     async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:
         turns = await self._read_turns(session_id)
@@ -144,8 +140,8 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         names = {scope.session_id, *scope.others}
         if scope.all_sessions or scope.group:
             names.update(await self._server.run("SMEMBERS", HIDDEN))
-        sessions = await self._load_sessions(names)
-        return frozenset(place for stored in sessions if stored is not None for place in stored.list_hidden(scope))
+        sessions = filter(None, await self._load_sessions(names))
+        return frozenset(place for stored in sessions for place in stored.list_hidden(scope))
 
     async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
         return [turn for turn in await self._read_turns(session_id) if turn.turn > after][:limit]
@@ -192,12 +188,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         return repeated
 
     async def search_messages(
-        self,
-        query: str,
-        session_ids: Sequence[str] | None = None,
-        limit: int = 20,
-        *,
-        owner: Owner | Everybody,
+        self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20, *, owner: Owner | Everybody
     ) -> list[MessageRecord]:
         names = await self._choose(None) if session_ids is None else dict.fromkeys(session_ids)
         sessions = [stored.session for stored in await self._load_sessions(names) if stored is not None]
@@ -207,10 +198,9 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         return search(messages, query, limit)
 
     async def get_winner_names(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
-        sessions = [stored for stored in await self._load_sessions(session_ids) if stored is not None]
         return {
             (s.session.session_id, turn): s.names.get(winner, winner)
-            for s in sessions
+            for s in filter(None, await self._load_sessions(session_ids))
             for turn, winner in s.winners.items()
             if winner
         }
