@@ -55,7 +55,7 @@ async def test_only_the_users_own_words_are_a_wish(memory: IndexedMemory, origin
     assert not await memory.list(Selection(is_pinned=True))
 
 
-async def test_what_changed_stands_before_what_was_said(memory: IndexedMemory):
+async def test_changes_stand_before_what_was_said(memory: IndexedMemory):
     await memory.record([
         say("Karin loves the oven of the bakery.", 0, "a"), say("Delivery of the oven is on 12 March.", 1),
         say("Brandt called: the oven comes on 19 March instead of 12 March.", 2),

@@ -178,7 +178,7 @@ async def check_layout(server: RedisConnection) -> None:
         raise StoreVersionError(
             f"{server.name} {stored}, which this one cannot read; nothing was changed",
             "to take them along, run `massmem store migrate --to sqlite:///moved.db` with that massmem, set store.url "
-            "to another database, as in redis://HOST/1, and run `massmem store import moved.db` with this one. "
+            "to another database, as in redis://HOST/1, and run `massmem store restore moved.db` with this one. "
             "Sessions expire by themselves after store.ttl",
         )
     if layout != str(LAYOUT):

@@ -89,7 +89,7 @@ def test_the_user_leaves_a_role():
     "以后请用中文回答。",
     "从现在起,回答不要超过两句话。",
 ])  # fmt: skip
-def test_what_the_user_asks_of_every_answer_is_a_wish(wish: str):
+def test_a_request_for_every_answer_is_a_wish(wish: str):
     assert find_wishes(wish) == [wish]
 
 
@@ -115,7 +115,7 @@ def test_what_the_user_asks_of_every_answer_is_a_wish(wish: str):
     "Je n'ai jamais répondu en français.",
     "他总是用中文回答。",
 ])  # fmt: skip
-def test_what_looks_like_a_wish_is_none(message: str):
+def test_a_text_that_looks_like_a_wish_is_none(message: str):
     assert find_wishes(message) == []
 
 

@@ -266,7 +266,7 @@ async def test_sessions_of_an_earlier_layout_are_refused_while_they_live(
         with pytest.raises(StoreVersionError, match="1 sessions of an earlier massmem") as error:
             await open_redis(url, Retention())
         assert "massmem store migrate --to sqlite:///moved.db" in error.value.hint
-        assert "massmem store import moved.db" in error.value.hint
+        assert "massmem store restore moved.db" in error.value.hint
         assert sorted(client.keys("*")) == before
         client.delete(key)  # as its time to live does
         await (await open_redis(url, Retention())).close()
