@@ -28,8 +28,7 @@ async def test_first_signal_stops_the_turn_and_second_cancels(signum: signal.Sig
     async def turn() -> int:
         task = asyncio.current_task()
         assert task is not None
-        with stopper.watch(task):
-            stopper.stop = lambda _: stopped.set()
+        with stopper.watch(task, lambda _: set_later(stopped)):
             watching.set()
             await sleep_forever()
         return 0
@@ -53,7 +52,7 @@ async def test_signal_before_the_turn_cancels():
     async def open_session() -> int:
         task = asyncio.current_task()
         assert task is not None
-        with stopper.watch(task):
+        with stopper.watch(task, lambda _: False):
             os.kill(os.getpid(), signal.SIGTERM)
             await asyncio.sleep(10)
         return 0
