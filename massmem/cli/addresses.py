@@ -120,5 +120,5 @@ async def _read(reply: "Response", address: str, most: int) -> File:
         raise InputError(f"{address} is {what}, not a page, a PDF or a text", _SAVE)
     read = read_page if kind in _PAGES else read_document
     if reply.charset_encoding:  # what the server says counts before what the text says of itself
-        read = partial(read_encoded, reply.charset_encoding, read)
+        read = partial(read_encoded, reply.charset_encoding, kind in _PAGES)
     return File(read, address, bytes(data))

@@ -42,7 +42,7 @@ COMMANDS: dict[str, Command] = {
     "paths": Command("massmem.cli.config:paths_app", "Show where massmem keeps its files."),
     "models": Command("massmem.cli.models:app", "List the available models; download those for this machine."),
     "eval": Command("massmem.cli.eval:app", "Measure how well teams answer questions whose answers are known."),
-    "store": Command("massmem.cli.store:app", "Back sessions up, move them to another store, recover damaged ones."),
+    "store": Command("massmem.cli.store:app", "Back up sessions, move them, recover damaged ones."),
     "ui": Command("massmem.cli.serve:ui_app", "Talk to the team in a browser."),
     "serve": Command("massmem.cli.serve:app", "Serve the team over HTTP."),
     "worker": Command("massmem.cli.serve:worker_app", "Record and compress for a service that leaves that to workers."),

@@ -126,7 +126,7 @@ def recover_command(
 
 _STORE, _SETTINGS, _MANIFEST, _FORMAT = "massmem.db", "config.yaml", "manifest.json", 1
 _KEY = re.compile(
-    r"""(?i)([\w-]*(?:api_?key|secret|password|token)["']?\s*:\s*)(?!\$\{|null\b)("[^"]*"|'[^']*'|[^\s,}#]+)"""
+    r"""(?i)([\w-]{0,60}(?:api_?key|secret|password|token)["']?\s*:\s*)(?!\$\{|null\b)("[^"]*"|'[^']*'|[^\s,}#]+)"""
 )
 
 
@@ -136,10 +136,10 @@ async def backup_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write all sessions to one file, which `store restore` reads, beside running processes.
+    """Write all sessions to one file, for `store restore`.
 
-    It has all that sessions hold, what was forgotten as such, and config.yaml of the home without keys. The memory
-    index is made again from the sessions.
+    Other processes may go on meanwhile. It has all that sessions hold, what was forgotten as such, and config.yaml of
+    the home without keys. The memory index is made again from the sessions.
     """
     path, setup = expand_home(file).absolute(), load_setup(config)
     if path.exists():
@@ -217,9 +217,9 @@ def restore_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
-    """Copy the sessions of a backup, or of an SQLite store, into the store of the team.
+    """Copy the sessions of a backup into the team's store.
 
-    What is missing there is added, each session verified by count and hash; one that went on there stays as it is. The
+    Those of an SQLite store as well. What is missing there is added, each session verified by count and hash; one that went on there stays as it is. The
     file is checked first, and not changed.
     """
     home, path = massmem_home(), expand_home(file).absolute()

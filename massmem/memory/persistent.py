@@ -298,6 +298,8 @@ class RecallOptions:
     """For a small model: a plain sentence for each memory, without dates and labels."""
     abstain: bool = True
     """Show nothing without evidence that it matters for the question; False: show the best there is."""
+    is_search: bool = False
+    """The query stands in no prompt: what says the same is shown, too."""
 
 
 @dataclass(frozen=True, slots=True)

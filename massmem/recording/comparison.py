@@ -1,12 +1,14 @@
 """Compares an index with the store that it was made from, and mends it from the log.
 
 The index has a mark: what the store said of each session when they were compared last (`count_recorded`). Where a
-backup was restored, a folder synced, or one of them is from another machine, the store says something else now.
+backup was restored, a folder synced, or one of them is from another machine, the store says something else now. It has
+no names: that of a session that is deleted stays nowhere.
 """
 
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from massmem.config.home import replace_file
@@ -47,12 +49,12 @@ async def compare(store: SessionStore, memory: "IndexedMemory") -> Comparison:
     present, recorded, mark = await memory.list_sessions(), await store.count_recorded(), dict[str, tuple[int, ...]]()
     with suppress(OSError, ValueError):
         mark = {name: tuple(row) for name, row in json.loads(memory.mark_file.read_bytes()).items()}
-    is_own = not mark.keys().isdisjoint(recorded)
+    is_own = not mark.keys().isdisjoint(map(_hash, recorded))
     result = Comparison(recorded, {name: row[0] for name, row in recorded.items() if row[0] and name not in present})
     for name in present if store.info.kind != "redis" else ():  # what expires there stays in the index
-        now, old = recorded.get(name, (0, 0, 0)), mark.get(name, (0, 0, 0))
+        now, old = recorded.get(name, (0, 0, 0)), mark.get(_hash(name), (0, 0, 0))
         is_gone = name not in recorded and await store.get_session(name) is None
-        if is_gone and (memory.folder is None or not is_own or name not in mark):
+        if is_gone and (memory.folder is None or not is_own or _hash(name) not in mark):
             result.foreign += [name] if memory.folder else []  # a server may have those of many stores
         elif is_gone or (is_own and now != old):
             has_more = now[0] >= old[0] and now[1] >= old[1] and now[2] == old[2]
@@ -78,8 +80,12 @@ async def mend(store: SessionStore, memory: "IndexedMemory") -> Comparison:
         await store.requeue_recordings(session_id, done=True, facts=False)
     with suppress(OSError):  # without the mark, the next one looks at more
         if memory.mark_file.name:
-            replace_file(memory.mark_file, json.dumps(result.recorded))
+            replace_file(memory.mark_file, json.dumps({_hash(name): row for name, row in result.recorded.items()}))
     return result
+
+
+def _hash(session_id: str) -> str:
+    return sha256(session_id.encode()).hexdigest()[:16]
 
 
 async def _look(store: SessionStore, memory: "IndexedMemory", session_id: str, result: Comparison) -> int:

@@ -179,7 +179,7 @@ class Memories:
         limit, max_tokens: None: as configured. shows_all: all that is beyond what an agent recalls, not the first ten.
         """
         settings, scope = self.config.memory.retrieval, await self._build_scope(view)
-        options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit)
+        options = RecallOptions(max_tokens or settings.max_tokens, limit or settings.limit, is_search=True)
         anything = RecallOptions(_BEYOND_TOKENS, limit or _MOST_BEYOND, abstain=False)
         unavailable, backlog, others = "", Backlog(), list[Memory]()
         try:

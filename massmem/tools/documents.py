@@ -192,12 +192,12 @@ def read_page(name: str, data: bytes) -> Document:
     return Document(clean_text(main if has_title else f"# {title}\n\n{main}"), note=note)
 
 
-def read_encoded(charset: str, read: Callable[[str, bytes], Document], name: str, data: bytes) -> Document:
-    """Read a text in the encoding that its server names, if it is one of texts. Raises as `read`."""
+def read_encoded(charset: str, is_page: bool, name: str, data: bytes) -> Document:
+    """Read a text in the encoding that its server names, if it is one of texts. Raises InputError."""
     if _TEXT_ENCODINGS.match(charset):
         with suppress(LookupError):
             data = data.decode(charset, "replace").encode()
-    return read(name, data)
+    return (read_page if is_page else read_document)(name, data)
 
 
 def read_picture(name: str, data: bytes) -> Document:

@@ -58,7 +58,7 @@ _PROGRAM_KINDS = """
 """
 _PROGRAMS = frozenset(_PROGRAM_KINDS.split())
 _COPY = re.compile(
-    r"(?s)(.+?)(?:~[0-9]*|[ ._-](?:bak|backup|copy|old|orig|save|saved|tmp|swp|prev|[0-9]{1,8})| \([0-9]+\))+"
+    r"(?s)(.+)(?:~[0-9]{0,8}|[ ._-](?:bak|backup|copy|old|orig|save|saved|tmp|swp|prev|[0-9]{1,8})| \([0-9]{1,8}\))"
 )
 """Names of copies that editors and people make; group 1 is the name of what was copied."""
 _HARMLESS = re.compile(r".*\.(?:pub|example|sample|template|dist)")

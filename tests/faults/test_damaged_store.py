@@ -184,7 +184,7 @@ async def test_advice_after_recovery_brings_the_conversations_back(database: Pat
     (command,) = re.findall(r"massmem (store recover .*)", refused.stderr)
     recovered = massmem(*shlex.split(command), text=True)
     assert recovered.returncode == 0, recovered.stderr
-    move, command = re.findall(r"(mkdir .*)\n +massmem (store import .*)", recovered.stderr)[0]
+    move, command = re.findall(r"(mkdir .*)\n +massmem (store restore .*)", recovered.stderr)[0]
     subprocess.run(["bash", "-c", move], check=True)
     imported = massmem(*shlex.split(command), "--config", team, text=True)
     assert imported.returncode == 0, imported.stderr

@@ -76,9 +76,10 @@ def test_change_of_a_memory_is_made_or_queued_or_refused(disk: Path, sizes: tupl
                 assert again.returncode == QUEUED, "the same change is queued once"
             (disk / "filler").unlink()
             memories, is_changed = list_memories(), result.returncode != 3
-            assert (OWL not in memories if command[0] == "forget" else NEW in memories) == (
-                is_changed and command[0] != "pin"
-            ), (free, command)
+            if command[0] == "forget":  # one that was refused is noted, and the next opening may finish it
+                assert not is_changed or OWL not in memories, free
+            else:
+                assert (NEW in memories) == (is_changed and command[0] != "pin"), (free, command)
             assert not any(memory["note"] for memory in memories.values())
             assert any(memory["pinned"] for memory in memories.values()) == (is_changed and command[0] == "pin")
     print(codes)

@@ -174,7 +174,7 @@ COMMANDS_WITHOUT_IDS = {
     *(("keys", name) for name in ("set", "list", "remove")),
     *(("config", name) for name in ("validate", "show", "schema")),
     *(("models", name) for name in ("fetch", "list", "refresh")),
-    *(("store", name) for name in ("migrate", "recover", "import")),
+    *(("store", name) for name in ("migrate", "recover", "import", "backup", "restore")),
     *(("key", name) for name in ("create", "list", "revoke")),  # keys of all users are the operator's
     ("token", "create"),
 }

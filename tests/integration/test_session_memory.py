@@ -99,7 +99,7 @@ async def test_a_new_session_sees_nothing_of_others_unless_it_is_told_to(tmp_pat
         council.requests.clear()
         everywhere = "memory: {persistent_memory: {session_name: null}}\n"
         await ask(load_team(tmp_path, council, everywhere), folder, "Which answer about zebras and stripes?")
-        assert all(quote_own(a, won) in text and FIRST in text for a, text in memories(council).items())
+        assert all(quote_own(a, won) in text for a, text in memories(council).items())
 
 
 async def test_passage_from_the_middle_of_a_file_is_recalled_with_its_name(tmp_path: Path, folder: Path):

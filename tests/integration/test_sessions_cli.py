@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from massmem.cli.main import main
 from massmem.core.events import now
+from massmem.core.records import count_microseconds
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
 from massmem.session.registry import Registry, build_entry
@@ -274,7 +275,8 @@ def test_deletion_asks_for_confirmation(sessions: Command, tmp_path: Path) -> No
 
 
 def test_cleanup_deletes_old_sessions(sessions: Command, home_of_two: Path) -> None:
-    new = session("session_new").model_copy(update={"updated_at": now() - timedelta(hours=1)})
+    time = now() - timedelta(hours=1)
+    new = session("session_new").model_copy(update={"updated_at": time, "used": count_microseconds(time)})
     in_store(home_of_two, lambda store: store.create_session(new))
     assert "is not a duration" in sessions("cleanup", "--older-than", "yesterday", code=2)[1]
     assert "add --yes" in sessions("cleanup", "--older-than", "24h", code=2)[1]

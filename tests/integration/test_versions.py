@@ -29,7 +29,7 @@ from tests.support.sessions import collect
 
 __all__ = ["config", "council", "folder"]
 
-CASTLE = "Where is the grey castle of Tarragona?"
+CASTLE = "I have drawn the grey castle of Tarragona."
 
 
 async def replace_turn(session: Session, turn: int, question: str) -> list[Event]:

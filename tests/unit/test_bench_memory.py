@@ -116,7 +116,7 @@ def test_adapter_records_and_fills_a_context(tmp_path: Path):
     }
     memory.add([message, {**message, "id": "n", "turn": 1, "text": "Oaks are old."}])
     text, claimed = memory.context("kites", 1000)
-    assert (text.splitlines()[1], claimed) == ("User: Kites are red.", {"m"})
+    assert (text.splitlines()[1], claimed) == ("09:00 User: Kites are red.", {"m"})
     memory.close()
 
 

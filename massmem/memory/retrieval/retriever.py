@@ -153,7 +153,8 @@ class Retriever:
         if vector is None:
             c = c.with_relevance(find_word_shares(question, c))
         # Only now: what is left out still says where its neighbours stand.
-        new = np.flatnonzero(~_says_nothing_new(request, asked, c, PromptTexts(options, scope.session_id)))
+        own = "" if options.is_search else request
+        new = np.flatnonzero(~_says_nothing_new(own, asked, c, PromptTexts(options, scope.session_id)))
         rest, rest_scores = c.take(new), scores[new]
         if not question.asks_overview:
             best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
