@@ -219,8 +219,8 @@ def restore_command(
 ) -> int:
     """Copy the sessions of a backup into the team's store.
 
-    Those of an SQLite store as well. What is missing there is added, each session verified by count and hash; one that went on there stays as it is. The
-    file is checked first, and not changed.
+    Those of an SQLite store as well. What is missing there is added, each session verified by count and hash; one that
+    went on there stays as it is. The file is checked first, and not changed.
     """
     home, path = massmem_home(), expand_home(file).absolute()
     if not path.is_file():
