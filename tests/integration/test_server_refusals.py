@@ -108,7 +108,8 @@ def test_a_connection_is_used_again_when_all_of_a_request_was_read(service: Serv
             connection.sendall(f"{CHAT}content-length: 2\r\n\r\n{{}}".encode())
             reply = b""
             while not reply.endswith(b"}"):
-                assert (piece := connection.recv(65_536))
+                piece = connection.recv(65_536)
+                assert piece
                 reply += piece
             assert reply.startswith(b"HTTP/1.1 401 ")
             assert b"connection: close" not in reply.lower()

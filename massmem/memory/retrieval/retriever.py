@@ -126,8 +126,9 @@ class Retriever:
     def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         """See PersistentMemory. What asks for several things is searched as a whole, and for each of them."""
         request = query if options.abstain else ""
-        whole = self._recall(query, request, scope, options)
-        parts = [self._recall(ask, request, scope, options) for ask in split_asks("" if options.plain else request)]
+        own = "" if options.is_search else request
+        whole = self._recall(query, own, scope, options)
+        parts = [self._recall(ask, own, scope, options) for ask in split_asks("" if options.plain else request)]
         best = {m.id: m for m in whole.memories} | {m.id: m for part in parts for m in part.memories[:_BEST_OF_ASK]}
         if len(best) == len(whole.memories):
             return whole
@@ -135,7 +136,7 @@ class Retriever:
         return replace(self._write([*best.values()][: options.limit], scope, options), decision=decision)
 
     def _recall(self, query: str, request: str, scope: Scope, options: RecallOptions) -> RecallResult:
-        """Return what is shown for a question. request: what the user wrote, "" when anything is asked for."""
+        """Return what is shown for a question. request: what a prompt shows the user to ask, "" for none."""
         question, (vector, topic) = analyse(query), self._embed([query, name_topic(query)])
         pool = _Pool(scope, lexical_only=vector is None)
         c = self._find_candidates(question, vector, pool)
@@ -153,8 +154,7 @@ class Retriever:
         if vector is None:
             c = c.with_relevance(find_word_shares(question, c))
         # Only now: what is left out still says where its neighbours stand.
-        own = "" if options.is_search else request
-        new = np.flatnonzero(~_says_nothing_new(own, asked, c, PromptTexts(options, scope.session_id)))
+        new = np.flatnonzero(~_says_nothing_new(request, asked, c, PromptTexts(options, scope.session_id)))
         rest, rest_scores = c.take(new), scores[new]
         if not question.asks_overview:
             best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
