@@ -96,7 +96,7 @@ def call_isolated(
 
 def run_program(command: Sequence[str], seconds: float) -> "subprocess.CompletedProcess[str]":
     """Run a program that ends with this process, and return what it wrote. Raises as `run_isolated`."""
-    run = partial(subprocess.run, command, capture_output=True, text=True, check=False)
+    run = partial(subprocess.run, command, env=dict(os.environ), capture_output=True, text=True, check=False)
     return call_isolated(run, what=command[0], seconds=seconds)
 
 

@@ -408,7 +408,8 @@ class LimitedConnection(HttpToolsProtocol):
             if self._timer is None:
                 self._start_timer(self._limits.header_timeout)
         super().data_received(data)
-        if self._in_header and self._received > self._limits.header and not self.transport.is_closing():
+        is_over = self._room is not None or self.transport.is_closing()
+        if self._in_header and self._received > self._limits.header and not is_over:
             self._refuse(431, "the header of the request is too large")
 
     def on_url(self, url: bytes) -> None:

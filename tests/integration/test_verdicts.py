@@ -237,11 +237,11 @@ def test_http_and_v1_say_what_is_known(service: Service) -> None:
     assert completion["metadata"]["verdict"] == "unsure"
     assert json.loads(completion["metadata"]["measured_confidence"]) == MEASURED
     streamed = ann.post("/v1/chat/completions", asked | {"stream": True}).text
-    assert [json.loads(line[6:])["metadata"] for line in streamed.splitlines() if '"metadata"' in line] == [
-        completion["metadata"]
-    ]
+    metadata = {**completion["metadata"], "winner": "a or b"}  # of two that say the same, the quicker one
+    [last] = [json.loads(line[6:])["metadata"] for line in streamed.splitlines() if '"metadata"' in line]
+    assert {**last, "winner": "a or b"} == metadata
     response = ann.post("/v1/responses", {"model": "massmem", "input": "6 * 7?"}).json()
-    assert response["metadata"].items() >= completion["metadata"].items()
+    assert {**response["metadata"], "winner": "a or b"}.items() >= metadata.items()
 
 
 async def test_the_mcp_tool_says_how_sure_its_answer_is(service: Service) -> None:

@@ -355,7 +355,7 @@ def test_a_download_killed_at_random_moments_ends_with_the_right_file(
         child = processes.Process(target=fetch_in_child, args=(TOY, source, folder, begin), daemon=True)
         child.start()
         begun.recv()
-        time.sleep(moments.uniform(0.0, 2.0 if kind == "registry" else 0.15))
+        time.sleep(moments.uniform(0.0, 0.8 if kind == "registry" else 0.15))
         child.kill()
         child.join()
         killed += child.exitcode != 0
