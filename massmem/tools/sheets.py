@@ -47,9 +47,9 @@ def _read_in_full(archive: zipfile.ZipFile, data: bytes) -> Reading:
         parts = [part for half in (sheet.oddHeader, sheet.oddFooter) for part in (half.left, half.center, half.right)]
         texts += [f"Printed on each page: {part.text}" for part in parts if part.text]
         notes += [f"hidden sheet, marked: {sheet.title}"] * (sheet.sheet_state != "visible")
-    others, more = read_parts(archive)
+    others, places, more = read_parts(archive)
     notes += more + [f"hidden cells, left out: {unseen}"] * (unseen > 0)
-    return "\n\n".join((*texts, *list_missing("", others))), notes
+    return "\n\n".join((*texts, *list_missing("", others, places))), notes
 
 
 def _show(cell: Any, written: Any, epoch: Any) -> str:
