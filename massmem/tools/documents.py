@@ -39,7 +39,7 @@ from massmem.core.messages import (
 from massmem.isolation import call_isolated, run_isolated
 from massmem.tools.encodings import decode_text
 from massmem.tools.mails import MAIL, read_mail, unpack
-from massmem.tools.office import Reading, read_html, read_package
+from massmem.tools.office import Reading, parse, read_html, read_package
 from massmem.tools.sheets import read_workbook
 
 SECONDS = 20.0
@@ -71,6 +71,7 @@ _COMPRESSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
 _DETECTED = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 """Kinds that `detect_media_type` knows by their beginning."""
 _SHOWN_PAGES = 10
+_XFA_VALUES, _XFA_NAME = "//*[local-name()='data']//*[text() and not(*)]", "concat(local-name(..), '.', local-name())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +267,7 @@ def _read_compressed(name: str, kind: str, data: bytes) -> Document:
     inner = name[: -len(kind)] if name.lower().endswith(kind) else name
     inner_kind = _detect_kind(inner, content)
     if inner_kind in _COMPRESSED or inner_kind in _REFUSED:
-        raise InputError(
-            f"{name} is an archive or a compressed file that cannot be read",
-            _UNPACK,
-        )
+        raise InputError(f"{name} is an archive or a compressed file that cannot be read", _UNPACK)
     return read_document(inner, content)
 
 
@@ -289,7 +287,8 @@ def _find_pdf(data: bytes) -> bytes:
 def _read_pdf(name: str, data: bytes) -> Document:
     pages, notes = _read_pages(name, data)
     if not any(text for text, _ in pages):
-        return Document(attachments=(make_attachment(name, PDF, data, len(pages)),))
+        unread = f"{name}: {'; '.join(notes)}" * bool(notes)
+        return Document(attachments=(make_attachment(name, PDF, data, len(pages)),), note=unread)
     scans = [str(number) for number, (text, has_content) in enumerate(pages, 1) if has_content and not text]
     texts = [
         text or (f"[page {number} has no text: a scan or a drawing, which is not shown]" if has_content else "")
@@ -321,7 +320,9 @@ def _read_pages(name: str, data: bytes) -> tuple[list[tuple[str, bool]], list[st
             if length > _MAX_TEXT:
                 raise InputError(f"{name}: more than {_MAX_TEXT:,} characters", _ASK_PART)
             pages.append((text, bool(content.strip())))
-        return pages, [f"attached file, not read: {inner}" for inner in reader.attachments]
+        values, notes = _read_xfa(reader, "".join(text for text, _ in pages))
+        pages += [(values, True)] * bool(values)
+        return pages, notes + [f"attached file, not read: {inner}" for inner in reader.attachments]
 
 
 def _read_pdf_page(page: Any, number: int, tables: Any) -> str:
@@ -337,11 +338,8 @@ def _read_pdf_page(page: Any, number: int, tables: Any) -> str:
             colours.append(colours[-1])
         elif operator == b"Q" and len(colours) > 1:
             colours.pop()
-        has_ground = (
-            has_ground
-            or operator in (b"Do", b"sh")
-            or (operator.lower() in (b"f", b"f*", b"b", b"b*") and not colours[-1])
-        )
+        is_filled = operator.lower() in (b"f", b"f*", b"b", b"b*") and not colours[-1]
+        has_ground = has_ground or is_filled or operator in (b"Do", b"sh")
 
     def collect_white(text: str, *_: Any) -> None:
         white.extend([text.strip()] if colours[-1] and text.strip() else ())
@@ -374,6 +372,19 @@ def _list_fields(page: Any, text: str) -> Iterator[str]:
     objects: Any = page.get("/Resources", {}).get("/XObject", {})
     if text and (count := sum(objects[name].get("/Subtype") == "/Image" for name in objects)):
         yield f"[{count} picture{'s' * (count > 1)}, not shown]"
+
+
+def _read_xfa(reader: Any, text: str) -> Reading:
+    """Return the values of an XFA form that the text of the pages lacks, and a note if no page shows the form."""
+    if "/XFA" not in reader.root_object.get("/AcroForm", {}):
+        return "", []
+    lines = list[str]()
+    with suppress(ImportError):
+        for leaf in parse(reader.xfa.get("datasets", b"")).xpath(_XFA_VALUES):
+            value = f": {leaf.text.strip()}]"
+            lines += [f"[field {leaf.xpath(_XFA_NAME)}{value}"] * (value not in text)
+    note = "an XFA form: its values are read, not its labels" if lines else "not read: an XFA form"
+    return "\n\n".join(lines), [note] * (not any("/Annots" in page for page in reader.pages))
 
 
 @contextmanager

@@ -63,9 +63,7 @@ def _read_message(mail: MIMEPart, notes: list[str]) -> Iterator[str]:
 
 def _decode_header(raw: str) -> str:
     """Return what a header says: the parser of addresses raises, or drops what it does not know."""
-    text = raw
-    with suppress(InputError):
-        text, _ = decode_text("the mail", raw.encode("utf-8", "surrogateescape"))
+    text = raw.encode("utf-8", "surrogateescape").decode(errors="replace")
     with suppress(LookupError, UnicodeError, MessageError):
         text = str(make_header(decode_header(text)))
     return text

@@ -23,8 +23,8 @@ _READ = re.compile(
 )
 """The parts of an Office file that have a text, and their kinds. The drawing of a diagram repeats what its data say."""
 _WORD = re.compile(r"\w+")
-_LABELS = {"document": "Elsewhere", "data": "Diagram", "drawing": "Text box", "slide": "Text", "notesSlide": "Notes"}
-_LABELS |= dict.fromkeys(("modernComment", "threadedComment"), "Comment")
+_LABELS = {"document": "Elsewhere", "data": "Diagram", "drawing": "Text box", "slide": "Text", "notesSlide": "Notes",
+           "modernComment": "Comment", "threadedComment": "Comment"}  # fmt: skip
 _LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _SKIPPED = ("{*}Fallback", "{*}del", "{*}moveFrom", "{*}oMath", "{*}fld")  # not shown, or in another form
 _UNIT = " or ".join(f"local-name()='{kind}'" for kind in ("p", "comment", "threadedComment", "cm", "reply", "ser"))
@@ -45,6 +45,8 @@ _BOOK = {
 
 Reading = tuple[str, list[str]]
 """A text, and notes on what is not in it, or marked in it."""
+Places = dict[str, tuple[str, str]]
+"""Part of slides or of a workbook -> the slide or sheet that it belongs to, as a part, and its number or name."""
 
 
 def read_package(name: str, suffix: str, data: bytes) -> Reading:
@@ -134,8 +136,8 @@ def parse(data: bytes) -> Any:
     return etree.Element("none") if root is None else root
 
 
-def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """Return the parts of an Office file that have a text, of which slide or sheet they are, and notes on what else it has."""
+def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Places, list[str]]:
+    """Return the parts of an Office file that have a text, where they stand, and notes on what else it has."""
     names = archive.namelist()
     charts = b"".join(archive.read(name) for name in names if "/charts/_rels/" in name)
     films = {name for name in names if re.search(r"\.(?:m|wav|avi)", name.partition("/media/")[2])}
@@ -143,35 +145,33 @@ def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, str]
     notes = [f"embedded file, not read: {name}" for name in inner if name.encode() not in charts]
     shown = [name for name in names if _READ.fullmatch(name) and "/diagrams/drawing" not in name]
     shown.sort(key=lambda name: "/slide" not in name and "/document" not in name)
-    parts, owners, places = {name: parse(archive.read(name)) for name in shown}, *_find_places(archive)
+    parts, places = {name: parse(archive.read(name)) for name in shown}, _find_places(archive)
     lists = [parse(archive.read(name)) for name in names if re.search(r"(?i)authors\.xml$|/persons/", name)]
     authors = {person.get("id"): person.get("name") or person.get("displayName") for root in lists for person in root}
     for name in shown:
-        _sign_comments(parts[name], parts.get(owners.get(name, "")), authors)
+        _sign_comments(parts[name], parts.get(places.get(name, ("",))[0]), authors)
     return parts, places, notes
 
 
-def _find_places(archive: zipfile.ZipFile) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the slide or sheet of each part, and its number or name."""
+def _find_places(archive: zipfile.ZipFile) -> Places:
+    names = archive.namelist()
 
     def find_targets(part: str) -> dict[str, str]:
         folder, _, name = part.rpartition("/")
         links = f"{folder}/_rels/{name}.rels"
-        root = parse(archive.read(links) if links in archive.namelist() else b"")
+        root = parse(archive.read(links) if links in names else b"")
         return {link.get("Id"): normpath(join(folder, link.get("Target", ""))).lstrip("/") for link in root}
 
-    books = [name for name in ("ppt/presentation.xml", "xl/workbook.xml") if name in archive.namelist()]
-    places = dict[str, str]()
-    for book in books:
+    places: Places = {}
+    for book in filter(names.__contains__, ("ppt/presentation.xml", "xl/workbook.xml")):
         targets, units = find_targets(book), parse(archive.read(book)).iter("{*}sldId", "{*}sheet")
         for number, unit in enumerate(units, 1):
-            name = f"sheet {unit.get('name')}" if unit.get("name") else f"slide {number}"
-            places[targets.get(unit.get(_LINK), "")] = name
-    owners = {part: part for part in places}
+            owner, name = targets.get(unit.get(_LINK), ""), unit.get("name")
+            places[owner] = owner, f"sheet {name}" if name else f"slide {number}"
     for _ in "ab":  # the drawing of a sheet, and its charts
-        for part, owner in list(owners.items()):
-            owners = dict.fromkeys(find_targets(part).values(), owner) | owners
-    return owners, {part: places[owner] for part, owner in owners.items()}
+        for part, place in list(places.items()):
+            places = dict.fromkeys(find_targets(part).values(), place) | places
+    return places
 
 
 def _sign_comments(root: Any, slide: Any, authors: Mapping[str, str]) -> None:
@@ -203,14 +203,14 @@ def _tidy(root: Any, styles: str) -> int:
     return count
 
 
-def list_missing(text: str, parts: Mapping[str, Any], places: Mapping[str, str]) -> Iterator[str]:
+def list_missing(text: str, parts: Mapping[str, Any], places: Places) -> Iterator[str]:
     """Yield each paragraph of the parts whose words a text does not have, with where it stands."""
     left = Counter(_WORD.findall(re.sub(r"[*~`\\]", "", text).casefold()))
     for part, root in parts.items():
         kind = (_READ.fullmatch(part) or [part, part])[1]
         kind = _LABELS.get(kind, kind.removesuffix("s").capitalize())
         numbers = re.findall(r"(?<!\d)\d++(?=\.xml)", part)
-        label = f"{kind} on {places[part]}" if part in places else " ".join((kind, *numbers))
+        label = f"{kind} on {places[part][1]}" if part in places else " ".join((kind, *numbers))
         for paragraph in _list_paragraphs(root):
             words = Counter(_WORD.findall(paragraph.casefold()))
             if words - left:

@@ -19,6 +19,7 @@ _ODD = (
     OSError,
     zipfile.BadZipFile,
 )  # what openpyxl raises of odd files
+_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "\r": "", "\n": "<br>"})
 
 
 def read_workbook(name: str, suffix: str, data: bytes) -> Reading:
@@ -86,10 +87,4 @@ def _write_sheet(name: str, rows: list[dict[int, str]]) -> str:
 def _write_cell(value: Any) -> str:
     if isinstance(value, float | bool):
         value = f"{value:.15g}" if isinstance(value, float) else str(value).upper()
-    return (
-        str("" if value is None else value)
-        .replace("\\", "\\\\")
-        .replace("|", "\\|")
-        .replace("\r", "")
-        .replace("\n", "<br>")
-    )
+    return str("" if value is None else value).translate(_ESCAPES)

@@ -318,7 +318,7 @@ def test_mails_that_are_too_many_are_named():
         (b'From: "', 'From: "'),
         (b"To: a@[", "To: a@["),
         (b"Cc: a:b:c;d", "Cc: a:b:c;d"),
-        (b"From: J\xfcrg <j@example.org>", "From: Jürg <j@example.org>"),
+        (b"From: J\xc3\xbcrg <j@example.org>", "From: Jürg <j@example.org>"),
         (b"Subject: =?utf-8?q?Gr=C3=B6=C3=9Fe?=", "Subject: Größe"),
         (b"Content-Type: multipart/mixed", "Body."),
     ],
