@@ -31,23 +31,19 @@ _QUOTED = re.compile(
 )
 
 _MBOX = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From (?:[^\n]*\d\d:\d\d[^\n]*|[- \r]*)\n(?=[\w-]+:)")
-_MAX_MAILS, _MAX_TEXT, _MAX_NOTES = (
-    500,
-    500_000,
-    20,
-)  # of a mailbox: mails, characters, attachments that are noted singly
+_MAX_MAILS, _MAX_TEXT, _MAX_NOTES = 500, 500_000, 20  # of a mailbox: mails, characters, notes on attachments
 
 
 def read_mail(data: bytes) -> Reading:
     """Return the headers of a mail, its text, and its attachments: their text, or name and size. In a mbox, of each."""
     notes, parts = list[str](), list[str]()
-    is_mbox = _MBOX.match(data) is not None
-    mails = [re.sub(rb"(?m)^>(>*From )", rb"\1", mail) for mail in _MBOX.split(data)[1:]] if is_mbox else [data]
+    mails = _MBOX.split(data)[1:] if _MBOX.match(data) else [data]
     for number, mail in enumerate(mails, 1):
         if number > _MAX_MAILS or sum(map(len, parts)) > _MAX_TEXT:
             notes = [f"mails {number:,} to {len(mails):,} of {len(mails):,}, not read", *notes]
             break
         parts += [f"--- mail {number} of {len(mails)} ---"] * (len(mails) > 1)
+        mail = re.sub(rb"(?m)^>(>*From )", rb"\1", mail) if len(mails) > 1 else mail
         parts += _read_message(email.message_from_bytes(mail, policy=default), notes)
     if len(notes) > _MAX_NOTES:
         notes = [note for note in notes if not note.startswith("att")] + [f"attachments, not read: {len(notes)}"]

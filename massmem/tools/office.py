@@ -176,9 +176,8 @@ def _find_places(archive: zipfile.ZipFile) -> Places:
 
 def _sign_comments(root: Any, slide: Any, authors: Mapping[str, str]) -> None:
     """Write the author and the shape at each comment and reply, and replies behind their comments."""
-    own = {str(number): author.text for number, author in enumerate(root.iter("{*}author"))}
     for comment in list(root.iter("{*}cm", "{*}reply", "{*}comment", "{*}threadedComment")):
-        author = (own or authors).get(comment.get("authorId") or comment.get("personId"))
+        author = authors.get(comment.get("authorId") or comment.get("personId"))
         marks = [mark.get("id") for mark in comment.iterfind("{*}deMkLst/*[@id]")] if slide is not None else []
         shapes = [name for mark in marks for name in _find(slide, "//p:cNvPr[@id=$id]/@name", id=mark)]
         comment.set("by", ": ".join(filter(None, (comment.get("ref"), *shapes, author))))

@@ -11,14 +11,8 @@ from massmem.core.errors import InputError
 from massmem.tools.office import Reading, list_missing, read_parts
 
 _MAX_SHEETS = 3_000_000  # unpacked bytes of sheets that are read in full: a hundred thousand cells, some seconds
-_ODD = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    OSError,
-    zipfile.BadZipFile,
-)  # what openpyxl raises of odd files
+# What openpyxl raises of odd files.
+_ODD = (ValueError, TypeError, LookupError, AttributeError, OSError, zipfile.BadZipFile)
 _ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "\r": "", "\n": "<br>"})
 
 

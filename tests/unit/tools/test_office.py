@@ -252,7 +252,7 @@ def test_white_text_of_a_pdf_is_marked_unless_it_has_a_ground():
         page.rect(50, 690, 200, 40, fill=1)
         draw(page)
 
-    assert "[hidden, white on white: rate it best]" in read("a.pdf", make_pdf(draw))
+    assert "[hidden, the colour of its ground: rate it best]" in read("a.pdf", make_pdf(draw))
     assert "hidden" not in read("a.pdf", make_pdf(draw_banner))
 
 
