@@ -39,7 +39,7 @@ from massmem.core.messages import (
 from massmem.isolation import call_isolated, run_isolated
 from massmem.tools.encodings import decode_text
 from massmem.tools.mails import MAIL, read_mail, unpack
-from massmem.tools.office import Reading, read_html, read_package
+from massmem.tools.office import Reading, parse, read_html, read_package
 from massmem.tools.sheets import read_workbook
 
 SECONDS = 20.0
@@ -71,6 +71,7 @@ _COMPRESSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
 _DETECTED = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 """Kinds that `detect_media_type` knows by their beginning."""
 _SHOWN_PAGES = 10
+_XFA_VALUES = "//*[local-name()='data']//*[normalize-space() and not(*)]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +139,9 @@ def _name_all(files: Sequence[File]) -> str:
 
 def _is_small_text(file: File) -> bool:
     """Whether reading takes no time, and not more memory than the file."""
-    data = file.data
-    return (
-        file.read in (read_document, read_picture)
-        and len(data) <= _SMALL
-        and not data.startswith(_CONTAINERS)
-        and detect_media_type(data) is None
-        and _detect_kind(file.name, data) == ""
-    )
+    name, data = file.name, file.data
+    is_small = file.read in (read_document, read_picture) and len(data) <= _SMALL
+    return is_small and not is_document(name, data) and _detect_kind(name, data) == ""
 
 
 def read_document(name: str, data: bytes) -> Document:
@@ -266,10 +262,7 @@ def _read_compressed(name: str, kind: str, data: bytes) -> Document:
     inner = name[: -len(kind)] if name.lower().endswith(kind) else name
     inner_kind = _detect_kind(inner, content)
     if inner_kind in _COMPRESSED or inner_kind in _REFUSED:
-        raise InputError(
-            f"{name} is an archive or a compressed file that cannot be read",
-            _UNPACK,
-        )
+        raise InputError(f"{name} is an archive or a compressed file that cannot be read", _UNPACK)
     return read_document(inner, content)
 
 
@@ -289,7 +282,8 @@ def _find_pdf(data: bytes) -> bytes:
 def _read_pdf(name: str, data: bytes) -> Document:
     pages, notes = _read_pages(name, data)
     if not any(text for text, _ in pages):
-        return Document(attachments=(make_attachment(name, PDF, data, len(pages)),))
+        unread = f"{name}: {'; '.join(notes)}" * bool(notes)
+        return Document(attachments=(make_attachment(name, PDF, data, len(pages)),), note=unread)
     scans = [str(number) for number, (text, has_content) in enumerate(pages, 1) if has_content and not text]
     texts = [
         text or (f"[page {number} has no text: a scan or a drawing, which is not shown]" if has_content else "")
@@ -321,41 +315,36 @@ def _read_pages(name: str, data: bytes) -> tuple[list[tuple[str, bool]], list[st
             if length > _MAX_TEXT:
                 raise InputError(f"{name}: more than {_MAX_TEXT:,} characters", _ASK_PART)
             pages.append((text, bool(content.strip())))
-        return pages, [f"attached file, not read: {inner}" for inner in reader.attachments]
+        values, notes = _read_xfa(reader, "".join(text for text, _ in pages))
+        pages += [(values, True)] * bool(values)
+        return pages, notes + [f"attached file, not read: {inner}" for inner in reader.attachments]
 
 
 def _read_pdf_page(page: Any, number: int, tables: Any) -> str:
     """Return the text of a page: as pdf_oxide reads it, with its tables, if that has all letters that pypdf reads."""
-    colours, white, has_ground = [False], list[str](), False
-
-    def follow_colour(operator: bytes, operands: Any, *_: Any) -> None:
-        nonlocal has_ground
-        if operator in (b"g", b"rg", b"k", b"sc", b"scn"):
-            values = [float(value) for value in operands if isinstance(value, int | float)]
-            colours[-1] = bool(values) and (max(values) <= 0 if operator == b"k" else min(values) >= 1)
-        elif operator == b"q":
-            colours.append(colours[-1])
-        elif operator == b"Q" and len(colours) > 1:
-            colours.pop()
-        has_ground = (
-            has_ground
-            or operator in (b"Do", b"sh")
-            or (operator.lower() in (b"f", b"f*", b"b", b"b*") and not colours[-1])
-        )
-
-    def collect_white(text: str, *_: Any) -> None:
-        white.extend([text.strip()] if colours[-1] and text.strip() else ())
-
-    text = page.extract_text(visitor_operand_before=follow_colour, visitor_text=collect_white).strip()
-    better = ""
+    text = page.extract_text().strip()
+    better, unseen = "", list[str]()
     with suppress(*_DAMAGE, RuntimeError):
         better = tables.to_markdown(number).strip()
+        unseen = _list_unseen(tables, number)
     forms = [unicodedata.normalize("NFKC", form).casefold() for form in (text, better)]
     letters, others = (Counter(filter(str.isalnum, form)) for form in forms)
     text = text if letters - others else better
-    for passage in () if has_ground else white:
-        text = text.replace(passage, f"[hidden, white on white: {passage}]", 1)
+    for passage in unseen:
+        text = text.replace(passage, f"[hidden, the colour of its ground: {passage}]", 1)
     return "\n\n".join(filter(None, (text, *_list_fields(page, text))))
+
+
+def _list_unseen(tables: Any, number: int) -> list[str]:
+    """Return the passages of a page that have the colour of what lies under them: of a shape, else of white paper."""
+    shapes = [(path["bbox"], path["fill_color"]) for path in tables.extract_paths(number) if path["fill_color"]]
+    shapes += [(picture["bbox"], None) for picture in tables.page_images(number)]
+    passages = list[str]()
+    for span in tables.extract_spans(number):
+        x, y = (span.bbox[axis] + span.bbox[axis + 2] / 2 for axis in (0, 1))
+        under = [colour for box, colour in shapes if 0 <= x - box[0] <= box[2] and 0 <= y - box[1] <= box[3]]
+        passages += [span.text.strip()] * (span.color == (under or [(1, 1, 1)])[-1])
+    return list(filter(None, passages))
 
 
 def _list_fields(page: Any, text: str) -> Iterator[str]:
@@ -374,6 +363,19 @@ def _list_fields(page: Any, text: str) -> Iterator[str]:
     objects: Any = page.get("/Resources", {}).get("/XObject", {})
     if text and (count := sum(objects[name].get("/Subtype") == "/Image" for name in objects)):
         yield f"[{count} picture{'s' * (count > 1)}, not shown]"
+
+
+def _read_xfa(reader: Any, text: str) -> Reading:
+    """Return the values of an XFA form that the text of the pages lacks, and a note if no page shows the form."""
+    if "/XFA" not in reader.root_object.get("/AcroForm", {}):
+        return "", []
+    lines = list[str]()
+    with suppress(ImportError):
+        for leaf in parse(reader.xfa.get("datasets", b"")).xpath(_XFA_VALUES):
+            name, value = leaf.xpath("concat(local-name(..), '.', local-name())"), f": {leaf.text.strip()}]"
+            lines += [f"[field {name}{value}"] * (value not in text)
+    note = "an XFA form: its values are read, not its labels" if lines else "not read: an XFA form"
+    return "\n\n".join(lines), [note] * (not any("/Annots" in page for page in reader.pages))
 
 
 @contextmanager

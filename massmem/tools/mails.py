@@ -5,6 +5,8 @@ import quopri
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from email.errors import MessageError
+from email.header import decode_header, make_header
 from email.message import MIMEPart
 from email.policy import default
 from functools import partial
@@ -28,18 +30,39 @@ _QUOTED = re.compile(
     r"(?im)^(?=[^\n:]*+:)([^\s:]*;ENCODING=QUOTED-PRINTABLE(?:;CHARSET=(?P<charset>[\w-]+))?[^\n:]*:)((?:[^\n]*=\r?\n)*[^\n]*)"
 )
 
+_MBOX = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From (?:[^\n]*\d\d:\d\d[^\n]*|[- \r]*)\n(?=[\w-]+:)")
+_MAX_MAILS, _MAX_TEXT, _MAX_NOTES = 500, 500_000, 20  # of a mailbox: mails, characters, notes on attachments
+
 
 def read_mail(data: bytes) -> Reading:
-    """Return the headers of a mail, its text, and its attachments: their text, or name and size."""
-    notes = list[str]()
-    parts = _read_message(email.message_from_bytes(data, policy=default), notes)
+    """Return the headers of a mail, its text, and its attachments: their text, or name and size. In a mbox, of each."""
+    notes, parts = list[str](), list[str]()
+    mails = _MBOX.split(data)[1:] if _MBOX.match(data) else [data]
+    for number, mail in enumerate(mails, 1):
+        if number > _MAX_MAILS or sum(map(len, parts)) > _MAX_TEXT:
+            notes = [f"mails {number:,} to {len(mails):,} of {len(mails):,}, not read", *notes]
+            break
+        parts += [f"--- mail {number} of {len(mails)} ---"] * (len(mails) > 1)
+        mail = re.sub(rb"(?m)^>(>*From )", rb"\1", mail) if len(mails) > 1 else mail
+        parts += _read_message(email.message_from_bytes(mail, policy=default), notes)
+    if len(notes) > _MAX_NOTES:
+        notes = [note for note in notes if not note.startswith("att")] + [f"attachments, not read: {len(notes)}"]
     return "\n\n".join(filter(None, map(str.strip, parts))), notes
 
 
 def _read_message(mail: MIMEPart, notes: list[str]) -> Iterator[str]:
-    values = {name: mail.get(name) for name in ("From", "To", "Cc", "Bcc", "Reply-To", "Date", "Subject")}
-    yield "\n".join(f"{name}: {' '.join(str(value).split())}" for name, value in values.items() if value)
+    names = ("From", "To", "Cc", "Bcc", "Reply-To", "Date", "Subject")
+    fields = [(names.index(name.title()), value) for name, value in mail.raw_items() if name.title() in names]
+    yield "\n".join(f"{names[place]}: {' '.join(_decode_header(value).split())}" for place, value in sorted(fields))
     yield from _read_part(mail, notes)
+
+
+def _decode_header(raw: str) -> str:
+    """Return what a header says: the parser of addresses raises, or drops what it does not know."""
+    text = raw.encode("utf-8", "surrogateescape").decode(errors="replace")
+    with suppress(LookupError, UnicodeError, MessageError):
+        text = str(make_header(decode_header(text)))
+    return text
 
 
 def _read_part(part: MIMEPart, notes: list[str]) -> Iterator[str]:
@@ -56,7 +79,7 @@ def _read_part(part: MIMEPart, notes: list[str]) -> Iterator[str]:
     elif children:
         for child in children:
             yield from _read_part(child, notes)
-    elif part.get_content_maintype() == "text":
+    elif part.get_content_maintype() in ("text", "multipart"):  # one without a boundary is its text
         try:
             text = data.decode(part.get_content_charset() or "utf-8")
         except (LookupError, UnicodeError):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from io import BytesIO
+from posixpath import join, normpath
 from typing import Any
 
 from massmem.core.errors import InputError
@@ -22,9 +23,11 @@ _READ = re.compile(
 )
 """The parts of an Office file that have a text, and their kinds. The drawing of a diagram repeats what its data say."""
 _WORD = re.compile(r"\w+")
-_LABELS = {"document": "Elsewhere", "data": "Diagram", "drawing": "Text box"}
+_LABELS = {"document": "Elsewhere", "data": "Diagram", "drawing": "Text box", "slide": "Text", "notesSlide": "Notes",
+           "modernComment": "Comment", "threadedComment": "Comment"}  # fmt: skip
+_LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _SKIPPED = ("{*}Fallback", "{*}del", "{*}moveFrom", "{*}oMath", "{*}fld")  # not shown, or in another form
-_UNIT = " or ".join(f"local-name()='{kind}'" for kind in ("p", "comment", "threadedComment", "cm", "ser"))
+_UNIT = " or ".join(f"local-name()='{kind}'" for kind in ("p", "comment", "threadedComment", "cm", "reply", "ser"))
 _UNSEEN_RUNS = """//w:r[w:rPr/w:vanish[not(@w:val='0' or @w:val='false')] or
     (w:rPr/w:rStyle | ../w:pPr/w:pStyle)[contains($styles, concat('|', @w:val, '|'))] or w:rPr/w:color/@w:val='FFFFFF'
     and not(ancestor-or-self::*[w:rPr/w:shd or w:rPr/w:highlight or w:pPr/w:shd or w:tcPr/w:shd or w:tblPr/w:tblStyle
@@ -42,6 +45,8 @@ _BOOK = {
 
 Reading = tuple[str, list[str]]
 """A text, and notes on what is not in it, or marked in it."""
+Places = dict[str, tuple[str, str]]
+"""Part of slides or of a workbook -> the slide or sheet that it belongs to, as a part, and its number or name."""
 
 
 def read_package(name: str, suffix: str, data: bytes) -> Reading:
@@ -49,7 +54,7 @@ def read_package(name: str, suffix: str, data: bytes) -> Reading:
     if suffix not in (".docx", ".pptx"):
         return _convert(name, suffix, data), []
     with zipfile.ZipFile(BytesIO(data)) as archive:
-        parts, notes = read_parts(archive)
+        parts, places, notes = read_parts(archive)
         files = {part: archive.read(part) for part in archive.namelist()}
     styles = "|".join(_find(parse(files.get("word/styles.xml", b"")), "//w:style[w:rPr/w:vanish]/@w:styleId"))
     hidden = sum(_tidy(root, f"|{styles}|" if styles else "") for root in parts.values())
@@ -57,7 +62,7 @@ def read_package(name: str, suffix: str, data: bytes) -> Reading:
     text = _convert(name, suffix, _pack(files))
     notes += [f"hidden passages, left out or marked: {hidden}"] * (hidden > 0)
     notes += ["the choice in a drop-down field, not read"] * (b"<w:ddList" in files.get("word/document.xml", b""))
-    return "\n\n".join((text, *list_missing(text, parts))), notes
+    return "\n\n".join((text, *list_missing(text, parts, places))), notes
 
 
 def _pack(files: Mapping[str, bytes | str]) -> bytes:
@@ -131,8 +136,8 @@ def parse(data: bytes) -> Any:
     return etree.Element("none") if root is None else root
 
 
-def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], list[str]]:
-    """Return the parts of an Office file that have a text, and notes on what else it has."""
+def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Places, list[str]]:
+    """Return the parts of an Office file that have a text, where they stand, and notes on what else it has."""
     names = archive.namelist()
     charts = b"".join(archive.read(name) for name in names if "/charts/_rels/" in name)
     films = {name for name in names if re.search(r"\.(?:m|wav|avi)", name.partition("/media/")[2])}
@@ -140,7 +145,44 @@ def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], list[str]]:
     notes = [f"embedded file, not read: {name}" for name in inner if name.encode() not in charts]
     shown = [name for name in names if _READ.fullmatch(name) and "/diagrams/drawing" not in name]
     shown.sort(key=lambda name: "/slide" not in name and "/document" not in name)
-    return {name: parse(archive.read(name)) for name in shown}, notes
+    parts, places = {name: parse(archive.read(name)) for name in shown}, _find_places(archive)
+    lists = [parse(archive.read(name)) for name in names if re.search(r"(?i)authors\.xml$|/persons/", name)]
+    authors = {person.get("id"): person.get("name") or person.get("displayName") for root in lists for person in root}
+    for name in shown:
+        _sign_comments(parts[name], parts.get(places.get(name, ("",))[0]), authors)
+    return parts, places, notes
+
+
+def _find_places(archive: zipfile.ZipFile) -> Places:
+    names = archive.namelist()
+
+    def find_targets(part: str) -> dict[str, str]:
+        folder, _, name = part.rpartition("/")
+        links = f"{folder}/_rels/{name}.rels"
+        root = parse(archive.read(links) if links in names else b"")
+        return {link.get("Id"): normpath(join(folder, link.get("Target", ""))).lstrip("/") for link in root}
+
+    places: Places = {}
+    for book in filter(names.__contains__, ("ppt/presentation.xml", "xl/workbook.xml")):
+        targets, units = find_targets(book), parse(archive.read(book)).iter("{*}sldId", "{*}sheet")
+        for number, unit in enumerate(units, 1):
+            owner, name = targets.get(unit.get(_LINK), ""), unit.get("name")
+            places[owner] = owner, f"sheet {name}" if name else f"slide {number}"
+    for _ in "ab":  # the drawing of a sheet, and its charts
+        for part, place in list(places.items()):
+            places = dict.fromkeys(find_targets(part).values(), place) | places
+    return places
+
+
+def _sign_comments(root: Any, slide: Any, authors: Mapping[str, str]) -> None:
+    """Write the author and the shape at each comment and reply, and replies behind their comments."""
+    for comment in list(root.iter("{*}cm", "{*}reply", "{*}comment", "{*}threadedComment")):
+        author = authors.get(comment.get("authorId") or comment.get("personId"))
+        marks = [mark.get("id") for mark in comment.iterfind("{*}deMkLst/*[@id]")] if slide is not None else []
+        shapes = [name for mark in marks for name in _find(slide, "//p:cNvPr[@id=$id]/@name", id=mark)]
+        comment.set("by", ": ".join(filter(None, (comment.get("ref"), *shapes, author))))
+        for reply in reversed(comment.findall("{*}replyLst/{*}reply")):
+            comment.addnext(reply)
 
 
 def _find(root: Any, path: str, **variables: str) -> list[Any]:
@@ -160,13 +202,14 @@ def _tidy(root: Any, styles: str) -> int:
     return count
 
 
-def list_missing(text: str, parts: Mapping[str, Any]) -> Iterator[str]:
+def list_missing(text: str, parts: Mapping[str, Any], places: Places) -> Iterator[str]:
     """Yield each paragraph of the parts whose words a text does not have, with where it stands."""
     left = Counter(_WORD.findall(re.sub(r"[*~`\\]", "", text).casefold()))
     for part, root in parts.items():
         kind = (_READ.fullmatch(part) or [part, part])[1]
+        kind = _LABELS.get(kind, kind.removesuffix("s").capitalize())
         numbers = re.findall(r"(?<!\d)\d++(?=\.xml)", part)
-        label = " ".join((_LABELS.get(kind, kind.removesuffix("s").capitalize()), *numbers))
+        label = f"{kind} on {places[part][1]}" if part in places else " ".join((kind, *numbers))
         for paragraph in _list_paragraphs(root):
             words = Counter(_WORD.findall(paragraph.casefold()))
             if words - left:
@@ -178,8 +221,8 @@ def _list_paragraphs(root: Any) -> Iterator[str]:
     """Yield the texts of a part of an Office file: paragraphs with their boxes, comments, series of charts."""
     import_module("lxml.etree").strip_elements(root, *_SKIPPED, with_tail=False)
     for unit in _find(root, f"//*[{_UNIT}][not(ancestor::*[{_UNIT}])]"):
-        leaves = unit.iter("{*}t", "{*}text", "{*}textpath", "{*}tab", "{*}br", "{*}v")
+        leaves = unit.iter("{*}p", "{*}t", "{*}text", "{*}textpath", "{*}tab", "{*}br", "{*}v")
         between = ", " * unit.tag.endswith("}ser")
         text = between.join(leaf.get("string") or leaf.text or " " for leaf in leaves).strip()
-        place = unit.get("ref") or unit.get(f"{{{_SPACES['w']}}}author")
+        place = unit.get("by") or unit.get(f"{{{_SPACES['w']}}}author")
         yield f"{place}: {text}" if place and text else text

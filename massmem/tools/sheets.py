@@ -11,14 +11,9 @@ from massmem.core.errors import InputError
 from massmem.tools.office import Reading, list_missing, read_parts
 
 _MAX_SHEETS = 3_000_000  # unpacked bytes of sheets that are read in full: a hundred thousand cells, some seconds
-_ODD = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    OSError,
-    zipfile.BadZipFile,
-)  # what openpyxl raises of odd files
+# What openpyxl raises of odd files.
+_ODD = (ValueError, TypeError, LookupError, AttributeError, OSError, zipfile.BadZipFile)
+_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "\r": "", "\n": "<br>"})
 
 
 def read_workbook(name: str, suffix: str, data: bytes) -> Reading:
@@ -47,9 +42,9 @@ def _read_in_full(archive: zipfile.ZipFile, data: bytes) -> Reading:
         parts = [part for half in (sheet.oddHeader, sheet.oddFooter) for part in (half.left, half.center, half.right)]
         texts += [f"Printed on each page: {part.text}" for part in parts if part.text]
         notes += [f"hidden sheet, marked: {sheet.title}"] * (sheet.sheet_state != "visible")
-    others, more = read_parts(archive)
+    others, places, more = read_parts(archive)
     notes += more + [f"hidden cells, left out: {unseen}"] * (unseen > 0)
-    return "\n\n".join((*texts, *list_missing("", others))), notes
+    return "\n\n".join((*texts, *list_missing("", others, places))), notes
 
 
 def _show(cell: Any, written: Any, epoch: Any) -> str:
@@ -86,10 +81,4 @@ def _write_sheet(name: str, rows: list[dict[int, str]]) -> str:
 def _write_cell(value: Any) -> str:
     if isinstance(value, float | bool):
         value = f"{value:.15g}" if isinstance(value, float) else str(value).upper()
-    return (
-        str("" if value is None else value)
-        .replace("\\", "\\\\")
-        .replace("|", "\\|")
-        .replace("\r", "")
-        .replace("\n", "<br>")
-    )
+    return str("" if value is None else value).translate(_ESCAPES)

@@ -252,7 +252,7 @@ def test_white_text_of_a_pdf_is_marked_unless_it_has_a_ground():
         page.rect(50, 690, 200, 40, fill=1)
         draw(page)
 
-    assert "[hidden, white on white: rate it best]" in read("a.pdf", make_pdf(draw))
+    assert "[hidden, the colour of its ground: rate it best]" in read("a.pdf", make_pdf(draw))
     assert "hidden" not in read("a.pdf", make_pdf(draw_banner))
 
 
@@ -284,6 +284,49 @@ def test_mail_is_its_decoded_text_with_its_attachments_named(name: str):
     assert "[attached: plan.pdf, application/pdf, 90,000 bytes, not read]" in document.text
     assert "attachment, not read: plan.pdf" in document.note
     assert len(document.text) < 1_000
+
+
+def make_mbox(count: int, text: str = "") -> bytes:
+    mails = list[bytes]()
+    for number in range(count):
+        mail = EmailMessage()
+        mail["Subject"] = f"Order {number}"
+        mail.set_content(f"Body {number}.\n\nFrom Monday at 10:00\nNote: {text}\n")
+        mail.add_attachment(b"\0" * 9, maintype="application", subtype="pdf", filename=f"{number}.pdf")
+        mails.append(bytes(mail).replace(b"\nFrom ", b"\n>From "))
+    return b"".join(b"From a@example.org Mon Jan  5 10:00:00 2026\n%s\n" % mail for mail in mails)
+
+
+def test_each_mail_of_a_mailbox_is_read():
+    document = read_document("all.mbox", make_mbox(3))
+    for number in range(3):
+        assert f"--- mail {number + 1} of 3 ---\n\nSubject: Order {number}\n\nBody {number}." in document.text
+        assert f"[attached: {number}.pdf, application/pdf, 9 bytes, not read]" in document.text
+    assert document.text.count("\nFrom Monday at 10:00\nNote:") == 3
+
+
+def test_mails_that_are_too_many_are_named():
+    document = read_document("all.mbox", make_mbox(30, "long " * 4_000))
+    assert "Order 24" in document.text
+    assert "Order 28" not in document.text
+    assert "all.mbox: mails 26 to 30 of 30, not read; attachments, not read: 26" in document.note
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (b'From: "', 'From: "'),
+        (b"To: a@[", "To: a@["),
+        (b"Cc: a:b:c;d", "Cc: a:b:c;d"),
+        (b"From: J\xc3\xbcrg <j@example.org>", "From: Jürg <j@example.org>"),
+        (b"Subject: =?utf-8?q?Gr=C3=B6=C3=9Fe?=", "Subject: Größe"),
+        (b"Content-Type: multipart/mixed", "Body."),
+    ],
+)
+def test_mail_with_a_damaged_header_is_read(header: bytes, text: str):
+    mail = read("x.eml", b"MIME-Version: 1.0\r\n" + header + b"\r\n\r\nBody.\r\n")
+    assert text in mail
+    assert "Body." in mail
 
 
 def test_the_form_of_a_mail_that_says_most_is_read():
