@@ -14,7 +14,6 @@ import unicodedata
 import zipfile
 import zlib
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -326,7 +325,7 @@ def _read_pdf_page(page: Any, number: int, tables: Any) -> str:
     better, unseen = "", list[str]()
     with suppress(*_DAMAGE, RuntimeError):
         better = tables.to_markdown(number).strip()
-        unseen = _list_unseen(tables, number)
+        unseen = [] if "/Shading" in page.get("/Resources", {}) else _list_unseen(tables, number)
     forms = [unicodedata.normalize("NFKC", form).casefold() for form in (text, better)]
     letters, others = (Counter(filter(str.isalnum, form)) for form in forms)
     text = text if letters - others else better
@@ -359,7 +358,7 @@ def _list_fields(page: Any, text: str) -> Iterator[str]:
         if field.get("/Subtype") == "/Widget" and value not in (None, "") and not is_secret:
             yield f"[field {field.get('/T', '')}: {value}]"
         elif field.get("/Subtype") not in ("/Widget", "/Popup", "/Link") and content not in text and not is_secret:
-            yield f"[comment: {content}]"
+            yield f"[comment{f' by {author}' if (author := field.get('/T')) else ''}: {content}]"
     objects: Any = page.get("/Resources", {}).get("/XObject", {})
     if text and (count := sum(objects[name].get("/Subtype") == "/Image" for name in objects)):
         yield f"[{count} picture{'s' * (count > 1)}, not shown]"
@@ -390,10 +389,8 @@ def _open_pdf(name: str, data: bytes) -> Generator[Any]:
         with apply_configuration(page_tree_maximum_entries=2 * _MAX_PAGES, zlib_maximum_output_length=_MAX_CONTENT):
             reader = PdfReader(BytesIO(data))
             if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
-                raise InputError(
-                    f"{name} is a PDF encrypted with a password",
-                    "save a copy without a password, for example with qpdf --decrypt",
-                )
+                hint = "save a copy without a password, for example with qpdf --decrypt"
+                raise InputError(f"{name} is a PDF encrypted with a password", hint)
             try:
                 count = len(reader.pages)
             except LimitReachedError:
@@ -427,8 +424,7 @@ _REFUSED: dict[str, tuple[str, str]] = {
     ".key": ("a presentation of Keynote", "export it as PDF or .pptx"),
     ".bmp": ("a BMP picture", _TO_PNG),
     **dict.fromkeys((".tif", ".tiff"), ("a TIFF picture", _TO_PNG)),
-    ".heic": ("a HEIC picture", _TO_PNG),
-    ".heif": ("a HEIF picture", _TO_PNG),
+    **dict.fromkeys((".heic", ".heif"), ("a HEIC picture", _TO_PNG)),
     ".avif": ("an AVIF picture", _TO_PNG),
     ".jxl": ("a JPEG XL picture", _TO_PNG),
     ".jp2": ("a JPEG 2000 picture", _TO_PNG),
@@ -615,10 +611,9 @@ class _NotebookReader:
             yield _fence(_join(value) if isinstance(value, str | list) else json.dumps(value, ensure_ascii=False))
 
     def _read_picture(self, number: int, media_type: str, encoded: str) -> str:
-        try:
+        data = b""
+        with suppress(ValueError):
             data = b64decode(encoded)
-        except (NotBase64, ValueError):
-            data = b""
         media_type = detect_media_type(data) or media_type
         is_shown = detect_media_type(data) is not None and has_end(media_type, data)
         if not is_shown or len(self.pictures) >= MAX_PICTURES:

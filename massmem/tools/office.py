@@ -16,7 +16,11 @@ from typing import Any
 from massmem.core.errors import InputError
 
 _OOXML = "http://schemas.openxmlformats.org/"
-_SPACES = {"w": _OOXML + "wordprocessingml/2006/main", "p": _OOXML + "presentationml/2006/main"}
+_SPACES = {
+    "w": _OOXML + "wordprocessingml/2006/main",
+    "p": _OOXML + "presentationml/2006/main",
+    "a": _OOXML + "drawingml/2006/main",
+}
 _READ = re.compile(
     r"(?:word|ppt|xl)/(?!glossary|.*(?:Master|Layout))(?:\w+/)*(document|slide|notesSlide|footnotes|endnotes"
     r"|header|footer|comments?|(?:modern|threaded)Comment|drawing|data|chart)\w*+\.xml"
@@ -29,9 +33,15 @@ _LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id
 _SKIPPED = ("{*}Fallback", "{*}del", "{*}moveFrom", "{*}oMath", "{*}fld")  # not shown, or in another form
 _UNIT = " or ".join(f"local-name()='{kind}'" for kind in ("p", "comment", "threadedComment", "cm", "reply", "ser"))
 _UNSEEN_RUNS = """//w:r[w:rPr/w:vanish[not(@w:val='0' or @w:val='false')] or
-    (w:rPr/w:rStyle | ../w:pPr/w:pStyle)[contains($styles, concat('|', @w:val, '|'))] or w:rPr/w:color/@w:val='FFFFFF'
+    (w:rPr/w:rStyle | ../w:pPr/w:pStyle)[contains($styles, concat('|', @w:val, '|'))] or w:rPr/w:sz/@w:val < 4
+    or w:rPr/w:color/@w:val = (w:rPr/w:shd | ../w:pPr/w:shd | ancestor::w:tc[1]/w:tcPr/w:shd)[last()]/@w:fill
+    or w:rPr/w:color/@w:val='FFFFFF'
     and not(ancestor-or-self::*[w:rPr/w:shd or w:rPr/w:highlight or w:pPr/w:shd or w:tcPr/w:shd or w:tblPr/w:tblStyle
     or w:background or self::w:txbxContent or self::w:hdr or self::w:ftr])]"""
+_GROUNDS = """//p:pic | //p:graphicFrame | //p:spPr/*[contains(local-name(), 'Fill') and local-name()!='noFill'] |
+    //a:fillRef[@idx!='0'] | //p:bgRef[@idx!='1001'] | //@bg1[.!='lt1']"""
+_UNSEEN_TEXT = """//a:r/a:rPr/a:solidFill/*[not(*)]/@val[. = ancestor::p:sp[1]/p:spPr/a:solidFill/*[not(*)]/@val
+    or $is_plain and (. = //p:bgPr/a:solidFill/*/@val or not(//p:bg) and contains('FFFFFF bg1', .))]/../../../../a:t"""
 _PICTURES = "//*[local-name()='docPr'][..//*[local-name()='blip']] | //p:pic/p:nvPicPr/p:cNvPr"
 _HIDING = re.compile(r"display:none|visibility:(?:hidden|collapse)|(?:font-size|opacity):0(?![.\d]*[1-9])")
 _AT_RULE = re.compile(r"@[^{]*+(?:\{(?:[^{}]*+\{[^}]*+\}?)*[^{}]*+\}?)?")  # the end of a sheet closes what is open
@@ -45,8 +55,6 @@ _BOOK = {
 
 Reading = tuple[str, list[str]]
 """A text, and notes on what is not in it, or marked in it."""
-Places = dict[str, tuple[str, str]]
-"""Part of slides or of a workbook -> the slide or sheet that it belongs to, as a part, and its number or name."""
 
 
 def read_package(name: str, suffix: str, data: bytes) -> Reading:
@@ -58,6 +66,11 @@ def read_package(name: str, suffix: str, data: bytes) -> Reading:
         files = {part: archive.read(part) for part in archive.namelist()}
     styles = "|".join(_find(parse(files.get("word/styles.xml", b"")), "//w:style[w:rPr/w:vanish]/@w:styleId"))
     hidden = sum(_tidy(root, f"|{styles}|" if styles else "") for root in parts.values())
+    designs = [parse(data) for part, data in files.items() if re.search(r"slide(?:Master|Layout)s/\w+\.xml", part)]
+    is_plain = not any(_find(design, f"{_GROUNDS} | //p:bgPr") for design in designs)
+    for root in (root for part, root in parts.items() if part.startswith("ppt/slides/")):
+        for leaf in _find(root, _UNSEEN_TEXT, is_plain=is_plain and not _find(root, _GROUNDS)):
+            leaf.text, hidden = f"[hidden, the colour of its ground: {leaf.text}]", hidden + 1
     files |= {part: import_module("lxml.etree").tostring(root) for part, root in parts.items()}
     text = _convert(name, suffix, _pack(files))
     notes += [f"hidden passages, left out or marked: {hidden}"] * (hidden > 0)
@@ -136,8 +149,8 @@ def parse(data: bytes) -> Any:
     return etree.Element("none") if root is None else root
 
 
-def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Places, list[str]]:
-    """Return the parts of an Office file that have a text, where they stand, and notes on what else it has."""
+def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, tuple[str, str]], list[str]]:
+    """Return the parts of an Office file that have a text, the slide or sheet of each and its name, and notes."""
     names = archive.namelist()
     charts = b"".join(archive.read(name) for name in names if "/charts/_rels/" in name)
     films = {name for name in names if re.search(r"\.(?:m|wav|avi)", name.partition("/media/")[2])}
@@ -145,24 +158,22 @@ def read_parts(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Places, list[s
     notes = [f"embedded file, not read: {name}" for name in inner if name.encode() not in charts]
     shown = [name for name in names if _READ.fullmatch(name) and "/diagrams/drawing" not in name]
     shown.sort(key=lambda name: "/slide" not in name and "/document" not in name)
-    parts, places = {name: parse(archive.read(name)) for name in shown}, _find_places(archive)
+    parts, places = {name: parse(archive.read(name)) for name in shown}, _find_places(archive, names)
     lists = [parse(archive.read(name)) for name in names if re.search(r"(?i)authors\.xml$|/persons/", name)]
     authors = {person.get("id"): person.get("name") or person.get("displayName") for root in lists for person in root}
     for name in shown:
-        _sign_comments(parts[name], parts.get(places.get(name, ("",))[0]), authors)
+        _sign_comments(parts[name], parts.get(places.get(name, ("",))[0], parts[name]), authors)
     return parts, places, notes
 
 
-def _find_places(archive: zipfile.ZipFile) -> Places:
-    names = archive.namelist()
-
+def _find_places(archive: zipfile.ZipFile, names: list[str]) -> dict[str, tuple[str, str]]:
     def find_targets(part: str) -> dict[str, str]:
         folder, _, name = part.rpartition("/")
         links = f"{folder}/_rels/{name}.rels"
         root = parse(archive.read(links) if links in names else b"")
         return {link.get("Id"): normpath(join(folder, link.get("Target", ""))).lstrip("/") for link in root}
 
-    places: Places = {}
+    places = dict[str, tuple[str, str]]()
     for book in filter(names.__contains__, ("ppt/presentation.xml", "xl/workbook.xml")):
         targets, units = find_targets(book), parse(archive.read(book)).iter("{*}sldId", "{*}sheet")
         for number, unit in enumerate(units, 1):
@@ -176,16 +187,16 @@ def _find_places(archive: zipfile.ZipFile) -> Places:
 
 def _sign_comments(root: Any, slide: Any, authors: Mapping[str, str]) -> None:
     """Write the author and the shape at each comment and reply, and replies behind their comments."""
+    shapes = {shape.get("id"): shape.get("name") for shape in slide.iter("{*}cNvPr")}
     for comment in list(root.iter("{*}cm", "{*}reply", "{*}comment", "{*}threadedComment")):
         author = authors.get(comment.get("authorId") or comment.get("personId"))
-        marks = [mark.get("id") for mark in comment.iterfind("{*}deMkLst/*[@id]")] if slide is not None else []
-        shapes = [name for mark in marks for name in _find(slide, "//p:cNvPr[@id=$id]/@name", id=mark)]
-        comment.set("by", ": ".join(filter(None, (comment.get("ref"), *shapes, author))))
+        places = [shapes.get(mark.get("id")) for mark in comment.iterfind("{*}deMkLst/*[@id]")]
+        comment.set("by", ": ".join(filter(None, (comment.get("ref"), *places, author))))
         for reply in reversed(comment.findall("{*}replyLst/{*}reply")):
             comment.addnext(reply)
 
 
-def _find(root: Any, path: str, **variables: str) -> list[Any]:
+def _find(root: Any, path: str, **variables: str | bool) -> list[Any]:
     return root.xpath(path, namespaces=_SPACES, **variables)
 
 
@@ -202,7 +213,7 @@ def _tidy(root: Any, styles: str) -> int:
     return count
 
 
-def list_missing(text: str, parts: Mapping[str, Any], places: Places) -> Iterator[str]:
+def list_missing(text: str, parts: Mapping[str, Any], places: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     """Yield each paragraph of the parts whose words a text does not have, with where it stands."""
     left = Counter(_WORD.findall(re.sub(r"[*~`\\]", "", text).casefold()))
     for part, root in parts.items():
