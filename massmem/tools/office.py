@@ -16,21 +16,28 @@ from typing import Any
 from massmem.core.errors import InputError
 
 _OOXML = "http://schemas.openxmlformats.org/"
-_SPACES = {
-    "w": _OOXML + "wordprocessingml/2006/main",
-    "p": _OOXML + "presentationml/2006/main",
-    "a": _OOXML + "drawingml/2006/main",
+_SPACES = {"w": _OOXML + "wordprocessingml/2006/main", "p": _OOXML + "presentationml/2006/main"}
+_SPACES |= {"a": _OOXML + "drawingml/2006/main"} | {
+    kind: f"urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0" for kind in ("text", "style")
 }
 _READ = re.compile(
-    r"(?:word|ppt|xl)/(?!glossary|.*(?:Master|Layout))(?:\w+/)*(document|slide|notesSlide|footnotes|endnotes"
-    r"|header|footer|comments?|(?:modern|threaded)Comment|drawing|data|chart)\w*+\.xml"
+    r"(?:(?:word|ppt|xl)/(?!glossary|styles|.*(?:Master|Layout))(?:\w+/)*)?(document|slide|notesSlide|footnotes|endnotes"
+    r"|header|footer|comments?|(?:modern|threaded)Comment|drawing|data|chart|content|styles)\w*+\.xml"
 )
 """The parts of an Office file that have a text, and their kinds. The drawing of a diagram repeats what its data say."""
 _WORD = re.compile(r"\w+")
 _LABELS = {"document": "Elsewhere", "data": "Diagram", "drawing": "Text box", "slide": "Text", "notesSlide": "Notes",
-           "modernComment": "Comment", "threadedComment": "Comment"}  # fmt: skip
+           "modernComment": "Comment", "content": "Elsewhere", "styles": "Header or footer",
+            "threadedComment": "Comment"}  # fmt: skip
 _LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
-_SKIPPED = ("{*}Fallback", "{*}del", "{*}moveFrom", "{*}oMath", "{*}fld")  # not shown, or in another form
+_SKIPPED = (
+    "{*}Fallback",
+    "{*}del",
+    "{*}moveFrom",
+    "{*}oMath",
+    "{*}fld",
+    "{*}tracked-changes",
+)  # not shown, or in another form
 _UNIT = " or ".join(f"local-name()='{kind}'" for kind in ("p", "comment", "threadedComment", "cm", "reply", "ser"))
 _UNSEEN_RUNS = """//w:r[w:rPr/w:vanish[not(@w:val='0' or @w:val='false')] or
     (w:rPr/w:rStyle | ../w:pPr/w:pStyle)[contains($styles, concat('|', @w:val, '|'))] or w:rPr/w:sz/@w:val < 4
@@ -38,6 +45,8 @@ _UNSEEN_RUNS = """//w:r[w:rPr/w:vanish[not(@w:val='0' or @w:val='false')] or
     or w:rPr/w:color/@w:val='FFFFFF'
     and not(ancestor-or-self::*[w:rPr/w:shd or w:rPr/w:highlight or w:pPr/w:shd or w:tcPr/w:shd or w:tblPr/w:tblStyle
     or w:background or self::w:txbxContent or self::w:hdr or self::w:ftr])]"""
+_UNSEEN_OPEN = """//*[@text:display='none' and not(self::style:*)] |
+    //*[@text:style-name = //style:style[style:text-properties/@text:display='none']/@style:name]"""
 _GROUNDS = """//p:pic | //p:graphicFrame | //p:spPr/*[contains(local-name(), 'Fill') and local-name()!='noFill'] |
     //a:fillRef[@idx!='0'] | //p:bgRef[@idx!='1001'] | //@bg1[.!='lt1']"""
 _UNSEEN_TEXT = """//a:r/a:rPr/a:solidFill/*[not(*)]/@val[. = ancestor::p:sp[1]/p:spPr/a:solidFill/*[not(*)]/@val
@@ -46,6 +55,7 @@ _PICTURES = "//*[local-name()='docPr'][..//*[local-name()='blip']] | //p:pic/p:n
 _HIDING = re.compile(r"display:none|visibility:(?:hidden|collapse)|(?:font-size|opacity):0(?![.\d]*[1-9])")
 _AT_RULE = re.compile(r"@[^{]*+(?:\{(?:[^{}]*+\{[^}]*+\}?)*[^{}]*+\}?)?")  # the end of a sheet closes what is open
 _PICTURE = re.compile(r"\\?\[(picture[^\]\n]*+)(\]?)")  # without an end, it is passed over as a whole
+_UNREAD_RTF = re.compile(rb"\{\\(?:\*\\)?(header|footer|annotation)\w*[ \\]")
 _BOOK = {
     "META-INF/container.xml": '<container><rootfiles><rootfile full-path="book"/></rootfiles></container>',
     "book": "<package><manifest><item id='p' href='p' media-type='application/xhtml+xml'/></manifest><spine><itemref "
@@ -59,8 +69,9 @@ Reading = tuple[str, list[str]]
 
 def read_package(name: str, suffix: str, data: bytes) -> Reading:
     """Read a document. Raises InputError, and what `zipfile` raises of a damaged archive."""
-    if suffix not in (".docx", ".pptx"):
-        return _convert(name, suffix, data), []
+    if suffix in (".epub", ".rtf"):
+        unread = {code.decode() for code in _UNREAD_RTF.findall(data)} if suffix == ".rtf" else ()
+        return _convert(name, suffix, data), [f"{code}s, not read" for code in sorted(unread)]
     with zipfile.ZipFile(BytesIO(data)) as archive:
         parts, places, notes = read_parts(archive)
         files = {part: archive.read(part) for part in archive.namelist()}
@@ -74,7 +85,8 @@ def read_package(name: str, suffix: str, data: bytes) -> Reading:
     files |= {part: import_module("lxml.etree").tostring(root) for part, root in parts.items()}
     text = _convert(name, suffix, _pack(files))
     notes += [f"hidden passages, left out or marked: {hidden}"] * (hidden > 0)
-    notes += ["the choice in a drop-down field, not read"] * (b"<w:ddList" in files.get("word/document.xml", b""))
+    for mark, what in ((b"<w:ddList", "the choice in a drop-down field"), (b"<w:checkBox", "marks in old check boxes")):
+        notes += [f"{what}, not read"] * (mark in files.get("word/document.xml", b""))
     return "\n\n".join((text, *list_missing(text, parts, places))), notes
 
 
@@ -106,18 +118,22 @@ def read_html(name: str, text: str) -> Reading:
             element.drop_tree()
         elif (shown := _write_field(element)) is not None:
             element.clear(keep_tail=True)
-            element.tag, element.text = "span", shown
-        elif element.tag in ("dt", "dd", "summary", "legend", "option"):
+            element.tag, element.text = "span", f" {shown} "
+        elif element.tag in ("dt", "dd", "summary", "legend", "option", "textarea"):
             element.tag = "p"
+        elif element.tag == "sup":
+            element.text = f"^{element.text or ''}"
     page = b"<html>%s</html>" % html.tostring(body, method="xml", encoding="utf-8", with_tail=False)
     return _convert(name, ".epub", _pack(_BOOK | {"p": page})), [f"hidden passages, left out: {hidden}"] * (hidden > 0)
 
 
 def _hides(style: str, has_ground: bool) -> bool:
     """Whether a style hides a text. White hides it on a white ground, and where nothing has a ground."""
-    style = re.sub(r"\s", "", style.lower())
-    is_plain = not has_ground or re.search(r"background(?:-color)?:(?:#fff|white)", style)
-    return bool(_HIDING.search(style) or (is_plain and re.search(r"(?<![\w-])color:(?:#fff|white)", style)))
+    style = re.sub(r"\s|!important", "", style.lower()).replace("#ffffff", "#fff").replace("white", "#fff")
+    colour = re.search(r"(?<![\w-])color:([^;]+)", style)
+    ground = re.search(r"background(?:-color)?:([^;]+)", style)
+    is_same = colour and colour[1] == (ground[1] if ground else "#fff" * (not has_ground))
+    return bool(_HIDING.search(style) or is_same)
 
 
 def _write_field(element: Any) -> str | None:
@@ -202,10 +218,19 @@ def _find(root: Any, path: str, **variables: str | bool) -> list[Any]:
 
 def _tidy(root: Any, styles: str) -> int:
     """Remove what is hidden, mark a hidden slide, and name pictures where they stand. Count what was hidden."""
-    hidden = _find(root, _UNSEEN_RUNS, styles=styles) + _find(root, "//p:cNvPr[@hidden='1']/../..")
-    count = sum(any(text.text for text in element.iter("{*}t")) for element in hidden)
+    hidden = (
+        _find(root, _UNSEEN_RUNS, styles=styles)
+        + _find(root, "//p:cNvPr[@hidden='1']/../..")
+        + _find(root, _UNSEEN_OPEN)
+    )
+    count = sum(any(text.text for text in element.iter("{*}t", "{*}p", "{*}span")) for element in hidden)
     for element in hidden:
-        element.getparent().remove(element)
+        element.tag = "unseen"
+    import_module("lxml.etree").strip_elements(root, "unseen", with_tail=False)
+    for creator in root.iter("{*}creator"):
+        creator.text = f" [comment] {creator.text}: "
+    for leaf in _find(root, "//w:r[w:rPr/w:vertAlign/@w:val='superscript']/w:t | //a:r[a:rPr/@baseline > 0]/a:t"):
+        leaf.text = f"^{leaf.text}"
     for properties in _find(root, _PICTURES):
         properties.set("descr", f"[picture: {properties.get('descr', '')}]".replace(": ]", "]"))
     if root.get("show") in ("0", "false") and (first := next(root.iter("{*}t"), None)) is not None:
@@ -235,5 +260,6 @@ def _list_paragraphs(root: Any) -> Iterator[str]:
         leaves = unit.iter("{*}p", "{*}t", "{*}text", "{*}textpath", "{*}tab", "{*}br", "{*}v")
         between = ", " * unit.tag.endswith("}ser")
         text = between.join(leaf.get("string") or leaf.text or " " for leaf in leaves).strip()
+        text = "".join(unit.itertext()).strip() if unit.prefix == "text" else text  # of OpenDocument
         place = unit.get("by") or unit.get(f"{{{_SPACES['w']}}}author")
         yield f"{place}: {text}" if place and text else text

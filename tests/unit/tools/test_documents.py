@@ -334,7 +334,7 @@ def test_web_page_is_read_by_its_encoding_and_without_what_nobody_sees():
     )
     document = read_document("page.html", page.encode("latin-1"))
     assert document.text == (
-        "# Größe\n\n| a | b |  |\n| --- | --- | --- |\n| 1 | 2 | • x<br>• y |\n|  | 3 | 4 |\n\n[picture: A chart]here"
+        "# Größe\n\n| a | b |  |\n| --- | --- | --- |\n| 1 | 2 | • x<br>• y |\n|  | 3 | 4 |\n\n[picture: A chart] here"
     )
 
 
