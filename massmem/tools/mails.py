@@ -17,8 +17,7 @@ from massmem.tools.encodings import decode_text
 from massmem.tools.office import Reading, read_html
 
 _HEADER = rb"(?i)(?:From [^\n]*\n)?(?:[a-z][a-z0-9-]*:[^\n]*\n(?:[ \t][^\n]*\n)*){0,80}?"
-MAIL = re.compile(_HEADER + rb"(?:MIME-Version|Content-Transfer-Encoding):")
-"""How a mail begins, or a page that a browser saved with its pictures."""
+MAIL = re.compile(_HEADER + rb"(?:MIME-Version|Content-Transfer-Encoding):")  # a mail, or a page that a browser saved
 _PACKED = re.compile(
     r"(?P<uri>data:(?P<kind>[\w.+/-]*)(?:;[\w=.+-]+)*;base64,)?"
     r"(?P<code>(?:[A-Za-z0-9+/_-]{40,}+={0,2}(?:\\r)?(?:\\n)?(?:[ \t]*\r?\n[ \t>]*)?)++"

@@ -16,28 +16,19 @@ from typing import Any
 from massmem.core.errors import InputError
 
 _OOXML = "http://schemas.openxmlformats.org/"
-_SPACES = {"w": _OOXML + "wordprocessingml/2006/main", "p": _OOXML + "presentationml/2006/main"}
-_SPACES |= {"a": _OOXML + "drawingml/2006/main"} | {
-    kind: f"urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0" for kind in ("text", "style")
-}
+_OPEN = "urn:oasis:names:tc:opendocument:xmlns:"
+_SPACES = {"w": _OOXML + "wordprocessingml/2006/main", "p": _OOXML + "presentationml/2006/main",
+           "a": _OOXML + "drawingml/2006/main", "text": _OPEN + "text:1.0", "style": _OPEN + "style:1.0"}  # fmt: skip
 _READ = re.compile(
-    r"(?:(?:word|ppt|xl)/(?!glossary|styles|.*(?:Master|Layout))(?:\w+/)*)?(document|slide|notesSlide|footnotes|endnotes"
-    r"|header|footer|comments?|(?:modern|threaded)Comment|drawing|data|chart|content|styles)\w*+\.xml"
+    r"(?:(?:word|ppt|xl)/(?!glossary|styles|.*(?:Master|Layout))(?:\w+/)*)?(?:modern|threaded)?(document|slide|notesSlide"
+    r"|footnotes|endnotes|header|footer|[cC]omments?|drawing|data|chart|content|styles)\w*+\.xml"
 )
 """The parts of an Office file that have a text, and their kinds. The drawing of a diagram repeats what its data say."""
 _WORD = re.compile(r"\w+")
 _LABELS = {"document": "Elsewhere", "data": "Diagram", "drawing": "Text box", "slide": "Text", "notesSlide": "Notes",
-           "modernComment": "Comment", "content": "Elsewhere", "styles": "Header or footer",
-            "threadedComment": "Comment"}  # fmt: skip
+           "content": "Elsewhere", "styles": "Header or footer"}  # fmt: skip
 _LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
-_SKIPPED = (
-    "{*}Fallback",
-    "{*}del",
-    "{*}moveFrom",
-    "{*}oMath",
-    "{*}fld",
-    "{*}tracked-changes",
-)  # not shown, or in another form
+_SKIPPED = ("Fallback", "del", "moveFrom", "oMath", "fld", "tracked-changes", "note")  # not shown, or in another form
 _UNIT = " or ".join(f"local-name()='{kind}'" for kind in ("p", "comment", "threadedComment", "cm", "reply", "ser"))
 _UNSEEN_RUNS = """//w:r[w:rPr/w:vanish[not(@w:val='0' or @w:val='false')] or
     (w:rPr/w:rStyle | ../w:pPr/w:pStyle)[contains($styles, concat('|', @w:val, '|'))] or w:rPr/w:sz/@w:val < 4
@@ -63,8 +54,7 @@ _BOOK = {
 }
 """An EPUB around a web page `p`: anydoc reads pages in books alone."""
 
-Reading = tuple[str, list[str]]
-"""A text, and notes on what is not in it, or marked in it."""
+Reading = tuple[str, list[str]]  # a text, and notes on what is not in it, or marked in it
 
 
 def read_package(name: str, suffix: str, data: bytes) -> Reading:
@@ -130,10 +120,8 @@ def read_html(name: str, text: str) -> Reading:
 def _hides(style: str, has_ground: bool) -> bool:
     """Whether a style hides a text. White hides it on a white ground, and where nothing has a ground."""
     style = re.sub(r"\s|!important", "", style.lower()).replace("#ffffff", "#fff").replace("white", "#fff")
-    colour = re.search(r"(?<![\w-])color:([^;]+)", style)
-    ground = re.search(r"background(?:-color)?:([^;]+)", style)
-    is_same = colour and colour[1] == (ground[1] if ground else "#fff" * (not has_ground))
-    return bool(_HIDING.search(style) or is_same)
+    colours = dict(re.findall(r"(?:^|;)(color|background)(?:-color)?:([^;]+)", style))
+    return bool(_HIDING.search(style)) or colours.get("color") == colours.get("background", "#fff" * (not has_ground))
 
 
 def _write_field(element: Any) -> str | None:
@@ -226,9 +214,9 @@ def _tidy(root: Any, styles: str) -> int:
     count = sum(any(text.text for text in element.iter("{*}t", "{*}p", "{*}span")) for element in hidden)
     for element in hidden:
         element.tag = "unseen"
-    import_module("lxml.etree").strip_elements(root, "unseen", with_tail=False)
-    for creator in root.iter("{*}creator"):
-        creator.text = f" [comment] {creator.text}: "
+    for line in root.iterfind(".//{*}annotation/{*}p"):
+        line.text = f" [comment by {line.getparent().findtext('{*}creator')}] {line.text or ''}"
+    import_module("lxml.etree").strip_elements(root, "unseen", "{*}creator", with_tail=False)
     for leaf in _find(root, "//w:r[w:rPr/w:vertAlign/@w:val='superscript']/w:t | //a:r[a:rPr/@baseline > 0]/a:t"):
         leaf.text = f"^{leaf.text}"
     for properties in _find(root, _PICTURES):
@@ -255,7 +243,7 @@ def list_missing(text: str, parts: Mapping[str, Any], places: Mapping[str, tuple
 
 def _list_paragraphs(root: Any) -> Iterator[str]:
     """Yield the texts of a part of an Office file: paragraphs with their boxes, comments, series of charts."""
-    import_module("lxml.etree").strip_elements(root, *_SKIPPED, with_tail=False)
+    import_module("lxml.etree").strip_elements(root, *(f"{{*}}{tag}" for tag in _SKIPPED), with_tail=False)
     for unit in _find(root, f"//*[{_UNIT}][not(ancestor::*[{_UNIT}])]"):
         leaves = unit.iter("{*}p", "{*}t", "{*}text", "{*}textpath", "{*}tab", "{*}br", "{*}v")
         between = ", " * unit.tag.endswith("}ser")
