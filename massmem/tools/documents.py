@@ -286,12 +286,10 @@ def _read_pdf(name: str, data: bytes) -> Document:
         text or (f"[page {number} has no text: a scan or a drawing, which is not shown]" if has_content else "")
         for number, (text, has_content) in enumerate(pages, 1)
     ]
-    note = ""
-    if scans:
-        numbers = ", ".join(scans[:_SHOWN_PAGES]) + (", ..." if len(scans) > _SHOWN_PAGES else "")
-        which = f"page {numbers} has" if len(scans) == 1 else f"pages {numbers} have"
-        note = f"{name}: {which} no text (a scan?) and cannot be read this way; to show the PDF as it looks: -i {name}"
-    return _make_document(name, ("\n\n".join(filter(None, texts)), notes), note)
+    numbers = ", ".join(scans[:_SHOWN_PAGES]) + (", ..." if len(scans) > _SHOWN_PAGES else "")
+    which = f"page {numbers} has" if len(scans) == 1 else f"pages {numbers} have"
+    note = f"{name}: {which} no text (a scan?) and cannot be read this way; to show the PDF as it looks: -i {name}"
+    return _make_document(name, ("\n\n".join(filter(None, texts)), notes), note * bool(scans))
 
 
 def _read_pages(name: str, data: bytes) -> tuple[list[tuple[str, bool]], list[str]]:
