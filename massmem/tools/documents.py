@@ -14,7 +14,6 @@ import unicodedata
 import zipfile
 import zlib
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -42,24 +41,18 @@ from massmem.tools.mails import MAIL, read_mail, unpack
 from massmem.tools.office import Reading, parse, read_html, read_package
 from massmem.tools.sheets import read_workbook
 
-SECONDS = 20.0
-"""For the files of a question."""
-MAX_UNPACKED = 50_000_000
-"""Bytes of a compressed file."""
+SECONDS = 20.0  # for the files of a question
+MAX_UNPACKED = 50_000_000  # bytes of a compressed file
 _MAX_PAGES = 5_000
-_MAX_TEXT = 2_000_000
-"""Characters of the files of a question, which is shorter."""
-_MAX_CONTENT = 30_000_000
-"""Bytes of what is drawn on the pages of a PDF."""
+_MAX_TEXT = 2_000_000  # characters of the files of a question, which is shorter
+_MAX_CONTENT = 30_000_000  # bytes of what is drawn on the pages of a PDF
 _ASK_PART = "save the part that matters as a file of its own"
-_SMALL = 200_000
-"""Bytes of a text that is read in this process."""
+_SMALL = 200_000  # bytes of a text that is read in this process
 _TEXT_ENCODINGS = re.compile(
     "(?i)ascii|us-|utf|latin|iso|cp|ibm|win|koi|mac|x-mac|gb|big5|euc|sh|s_?j|x-sj|ms|ks|hz|tis"
 )
 """Beginnings of their names. Others unpack, or take minutes for a megabyte, as punycode does."""
-_CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")
-"""Beginnings of archives, whose contents tell their kind."""
+_CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")  # beginnings of archives, whose contents tell their kind
 
 # pypdf and pdf_oxide raise their own errors and, for many a damaged file, whatever their code meets there.
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError, AssertionError)
@@ -68,8 +61,14 @@ _COMPRESSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
     ".bz2": (bz2.BZ2Decompressor, OSError),
     ".xz": (lzma.LZMADecompressor, lzma.LZMAError),
 }
-_DETECTED = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
-"""Kinds that `detect_media_type` knows by their beginning."""
+_DETECTED = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".gif",
+    ".webp",
+    ".pdf",
+)  # kinds that `detect_media_type` knows by their beginning
 _SHOWN_PAGES = 10
 _XFA_VALUES = "//*[local-name()='data']//*[normalize-space() and not(*)]"
 
@@ -221,8 +220,7 @@ def _read_by_kind(name: str, data: bytes) -> Document:
     if kind in _COMPRESSED:
         return _read_compressed(name, kind, data)
     if kind == ".ipynb":
-        text, pictures = read_notebook(name, data)
-        return Document(text, pictures)
+        return Document(*read_notebook(name, data))
     if kind == ".eml":
         return _make_document(name, read_mail(data))
     if kind in (*SPREADSHEETS, *DOCUMENTS):
@@ -260,8 +258,7 @@ def _read_compressed(name: str, kind: str, data: bytes) -> Document:
             raise InputError(f"{name} unpacks to more than {MAX_UNPACKED:,} bytes", "ask about a part of it")
         raise InputError(f"{name} is cut off: the end of the {kind} file is missing", "copy or download it again")
     inner = name[: -len(kind)] if name.lower().endswith(kind) else name
-    inner_kind = _detect_kind(inner, content)
-    if inner_kind in _COMPRESSED or inner_kind in _REFUSED:
+    if _detect_kind(inner, content) in (*_COMPRESSED, *_REFUSED):
         raise InputError(f"{name} is an archive or a compressed file that cannot be read", _UNPACK)
     return read_document(inner, content)
 
@@ -289,18 +286,16 @@ def _read_pdf(name: str, data: bytes) -> Document:
         text or (f"[page {number} has no text: a scan or a drawing, which is not shown]" if has_content else "")
         for number, (text, has_content) in enumerate(pages, 1)
     ]
-    note = ""
-    if scans:
-        numbers = ", ".join(scans[:_SHOWN_PAGES]) + (", ..." if len(scans) > _SHOWN_PAGES else "")
-        which = f"page {numbers} has" if len(scans) == 1 else f"pages {numbers} have"
-        note = f"{name}: {which} no text (a scan?) and cannot be read this way; to show the PDF as it looks: -i {name}"
-    return _make_document(name, ("\n\n".join(filter(None, texts)), notes), note)
+    numbers = ", ".join(scans[:_SHOWN_PAGES]) + (", ..." if len(scans) > _SHOWN_PAGES else "")
+    which = f"page {numbers} has" if len(scans) == 1 else f"pages {numbers} have"
+    note = f"{name}: {which} no text (a scan?) and cannot be read this way; to show the PDF as it looks: -i {name}"
+    return _make_document(name, ("\n\n".join(filter(None, texts)), notes), note * bool(scans))
 
 
 def _read_pages(name: str, data: bytes) -> tuple[list[tuple[str, bool]], list[str]]:
     """Return the text of each page, whether there is anything on it, and what is not read. Raises InputError."""
     with _open_pdf(name, data) as reader:
-        pages, length, unpacked = list[tuple[str, bool]](), 0, 0
+        pages, unpacked = list[tuple[str, bool]](), 0
         tables: Any = None
         with suppress(*_DAMAGE, RuntimeError, ImportError):
             tables = import_module("pdf_oxide").PdfDocument.from_bytes(data)
@@ -311,9 +306,6 @@ def _read_pages(name: str, data: bytes) -> tuple[list[tuple[str, bool]], list[st
             if unpacked > _MAX_CONTENT:
                 raise InputError(f"{name} unpacks to more than {_MAX_CONTENT:,} bytes of drawing", _ASK_PART)
             text = _read_pdf_page(page, number, tables) if content.strip() else ""
-            length += len(text)
-            if length > _MAX_TEXT:
-                raise InputError(f"{name}: more than {_MAX_TEXT:,} characters", _ASK_PART)
             pages.append((text, bool(content.strip())))
         values, notes = _read_xfa(reader, "".join(text for text, _ in pages))
         pages += [(values, True)] * bool(values)
@@ -326,7 +318,7 @@ def _read_pdf_page(page: Any, number: int, tables: Any) -> str:
     better, unseen = "", list[str]()
     with suppress(*_DAMAGE, RuntimeError):
         better = tables.to_markdown(number).strip()
-        unseen = _list_unseen(tables, number)
+        unseen = [] if "/Shading" in page.get("/Resources", {}) else _list_unseen(tables, number)
     forms = [unicodedata.normalize("NFKC", form).casefold() for form in (text, better)]
     letters, others = (Counter(filter(str.isalnum, form)) for form in forms)
     text = text if letters - others else better
@@ -359,7 +351,7 @@ def _list_fields(page: Any, text: str) -> Iterator[str]:
         if field.get("/Subtype") == "/Widget" and value not in (None, "") and not is_secret:
             yield f"[field {field.get('/T', '')}: {value}]"
         elif field.get("/Subtype") not in ("/Widget", "/Popup", "/Link") and content not in text and not is_secret:
-            yield f"[comment: {content}]"
+            yield f"[comment{f' by {author}' if (author := field.get('/T')) else ''}: {content}]"
     objects: Any = page.get("/Resources", {}).get("/XObject", {})
     if text and (count := sum(objects[name].get("/Subtype") == "/Image" for name in objects)):
         yield f"[{count} picture{'s' * (count > 1)}, not shown]"
@@ -390,10 +382,8 @@ def _open_pdf(name: str, data: bytes) -> Generator[Any]:
         with apply_configuration(page_tree_maximum_entries=2 * _MAX_PAGES, zlib_maximum_output_length=_MAX_CONTENT):
             reader = PdfReader(BytesIO(data))
             if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
-                raise InputError(
-                    f"{name} is a PDF encrypted with a password",
-                    "save a copy without a password, for example with qpdf --decrypt",
-                )
+                hint = "save a copy without a password, for example with qpdf --decrypt"
+                raise InputError(f"{name} is a PDF encrypted with a password", hint)
             try:
                 count = len(reader.pages)
             except LimitReachedError:
@@ -417,7 +407,7 @@ _TO_PNG = "save it as PNG or JPEG"
 _UNPACK = "unpack it, and name the files in it that matter"
 _WRITTEN = "give what is said in it as text"
 
-_REFUSED: dict[str, tuple[str, str]] = {
+_REFUSED: dict[str, tuple[str, str]] = {  # suffix -> what such a file is, and what to do instead
     ".doc": ("a document of Word 97 to 2003", "save it as .docx or PDF"),
     ".ppt": ("a presentation of PowerPoint 97 to 2003", "save it as .pptx or PDF"),
     ".msg": ("a message of Outlook", "save it as text"),
@@ -425,19 +415,11 @@ _REFUSED: dict[str, tuple[str, str]] = {
     ".pages": ("a document of Pages", "export it as PDF or .docx"),
     ".numbers": ("a spreadsheet of Numbers", "export it as .xlsx or CSV"),
     ".key": ("a presentation of Keynote", "export it as PDF or .pptx"),
-    ".bmp": ("a BMP picture", _TO_PNG),
-    **dict.fromkeys((".tif", ".tiff"), ("a TIFF picture", _TO_PNG)),
-    ".heic": ("a HEIC picture", _TO_PNG),
-    ".heif": ("a HEIF picture", _TO_PNG),
-    ".avif": ("an AVIF picture", _TO_PNG),
-    ".jxl": ("a JPEG XL picture", _TO_PNG),
-    ".jp2": ("a JPEG 2000 picture", _TO_PNG),
-    ".ico": ("an icon", _TO_PNG),
-    ".psd": ("a picture of Photoshop", _TO_PNG),
-    ".zip": ("a ZIP archive", _UNPACK),
-    ".tar": ("a tar archive", _UNPACK),
-    ".7z": ("a 7z archive", _UNPACK),
-    ".rar": ("a RAR archive", _UNPACK),
+    **{suffix: (what, _TO_PNG) for suffix, what in (
+        (".bmp", "a BMP picture"), (".tif", "a TIFF picture"), (".tiff", "a TIFF picture"), (".heic", "a HEIC picture"),
+        (".heif", "a HEIF picture"), (".avif", "an AVIF picture"), (".jxl", "a JPEG XL picture"),
+        (".jp2", "a JPEG 2000 picture"), (".ico", "an icon"), (".psd", "a picture of Photoshop"))},
+    **{f".{kind.lower()}": (f"a {kind} archive", _UNPACK) for kind in ("ZIP", "tar", "7z", "RAR")},
     ".zst": ("compressed with zstd", "unpack it first: unzstd FILE"),
     **dict.fromkeys((".mp3", ".m4a", ".wav", ".ogg", ".flac"), ("a sound recording", _WRITTEN)),
     **dict.fromkeys((".mp4", ".mov", ".mkv", ".webm"), ("a film", f"{_WRITTEN}, or single pictures of it")),
@@ -446,7 +428,6 @@ _REFUSED: dict[str, tuple[str, str]] = {
     ".exe": ("a program", "give its source"),
     ".mobi": ("a book for Kindle", "convert it to EPUB"),
 }  # fmt: skip
-"""Suffix -> what such a file is, and what to do instead."""
 
 _BEGINNINGS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"BM", ".bmp"), (0, b"II*\0", ".tif"), (0, b"MM\0*", ".tif"), (0, b"\0\0\1\0", ".ico"), (0, b"8BPS", ".psd"),
@@ -459,23 +440,20 @@ _BEGINNINGS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"{\\rtf", ".rtf"),
 )  # fmt: skip
 """Place, bytes there, suffix."""
-_TEXT_OR = (".bmp", ".exe", ".mp3", ".bz2")
-"""Kinds whose beginning may be that of a text: `BM`, `MZ`, `ID3`, `BZh`."""
+_TEXT_OR = (".bmp", ".exe", ".mp3", ".bz2")  # kinds whose beginning may be that of a text: `BM`, `MZ`, `ID3`, `BZh`
 
 _BRANDS = {b"heic": ".heic", b"heix": ".heic", b"hevc": ".heic", b"mif1": ".heif", b"msf1": ".heif", b"avif": ".avif",
            b"M4A ": ".m4a", b"qt  ": ".mov"}  # fmt: skip
 """Of ISO's container of pictures and films; others are films."""
-_STREAMS = (
+_STREAMS = (  # in the old container of Microsoft Office
     ("EncryptedPackage", ""), ("WordDocument", ".doc"), ("PowerPoint Document", ".ppt"),
     ("__properties_version", ".msg"), ("Workbook", ".xls"), ("Book", ".xls"),
 )  # fmt: skip
-"""In the old container of Microsoft Office."""
-_PARTS = (
+_PARTS = (  # files of a ZIP archive that tell what it is
     ("word/document.xml", ".docx"), ("ppt/presentation.xml", ".pptx"), ("xl/workbook.xml", ".xlsx"),
     ("xl/workbook.bin", ".xlsb"), ("META-INF/container.xml", ".epub"), ("Index/Presentation.iwa", ".key"),
     ("Index/Slide.iwa", ".key"), ("Index/CalculationEngine.iwa", ".numbers"), ("Index/Document.iwa", ".pages"),
 )  # fmt: skip
-"""Files of a ZIP archive that tell what it is."""
 _MIME_TYPES = {"application/epub+zip": ".epub"} | {
     f"application/vnd.oasis.opendocument.{name}": suffix
     for name, suffix in (("text", ".odt"), ("spreadsheet", ".ods"), ("presentation", ".odp"), ("graphics", ".odg"))
@@ -557,12 +535,9 @@ PAGES = (".html", ".htm", ".xhtml")
 DOCUMENTS = (".docx", ".pptx", ".odt", ".odp", ".epub", ".rtf")
 SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
-MAX_PICTURES = 20
-"""That are shown of one notebook; the others are named."""
+MAX_PICTURES = 20  # that are shown of one notebook; the others are named
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-
-_Fields = Mapping[str, Any]
 
 
 def read_notebook(name: str, data: bytes) -> tuple[str, tuple[Attachment, ...]]:
@@ -575,7 +550,7 @@ def read_notebook(name: str, data: bytes) -> tuple[str, tuple[Attachment, ...]]:
     text, _ = decode_text(name, data)
     try:
         notebook: Any = json.loads(text)
-        cells = cast("list[_Fields]", notebook["cells"])
+        cells = cast("list[Mapping[str, Any]]", notebook["cells"])
         metadata = notebook.get("metadata", {})
         reader = _NotebookReader(clean_name(name), str(metadata.get("kernelspec", {}).get("language", "python")))
         parts = [part for number, cell in enumerate(cells, 1) for part in reader.read_cell(number, cell)]
@@ -590,7 +565,7 @@ class _NotebookReader:
     language: str
     pictures: list[Attachment] = field(default_factory=list[Attachment])
 
-    def read_cell(self, number: int, cell: _Fields) -> Iterator[str]:
+    def read_cell(self, number: int, cell: Mapping[str, Any]) -> Iterator[str]:
         source = _join(cell.get("source", ""))
         yield _fence(source, self.language) if cell.get("cell_type") == "code" else source
         for attached in cell.get("attachments", {}).values():
@@ -604,7 +579,7 @@ class _NotebookReader:
                 case _:
                     yield from self._read_data(number, output.get("data", {}))
 
-    def _read_data(self, number: int, data: _Fields) -> Iterator[str]:
+    def _read_data(self, number: int, data: Mapping[str, Any]) -> Iterator[str]:
         """Yield what an output says: its plainest text, and a line for its picture."""
         pictures = [kind for kind in data if kind.startswith("image/")]
         texts = [kind for kind in ("text/markdown", "text/plain", "text/html", "application/json") if kind in data]
@@ -615,10 +590,9 @@ class _NotebookReader:
             yield _fence(_join(value) if isinstance(value, str | list) else json.dumps(value, ensure_ascii=False))
 
     def _read_picture(self, number: int, media_type: str, encoded: str) -> str:
-        try:
+        data = b""
+        with suppress(ValueError):
             data = b64decode(encoded)
-        except (NotBase64, ValueError):
-            data = b""
         media_type = detect_media_type(data) or media_type
         is_shown = detect_media_type(data) is not None and has_end(media_type, data)
         if not is_shown or len(self.pictures) >= MAX_PICTURES:

@@ -17,8 +17,7 @@ from massmem.tools.encodings import decode_text
 from massmem.tools.office import Reading, read_html
 
 _HEADER = rb"(?i)(?:From [^\n]*\n)?(?:[a-z][a-z0-9-]*:[^\n]*\n(?:[ \t][^\n]*\n)*){0,80}?"
-MAIL = re.compile(_HEADER + rb"(?:MIME-Version|Content-Transfer-Encoding):")
-"""How a mail begins, or a page that a browser saved with its pictures."""
+MAIL = re.compile(_HEADER + rb"(?:MIME-Version|Content-Transfer-Encoding):")  # a mail, or a page that a browser saved
 _PACKED = re.compile(
     r"(?P<uri>data:(?P<kind>[\w.+/-]*)(?:;[\w=.+-]+)*;base64,)?"
     r"(?P<code>(?:[A-Za-z0-9+/_-]{40,}+={0,2}(?:\\r)?(?:\\n)?(?:[ \t]*\r?\n[ \t>]*)?)++"
@@ -31,7 +30,7 @@ _QUOTED = re.compile(
 )
 
 _MBOX = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From (?:[^\n]*\d\d:\d\d[^\n]*|[- \r]*)\n(?=[\w-]+:)")
-_MAX_MAILS, _MAX_TEXT, _MAX_NOTES = 500, 500_000, 20  # of a mailbox: mails, characters, notes on attachments
+_MAX_MAILS, _MAX_TEXT, _MAX_NOTES = 300, 500_000, 20  # of a mailbox: mails, characters, notes on attachments
 
 
 def read_mail(data: bytes) -> Reading:
@@ -46,7 +45,8 @@ def read_mail(data: bytes) -> Reading:
         mail = re.sub(rb"(?m)^>(>*From )", rb"\1", mail) if len(mails) > 1 else mail
         parts += _read_message(email.message_from_bytes(mail, policy=default), notes)
     if len(notes) > _MAX_NOTES:
-        notes = [note for note in notes if not note.startswith("att")] + [f"attachments, not read: {len(notes)}"]
+        others = [note for note in notes if not note.startswith("att")]
+        notes = [*others, f"attachments, not read: {len(notes) - len(others)}"]
     return "\n\n".join(filter(None, map(str.strip, parts))), notes
 
 
@@ -85,7 +85,8 @@ def _read_part(part: MIMEPart, notes: list[str]) -> Iterator[str]:
         except (LookupError, UnicodeError):
             text, _ = decode_text("the mail", data)
         with suppress(ImportError, InputError, ValueError):
-            text = read_html("the mail", text)[0] if kind == "text/html" else text
+            text, unseen = read_html("the mail", text) if kind == "text/html" else (text, [])
+            notes += unseen
         yield from (f"--- {name} ---" * bool(name), text)
     else:
         yield f"[attached: {name or 'without a name'}, {kind}, {len(data):,} bytes, not read]"

@@ -3,6 +3,7 @@
 import re
 import zipfile
 from contextlib import suppress
+from datetime import timedelta
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -50,12 +51,14 @@ def _read_in_full(archive: zipfile.ZipFile, data: bytes) -> Reading:
 def _show(cell: Any, written: Any, epoch: Any) -> str:
     """Return what a cell shows; of a formula without a stored value, the formula."""
     value, code = cell.value, cell.number_format
-    if cell.has_style and getattr(cell.font.color, "rgb", "") == "FFFFFFFF" and cell.fill.fill_type is None:
+    ground = "FFFFFFFF" if cell.fill.fill_type is None else cell.fill.fgColor.rgb
+    if cell.has_style and getattr(cell.font.color, "rgb", "") == ground:
         return ""
     if value is None or isinstance(value, str) or code in ("General", "@"):
         return _write_cell(getattr(written, "text", written) if value is None else value)
+    value = value / timedelta(days=1) if isinstance(value, timedelta) else value
     # xlfmt drops the points of 05.03.2024.
-    code = re.sub(r"(?<=[dmyh])\.(?=[ dmyhs])", '"."', code)
+    code = re.sub(r"(?i)(?<=[dmyh])\.(?=[ dmyhs])", '"."', code)
     return _write_cell(str(import_module("xlfmt").format_value(value, code, date1904=epoch.year == 1904)).strip())
 
 

@@ -32,7 +32,7 @@ def add_parts(data: bytes, parts: dict[str, str], body: str = "") -> bytes:
     """Return an Office file with more parts, and more at the end of a Word body."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
-        for name in old.namelist():
+        for name in (name for name in old.namelist() if name not in parts):
             content = old.read(name)
             new.writestr(name, content.replace(b"<w:sectPr", body.encode() + b"<w:sectPr", 1) if body else content)
         for name, content in parts.items():
@@ -167,6 +167,100 @@ def test_notes_comments_and_hidden_slides_are_read():
     assert "Click to" not in text
 
 
+def test_comments_on_slides_have_their_place_and_author():
+    deck = import_module("pptx").Presentation()
+    for title in ("Shown last", "Shown first"):
+        deck.slides.add_slide(deck.slide_layouts[5]).shapes.title.text = title
+    deck.slides._sldIdLst.append(deck.slides._sldIdLst[0])
+    comment = (
+        f'<l {DRAWING}><cm authorId="A"><deMkLst><spMk id="2"/></deMkLst><replyLst><reply authorId="B"><a:t>Why?</a:t>'
+        "</reply></replyLst><a:p><a:t>Too</a:t></a:p><a:p><a:t>low</a:t></a:p></cm></l>"
+    )
+    authors = '<l><author id="A" name="Ada"/><author id="B" name="Bob"/></l>'
+    links = (
+        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+        '<Relationship Id="x" Type="comments" Target="../comments/modernComment_1.xml"/></Relationships>'
+    )
+    parts = {"ppt/comments/modernComment_1.xml": comment, "ppt/authors.xml": authors}
+    data = add_parts(save(deck), parts | {"ppt/slides/_rels/slide1.xml.rels": links})
+    text = read("deck.pptx", data)
+    assert "Comment on slide 2: Title 1: Ada: Too low" in text
+    assert "Comment on slide 2: Bob: Why?" in text
+
+
+@pytest.mark.parametrize(
+    ("ground", "is_hidden"), [("", True), ("slide FFFFFF", True), ("slide 102030", False), ("shape 102030", False)]
+)
+def test_white_text_of_a_slide_is_marked_unless_it_has_a_ground(ground: str, is_hidden: bool):
+    white = import_module("pptx.dml.color").RGBColor.from_string
+
+    def fill(slide: Any) -> None:
+        shape = slide.shapes.add_textbox(0, 0, 9, 9)
+        shape.text_frame.text = "bright"
+        shape.text_frame.paragraphs[0].runs[0].font.color.rgb = white("FFFFFF")
+        if ground:
+            paint = (slide.background if ground.startswith("slide") else shape).fill
+            paint.solid()
+            paint.fore_color.rgb = white(ground[-6:])
+
+    assert ("[hidden, the colour of its ground: bright]" in read("deck.pptx", make_slides(fill))) is is_hidden
+
+
+OPEN = " ".join(
+    f'xmlns:{kind}="urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0"' for kind in ("office", "text", "style", "table")
+)
+
+
+def test_margins_and_hidden_text_of_an_open_document_are_accounted_for():
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.text")
+        archive.writestr(
+            "content.xml",
+            f'<office:document-content {OPEN} xmlns:dc="d"><office:automatic-styles><style:style style:name="H">'
+            '<style:text-properties text:display="none"/></style:style></office:automatic-styles><office:body>'
+            "<office:text><text:p>Seen<office:annotation><dc:creator>Ada</dc:creator><text:p>Wrong</text:p></office:annotation>."
+            '</text:p><text:p text:style-name="H">secret</text:p></office:text></office:body>'
+            "</office:document-content>",
+        )
+        archive.writestr(
+            "styles.xml",
+            f"<office:document-styles {OPEN}><office:master-styles><style:master-page><style:header><text:p>Contract 17"
+            "</text:p></style:header></style:master-page></office:master-styles></office:document-styles>",
+        )
+    document = read_document("letter.odt", out.getvalue())
+    assert "[comment by Ada] Wrong" in document.text
+    assert "Header or footer: Contract 17" in document.text
+    assert "secret" not in document.text
+    assert "hidden passages, left out or marked: 1" in document.note
+
+
+def test_margins_and_comments_of_rich_text_are_named():
+    document = read_document("x.rtf", rb"{\rtf1{\header\pard Top\par}Body{\*\annotation No}}")
+    assert document.note == "x.rtf: annotations, not read; headers, not read"
+
+
+def test_raised_digits_are_no_part_of_a_number():
+    def fill(document: Any) -> None:
+        document.add_paragraph("10").add_run("6").font.superscript = True
+
+    assert "10^6" in read("letter.docx", make_word(fill))
+    assert "10^6" in read("page.html", b"<p>10<sup>6</sup></p>")
+
+
+def test_durations_and_capital_dates_of_a_book_are_shown():
+    book = import_module("openpyxl").Workbook()
+    for place, value, code in (
+        ("A1", datetime.timedelta(hours=30), "[h]:mm"),
+        ("A2", datetime.date(2026, 3, 5), "DD.MM.YYYY"),
+    ):
+        book.active[place] = value
+        book.active[place].number_format = code
+    book.active["A3"] = "=1+1"
+    text = read("book.xlsx", save(book))
+    assert [shown for shown in ("30:00", "05.03.2026", "=1+1") if shown not in text] == []
+
+
 def test_cells_show_what_a_person_sees():
     formats = {
         '0.00 "£"': (19.5, "19.50 £"), "00000": (1067, "01067"), "0%": (0.07, "7%"), "0.0%": (0.0725, "7.3%"),
@@ -256,6 +350,46 @@ def test_white_text_of_a_pdf_is_marked_unless_it_has_a_ground():
     assert "hidden" not in read("a.pdf", make_pdf(draw_banner))
 
 
+@pytest.mark.parametrize("ground", ["paper", "box", "gradient"])
+def test_text_of_a_pdf_is_compared_with_what_lies_under_it(ground: str):
+    def draw(page: Any) -> None:
+        page.drawString(60, 780, "Top.")
+        if ground == "gradient":
+            page.linearGradient(50, 690, 250, 730, ("red", "blue"))
+        page.setFillColorRGB(0, 0, 0.4)
+        if ground == "box":
+            page.rect(50, 690, 200, 40, fill=1)
+            page.drawString(60, 700, "blue on blue")
+        page.setFillColorRGB(1, 1, 1)
+        page.drawString(60, 720 if ground == "box" else 700, "white")
+
+    text = read("a.pdf", make_pdf(draw))
+    assert ("ground: white]" in text) is (ground == "paper")
+    assert ("ground: blue on blue]" in text) is (ground == "box")
+
+
+VALUES = b"<d><data><form><Name>Ann Meyer</Name><Row><Price>7</Price></Row><Empty> </Empty></form></data></d>"
+
+
+@pytest.mark.parametrize("packet", [VALUES, b"<d/>"], ids=["filled", "empty"])
+def test_values_of_an_xfa_form_are_read_or_the_form_is_named(packet: bytes):
+    pypdf, generic = import_module("pypdf"), import_module("pypdf.generic")
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(make_pdf(lambda page: page.drawString(60, 700, "Please wait"))))
+    stream = generic.StreamObject()
+    stream.set_data(packet)
+    packets = generic.ArrayObject([generic.TextStringObject("datasets"), writer._add_object(stream)])
+    form = generic.DictionaryObject({generic.NameObject("/XFA"): packets})
+    writer._root_object[generic.NameObject("/AcroForm")] = form
+    out = io.BytesIO()
+    writer.write(out)
+    document = read_document("form.pdf", out.getvalue())
+    if packet == VALUES:
+        assert "[field form.Name: Ann Meyer]\n\n[field Row.Price: 7]\n\n[form.pdf" in document.text
+        assert document.note == "form.pdf: an XFA form: its values are read, not its labels"
+    else:
+        assert document.note == "form.pdf: not read: an XFA form"
+
+
 def make_mail() -> EmailMessage:
     mail = EmailMessage()
     mail["From"], mail["Subject"] = "Jörg <j@example.org>", "Größe – 10 Stück"
@@ -309,7 +443,7 @@ def test_mails_that_are_too_many_are_named():
     document = read_document("all.mbox", make_mbox(30, "long " * 4_000))
     assert "Order 24" in document.text
     assert "Order 28" not in document.text
-    assert "all.mbox: mails 26 to 30 of 30, not read; attachments, not read: 26" in document.note
+    assert "all.mbox: mails 26 to 30 of 30, not read; attachments, not read: 25" in document.note
 
 
 @pytest.mark.parametrize(
@@ -333,9 +467,13 @@ def test_the_form_of_a_mail_that_says_most_is_read():
     mail = EmailMessage()
     mail["Subject"] = "News"
     mail.set_content("Please see the page.\n")
-    mail.add_alternative("<p>Please see the page. <b>Sale</b><style>p{}</style></p>", subtype="html")
-    assert read("news.eml", bytes(mail)).count("Please") == 1
-    assert "Sale" in read("news.eml", bytes(mail))
+    page = "<p>Please see the page. <b>Sale</b><style>p{}</style></p><p hidden>secret</p>"
+    mail.add_alternative(page, subtype="html")
+    document = read_document("news.eml", bytes(mail))
+    assert document.text.count("Please") == 1
+    assert "Sale" in document.text
+    assert "secret" not in document.text
+    assert document.note == "news.eml: hidden passages, left out: 1"
 
 
 def test_page_that_a_browser_saved_is_read():
