@@ -29,7 +29,7 @@ _QUOTED = re.compile(
     r"(?im)^(?=[^\n:]*+:)([^\s:]*;ENCODING=QUOTED-PRINTABLE(?:;CHARSET=(?P<charset>[\w-]+))?[^\n:]*:)((?:[^\n]*=\r?\n)*[^\n]*)"
 )
 
-_MBOX = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From (?:[^\n]*\d\d:\d\d[^\n]*|[- \r]*)\n(?=[\w-]+:)")
+_MBOX = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From (?=[^\n]*\d\d:\d\d|[- \r]*\n)[^\n]*+\n(?=[\w-]{1,80}:)")
 _MAX_MAILS, _MAX_TEXT, _MAX_NOTES = 300, 500_000, 20  # of a mailbox: mails, characters, notes on attachments
 
 
