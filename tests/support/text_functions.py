@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
 from typing import Any, get_origin
+from zipfile import BadZipFile
 
 from massmem.core.errors import MassmemError
 from tests.support.patterns import import_modules
@@ -39,7 +40,7 @@ class TextFunction:
             result = self.call(**{**self.others, self.argument: value})
             if inspect.isgenerator(result):
                 list(itertools.islice(result, 1_000_000))
-        except (MassmemError, ValueError, LookupError, RecursionError):
+        except (MassmemError, ValueError, LookupError, RecursionError, BadZipFile):
             pass
 
 
