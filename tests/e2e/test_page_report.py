@@ -55,6 +55,6 @@ def test_agents_that_were_not_needed_are_asked_again(start_page: StartPage, brow
     tab.get_by_label("Ask all agents").check()
     tab.get_by_role("button", name="Ask", exact=True).first.click()
     # Whose answer comes first is drawn: that of two which are the same, or the other one.
-    said = re.compile("of 3 (agents gave or chose this answer|votes)")
-    expect(tab.get_by_text(said)).to_be_visible(timeout=60_000)
+    sentence = re.compile("of 3 (agents gave or chose this answer|votes)")
+    expect(tab.get_by_text(sentence)).to_be_visible(timeout=60_000)
     tab.close()
