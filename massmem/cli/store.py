@@ -206,6 +206,7 @@ def _unpack(archive: Path, folder: Path) -> None:
                 with Path(source.extract(name, folder)).open("rb") as file:
                     if file_digest(file, "sha256").hexdigest() != digest:
                         raise ValueError(f"{name} was changed")
+    # What zipfile raises for a damaged archive, and json or a lookup for a manifest that is not ours.
     except (BadZipFile, ValueError, LookupError, TypeError, EOFError, zlib.error, NotImplementedError) as e:
         raise InputError(f"{archive} is no whole backup of massmem: {e}", "nothing was changed; use another one") from e
 

@@ -1,6 +1,6 @@
 """Compares an index with the store that it was made from, and mends it from the log.
 
-The index has a mark: what the store said of each session when they were compared last (`count_recorded`). Where a
+The index has a mark: what the store said of each session when they were compared last (`read_recording_marks`). Where a
 backup was restored, a folder synced, or one of them is from another machine, the store says something else now. It has
 no names: that of a session that is deleted stays nowhere.
 """
@@ -46,7 +46,11 @@ class Comparison:
 
 async def compare(store: SessionStore, memory: "IndexedMemory") -> Comparison:
     """Compare the index with the store; change neither. Raises StoreError, MemoryUnavailable."""
-    present, recorded, mark = await memory.list_sessions(), await store.count_recorded(), dict[str, tuple[int, ...]]()
+    present, recorded, mark = (
+        await memory.list_sessions(),
+        await store.read_recording_marks(),
+        dict[str, tuple[int, ...]](),
+    )
     with suppress(OSError, ValueError):
         mark = {name: tuple(row) for name, row in json.loads(memory.mark_file.read_bytes()).items()}
     is_own = not mark.keys().isdisjoint(map(_hash, recorded))

@@ -43,7 +43,7 @@ async def read_standing(store: SessionStore, message_ids: Sequence[str]) -> list
     return [(memory, won) for memory, won in corrected if memory is not None]
 
 
-async def apply_queued(store: SessionStore, memories: Iterable[Memory], why: str = "") -> list[Memory]:
+async def apply_queued_changes(store: SessionStore, memories: Iterable[Memory], why: str = "") -> list[Memory]:
     """Return memories of the index with the changes by the user that it lacks; those have a note. Raise StoreError.
 
     why: why it lacks them; "": nobody has tried.

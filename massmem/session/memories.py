@@ -40,7 +40,7 @@ from massmem.memory.tokens import estimate_tokens
 from massmem.recording.comparison import Comparison, mend
 from massmem.recording.forgetting import erase_from_indexes, forget_memories, resolve_ids, unknown_memory
 from massmem.recording.jobs import read_change
-from massmem.recording.standing import apply_queued, read_standing
+from massmem.recording.standing import apply_queued_changes, read_standing
 from massmem.recording.worker import Recorder
 from massmem.session.erasure import Eraser
 from massmem.session.owners import (
@@ -198,7 +198,7 @@ class Memories:
         beyond = sorted(fits, key=lambda memory: memory.relevance, reverse=True)[: None if shows_all else _FIRST_BEYOND]
         memories: Sequence[Memory] = _add_fits(query, recalled.memories)
         if backlog.waiting:
-            memories, beyond = [await apply_queued(self.store, part) for part in (memories, beyond)]
+            memories, beyond = [await apply_queued_changes(self.store, part) for part in (memories, beyond)]
         recalled = replace(recalled, memories=tuple(memories))
         return Hits(recalled, await self._mark_withdrawn(beyond), unavailable, backlog)
 
@@ -264,7 +264,7 @@ class Memories:
         async with self.open_view() as (index, backlog):
             memories = await index.list(await self._select(index, selection), limit, offset)
         memories = await self._mark_withdrawn(memories)
-        return await apply_queued(self.store, memories) if backlog.waiting else memories, backlog
+        return await apply_queued_changes(self.store, memories) if backlog.waiting else memories, backlog
 
     async def _mark_withdrawn(self, memories: Sequence[Memory]) -> Sequence[Memory]:
         """Return the memories; those of turns that are withdrawn or undone, which no agent recalls, say so."""
@@ -346,8 +346,8 @@ class Memories:
         return await self._read_back(index, Selection(ids=(memory.id,)), memory.id, why)
 
     async def _read_back(self, index: "IndexedMemory", selection: Selection, name: str, why: str = "") -> Memory:
-        """Return the memory as it is, or will be. why: as for `apply_queued`. Raise UnknownMemoryError: it is gone."""
-        for memory in await apply_queued(self.store, await index.list(selection, 1), why):
+        """Return the memory as it is, or will be. why: see `apply_queued_changes`. Raise UnknownMemoryError: it is gone."""
+        for memory in await apply_queued_changes(self.store, await index.list(selection, 1), why):
             return memory
         raise unknown_memory(name)
 

@@ -267,7 +267,7 @@ class RecordingQueue(Protocol):
 
     async def count_recordings(self, session_id: str | None = None) -> RecordingCounts: ...
 
-    async def count_recorded(self) -> dict[str, tuple[int, int, int]]:
+    async def read_recording_marks(self) -> dict[str, tuple[int, int, int]]:
         """Return what an index should hold of each session.
 
         How many messages, the number of the last one (0: there is none), and how much is forgotten.

@@ -260,13 +260,13 @@ async def test_a_turn_that_waits_is_unfinished_and_in_the_conversation(store: Se
 async def test_counts_say_what_an_index_should_hold(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
-    assert (await store.count_recorded())["session_a"] == (0, 0, 0)
+    assert (await store.read_recording_marks())["session_a"] == (0, 0, 0)
     rows = await store.list_due_recordings("episode", 100)
     await store.finish_recordings(rows[:3])
     await store.finish_recordings(rows[3:4], "nothing to remember")
     await store.forget_recordings(Selection(), [rows[0].message_id])
     await store.forget_fact("session_a", "ann", [rows[1].message_id], [1, 2])
     await store.forget_fact("session_a", "ann", [rows[1].message_id], [3])
-    number, last, forgotten = (await store.count_recorded())["session_a"]
+    number, last, forgotten = (await store.read_recording_marks())["session_a"]
     assert (number, last) == (2, rows[2].seq)
     assert forgotten >= 3

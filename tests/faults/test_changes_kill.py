@@ -157,7 +157,7 @@ def find_wrong(kind: str, user: User, *, is_whole: bool, lines: Sequence[bytes])
     counts: Counter[str] = Counter()
     counts["lost"] += asyncio.run(count_lost(user.folder))
     if kind in ("edit", "pin", "unpin"):  # what is in the log is shown by the next command
-        counts["lie"] += asyncio.run(is_noted(user.folder, kind)) != is_changed(kind, list_memories(), user)
+        counts["lie"] += asyncio.run(has_note(user.folder, kind)) != is_changed(kind, list_memories(), user)
     if kind in ("edit", "pin", "unpin", "forget"):
         again = call_massmem(*write_command(kind, user))
         counts["lie"] += again.returncode not in (0, 2)  # 2: it has this text already, or is gone
@@ -243,7 +243,7 @@ async def count_lost(folder: Path) -> int:
     return sum(kite(name, n) not in texts.get(name, ()) for name in (SESSION, OTHER) for n in range(1, TURNS + 1))
 
 
-async def is_noted(folder: Path, action: str) -> bool:
+async def has_note(folder: Path, action: str) -> bool:
     """Return whether the log says that the user did this last."""
     store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
     messages = await store.read_turn_messages(SESSION, 0)

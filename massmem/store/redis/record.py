@@ -173,8 +173,8 @@ class Record:
     def session_id(self) -> str:
         return self.stored.session.session_id
 
-    def count_recorded(self) -> tuple[int, int, int]:
-        """As `RecordingQueue.count_recorded`."""
+    def read_recording_marks(self) -> tuple[int, int, int]:
+        """As `RecordingQueue.read_recording_marks`."""
         done = [job.seq for job in self.jobs if (job.kind, job.status, job.reason) == ("episode", "done", None)]
         forgotten = sum((job.status == "forgotten") + len(job.forgotten) for job in self.jobs if job.kind != "complete")
         return len(done), max(done, default=0), forgotten

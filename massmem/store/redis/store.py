@@ -328,9 +328,9 @@ class RedisStore(RedisKeyTable, RedisFileTable):
             forgotten_facts=sum(count.forgotten_facts for count in counts),
         )
 
-    async def count_recorded(self) -> dict[str, tuple[int, int, int]]:
+    async def read_recording_marks(self) -> dict[str, tuple[int, int, int]]:
         records = self._load_all(await self._choose(None))
-        return {record.session_id: record.count_recorded() async for record in records if record.jobs}
+        return {record.session_id: record.read_recording_marks() async for record in records if record.jobs}
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool, facts: bool = True) -> int:
         statuses = {"pending", "failed", "done"} if done else {"pending", "failed"}

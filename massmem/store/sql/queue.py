@@ -177,7 +177,7 @@ class SqlRecordingQueue:
         reason = reasons[0]["reason"] if reasons else None
         return RecordingCounts(**counts, **waiting, forgotten_facts=len(facts), reason=reason)
 
-    async def count_recorded(self) -> dict[str, tuple[int, int, int]]:
+    async def read_recording_marks(self) -> dict[str, tuple[int, int, int]]:
         done = sa.case((sa.and_(_r.kind == "episode", _r.status == "done", _r.reason.is_(None)), _r.seq))
         facts = sa.func.sum(sa.func.json_array_length(_r.forgotten)).label("facts")
         forgotten = sa.func.count(sa.case((_r.status == "forgotten", 1))).label("forgotten")

@@ -391,11 +391,11 @@ async def test_no_tool_shows_a_secret_and_the_list_names_what_is_hidden(tmp_path
     )
     tools = tools_of(tmp_path)
     page = await call(tools, "read_file", path="conf/app.yaml", from_line=3, to_line=7)
-    found = await call(tools, "search_text", pattern="IBADAN|hunter|end", context=2)
-    for text in (page, found):
+    matches = await call(tools, "search_text", pattern="IBADAN|hunter|end", context=2)
+    for text in (page, matches):
         assert not any(secret in text for secret in ("MIIEvQ", "IBADAN", "hunter2")), text
     assert read_lines(page)[7] == "end: yes"
-    assert "conf/app.yaml:7: end: yes" in found
+    assert "conf/app.yaml:7: end: yes" in matches
     listed = await call(tools, "list_files")
     assert "left out: 1 hidden, 1 perhaps secret; hidden or perhaps secret: .netrc.bak, .x" in listed
     assert "perhaps secret" in await refuse(tools, "read_file", path=".netrc.bak")
