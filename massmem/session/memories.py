@@ -346,7 +346,7 @@ class Memories:
         return await self._read_back(index, Selection(ids=(memory.id,)), memory.id, why)
 
     async def _read_back(self, index: "IndexedMemory", selection: Selection, name: str, why: str = "") -> Memory:
-        """Return the memory as it is, or will be. why: see `apply_queued_changes`. Raise UnknownMemoryError: it is gone."""
+        """Return the memory as it is, or will be. why: see `apply_queued_changes`. Raise UnknownMemoryError."""
         for memory in await apply_queued_changes(self.store, await index.list(selection, 1), why):
             return memory
         raise unknown_memory(name)
