@@ -70,12 +70,12 @@ def events_table() -> str:
     """Return one row per event: its name, its fields, its meaning and that of its fields."""
     rows = ["| event | fields | meaning |", "|---|---|---|"]
     docs = read_field_docs(events)
-    for kind in get_args(get_args(events.Event)[0]):
-        names = [name for name in kind.model_fields if name not in {"type", "at"}]
+    for kind in get_args(events.Event):
+        names = [name for name in kind.__struct_fields__ if name != "at"]
         fields = ", ".join(f"`{name}`" for name in names)
         meanings = [f"`{name}`: {docs[kind.__name__, name]}" for name in names if (kind.__name__, name) in docs]
         meaning = " ".join([*(inspect.getdoc(kind) or "").split(), *meanings])
-        rows.append(f"| `{kind.model_fields['type'].default}` | {fields} | {meaning} |")
+        rows.append(f"| `{events.name_event(kind)}` | {fields} | {meaning} |")
     return "\n".join(rows)
 
 

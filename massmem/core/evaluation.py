@@ -1,5 +1,7 @@
 """The report of an evaluation, in the one shape that JSON on stdout, HTTP and the page have."""
 
+from dataclasses import dataclass
+
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from massmem.core.messages import Usage
@@ -22,7 +24,8 @@ class Share(_Figures):
     """In which the true share lies, with 95 %."""
 
 
-class MeasuredConfidence(_Figures):
+@dataclass(frozen=True, slots=True)
+class MeasuredConfidence:
     """How often answers of a team were right in its calibration, with agreement as that of an answer."""
 
     right: int

@@ -31,10 +31,13 @@ may `context_compressed`, also after the end of the turn, when the next one is p
 turn. Events are on disk before they are yielded to a caller.
 """
 
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, Self, dataclass_transform
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
+import msgspec
+from msgspec import Struct, field
 
 from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.messages import Activity, AttachedFile, Citation, PartialReply, Usage
@@ -53,24 +56,21 @@ Verdict = Literal["answered", "unsure"]
 DepthReason = Literal["asks_for_text", "same", "said_same", "differ", "not_compared", "failed", "not_sure"]
 NoVote = Literal["one_round", "timeout", "cost", "tokens", "failed", "no_choice"]
 WorkCut = Literal["tool_rounds", "standstill", "time", "cost", "tokens"]
-_FORMER_DECISIONS = {"no_votes_earliest": "no_vote", "tie_earliest": "tie", "earliest": "no_vote_held"}
+FORMER_DECISIONS = {"no_votes_earliest": "no_vote", "tie_earliest": "tie", "earliest": "no_vote_held"}
 """Decisions of earlier versions, in which the earliest answer won where the votes did not decide."""
 
-Decision = Annotated[
-    Literal[
-        "only_answer",
-        "consensus",
-        "early_stop",
-        "answer_now",
-        "plurality",
-        "tie_support",
-        "tie",
-        "no_vote",
-        "no_vote_held",
-        "unanimous",
-        "majority",
-    ],
-    BeforeValidator(lambda by: _FORMER_DECISIONS.get(by, by) if isinstance(by, str) else by),
+Decision = Literal[
+    "only_answer",
+    "consensus",
+    "early_stop",
+    "answer_now",
+    "plurality",
+    "tie_support",
+    "tie",
+    "no_vote",
+    "no_vote_held",
+    "unanimous",
+    "majority",
 ]
 
 
@@ -79,12 +79,45 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class EventBase(BaseModel):
-    """The fields of all events."""
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class _EventMeta(msgspec.StructMeta):
+    """Fields of events are given by name; msgspec wants that to be said of each class."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    at: datetime = Field(default_factory=now)
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        return super().__new__(cls, name, bases, namespace, kw_only=True, **options)
+
+
+class EventBase(
+    Struct,
+    metaclass=_EventMeta,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag=lambda name: re.sub("(?<=.)(?=[A-Z])", "_", name).lower(),
+):
+    """The fields of all events. Events are copied and dumped as configurations are, with pydantic's names for that."""
+
+    at: datetime = field(default_factory=now)
     """When it happened."""
+
+    @property
+    def type(self) -> str:
+        """The name of its class in snake case, as its JSON has it."""
+        return name_event(type(self))
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
+        """Return the event with other values. update: values of today's types, by field."""
+        return msgspec.structs.replace(self, **update)
+
+    def model_dump(self, *, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
+        """Return the fields and the type. mode: with times and tuples, or as its JSON has them."""
+        if mode == "json":
+            return msgspec.json.decode(msgspec.json.encode(self))
+        return msgspec.to_builtins(self, builtin_types=(datetime,))
+
+    def model_dump_json(self) -> str:
+        """Return its JSON. Raises UnicodeEncodeError: a text has a lone surrogate."""
+        return msgspec.json.encode(self).decode()
 
 
 class SourceEvent(EventBase):
@@ -103,10 +136,16 @@ class AgentEvent(EventBase):
     round: int
 
 
+class AgentSourceEvent(SourceEvent):
+    """Of an agent, in a round, with a text that may become a memory."""
+
+    agent_id: str
+    round: int
+
+
 class TurnStarted(SourceEvent):
     """The user asked a question."""
 
-    type: Literal["turn_started"] = "turn_started"
     schema_version: int = SCHEMA_VERSION
     session_id: str
     turn: int
@@ -114,17 +153,17 @@ class TurnStarted(SourceEvent):
     question: str
     agents: tuple[str, ...]
     """Ids in the order of the configuration."""
-    names: dict[str, str] = Field(default_factory=dict[str, str])
+    names: dict[str, str] = field(default_factory=dict[str, str])
     """Of agents for people, by id; some have none."""
     seed: int
     """Fixes every shuffle of the turn."""
-    weights: dict[str, float] = Field(default_factory=dict[str, float])
+    weights: dict[str, float] = field(default_factory=dict[str, float])
     """What the voice of each agent counts for, by id, with `coordination.weights: measured`; empty: 1 each."""
     request: str = ""
     """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
     full: bool = False
     """All agents are asked, whatever `coordination.depth` says."""
-    answer_schema: dict[str, JsonValue] | None = None
+    answer_schema: dict[str, Any] | None = None
     """The JSON Schema that the final answer has to fit."""
     attachments: tuple[AttachedFile, ...] = ()
     """Pictures, and documents without text, that the question came with; `question` names them."""
@@ -141,13 +180,12 @@ class TurnStarted(SourceEvent):
 class TurnResumed(EventBase):
     """A turn that was cut off goes on."""
 
-    type: Literal["turn_resumed"] = "turn_resumed"
     session_id: str
     turn: int
     question: str
     agents: tuple[str, ...]
     """Those of the present configuration."""
-    names: dict[str, str] = Field(default_factory=dict[str, str])
+    names: dict[str, str] = field(default_factory=dict[str, str])
     """As in `turn_started`."""
     request: str = ""
     """As in `turn_started`."""
@@ -156,7 +194,6 @@ class TurnResumed(EventBase):
 class RoundStarted(EventBase):
     """A round begins."""
 
-    type: Literal["round_started"] = "round_started"
     round: int
     agents: tuple[str, ...]
     """Those that act in this round; with `early_stop` as far as they are needed, see `winner_decided`. In the first
@@ -170,7 +207,6 @@ class RoundStarted(EventBase):
 class DepthDecided(EventBase):
     """Whether the agents that were asked first are enough, with `coordination.depth: adaptive`."""
 
-    type: Literal["depth_decided"] = "depth_decided"
     round: int
     asked: tuple[str, ...]
     """Agents that were asked so far."""
@@ -182,7 +218,7 @@ class DepthDecided(EventBase):
     nothing that can be read; not_compared: code cannot compare them, and asking would cost more than it may save, or
     failed; failed: one gave no answer; not_sure: they agree, or may agree, and that is less sure than
     `coordination.max_error` wants."""
-    text: str = Field("", validation_alias=AliasChoices("text", "difference"))
+    text: str = ""
     """The same for people, and what differs, as far as the agent that compared the answers says that."""
     usage: Usage = Usage()
     """Of comparing them."""
@@ -191,14 +227,12 @@ class DepthDecided(EventBase):
 class AgentStarted(AgentEvent):
     """An agent begins a step."""
 
-    type: Literal["agent_started"] = "agent_started"
     step: Step
 
 
 class AgentDelta(AgentEvent):
     """A piece of streamed output; the pieces of one agent join to its whole output."""
 
-    type: Literal["agent_delta"] = "agent_delta"
     channel: Channel
     text: str
 
@@ -206,7 +240,6 @@ class AgentDelta(AgentEvent):
 class AgentBusy(AgentEvent):
     """The agent's model, which runs on this machine, is busy before its first word."""
 
-    type: Literal["agent_busy"] = "agent_busy"
     activity: Activity
     """loading: the model is loaded; reading: it reads the prompt."""
     share: float | None = None
@@ -216,7 +249,6 @@ class AgentBusy(AgentEvent):
 class WebSearched(AgentEvent):
     """The agent's provider searches the web, or opens a page."""
 
-    type: Literal["web_searched"] = "web_searched"
     query: str
     """What it looks for, or the address of the page; "" when the provider does not say."""
 
@@ -225,7 +257,6 @@ class AgentRetrying(AgentEvent):
     """A request failed, or its reply cannot be used: it is sent again. Deltas since `agent_started`, or since the last
     `tool_returned`, are void: they do not count, and the reply begins anew."""
 
-    type: Literal["agent_retrying"] = "agent_retrying"
     error: str
     delay: float
     """Seconds until it is sent again."""
@@ -236,10 +267,9 @@ class AgentRetrying(AgentEvent):
     same one is asked again."""
 
 
-class AnswerSubmitted(AgentEvent, SourceEvent):
+class AnswerSubmitted(AgentSourceEvent):
     """A new current answer of this agent."""
 
-    type: Literal["answer_submitted"] = "answer_submitted"
     number: int
     """Of the answer in the turn, counted over all agents from 1."""
     content: str
@@ -257,10 +287,9 @@ class AnswerSubmitted(AgentEvent, SourceEvent):
     """The model that answered in place of the agent's own, which had failed; empty: its own."""
 
 
-class BallotCast(AgentEvent, SourceEvent):
+class BallotCast(AgentSourceEvent):
     """An agent voted."""
 
-    type: Literal["ballot_cast"] = "ballot_cast"
     choice: str
     """Id of the agent whose answer the ballot is for."""
     reason: str
@@ -275,13 +304,10 @@ class BallotCast(AgentEvent, SourceEvent):
 class AnswerNowRequested(EventBase):
     """The user wants the answer now: the turn ends with what it has, once it has an answer, without a presentation."""
 
-    type: Literal["answer_now_requested"] = "answer_now_requested"
 
-
-class ParamRequested(AgentEvent, SourceEvent):
+class ParamRequested(AgentSourceEvent):
     """The agent cannot go on without a value that only the user knows."""
 
-    type: Literal["param_requested"] = "param_requested"
     param: str
     prompt: str
     """The agent's question to the user."""
@@ -292,15 +318,13 @@ class ParamRequested(AgentEvent, SourceEvent):
 class BallotsVoided(EventBase):
     """A new answer came in: the ballots of these agents no longer count, and they act again."""
 
-    type: Literal["ballots_voided"] = "ballots_voided"
     round: int
     agents: tuple[str, ...]
 
 
-class AgentFailed(AgentEvent, SourceEvent):
+class AgentFailed(AgentSourceEvent):
     """The agent could not act."""
 
-    type: Literal["agent_failed"] = "agent_failed"
     step: Step
     error: str
     """Name of the class in massmem.core.errors."""
@@ -316,7 +340,6 @@ class AgentFailed(AgentEvent, SourceEvent):
 class WinnerDecided(EventBase):
     """The turn has a winner."""
 
-    type: Literal["winner_decided"] = "winner_decided"
     agent_id: str
     votes: dict[str, int]
     """Standing ballots per agent id."""
@@ -339,7 +362,6 @@ class WinnerDecided(EventBase):
 class TurnCompleted(SourceEvent):
     """The turn has its final answer."""
 
-    type: Literal["turn_completed"] = "turn_completed"
     winner: str
     winner_name: str = ""
     """For people; empty: its id."""
@@ -366,7 +388,7 @@ class TurnCompleted(SourceEvent):
     """The end of `answer` is missing, see `answer_submitted`."""
     same: tuple[str, ...] = ()
     """Agents whose texts say the same, as one of them says, see `depth_decided`; empty: code alone compared answers."""
-    data: JsonValue = None
+    data: Any = None
     """The answer as a JSON value, when the question came with a schema."""
     form_error: str = ""
     """Why `answer` is a text although the question came with a schema."""
@@ -383,7 +405,6 @@ class TurnCompleted(SourceEvent):
 class TurnFailed(EventBase):
     """No agent could answer. The turn stays in the log; `massmem --session-id S` tries it again."""
 
-    type: Literal["turn_failed"] = "turn_failed"
     message: str
     hint: str = ""
     exit_code: int
@@ -393,7 +414,6 @@ class TurnFailed(EventBase):
 class TurnInterrupted(EventBase):
     """The turn was stopped from outside; `massmem --session-id S` goes on with it."""
 
-    type: Literal["turn_interrupted"] = "turn_interrupted"
     by: Literal["user", "signal"]
     """user: with Ctrl-C."""
     partials: tuple[PartialReply, ...] = ()
@@ -403,7 +423,6 @@ class TurnInterrupted(EventBase):
 class TurnWaiting(EventBase):
     """The turn waits for a value from the user; the next message to the session goes on with it."""
 
-    type: Literal["turn_waiting"] = "turn_waiting"
     param: str
     prompt: str
     agents: tuple[str, ...]
@@ -420,9 +439,8 @@ class TurnWaiting(EventBase):
 class UserReplied(EventBase):
     """The user's reply when asked for a value. Show and log it only through `hide_private_fields`."""
 
-    type: Literal["user_replied"] = "user_replied"
     param: str
-    text: str = Field(repr=False)
+    text: str
     """May be the value: it never leaves the store."""
     is_value: bool = True
     """False: no value was given, and the text looks like none; it is shown as other messages are."""
@@ -431,18 +449,19 @@ class UserReplied(EventBase):
     request: str = ""
     """As in `turn_started`."""
 
+    def __repr__(self) -> str:
+        return f"UserReplied(param={self.param!r})"
+
 
 class ParamProvided(EventBase):
     """The value is known. It stands in the session's state, not here."""
 
-    type: Literal["param_provided"] = "param_provided"
     param: str
 
 
 class ParamCleared(EventBase):
     """The turn no longer waits for the value."""
 
-    type: Literal["param_cleared"] = "param_cleared"
     param: str
     why: ClearReason
     """gave_up: the user was asked often enough, the agents go on without it; else as in `turn_abandoned`."""
@@ -451,7 +470,6 @@ class ParamCleared(EventBase):
 class TurnAbandoned(EventBase):
     """A turn that waited for the user is given up; it stays in the log."""
 
-    type: Literal["turn_abandoned"] = "turn_abandoned"
     session_id: str
     turn: int
     why: ClearReason
@@ -463,7 +481,6 @@ class TurnAbandoned(EventBase):
 class ContextMeasured(AgentEvent):
     """How full the agent's context window was in its last request."""
 
-    type: Literal["context_measured"] = "context_measured"
     tokens: int
     """Of the prompt."""
     window: int
@@ -481,7 +498,6 @@ class ContextMeasured(AgentEvent):
 class ContextCompressed(AgentEvent):
     """A summary replaced old messages in the agent's prompt; the log keeps them."""
 
-    type: Literal["context_compressed"] = "context_compressed"
     why: CompressionReason
     before: int
     """Tokens of the prompt before, by our count."""
@@ -508,10 +524,9 @@ class ContextCompressed(AgentEvent):
     """The model that wrote the summary was cut at its limit of tokens."""
 
 
-class ToolCalled(AgentEvent, SourceEvent):
+class ToolCalled(AgentSourceEvent):
     """The agent's model calls a tool, which runs once this is on disk. The deltas before it are of the same reply."""
 
-    type: Literal["tool_called"] = "tool_called"
     call_id: str
     """Unique for an agent in its turn."""
     batch: int
@@ -531,10 +546,9 @@ class ToolCalled(AgentEvent, SourceEvent):
     """Wanted back by the provider with the call, as it came; always empty outside of the store."""
 
 
-class ToolReturned(AgentEvent, SourceEvent):
+class ToolReturned(AgentSourceEvent):
     """The result of a tool, word for word; also of one that ran outside a turn."""
 
-    type: Literal["tool_returned"] = "tool_returned"
     name: str
     """Of the tool."""
     content: str
@@ -549,16 +563,14 @@ class ToolReturned(AgentEvent, SourceEvent):
 class MessageAdded(EventBase):
     """A program put a message into the conversation, outside of any turn."""
 
-    type: Literal["message_added"] = "message_added"
     role: Literal["user", "agent", "tool", "system"]
     text: str
-    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class NoteAdded(EventBase):
     """The user noted something to be remembered, outside of any turn."""
 
-    type: Literal["note_added"] = "note_added"
     text: str
     session_only: bool = False
     """No other session recalls it."""
@@ -567,7 +579,6 @@ class NoteAdded(EventBase):
 class MemoryChanged(EventBase):
     """The user changed a memory of this session, outside of any turn. The messages that it came from stay."""
 
-    type: Literal["memory_changed"] = "memory_changed"
     action: MemoryAction
     """edit: it has another text; pin: agents are always shown it; promote: in every project, too; unpin, demote: no
     longer."""
@@ -590,7 +601,6 @@ class MemoryChanged(EventBase):
 class HistoryCleared(EventBase):
     """Agents no longer see the conversation before this. The log keeps it, and its memories stay."""
 
-    type: Literal["history_cleared"] = "history_cleared"
     until: int | None = None
     """They no longer see it up to the message with this seq; null: none of it."""
 
@@ -598,7 +608,6 @@ class HistoryCleared(EventBase):
 class TurnUndone(EventBase):
     """The user took the turn back: no agent sees or recalls it. The log keeps it."""
 
-    type: Literal["turn_undone"] = "turn_undone"
     session_id: str
     turn: int
 
@@ -606,7 +615,6 @@ class TurnUndone(EventBase):
 class VersionChosen(EventBase):
     """The user went to another version of a turn, and what follows it. The log keeps all of them."""
 
-    type: Literal["version_chosen"] = "version_chosen"
     turn: int
     """The last turn that is shown from now on."""
     withdrawn: tuple[int, ...]
@@ -618,11 +626,10 @@ class VersionChosen(EventBase):
 class Notice(EventBase):
     """Something that the user should know and that stops nothing."""
 
-    type: Literal["notice"] = "notice"
     message: str
 
 
-Event = Annotated[
+Event = (
     TurnStarted
     | TurnResumed
     | RoundStarted
@@ -657,12 +664,41 @@ Event = Annotated[
     | ContextCompressed
     | ToolCalled
     | ToolReturned
-    | Notice,
-    Field(discriminator="type"),
-]
+    | Notice
+)
 
-EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-"""Parses and dumps any event: `EVENT.validate_json(text)`, `EVENT.dump_json(event)`."""
+_DECODER = msgspec.json.Decoder(Event)
+
+
+def name_event(kind: type[EventBase]) -> str:
+    """Return the type of events of a class, as their JSON has it."""
+    return str(kind.__struct_config__.tag)
+
+
+def decode_event(payload: str | bytes) -> Event:
+    """Return an event from its JSON, also of earlier releases. Raises ValueError: it is none."""
+    try:
+        try:
+            return _DECODER.decode(payload)
+        except msgspec.ValidationError:
+            return read_event(msgspec.json.decode(payload))
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise ValueError(f"an event cannot be read: {e}") from e
+
+
+def read_event(fields: Any) -> Event:
+    """Return the event with these fields, also of earlier releases. Raises ValueError: there is none."""
+    match fields:
+        case {"type": "winner_decided", "by": str(by)}:
+            fields = {**fields, "by": FORMER_DECISIONS.get(by, by)}
+        case {"type": "depth_decided", "difference": text, **others}:
+            fields = {**others, "type": "depth_decided", "text": text}
+        case _:
+            pass
+    try:
+        return msgspec.convert(fields, Event, strict=False)
+    except msgspec.ValidationError as e:
+        raise ValueError(f"an event cannot be read: {e}") from e
 
 
 def hide_private_fields(event: Event) -> Event:

@@ -1,17 +1,13 @@
 """A report of a council: what all say, what is disputed, what only one says, and what nobody covered."""
 
+from dataclasses import dataclass
 from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
 
 from massmem.core.messages import Citation
 
 
-class _ReportPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Statement(_ReportPart):
+@dataclass(frozen=True, slots=True)
+class Statement:
     text: str
     agents: tuple[str, ...]
     """Ids of those who say it."""
@@ -19,13 +15,15 @@ class Statement(_ReportPart):
     """Numbers of its sources in the report's list, from 1."""
 
 
-class Dispute(_ReportPart):
+@dataclass(frozen=True, slots=True)
+class Dispute:
     text: str
     """What is disputed."""
     positions: tuple[Statement, ...]
 
 
-class Preference(_ReportPart):
+@dataclass(frozen=True, slots=True)
+class Preference:
     """A ballot with its reason."""
 
     agent_id: str
@@ -34,7 +32,8 @@ class Preference(_ReportPart):
     reason: str
 
 
-class VerdictCandidate(_ReportPart):
+@dataclass(frozen=True, slots=True)
+class VerdictCandidate:
     """An answer that an unsure council does not choose."""
 
     answer: str
@@ -42,7 +41,8 @@ class VerdictCandidate(_ReportPart):
     """Those that gave it, or voted for it."""
 
 
-class Report(_ReportPart):
+@dataclass(frozen=True, slots=True)
+class Report:
     made_from: Literal["answers", "votes"]
     """answers: the winner wrote it, and code checked whom and what it names; votes: code made it from equal answers and
     ballots, without a request: texts are not compared."""

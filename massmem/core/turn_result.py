@@ -192,7 +192,7 @@ class TurnSummary(_ResultPart):
     """The last failure of each agent that had one, and that of the turn."""
 
 
-_OF_ANSWER = tuple(TurnSummary.model_fields.keys() & ev.TurnCompleted.model_fields.keys())
+_OF_ANSWER = tuple(TurnSummary.model_fields.keys() & set(ev.TurnCompleted.__struct_fields__))
 
 
 class TurnResult(TurnSummary):

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from massmem.config.home import explain_write_error, make_folder, open_private
 from massmem.config.models import StoreConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.citations import remove_marks
 from massmem.core.errors import InputError, LimitReached, TurnError
-from massmem.core.events import AnswerSubmitted, BallotCast, Decision, Event, TurnFailed, Verdict
+from massmem.core.events import FORMER_DECISIONS, AnswerSubmitted, BallotCast, Decision, Event, TurnFailed, Verdict
 from massmem.core.messages import Usage
 from massmem.core.records import Owner
 from massmem.core.turn_result import AgentAnswer, TurnResult
@@ -54,7 +54,7 @@ class ItemResult(BaseModel):
     """Counts independent answers of one agent to the same question."""
     answer: str = ""
     winner: str = ""
-    by: Decision | None = None
+    by: Annotated[Decision | None, BeforeValidator(lambda by: FORMER_DECISIONS.get(by, by))] = None
     confidence: float | None = None
     verdict: Verdict = "answered"
     """unsure: `answer` says so, and names what the agents answered."""

@@ -255,7 +255,7 @@ class JsonlRenderer(Renderer):
         self._write = write
 
     def feed(self, event: ev.Event) -> None:
-        self._write(escape_json(ev.EVENT.dump_json(ev.hide_private_fields(event)).decode()) + "\n")
+        self._write(escape_json(ev.hide_private_fields(event).model_dump_json()) + "\n")
 
 
 def describe_event(event: ev.Event, view: TurnView) -> str | None:
@@ -383,7 +383,7 @@ class LogRenderer(Renderer):
 def outline_event(event: ev.Event) -> str:
     """Return the event in one line, with the length of each text in place of the text."""
     parts = [event.type]
-    for name in type(event).model_fields:
+    for name in event.__struct_fields__:
         value = getattr(event, name)
         if name in _PRIVATE_FIELDS:
             parts.append(f"{name}={len(str(value))} characters")

@@ -268,7 +268,7 @@ class Turns:
             while page := await self._store.export_log(session_id, number, _PAGE):
                 for entry in page:
                     number = entry.seq
-                    yield number, ev.EVENT.validate_json(entry.payload)
+                    yield number, ev.decode_event(entry.payload)
                     deadline = clock() + _FOLLOW_TIMEOUT
             if not goes_on or (self.stopping and not was_here):
                 return

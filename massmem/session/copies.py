@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import takewhile
 
-from massmem.core.events import EVENT, MemoryChanged
+from massmem.core.events import MemoryChanged, decode_event
 from massmem.core.ids import make_message_id
 from massmem.core.records import EVERYBODY, LogEntry, RecordingJob, SessionFilter
 from massmem.store.lookup import read_log_pages
@@ -89,9 +89,7 @@ async def hand_over(store: SessionStore, session_id: str, turn: int | None = Non
         if taken:
             await store.rewrite_log(heir, taken)
         for entry in page:
-            change = (
-                EVENT.validate_json(entry.payload) if entry.seq > last and "memory_changed" in entry.payload else None
-            )
+            change = decode_event(entry.payload) if entry.seq > last and "memory_changed" in entry.payload else None
             is_lost = any(job.status == "forgotten" for job in entry.recordings)
             if (
                 isinstance(change, MemoryChanged)

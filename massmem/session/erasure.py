@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from massmem.config.home import explain_write_error, list_files, make_folder, replace_file
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MassmemError, MemoryUnavailable
-from massmem.core.events import EVENT, now
+from massmem.core.events import decode_event, now
 from massmem.core.records import (
     COMMAND_LINE_USER,
     EVERYBODY,
@@ -657,7 +657,7 @@ async def _analyse(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 def _requeue(entry: LogEntry) -> LogEntry:
     """Return a changed entry with its message queued once more, unless nothing is left of it."""
-    event = EVENT.validate_json(entry.payload)
+    event = decode_event(entry.payload)
     rows = [
         change.row
         for job in entry.recordings[:1]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from massmem.core.events import EVENT, AgentDelta, Event, ParamRequested, TurnWaiting, hide_private_fields
+from massmem.core import events as ev
 from massmem.core.records import LogEntry, Owner, RecordingJob, SessionCopy, SessionRecord, SessionState
 from massmem.core.redact import mask_values, redact_values
 from massmem.core.text import dump_json
@@ -48,8 +48,8 @@ def dump_entries(
 ) -> Iterator[dict[str, Any]]:
     """Yield entries as JSON, without streamed output. shown_id: what stands for the session's id."""
     for entry in entries:
-        event = EVENT.validate_json(entry.payload)
-        if isinstance(event, AgentDelta):
+        event = ev.decode_event(entry.payload)
+        if isinstance(event, ev.AgentDelta):
             continue
         fields = redact_event(event, params).model_dump(mode="json")
         if fields.get("session_id") == session_id:
@@ -58,13 +58,13 @@ def dump_entries(
         yield {"seq": entry.seq, "turn": entry.turn, "event": fields, "jobs": jobs}
 
 
-def redact_event(event: Event, params: Mapping[str, object]) -> Event:
+def redact_event(event: ev.Event, params: Mapping[str, object]) -> ev.Event:
     """Return the event as an export has it. params: see `write_log`."""
-    fields = hide_private_fields(event).model_dump(mode="json")
+    fields = ev.hide_private_fields(event).model_dump(mode="json")
     texts = {name: value for name, value in fields.items() if name not in STRUCTURE}
-    if isinstance(event, ParamRequested | TurnWaiting):  # what it asks for was not given yet
+    if isinstance(event, ev.ParamRequested | ev.TurnWaiting):  # what it asks for was not given yet
         params = {name: value for name, value in params.items() if name != event.param}
-    return EVENT.validate_python(fields | redact_values(mask_values(texts, params)))
+    return ev.read_event(fields | redact_values(mask_values(texts, params)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class PortableSession:
         ]
 
     def _rename(self, payload: str, session_id: str) -> str:
-        event = EVENT.validate_json(payload)
+        event = ev.decode_event(payload)
         if getattr(event, "session_id", None) != self.session.session_id:
             return payload
         return event.model_copy(update={"session_id": session_id}).model_dump_json()
@@ -136,7 +136,7 @@ def _read_entry(session_id: str, entry: Mapping[str, Any]) -> LogEntry:
         RecordingJob.model_validate(job | place | {"message_id": make_message_id(session_id, job["seq"])})
         for job in entry["jobs"]
     )
-    payload = EVENT.validate_json(dump_json(entry["event"])).model_dump_json()
+    payload = ev.read_event(entry["event"]).model_dump_json()
     return LogEntry(seq=entry["seq"], turn=entry["turn"], payload=payload, recordings=jobs)
 
 

@@ -10,9 +10,7 @@ from bisect import bisect_left
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
 
-from pydantic_core import PydanticSerializationError
-
-from massmem.core.events import EVENT, Event
+from massmem.core.events import Event, read_event
 from massmem.core.messages import clean_text
 from massmem.core.records import LogEntry, MessageRecord, RecordingJob
 
@@ -28,11 +26,11 @@ def encode_event(event: Event) -> EncodedEvent:
     """Return the event and its JSON, without characters that a database refuses."""
     try:
         text = event.model_dump_json()
-    except PydanticSerializationError:  # a lone surrogate
+    except UnicodeEncodeError:  # a lone surrogate
         text = ""
     if text and "\\u0000" not in text:
         return EncodedEvent(event, text)
-    event = EVENT.validate_python(clean_json(event.model_dump()))
+    event = read_event(clean_json(event.model_dump()))
     return EncodedEvent(event, event.model_dump_json())
 
 

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from massmem.core.errors import InputError, SessionBusyError, UnknownSessionError
-from massmem.core.events import EVENT, AgentDelta, Event
+from massmem.core.events import AgentDelta, Event, decode_event
 from massmem.core.ids import PREFIX, check_session_name
 from massmem.core.messages import AttachedFile, Attachment, clean_text
 from massmem.core.records import (
@@ -239,7 +239,7 @@ async def read_turn_log(store: SessionStore, session_id: str, number: int) -> li
     messages = await store.read_turn_messages(session_id, number)
     log: list[tuple[int, Event]] = []
     async for page in read_log_pages(store, session_id, messages[0].seq - 1):
-        log += [(entry.seq, EVENT.validate_json(entry.payload)) for entry in page if entry.turn == number]
+        log += [(entry.seq, decode_event(entry.payload)) for entry in page if entry.turn == number]
         if page[-1].turn > number:
             break
     return [(seq, event) for seq, event in log if not isinstance(event, AgentDelta)]

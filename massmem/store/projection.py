@@ -94,7 +94,7 @@ _SilentEvent = (
     | ev.Notice
 )
 
-SILENT_TYPES = frozenset(event.model_fields["type"].default for event in get_args(_SilentEvent))
+SILENT_TYPES = frozenset(ev.name_event(event) for event in get_args(_SilentEvent))
 """Types of events that change no table."""
 
 
@@ -160,7 +160,7 @@ def _(event: ev.RoundStarted, position: LogPosition) -> list[Change]:
 @_project.register
 def _(event: ev.MemoryChanged, position: LogPosition) -> list[Change]:
     """The change becomes a message, and a job as of its memory: what forgets that forgets the change, too."""
-    change = event.model_dump(include={"action", "kind", "agent_id", "turn", "old", "by"})
+    change = {name: getattr(event, name) for name in ("action", "kind", "agent_id", "turn", "old", "by")}
     change["message_ids"] = [make_message_id(position.session_id, seq) for seq in event.sources]
     job = _recording(position, "episode", None if event.agent_id == "user" else event.agent_id)
     job.row["turn"] = event.turn

@@ -20,11 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from massmem.config.home import explain_write_error, make_folder
 from massmem.core.errors import InputError, StoreDamagedError
-from massmem.core.events import EVENT, MessageAdded
+from massmem.core.events import MessageAdded, decode_event
 from massmem.core.ids import SESSION_ID
 from massmem.core.records import LogEntry, SessionCopy, SessionRecord, SessionState
 from massmem.isolation import run_program
@@ -234,8 +232,8 @@ def _project_messages(session_id: object, seq: object, turn: object, payload: An
     if not (isinstance(session_id, str) and isinstance(seq, int) and isinstance(turn, int)):
         return None
     try:
-        changes = project(session_id, turn, seq, EVENT.validate_json(payload))
-    except ValidationError:
+        changes = project(session_id, turn, seq, decode_event(payload))
+    except (ValueError, TypeError):
         return None
     messages = [change.row for change in changes if isinstance(change, InsertRow) and change.table == "chat_messages"]
     return [tuple(str(row[c]) if c == "created_at" else row[c] for c in _COLUMNS) for row in messages]
@@ -332,7 +330,7 @@ def _build_log(salvage: _Salvage, session_id: str) -> tuple[list[LogEntry], int]
 
 def _build_session(name: str, row: dict[str, Any] | None, entries: Sequence[LogEntry]) -> SessionRecord | None:
     """Return the session of a row; without a row, one with the times of the log. None: there is no log either."""
-    times = [EVENT.validate_json(entries[end].payload).at for end in (0, -1)] if entries else []
+    times = [decode_event(entries[end].payload).at for end in (0, -1)] if entries else []
     try:
         dates = {field: _parse_time((row or {})[field]) for field in ("created_at", "updated_at")}
         origins = json.loads((row or {}).get("origins", "[]"))

@@ -59,7 +59,7 @@ def make_turns() -> dict[str, list[Event]]:
         "all failed": [begin("ann", "bob"), fail("ann"), fail("bob"), failed],
         "waiting": waiting_turn()[:6],
         "given up": waiting_turn()[:12],
-        "imported": [e.model_copy(update={"imported": True}) if "imported" in e.model_fields_set else e for e in hurry]
+        "imported": [e.model_copy(update={"imported": True}) if hasattr(e, "imported") else e for e in hurry]
         + [event(3, "turn_completed", imported=True, **done)],
         "answer now": [*hurry, decided, event(3, "turn_completed", limit="timeout", **done)],
         "schema": make_events(data={"port": 5432}),

@@ -20,7 +20,7 @@ import pytest
 from massmem.cli.main import main
 from massmem.cli.question import MAX_CHARACTERS
 from massmem.cli.setup import find_session_config
-from massmem.core.events import EVENT, now
+from massmem.core.events import decode_event, now
 from massmem.core.records import SessionRecord
 from massmem.store import open_store
 from tests.support.cli import call_massmem, massmem, script, start, write_team
@@ -145,7 +145,7 @@ def test_quiet_writes_nothing_to_stderr(team: str):
 
 def test_jsonl_output(team: str):
     ran = call_massmem("--config", team, "--output", "jsonl", "Why?")
-    events = [EVENT.validate_json(line) for line in ran.stdout.splitlines()]
+    events = [decode_event(line) for line in ran.stdout.splitlines()]
     assert (events[0].type, events[-1].type) == ("turn_started", "turn_completed")
     assert ran.returncode == 0
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from massmem.cli.main import main
-from massmem.core.events import EVENT, Event, ParamRequested
+from massmem.core.events import Event, ParamRequested, decode_event
 from tests.support.cli import massmem, script, start, write_team
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def waiting_session(run: Callable[..., Ran], config: str, *options: str) -> str:
 
 def read_log(home: Path) -> list[Event]:
     with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as db:
-        return [EVENT.validate_json(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY seq")]
+        return [decode_event(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY seq")]
 
 
 def state(home: Path) -> tuple[dict[str, Any], str | None]:

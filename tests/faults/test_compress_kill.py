@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.events import EVENT, ContextCompressed, Event, TurnCompleted, TurnStarted
+from massmem.core.events import ContextCompressed, Event, TurnCompleted, TurnStarted, decode_event
 from massmem.store import open_store
 from tests.contract.test_session_store import done, session
 from tests.support.cli import massmem
@@ -64,7 +64,7 @@ def read_log(folder: Path) -> list[tuple[int, Event]]:
     """seq and event of our session, in order."""
     with closing(sqlite3.connect(folder / "massmem.db")) as db:
         rows = db.execute("SELECT seq, payload FROM events WHERE session_id = ? ORDER BY seq", [OURS]).fetchall()
-    return [(seq, EVENT.validate_json(payload)) for seq, payload in rows]
+    return [(seq, decode_event(payload)) for seq, payload in rows]
 
 
 def read_messages(folder: Path) -> Messages:
@@ -110,7 +110,7 @@ def judge(folder: Path, before: Messages, shown: list[bytes]) -> dict[str, int]:
     reach = [event.until for _, event in events if isinstance(event, ContextCompressed) and event.until is not None]
     turns = Counter(event.turn for event in known if isinstance(event, TurnStarted))
     foreign = [row for row in after - before if row[0] != OURS or re.search(r"X\d+-77", row[2])]
-    printed = [EVENT.validate_json(line) for line in shown if line.endswith(b"\n")]
+    printed = [decode_event(line) for line in shown if line.endswith(b"\n")]
     ends = max((seq for _, seq, _ in before), default=0)
     return {
         "lost": len(before - after),

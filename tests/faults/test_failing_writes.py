@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.events import EVENT, Event, TurnCompleted, TurnStarted
+from massmem.core.events import Event, TurnCompleted, TurnStarted, decode_event, read_event
 from tests.support.cli import COMMAND, massmem, script, write_team
 from tests.support.small_disk import mount_small_disk
 from tests.support.verdict import check
@@ -46,13 +46,13 @@ def read_log(home: Path) -> list[tuple[str, Event]]:
     with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as db:
         rows = db.execute("SELECT session_id, payload FROM events ORDER BY session_id, seq").fetchall()
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    return [(session, EVENT.validate_json(payload)) for session, payload in rows]
+    return [(session, decode_event(payload)) for session, payload in rows]
 
 
 def count_faults_after(home: Path, config: str, ran: "subprocess.CompletedProcess[bytes]") -> Counter[str]:
     """What there is after a run that may have failed, and after the next one."""
     lines = [json.loads(line) for line in ran.stdout.splitlines(keepends=True) if line.endswith(b"\n")]
-    printed = [EVENT.validate_python(line) for line in lines if line["type"] != "error"]
+    printed = [read_event(line) for line in lines if line["type"] != "error"]
     before = read_log(home)
     counts = Counter(runs=1, failed=int(ran.returncode != 0), lie=sum(not _in(event, before) for event in printed))
     # A turn that was stored whole has succeeded, although something beside the store could not be written.

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import requests
 
-from massmem.core.events import EVENT, AnswerSubmitted, BallotCast, Event, TurnCompleted, TurnStarted
+from massmem.core.events import AnswerSubmitted, BallotCast, Event, TurnCompleted, TurnStarted, decode_event
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.service import Client, Service, make_config, read_events
 from tests.support.verdict import check
@@ -45,7 +45,7 @@ def start(folder: Path, council: CouncilServer) -> Service:
 def read_log(service: Service, session_id: str) -> dict[int, Event]:
     with closing(sqlite3.connect(service.home / ".massmem" / "massmem.db")) as db:
         query = "SELECT seq, payload FROM events WHERE session_id LIKE ? ORDER BY seq"
-        return {seq: EVENT.validate_json(row) for seq, row in db.execute(query, [f"%{session_id}"])}
+        return {seq: decode_event(row) for seq, row in db.execute(query, [f"%{session_id}"])}
 
 
 def read_stream(response: requests.Response, streamed: Streamed) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from massmem.core.events import EVENT, Event, ToolCalled, ToolReturned, TurnCompleted
+from massmem.core.events import Event, ToolCalled, ToolReturned, TurnCompleted, decode_event
 from tests.faults.test_waiting_kill import read_log
 from tests.support.cli import massmem
 from tests.support.forked import ForkedMassmem
@@ -55,7 +55,7 @@ def run_and_kill(config: str, lines: int, *arguments: str) -> list[Event]:
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
     time.sleep(random.random() * 0.2)
     shown += child.kill()
-    return [EVENT.validate_json(line) for line in shown if line.endswith(b"\n")]
+    return [decode_event(line) for line in shown if line.endswith(b"\n")]
 
 
 def one(folder: Path, steps: Sequence[dict[str, Any]]) -> Counter[str]:

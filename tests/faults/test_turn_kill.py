@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.events import EVENT, AnswerSubmitted, BallotCast, Event, TurnCompleted
+from massmem.core.events import AnswerSubmitted, BallotCast, Event, TurnCompleted, decode_event
 from tests.support.cli import massmem
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.forked import ForkedMassmem
@@ -28,7 +28,7 @@ def read_log(home: Path) -> list[Event]:
     with closing(sqlite3.connect(database)) as db:
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone():
             return []
-        return [EVENT.validate_json(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY seq")]
+        return [decode_event(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY seq")]
 
 
 def sessions(home: Path) -> list[str]:
@@ -63,7 +63,7 @@ def one_kill(
     before = read_log(home)
     whole_lines = [line for line in shown if line.endswith(b"\n")]
     counts = Counter(kills=1, shown=len(whole_lines))
-    counts["lie"] = sum(EVENT.validate_json(line) not in before for line in whole_lines)
+    counts["lie"] = sum(decode_event(line) not in before for line in whole_lines)
     if not before:
         return counts
     council.requests.clear()

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from massmem.core.events import EVENT, AnswerSubmitted, BallotCast, Event, ParamProvided, ParamRequested, TurnCompleted
+from massmem.core.events import (
+    AnswerSubmitted,
+    BallotCast,
+    Event,
+    ParamProvided,
+    ParamRequested,
+    TurnCompleted,
+    decode_event,
+)
 from massmem.core.outcome import read_waiting
 from tests.support.cli import massmem, write_team
 from tests.support.forked import ForkedMassmem
@@ -40,7 +48,7 @@ def read_log(home: Path) -> list[Event]:
     with closing(sqlite3.connect(database)) as db:
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone():
             return []
-        return [EVENT.validate_json(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY seq")]
+        return [decode_event(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY seq")]
 
 
 def load_state(home: Path) -> tuple[dict[str, Any], str | None]:
@@ -55,7 +63,7 @@ def run_and_kill(home: Path, config: str, lines: int, *arguments: str) -> list[E
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
     time.sleep(random.random() * 0.02)
     shown += child.kill()
-    return [EVENT.validate_json(line) for line in shown if line.endswith(b"\n")]
+    return [decode_event(line) for line in shown if line.endswith(b"\n")]
 
 
 def check_state(home: Path, counts: Counter[str]) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from massmem.config.models import TeamConfig
 from massmem.core.events import (
-    EVENT,
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
@@ -18,6 +17,7 @@ from massmem.core.events import (
     TurnCompleted,
     TurnWaiting,
     UserReplied,
+    decode_event,
 )
 from massmem.core.records import COMMAND_LINE_USER
 from massmem.session.fork import fork_session
@@ -76,7 +76,7 @@ async def finish(session: Session) -> Event:
 
 
 async def read_events(council: Team, session_id: str) -> list[Event]:
-    return [EVENT.validate_json(entry.payload) for entry in await council.store.export_log(session_id)]
+    return [decode_event(entry.payload) for entry in await council.store.export_log(session_id)]
 
 
 def list_double(events: Sequence[Event]) -> list[object]:

@@ -13,7 +13,6 @@ from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MissingKeyError, SessionBusyError, StoreError, UnknownSessionError
 from massmem.core.events import (
-    EVENT,
     AgentDelta,
     AgentFailed,
     AnswerSubmitted,
@@ -24,6 +23,7 @@ from massmem.core.events import (
     TurnInterrupted,
     TurnResumed,
     TurnStarted,
+    decode_event,
 )
 from massmem.core.records import COMMAND_LINE_USER, Owner
 from massmem.session.registry import Registry
@@ -48,9 +48,7 @@ def folder(home: Path) -> Path:
 def read_events(folder: Path) -> list[Event]:
     """All events in the database, read past the store."""
     with closing(sqlite3.connect(folder / "massmem.db")) as db:
-        return [
-            EVENT.validate_json(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY session_id, seq")
-        ]
+        return [decode_event(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY session_id, seq")]
 
 
 def end_of(events: list[Event]) -> TurnCompleted:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.events import EVENT, AnswerSubmitted, TurnCompleted
+from massmem.core.events import AnswerSubmitted, TurnCompleted, decode_event
 from tests.support.cli import call_massmem
 
 LIGHT = {"url": "https://light.example/ray_leigh", "title": "Rayleigh <b>", "quote": "Violet paint costs 77 euros."}
@@ -87,7 +87,7 @@ def test_programs_get_sources_as_data(team: str, home: Path) -> None:
     assert result["agents"][1]["answers"][0]["citations"][0]["url"] == ODD["url"]
     assert result["usage"]["searches"] == 3
     lines = run(team, "--output", "jsonl", "And again?").splitlines()
-    events = [EVENT.validate_json(line) for line in lines]
+    events = [decode_event(line) for line in lines]
     assert [event.type for event in events].count("web_searched") == 3
     assert isinstance(events[-1], TurnCompleted)
     assert len(events[-1].citations) == 2
@@ -95,6 +95,6 @@ def test_programs_get_sources_as_data(team: str, home: Path) -> None:
 
 def test_events_from_before_sources_load_as_they_did() -> None:
     old = '{"at": "2026-01-01T00:00:00Z", "type": "answer_submitted", "agent_id": "a", "round": 1, "number": 1, '
-    event = EVENT.validate_json(old + '"content": "See [1].", "usage": {"prompt": 1, "completion": 1}}')
+    event = decode_event(old + '"content": "See [1].", "usage": {"prompt": 1, "completion": 1}}')
     assert isinstance(event, AnswerSubmitted)
     assert event.citations == ()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from massmem.core.events import EVENT, DepthDecided
+from massmem.core.events import DepthDecided, read_event
 from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.store import open_store
 from massmem.store.postgres import migrate_database, parse_url
@@ -121,7 +121,7 @@ def test_the_memories_of_an_earlier_home_are_searched_and_its_session_goes_on(
 
 
 def test_an_event_of_an_earlier_build_is_read() -> None:
-    event = EVENT.validate_python(
+    event = read_event(
         {"type": "depth_decided", "round": 1, "asked": ["a", "b"], "reason": "differ", "difference": "the year"}
     )
     assert isinstance(event, DepthDecided)

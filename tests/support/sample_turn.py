@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from massmem.core.events import EVENT, Event, RoundStarted, TurnCompleted, TurnStarted
+from massmem.core.events import Event, RoundStarted, TurnCompleted, TurnStarted, read_event
 from massmem.core.messages import Usage
 from massmem.core.voting import Answer, Dissent, find_dissent
 
@@ -13,7 +13,7 @@ USAGE = Usage(prompt=100, completion=20, cached=10, requests=1)
 
 
 def event(seconds: float, kind: str, /, **fields: Any) -> Event:
-    return EVENT.validate_python({"type": kind, "at": START + timedelta(seconds=seconds), **fields})
+    return read_event({"type": kind, "at": START + timedelta(seconds=seconds), **fields})
 
 
 def begin(

@@ -139,7 +139,7 @@ async def _is_only_imported(store: SessionStore, session_id: str, turn: int) -> 
     return True
 
 
-_BETWEEN = {event.model_fields["type"].default for event in (ev.RoundStarted, ev.WinnerDecided)}
+_BETWEEN = {ev.name_event(event) for event in (ev.RoundStarted, ev.WinnerDecided)}
 """Types of events between the question and the answer of an imported turn."""
 
 

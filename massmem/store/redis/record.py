@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from massmem.core import events as ev
 from massmem.core import records
-from massmem.core.events import EVENT, Event, TurnStarted
+from massmem.core.events import Event, TurnStarted, decode_event
 from massmem.core.records import MessageRecord, RecordingJob, TurnRecord
 from massmem.core.voting import FIRST_RESTART
 from massmem.memory.persistent import Scope
@@ -95,7 +95,7 @@ class StoredEntry(NamedTuple):
     payload: str
 
     def parse(self) -> Event:
-        return EVENT.validate_json(self.payload)
+        return decode_event(self.payload)
 
     def measure(self) -> int:
         event = self.parse() if self.type == "turn_started" else None
@@ -255,7 +255,7 @@ class Record:
     def restore(self, log: Iterable[records.LogEntry]) -> None:
         """Add the log of another store under its own numbers, with the jobs as they are there."""
         for logged in log:
-            self._add(logged.seq, StoredEntry(logged.turn, 0, EVENT.validate_json(logged.payload).type, logged.payload))
+            self._add(logged.seq, StoredEntry(logged.turn, 0, decode_event(logged.payload).type, logged.payload))
             self.jobs_by_seq[logged.seq] = list(logged.recordings)
         self.stored.position = max((job.position for job in self.jobs if job.position is not None), default=-1)
 

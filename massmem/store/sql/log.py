@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from massmem.core.events import EVENT, Event, TurnStarted, now
+from massmem.core.events import Event, TurnStarted, decode_event, now
 from massmem.core.messages import clean_text
 from massmem.core.records import (
     EVERYBODY,
@@ -218,7 +218,7 @@ def append_events(
 
 
 def _number(entry: LogEntry) -> NumberedEvent:
-    return NumberedEvent(entry.seq, entry.turn, EVENT.validate_json(entry.payload), entry.payload)
+    return NumberedEvent(entry.seq, entry.turn, decode_event(entry.payload), entry.payload)
 
 
 def restore_events(connection: sa.Connection, database: Database, session_id: str, entries: Sequence[LogEntry]) -> None:
@@ -321,7 +321,7 @@ def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, 
     added = len(changes.rows["chat_messages"])
     if changes.session["new_message"] is None and changes.chooses_turns:
         payloads = connection.execute(_EVENTS_OF_LAST_TURN, key).scalars()
-        changes.session["new_message"] = projection.fold_session(map(EVENT.validate_json, payloads)).last_message or ""
+        changes.session["new_message"] = projection.fold_session(map(decode_event, payloads)).last_message or ""
     connection.execute(_UPDATE_SESSION, {**key, **changes.session, "added": added, **newest})
 
 
@@ -475,7 +475,7 @@ class SqlSessionLog:
         of_turns = {turn: list[Event]() for turn in turns}
         key = {"of_session": session_id, "of_turns": [*turns], "until": _MAX_SEQ if until is None else until}
         for row in await self._database.fetch(_EVENTS_OF_TURNS, key):
-            of_turns[row["turn"]].append(EVENT.validate_json(row["payload"]))
+            of_turns[row["turn"]].append(decode_event(row["payload"]))
         return of_turns
 
     async def get_last_turn(self, session_id: str, *, with_withdrawn: bool = False) -> TurnRecord | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from massmem.core.events import EVENT, TurnCompleted
+from massmem.core.events import TurnCompleted, read_event
 from massmem.core.messages import Candidate, Citation, Usage
 from massmem.core.report import Report
 from massmem.core.reporting import Authors, ReportError, build_report_schema, list_sections, read_report, report_votes
@@ -120,10 +120,10 @@ def test_events_of_before_have_no_report_and_those_of_later_may_have_more():
     completed = TurnCompleted(
         winner="ann", answer="Yes.", presented=True, usage=Usage(), report=read(agreed=[claim("x", "A")])
     )
-    stored = EVENT.dump_python(completed, mode="json")
-    assert EVENT.validate_python(stored) == completed
-    assert EVENT.validate_python({**stored, "report": {**stored["report"], "new_part": []}}) == completed
+    stored = completed.model_dump(mode="json")
+    assert read_event(stored) == completed
+    assert read_event({**stored, "report": {**stored["report"], "new_part": []}}) == completed
     del stored["report"]
-    old = EVENT.validate_python(stored)
+    old = read_event(stored)
     assert isinstance(old, TurnCompleted)
     assert old.report is None

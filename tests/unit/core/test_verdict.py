@@ -83,7 +83,7 @@ AGREEMENT = [
 def test_one_sentence_says_who_agrees(decision: dict[str, Any], more: dict[str, str], presented: bool, sentence: str):
     answers = dict(more)
     ballots = dict(vote.split(":") for vote in answers.pop("votes", "").split())
-    winner = WinnerDecided.model_validate({"agent_id": "ann", "votes": {}} | decision)
+    winner = WinnerDecided(**{"agent_id": "ann", "votes": {}} | decision)
     reasons = {voter: (choice, "as it is") for voter, choice in ballots.items()}
     dissent = compare_texts("ann", {"ann": "Paris, since 987.", "bob": "Lyon.", "eve": "Marseille."} | answers, reasons)
     assert describe_agreement(winner, dissent, 3, "Ann", presented=presented) == sentence

@@ -2,7 +2,7 @@ import io
 import json
 from datetime import timedelta
 
-from massmem.core.events import EVENT, Event
+from massmem.core.events import Event, decode_event
 from massmem.render.text import JsonlRenderer
 from massmem.render.turn_view import TurnView
 from tests.support.sample_turn import START, answer, begin, event, other_ends, whole_turn
@@ -58,5 +58,5 @@ def test_jsonl_lines_are_the_stored_events():
     for e in events:
         renderer.feed(e)
     lines = stream.getvalue().splitlines()
-    assert [EVENT.validate_json(line) for line in lines] == events
+    assert [decode_event(line) for line in lines] == events
     assert json.loads(lines[0])["type"] == "turn_started"
