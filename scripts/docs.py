@@ -75,7 +75,7 @@ def events_table() -> str:
         fields = ", ".join(f"`{name}`" for name in names)
         meanings = [f"`{name}`: {docs[kind.__name__, name]}" for name in names if (kind.__name__, name) in docs]
         meaning = " ".join([*(inspect.getdoc(kind) or "").split(), *meanings])
-        rows.append(f"| `{events.name_event(kind)}` | {fields} | {meaning} |")
+        rows.append(f"| `{kind.type}` | {fields} | {meaning} |")
     return "\n".join(rows)
 
 

@@ -145,7 +145,7 @@ def _list_cells(listed: ListedSession) -> tuple[str, ...]:
 
 
 def _list_event(number: int, event: Event) -> tuple[str, ...]:
-    values = event.model_dump()
+    values = event.model_dump(mode="json")
     texts = [values.get(name) for name in _EVENT_TEXTS]
     text = next((text for text in texts if text and isinstance(text, str)), "")
     vote = f"for {event.choice}: " if isinstance(event, BallotCast) else ""

@@ -1,7 +1,5 @@
 """The report of an evaluation, in the one shape that JSON on stdout, HTTP and the page have."""
 
-from dataclasses import dataclass
-
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from massmem.core.messages import Usage
@@ -22,20 +20,6 @@ class Share(_Figures):
     value: float
     interval: Interval
     """In which the true share lies, with 95 %."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredConfidence:
-    """How often answers of a team were right in its calibration, with agreement as that of an answer."""
-
-    right: int
-    asked: int
-    """Questions."""
-    low: float
-    high: float
-    """In low to high lies the true share of right answers, with 95 % (Wilson)."""
-    group: str
-    """Kind of the answers that are counted: `number`, `choice` (a letter, yes or no) or `text`."""
 
 
 class PerQuestion(_Figures):

@@ -34,14 +34,12 @@ turn. Events are on disk before they are yielded to a caller.
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, Self, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 import msgspec
-from msgspec import Struct, field
 
-from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.messages import Activity, AttachedFile, Citation, PartialReply, Usage
-from massmem.core.report import Report, VerdictCandidate
+from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
 
 SCHEMA_VERSION = 1
 
@@ -79,41 +77,30 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class _EventMeta(msgspec.StructMeta):
-    """Fields of events are given by name; msgspec wants that to be said of each class."""
+    """Events do not change, and their fields are given by name."""
 
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
-        return super().__new__(cls, name, bases, namespace, kw_only=True, **options)
+    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
+        body["type"] = tag = re.sub("(?<=.)(?=[A-Z])", "_", name).lower()
+        return super().__new__(cls, name, bases, body, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=tag)
 
 
-class EventBase(
-    Struct,
-    metaclass=_EventMeta,
-    frozen=True,
-    forbid_unknown_fields=True,
-    tag_field="type",
-    tag=lambda name: re.sub("(?<=.)(?=[A-Z])", "_", name).lower(),
-):
+class EventBase(msgspec.Struct, metaclass=_EventMeta):
     """The fields of all events. Events are copied and dumped as configurations are, with pydantic's names for that."""
 
-    at: datetime = field(default_factory=now)
+    type: ClassVar[str]
+    """The name of its class in snake case."""
+    at: datetime = msgspec.field(default_factory=now)
     """When it happened."""
-
-    @property
-    def type(self) -> str:
-        """The name of its class in snake case, as its JSON has it."""
-        return name_event(type(self))
 
     def model_copy(self, *, update: Mapping[str, Any]) -> Self:
         """Return the event with other values. update: values of today's types, by field."""
         return msgspec.structs.replace(self, **update)
 
-    def model_dump(self, *, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
-        """Return the fields and the type. mode: with times and tuples, or as its JSON has them."""
-        if mode == "json":
-            return msgspec.json.decode(msgspec.json.encode(self))
-        return msgspec.to_builtins(self, builtin_types=(datetime,))
+    def model_dump(self, *, mode: Literal["json"]) -> dict[str, Any]:
+        """Return its JSON, as values."""
+        return msgspec.json.decode(self.model_dump_json())
 
     def model_dump_json(self) -> str:
         """Return its JSON. Raises UnicodeEncodeError: a text has a lone surrogate."""
@@ -153,11 +140,11 @@ class TurnStarted(SourceEvent):
     question: str
     agents: tuple[str, ...]
     """Ids in the order of the configuration."""
-    names: dict[str, str] = field(default_factory=dict[str, str])
+    names: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """Of agents for people, by id; some have none."""
     seed: int
     """Fixes every shuffle of the turn."""
-    weights: dict[str, float] = field(default_factory=dict[str, float])
+    weights: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     """What the voice of each agent counts for, by id, with `coordination.weights: measured`; empty: 1 each."""
     request: str = ""
     """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
@@ -185,7 +172,7 @@ class TurnResumed(EventBase):
     question: str
     agents: tuple[str, ...]
     """Those of the present configuration."""
-    names: dict[str, str] = field(default_factory=dict[str, str])
+    names: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """As in `turn_started`."""
     request: str = ""
     """As in `turn_started`."""
@@ -565,7 +552,7 @@ class MessageAdded(EventBase):
 
     role: Literal["user", "agent", "tool", "system"]
     text: str
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 class NoteAdded(EventBase):
@@ -670,11 +657,6 @@ Event = (
 _DECODER = msgspec.json.Decoder(Event)
 
 
-def name_event(kind: type[EventBase]) -> str:
-    """Return the type of events of a class, as their JSON has it."""
-    return str(kind.__struct_config__.tag)
-
-
 def decode_event(payload: str | bytes) -> Event:
     """Return an event from its JSON, also of earlier releases. Raises ValueError: it is none."""
     try:
@@ -687,7 +669,7 @@ def decode_event(payload: str | bytes) -> Event:
 
 
 def read_event(fields: Any) -> Event:
-    """Return the event with these fields, also of earlier releases. Raises ValueError: there is none."""
+    """Return the event with these fields, also of earlier releases. Raises msgspec.ValidationError: there is none."""
     match fields:
         case {"type": "winner_decided", "by": str(by)}:
             fields = {**fields, "by": FORMER_DECISIONS.get(by, by)}
@@ -695,10 +677,7 @@ def read_event(fields: Any) -> Event:
             fields = {**others, "type": "depth_decided", "text": text}
         case _:
             pass
-    try:
-        return msgspec.convert(fields, Event, strict=False)
-    except msgspec.ValidationError as e:
-        raise ValueError(f"an event cannot be read: {e}") from e
+    return msgspec.convert(fields, Event, strict=False)
 
 
 def hide_private_fields(event: Event) -> Event:

@@ -136,10 +136,9 @@ class ListedSession(_Record):
     """Of the last answer."""
 
 
-class PublicSession(BaseModel):
+class PublicSession(BaseModel, frozen=True):
     """A session as every front end shows it; one may leave parts out, and none has others."""
 
-    model_config = ConfigDict(frozen=True)
     session_id: str
     """As its user knows it."""
     title: str
@@ -380,10 +379,9 @@ MAX_SUBJECT_LENGTH = 255
 """Characters (RFC 7519, OpenID Connect)."""
 
 
-class ApiKey(BaseModel):
+class ApiKey(BaseModel, frozen=True):
     """A key as it is stored."""
 
-    model_config = ConfigDict(frozen=True)
     key_hash: str = Field(repr=False)
     """SHA-256 of the key, in hex."""
     id: str
@@ -401,13 +399,12 @@ class ApiKey(BaseModel):
     """None: it is valid until it is revoked."""
 
 
-class PageSession(BaseModel):
+class PageSession(BaseModel, frozen=True):
     """A browser, as it is stored, in which a user has entered with a key or a token.
 
     It holds neither of them: only what tells whether they still count.
     """
 
-    model_config = ConfigDict(frozen=True)
     cookie_hash: str = Field(repr=False)
     """SHA-256 of the cookie, in hex."""
     sub: str

@@ -42,6 +42,20 @@ class VerdictCandidate:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredConfidence:
+    """How often answers of a team were right in its calibration, with agreement as that of an answer."""
+
+    right: int
+    asked: int
+    """Questions."""
+    low: float
+    high: float
+    """In low to high lies the true share of right answers, with 95 % (Wilson)."""
+    group: str
+    """Kind of the answers that are counted: `number`, `choice` (a letter, yes or no) or `text`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     made_from: Literal["answers", "votes"]
     """answers: the winner wrote it, and code checked whom and what it names; votes: code made it from equal answers and

@@ -8,10 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr
 
 from massmem.core import events as ev
 from massmem.core.errors import LimitReached
-from massmem.core.evaluation import MeasuredConfidence
 from massmem.core.messages import AttachedFile, Citation, Usage
 from massmem.core.outcome import TurnEnd
-from massmem.core.report import Report, VerdictCandidate
+from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
 from massmem.core.reporting import report_votes
 from massmem.core.voting import Dissent, Tally, build_plan
 

@@ -17,9 +17,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 
 from massmem.core import events as ev
 from massmem.core.citations import remove_marks
-from massmem.core.evaluation import Interval, MeasuredConfidence
 from massmem.core.messages import Citation
-from massmem.core.report import VerdictCandidate
+from massmem.core.report import MeasuredConfidence, VerdictCandidate
 from massmem.core.text import one_line
 from massmem.core.voting import Dissent, Tally
 
@@ -391,7 +390,7 @@ Z95 = 1.959963984540054
 """The 97.5th percentile of the normal distribution: two-sided 95 %."""
 
 
-def wilson_interval(right: int, total: int) -> Interval:
+def wilson_interval(right: int, total: int) -> tuple[float, float]:
     """Return the 95 % score interval of a share (Wilson 1927): unlike the simple one it is sound near 0 and 1."""
     if total == 0:
         return (0.0, 1.0)

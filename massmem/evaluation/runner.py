@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from massmem.config.home import explain_write_error, make_folder, open_private
 from massmem.config.models import StoreConfig, TeamConfig
@@ -39,10 +39,8 @@ from massmem.session.team import Team
 from massmem.tools.actions import find_object
 
 
-class ItemResult(BaseModel):
+class ItemResult(BaseModel, frozen=True):
     """How a team answered a question."""
-
-    model_config = ConfigDict(frozen=True)
 
     kind: Literal["result"] = "result"
     team: str
@@ -54,7 +52,7 @@ class ItemResult(BaseModel):
     """Counts independent answers of one agent to the same question."""
     answer: str = ""
     winner: str = ""
-    by: Annotated[Decision | None, BeforeValidator(lambda by: FORMER_DECISIONS.get(by, by))] = None
+    by: Annotated[Decision | None, BeforeValidator(lambda by: FORMER_DECISIONS.get(str(by), by))] = None
     confidence: float | None = None
     verdict: Verdict = "answered"
     """unsure: `answer` says so, and names what the agents answered."""
@@ -102,9 +100,7 @@ class Answers:
     """All of them were asked."""
 
 
-class JudgeVerdict(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class JudgeVerdict(BaseModel, frozen=True):
     kind: Literal["verdict"] = "verdict"
     key: str
     """Of the judge, the question and the answer."""

@@ -136,7 +136,7 @@ def _read_entry(session_id: str, entry: Mapping[str, Any]) -> LogEntry:
         RecordingJob.model_validate(job | place | {"message_id": make_message_id(session_id, job["seq"])})
         for job in entry["jobs"]
     )
-    payload = ev.read_event(entry["event"]).model_dump_json()
+    payload = ev.decode_event(dump_json(entry["event"])).model_dump_json()
     return LogEntry(seq=entry["seq"], turn=entry["turn"], payload=payload, recordings=jobs)
 
 

@@ -8,7 +8,10 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
+
+import msgspec
 
 from massmem.core.events import Event, read_event
 from massmem.core.messages import clean_text
@@ -24,13 +27,10 @@ class EncodedEvent(NamedTuple):
 
 def encode_event(event: Event) -> EncodedEvent:
     """Return the event and its JSON, without characters that a database refuses."""
-    try:
-        text = event.model_dump_json()
-    except UnicodeEncodeError:  # a lone surrogate
-        text = ""
-    if text and "\\u0000" not in text:
-        return EncodedEvent(event, text)
-    event = read_event(clean_json(event.model_dump()))
+    with suppress(UnicodeEncodeError):  # a lone surrogate
+        if "\\u0000" not in (text := event.model_dump_json()):
+            return EncodedEvent(event, text)
+    event = read_event(clean_json(msgspec.to_builtins(event)))
     return EncodedEvent(event, event.model_dump_json())
 
 

@@ -94,7 +94,7 @@ _SilentEvent = (
     | ev.Notice
 )
 
-SILENT_TYPES = frozenset(ev.name_event(event) for event in get_args(_SilentEvent))
+SILENT_TYPES = frozenset(event.type for event in get_args(_SilentEvent))
 """Types of events that change no table."""
 
 

@@ -107,7 +107,7 @@ def kill_once(service: Service, council: CouncilServer, session_id: str, after: 
     counts["ghost"] = sum(isinstance(e, TurnStarted) for e in after.values()) - 1
     counts["ghost"] += sum(isinstance(e, TurnCompleted) for e in after.values()) - 1
     for seq, data in streamed.items():  # the stream names the session as its user does
-        logged = after[seq].model_dump(mode="json", exclude={"session_id"})
+        logged = {name: value for name, value in after[seq].model_dump(mode="json").items() if name != "session_id"}
         counts["lie"] += any(data[name] != value for name, value in logged.items() if name in data)
     counts["lie"] += answers != [answer]
     counts["lie"] += client.read_history(session_id) != [("user", f"Why {session_id}?"), ("assistant", answer)]

@@ -139,7 +139,7 @@ async def _is_only_imported(store: SessionStore, session_id: str, turn: int) -> 
     return True
 
 
-_BETWEEN = {ev.name_event(event) for event in (ev.RoundStarted, ev.WinnerDecided)}
+_BETWEEN = {ev.RoundStarted.type, ev.WinnerDecided.type}
 """Types of events between the question and the answer of an imported turn."""
 
 

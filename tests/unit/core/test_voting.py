@@ -3,6 +3,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -190,7 +191,7 @@ def test_decision_of_an_earlier_version_is_read(stored: str, read: str):
 
 
 def test_decision_that_is_no_text_is_refused_as_any_other_damage():
-    with pytest.raises(ValueError):
+    with pytest.raises(msgspec.ValidationError):
         read_event({"type": "winner_decided", "agent_id": "b", "votes": {}, "by": ["tie"]})
 
 
