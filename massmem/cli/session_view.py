@@ -145,9 +145,8 @@ def _list_cells(listed: ListedSession) -> tuple[str, ...]:
 
 
 def _list_event(number: int, event: Event) -> tuple[str, ...]:
-    values = event.model_dump(mode="json")
-    texts = [values.get(name) for name in _EVENT_TEXTS]
-    text = next((text for text in texts if text and isinstance(text, str)), "")
+    values = event.model_dump()
+    text = next((text for name in _EVENT_TEXTS if isinstance(text := values.get(name), str) and text), "")
     vote = f"for {event.choice}: " if isinstance(event, BallotCast) else ""
     agent = values.get("agent_id") or values.get("winner") or ""
     return str(number), event.type, str(values.get("round", "")), agent, vote + one_line(text, 80)

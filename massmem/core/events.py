@@ -98,7 +98,7 @@ class EventBase(msgspec.Struct, metaclass=_EventMeta):
         """Return the event with other values. update: values of today's types, by field."""
         return msgspec.structs.replace(self, **update)
 
-    def model_dump(self, *, mode: Literal["json"]) -> dict[str, Any]:
+    def model_dump(self, *, mode: Literal["json"] = "json") -> dict[str, Any]:
         """Return its JSON, as values."""
         return msgspec.json.decode(self.model_dump_json())
 
