@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 DEFAULT_MAX_TOKENS = 16_000
 """The API insists on a limit. A council's answers are much shorter, but the newest models think before all of them."""
 
+_VERSION = "2026-10-21"
+"""Of the API, as the official SDK asks for it."""
 _COUNT_TIMEOUT = 5.0
 """Seconds."""
 _MAX_PAUSES = 10
@@ -98,7 +100,7 @@ class AnthropicFactory(ApiFactory):
 
     def _write_headers(self, endpoint: Endpoint) -> Mapping[str, str]:
         more = read_headers({}, "ANTHROPIC_CUSTOM_HEADERS") if endpoint.takes_environment else {}
-        return {"x-api-key": endpoint.key, "anthropic-version": "2023-06-01", **more}
+        return {"authorization": f"Bearer {endpoint.key}", "anthropic-version": _VERSION, **more}
 
     def open(self, backend: BackendConfig) -> ChatProvider:
         if backend.temperature is not None:
