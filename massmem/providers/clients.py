@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from ipaddress import ip_address, ip_network
@@ -103,14 +104,15 @@ def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class ApiClient:
     """Posts JSON to one endpoint, with its key."""
 
-    def __init__(self, root: str, connections: httpx2.AsyncClient, headers: Mapping[str, str]) -> None:
-        """root: the address before all paths. headers: with the key."""
-        self._root = root
-        self._connections = connections
-        self._headers = headers
+    root: str
+    """The address before all paths."""
+    connections: httpx2.AsyncClient
+    headers: Mapping[str, str]
+    """With the key."""
 
     async def post(
         self, path: str, body: Mapping[str, Any], seconds: float, headers: Mapping[str, str] | None = None
@@ -121,14 +123,14 @@ class ApiClient:
 
         Raises one of HTTP_ERRORS; for an error that the server sent, HTTPStatusError with the reply, read whole.
         """
-        request = self._connections.build_request(
+        request = self.connections.build_request(
             "POST",
-            path if "://" in path else self._root + path,
+            path if "://" in path else self.root + path,
             json=body,
-            headers={"accept": "application/json", "user-agent": "massmem", **(headers or self._headers)},
+            headers={"accept": "application/json", "user-agent": "massmem", **(headers or self.headers)},
             timeout=timeouts(seconds),
         )
-        reply = await self._connections.send(request, stream=True)
+        reply = await self.connections.send(request, stream=True)
         if not reply.is_success:
             async with aclosing(reply):
                 await reply.aread()
@@ -262,9 +264,17 @@ class _Router(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
     def __init__(self, transport: type[httpx2.AsyncHTTPTransport | httpx2.HTTPTransport], url: str) -> None:
         self._transport = transport
         self._transports: dict[tuple[str | None, object], Any] = {}
-        self._find(url)  # what cannot be used is said before the first request
+        self._servers: dict[tuple[str, bytes], Any] = {}
+        self._find(httpx2.URL(url))  # what cannot be used is said before the first request
 
-    def _find(self, url: str) -> Any:
+    def _find(self, url: httpx2.URL) -> Any:
+        server = url.scheme, url.netloc
+        if server not in self._servers:
+            self._servers[server] = self._choose(str(url))
+        return self._servers[server]
+
+    def _choose(self, url: str) -> Any:
+        """Return the transport for an address. The environment is read once for each server."""
         way = choose_way(url)
         key = way["proxy"], way["verify"]
         if key not in self._transports:
@@ -277,7 +287,7 @@ class _Router(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         exchange = _Exchange(request)
         try:
-            return exchange.wrap(await self._find(str(request.url)).handle_async_request(request))
+            return exchange.wrap(await self._find(request.url).handle_async_request(request))
         except httpx2.TransportError as e:
             exchange.write(e)
             failure = e
@@ -286,7 +296,7 @@ class _Router(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         exchange = _Exchange(request)
         try:
-            return exchange.wrap(self._find(str(request.url)).handle_request(request))
+            return exchange.wrap(self._find(request.url).handle_request(request))
         except httpx2.TransportError as e:
             exchange.write(e)
             failure = e

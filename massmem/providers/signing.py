@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -46,7 +47,7 @@ def open_signed(endpoint: Endpoint, connections: httpx2.AsyncClient) -> ApiClien
     # The SDKs have read variables that are for other servers.
     client.organization = client.project = None
     client._custom_headers = {}
-    return _SignedClient(endpoint.base_url, connections, sdk, client, (failure, ValueError, RuntimeError))
+    return _SignedClient(endpoint.base_url, connections, {}, sdk, client, (failure, ValueError, RuntimeError))
 
 
 def _open_sdk(endpoint: Endpoint, settings: dict[str, Any]) -> tuple[Any, Any]:
@@ -69,22 +70,19 @@ def _open_sdk(endpoint: Endpoint, settings: dict[str, Any]) -> tuple[Any, Any]:
     return sdk, sdk.AsyncAnthropicBedrock(api_key=key, **settings)
 
 
+@dataclass(frozen=True, slots=True)
 class _SignedClient(ApiClient):
-    def __init__(
-        self, root: str, connections: httpx2.AsyncClient, sdk: Any, client: Any, failures: tuple[type[Exception], ...]
-    ) -> None:
-        """sdk, client: of _open_sdk. failures: what its signing raises."""
-        super().__init__(root, connections, {})
-        self._sdk = sdk
-        self._client = client
-        self._failures = failures
+    sdk: Any
+    client: Any
+    failures: tuple[type[Exception], ...]
+    """What its signing raises."""
 
     async def post(
         self, path: str, body: Mapping[str, Any], seconds: float, headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
-        sdk = self._sdk
+        sdk = self.sdk
         try:
-            stream = await self._client.post(
+            stream = await self.client.post(
                 path,
                 body=dict(body),
                 cast_to=object,
@@ -96,7 +94,7 @@ class _SignedClient(ApiClient):
             raise httpx2.HTTPStatusError(e.message, request=e.request, response=e.response) from e
         except sdk.APIConnectionError as e:
             raise e.__cause__ or SigningError(str(e)) from e
-        except self._failures as e:
+        except self.failures as e:
             raise SigningError(str(e) or type(e).__name__) from e
         reply: httpx2.Response = stream.response
         if reply.headers.get("content-type", "").startswith("application/vnd.amazon.eventstream"):

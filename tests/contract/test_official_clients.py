@@ -56,8 +56,8 @@ async def providers() -> AsyncIterator[Providers]:
 
 
 def backend(wire: Wire, stub: Stub, **fields: Any) -> BackendConfig:
-    given = {"type": wire.type, "model": "m", "api_key": KEY, "base_url": f"{stub.url}{wire.path}", "max_retries": 0}
-    return BackendConfig.model_validate({**given, **wire.options, **fields})
+    usual = {"type": wire.type, "model": "m", "api_key": KEY, "base_url": f"{stub.url}{wire.path}", "max_retries": 0}
+    return BackendConfig.model_validate({**usual, **wire.options, **fields})
 
 
 async def send(wire: Wire, stub: Stub, body: dict[str, Any]) -> AsyncIterator[Any]:
@@ -65,7 +65,8 @@ async def send(wire: Wire, stub: Stub, body: dict[str, Any]) -> AsyncIterator[An
     settings: Any = {"api_key": KEY, "base_url": f"{stub.url}{wire.path}", "max_retries": 0}
     if isinstance(wire, AnthropicWire):
         async with anthropic.AsyncAnthropic(**settings) as client:
-            async for event in await client.messages.create(**body):
+            messages: Any = client.messages
+            async for event in await messages.create(**body):
                 yield event
         return
     async with openai.AsyncOpenAI(**settings) as client:

@@ -7,14 +7,11 @@ import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from anthropic.lib.aws._auth import _get_session  # pyright: ignore[reportPrivateUsage]
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -50,7 +47,7 @@ VARIABLES = (
 @pytest.fixture(autouse=True)
 def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Hide the credentials of whoever runs this, and set headers that are for other servers."""
-    _get_session.cache_clear()  # the SDK keeps the credentials that it found
+    import_module("anthropic.lib.aws._auth")._get_session.cache_clear()  # the SDK keeps the credentials that it found
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "CLOUDSDK_CONFIG"):
@@ -114,9 +111,13 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> None:
 def sign_again(sent: Recorded, url: str, body: bytes) -> str:
     """Return what AWS computes from a request, to compare with the signature that it came with."""
     names = sent.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
-    request = AWSRequest("POST", url + sent.path, {name: sent.headers[name] for name in names}, body)
+    auth: Any = import_module("botocore.auth")
+    credentials = import_module("botocore.credentials").Credentials(ACCESS, SECRET, SESSION)
+    request: Any = import_module("botocore.awsrequest").AWSRequest(
+        "POST", url + sent.path, {name: sent.headers[name] for name in names}, body
+    )
     request.context["timestamp"] = sent.headers["x-amz-date"]
-    signer = SigV4Auth(Credentials(ACCESS, SECRET, SESSION), "bedrock", "eu-west-1")
+    signer = auth.SigV4Auth(credentials, "bedrock", "eu-west-1")
     text = signer.string_to_sign(request, signer.canonical_request(request))
     return signer.signature(text, request)
 
