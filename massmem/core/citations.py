@@ -158,8 +158,11 @@ def show_sources(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]
     numbers = {make_key(source.url): i for i, source in enumerate(number_together(candidates), 1)}
     shown: list[tuple[str, list[str]]] = []
     for candidate in candidates:
+        if not candidate.citations:
+            shown.append((candidate.content, []))
+            continue
         own = [numbers[make_key(citation.url)] for citation in candidate.citations]
-        plain, marks = _take_out(candidate.content, len(own)) if own else (candidate.content, [])
+        plain, marks = _take_out(candidate.content, len(own))
         pieces = [(mark.anchor, f"{mark.lead}[{own[mark.number - 1]}]") for mark in marks if mark.number <= len(own)]
         by_number = dict(sorted(zip(own, candidate.citations, strict=True), key=lambda pair: pair[0]))
         lines = [_describe(number, source, _SHOWN_QUOTE) for number, source in by_number.items()]

@@ -48,9 +48,7 @@ _MAX_PAUSES = 10
 
 class AnthropicProvider(ApiProvider):
     async def count_prompt(self, request: ChatRequest) -> int | None:
-        """Ask the count endpoint, which is free of charge; Bedrock has none."""
-        if self._endpoint.signer == "bedrock":
-            return None
+        """Ask the count endpoint, which is free of charge. The SDK has none for Bedrock, and says so."""
         body = self._body(self._adapt(request))
         del body["max_tokens"], body["stream"]
         try:

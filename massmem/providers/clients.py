@@ -398,8 +398,9 @@ class _Exchange:
         self._chunks: list[tuple[float, str]] = []
         self._began = time.monotonic()
         self._file = os.environ.get(RECORD_VARIABLE, "")
-        if self._file:
-            request.headers["accept-encoding"] = "identity"  # what is compressed cannot be redacted
+        if not self._file:
+            return
+        request.headers["accept-encoding"] = "identity"  # what is compressed cannot be redacted
         words = {name: value.rpartition(" ")[2] for name, value in request.headers.items()}
         self._secrets = {n: w for n, w in words.items() if len(w) >= SHORTEST_KEY and not _OPEN_HEADERS.fullmatch(n)}
 

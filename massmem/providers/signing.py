@@ -26,7 +26,6 @@ _EXTRAS: Mapping[Signer, tuple[str, str, tuple[str, str]]] = {
     "vertex": ("vertex", "google-auth", ("google.auth.exceptions", "GoogleAuthError")),
 }
 """The extra of massmem, its package, and what this raises."""
-_AZURE_SCOPE = "https://cognitiveservices.azure.com/.default"
 
 
 def open_signed(endpoint: Endpoint, connections: httpx2.AsyncClient) -> ApiClient:
@@ -47,7 +46,8 @@ def open_signed(endpoint: Endpoint, connections: httpx2.AsyncClient) -> ApiClien
     # The SDKs have read variables that are for other servers.
     client.organization = client.project = None
     client._custom_headers = {}
-    return _SignedClient(endpoint.base_url, connections, {}, sdk, client, (failure, ValueError, RuntimeError))
+    failures = failure, sdk.APIError.__base__, ValueError, RuntimeError
+    return _SignedClient(endpoint.base_url, connections, {}, sdk, client, failures)
 
 
 def _open_sdk(endpoint: Endpoint, settings: dict[str, Any]) -> tuple[Any, Any]:
@@ -58,7 +58,9 @@ def _open_sdk(endpoint: Endpoint, settings: dict[str, Any]) -> tuple[Any, Any]:
         with suppress(ImportError):
             import_module("httpx")
         azure: Any = import_module("azure.identity")
-        get_token = azure.get_bearer_token_provider(azure.DefaultAzureCredential(), _AZURE_SCOPE)
+        get_token = azure.get_bearer_token_provider(
+            azure.DefaultAzureCredential(), "https://cognitiveservices.azure.com/.default"
+        )
         return sdk, sdk.AsyncOpenAI(api_key=lambda: asyncio.to_thread(get_token), **settings)
     sdk = import_module("anthropic")
     settings["open_telemetry"] = False
@@ -80,15 +82,10 @@ class _SignedClient(ApiClient):
     async def post(
         self, path: str, body: Mapping[str, Any], seconds: float, headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
-        sdk = self.sdk
+        sdk, options = self.sdk, {"timeout": timeouts(seconds)}
         try:
             stream = await self.client.post(
-                path,
-                body=dict(body),
-                cast_to=object,
-                options={"timeout": timeouts(seconds)},
-                stream=True,
-                stream_cls=sdk.AsyncStream[object],
+                path, body=dict(body), cast_to=object, options=options, stream=True, stream_cls=sdk.AsyncStream[object]
             )
         except sdk.APIStatusError as e:
             raise httpx2.HTTPStatusError(e.message, request=e.request, response=e.response) from e
