@@ -32,7 +32,10 @@ SCHEMA_VERSION = 1
 Stage = Literal["received", "respond"]
 
 _STEPS = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested | ev.AgentFailed
-_PROVIDERS = {"gemini": "gcp.gemini", "grok": "x_ai", "mistral": "mistral_ai", "azure_openai": "azure.ai.openai"}
+_PROVIDERS = {
+    "gemini": "gcp.gemini", "grok": "x_ai", "mistral": "mistral_ai", "azure_openai": "azure.ai.openai",
+    "bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai",
+}  # fmt: skip
 """Names that the conventions have for our backend types, where they are not the same."""
 
 

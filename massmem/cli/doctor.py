@@ -295,7 +295,8 @@ _EXCHANGE_TOKENS = 600
 async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorContext) -> CheckResult:
     """Ask for a tool call and for JSON; say what came."""
     endpoint, learnt = resolve(backend, context.environ), LearntModels(context.home)
-    key = "no key needed" if endpoint.key == NO_KEY else f"key {show_start(endpoint.key)}"
+    keyless = "requests are signed" if endpoint.signer else "no key needed"
+    key = keyless if endpoint.key == NO_KEY else f"key {show_start(endpoint.key)}"
     if context.offline:
         return CheckResult("", "skipped", f"{name}: {key}, not tried (--offline)")
     limits = {"max_tokens": _EXCHANGE_TOKENS, "max_retries": 0, "thinking_tokens": None}

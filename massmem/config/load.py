@@ -14,7 +14,7 @@ from massmem.config.addresses import clean_store_url, complete_address, find_key
 from massmem.config.home import ALLOW_MISSING_VARIABLE, expand_home
 from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
 from massmem.config.models import NO_STORE, AgentConfig, FolderConfig, MemoryConfig, Section, TeamConfig
-from massmem.config.presets import NEEDS_MODEL, NETWORK_TYPES, PRESETS, PROVIDERS_BY_KEY
+from massmem.config.presets import CLAUDE_TYPES, NEEDS_MODEL, NETWORK_TYPES, PRESETS, PROVIDERS_BY_KEY
 from massmem.config.web_search import find_problems
 from massmem.config.yaml import (
     MAX_SHOWN,
@@ -270,10 +270,11 @@ RESERVED_ID = "user"
 # Fields of a backend that only some types have.
 _FIELD_TYPES: dict[str, frozenset[str]] = {
     "script": frozenset({"scripted"}),
-    "thinking_tokens": frozenset({"anthropic"}),
-    "api": NETWORK_TYPES - {"anthropic"},
+    "thinking_tokens": CLAUDE_TYPES,
+    "api": NETWORK_TYPES - CLAUDE_TYPES,
+    "auth": frozenset({"azure_openai"}),
     "code_execution": frozenset({"openai", "anthropic", "gemini"}),
-    "extra_body": NETWORK_TYPES - {"anthropic"},
+    "extra_body": NETWORK_TYPES - CLAUDE_TYPES,
     "effort": NETWORK_TYPES,
     "api_key": NETWORK_TYPES,
     "base_url": NETWORK_TYPES,

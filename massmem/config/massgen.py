@@ -21,6 +21,7 @@ from massmem.core.text import trim_value
 
 BACKEND_WORDS = {
     "claude": "anthropic",
+    "azure": "azure_openai",
     "chatcompletion": "openai",
     "google": "gemini",
     "xai": "grok",

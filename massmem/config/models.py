@@ -52,13 +52,15 @@ class PriceConfig(Section):
 
 class ModelConfig(Section):
     type: BackendType
-    """Which provider; all but anthropic, local and scripted speak the OpenAI protocol."""
+    """Which provider; all but anthropic, bedrock, vertex, local and scripted speak the OpenAI protocol."""
     model: str = ""
     """The model's name at the provider; for local a .gguf path, a URL, or empty for the embedded model."""
     base_url: str | None = None
     """Endpoint, when it is not the provider's own."""
     api_key: Secret | None = None
     """The key; normally ${VAR}. Left out: the provider's usual environment variable."""
+    auth: Literal["entra"] | None = None
+    """azure_openai only: entra signs in with Entra ID, as what runs massmem, instead of a key."""
     context_window: int | None = Field(default=None, ge=512)
     """Size of the context window in tokens; left out: the server is asked, or a list of known models."""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -86,7 +88,7 @@ class ModelConfig(Section):
     Gemini; Gemini before 3 only where a request has no other tools). OpenAI and Anthropic charge for the machine, which
     massmem does not count: the cost of such an agent is not known."""
     thinking_tokens: int | None = Field(default=None, ge=1024)
-    """anthropic only: token budget for thinking; newer models take `effort` instead, and get the one nearest to it."""
+    """Claude only: token budget for thinking; newer models take `effort` instead, and get the one nearest to it."""
     script: dict[str, Any] | None = None
     """scripted only: replies, delays and errors."""
     price: PriceConfig | None = None

@@ -9,6 +9,8 @@ from massmem.core.messages import ToolChoice
 Kind = Literal["openai", "anthropic", "local", "scripted"]
 CompletionLimit = Literal["max_tokens", "max_completion_tokens"]
 """The name of the field that bounds the reply."""
+Signer = Literal["entra", "bedrock", "vertex"]
+"""What a plain key does not open: Azure with Entra ID, Claude on Amazon Bedrock and on Google's Vertex AI."""
 Dialect = Literal["models", "anthropic", "llamacpp", "ollama", "lmstudio"]
 """How to ask for a window; "models" is the model list of the OpenAI protocol."""
 
@@ -41,6 +43,10 @@ class Preset:
     """How all keys of this provider begin, and no others; "" where they have no mark."""
     url_variable: str = ""
     """Environment variable that replaces base_url."""
+    region_variables: tuple[str, ...] = ()
+    """Environment variables that may name the {region} of base_url; the first that is set wins."""
+    signer: Signer | Literal[""] = ""
+    """How its requests are signed; "": they have a key."""
     default_model: str = ""
     """Empty where a model must be named."""
     team_model: str | None = None
@@ -88,6 +94,16 @@ PRESETS: dict[str, Preset] = {
         key_start="sk-ant-", default_model="claude-sonnet-5", team_model="", memory_model="claude-haiku-4-5",
         model_starts=("claude-",), abilities=Abilities(spare_tools="auto"), price_list="anthropic",
         dialect="anthropic", token_factor=1.25,
+    ),
+    "bedrock": Preset(
+        "anthropic", "https://bedrock-runtime.{region}.amazonaws.com", ("AWS_BEARER_TOKEN_BEDROCK",),
+        url_variable="ANTHROPIC_BEDROCK_BASE_URL", region_variables=("AWS_REGION", "AWS_DEFAULT_REGION"),
+        signer="bedrock", abilities=Abilities(spare_tools="auto"), price_list="aws", token_factor=1.25,
+    ),
+    "vertex": Preset(
+        "anthropic", "https://{region}-aiplatform.googleapis.com/v1", url_variable="ANTHROPIC_VERTEX_BASE_URL",
+        region_variables=("CLOUD_ML_REGION",), signer="vertex", abilities=Abilities(spare_tools="auto"),
+        price_list="google", token_factor=1.25,
     ),
     "gemini": Preset(
         "openai", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -171,6 +187,7 @@ else:
     BackendType = Literal[tuple(PRESETS)]  # so that a wrong one is answered with all of them
 
 NETWORK_TYPES = frozenset(name for name, preset in PRESETS.items() if preset.kind in ("openai", "anthropic"))
+CLAUDE_TYPES = frozenset(name for name, preset in PRESETS.items() if preset.kind == "anthropic")
 NEEDS_MODEL = frozenset(name for name in NETWORK_TYPES if not PRESETS[name].default_model)
 SERVER_NAMES: Mapping[BackendType, str] = {
     name: preset.server_name for name, preset in PRESETS.items() if preset.server_name

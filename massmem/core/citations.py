@@ -158,8 +158,11 @@ def show_sources(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]
     numbers = {make_key(source.url): i for i, source in enumerate(number_together(candidates), 1)}
     shown: list[tuple[str, list[str]]] = []
     for candidate in candidates:
+        if not candidate.citations:
+            shown.append((candidate.content, []))
+            continue
         own = [numbers[make_key(citation.url)] for citation in candidate.citations]
-        plain, marks = _take_out(candidate.content, len(own)) if own else (candidate.content, [])
+        plain, marks = _take_out(candidate.content, len(own))
         pieces = [(mark.anchor, f"{mark.lead}[{own[mark.number - 1]}]") for mark in marks if mark.number <= len(own)]
         by_number = dict(sorted(zip(own, candidate.citations, strict=True), key=lambda pair: pair[0]))
         lines = [_describe(number, source, _SHOWN_QUOTE) for number, source in by_number.items()]
@@ -175,6 +178,8 @@ def number_sources(text: str, sources: Sources, agent_id: str) -> CitedText:
 
     agent_id: whose the sources of the replies are.
     """
+    if not sources.all:
+        return CitedText(text)
     numbering = _Numbering(text, sources, agent_id)
     numbering.add_taken()
     return numbering.finish()
@@ -186,8 +191,8 @@ class _Numbering:
         self._sources = sources
         self._agent_id = agent_id
         self._known = {make_key(source.url): source for source in sources.all}
-        listed, foreign = self._read_own_list() if self._known else ({}, set[int]())
-        self._plain, self._marks = _take_out(text, len(self._known), foreign) if self._known else (text, [])
+        listed, foreign = self._read_own_list()
+        self._plain, self._marks = _take_out(text, len(self._known), foreign)
         for mark in self._marks:
             mark.source = listed.get(mark.number) or sources.find(mark.number, mark.position + sources.offset)
 
@@ -203,10 +208,10 @@ class _Numbering:
     def add_taken(self) -> None:
         """Add a mark to each sentence of a candidate whose source the text does not name."""
         taken: dict[str, dict[str, Citation]] = {}
-        for candidate in self._sources.candidates:
+        for candidate in (one for one in self._sources.candidates if one.citations):
             content, marks = _take_out(candidate.content, len(candidate.citations))
             parts = _split(content)
-            for mark in marks if candidate.citations else ():
+            for mark in marks:
                 if mark.number <= len(candidate.citations) and (part := _find_part(parts, mark.anchor)) is not None:
                     citation = candidate.citations[mark.number - 1]
                     taken.setdefault(_fold(content[slice(*parts[part])]), {})[make_key(citation.url)] = citation
@@ -222,8 +227,6 @@ class _Numbering:
         self._marks.sort(key=lambda mark: mark.anchor)
 
     def finish(self) -> CitedText:
-        if not self._known:
-            return CitedText(self._text)
         numbers, parts = self._number()
         pieces: list[tuple[int, str]] = []
         lost: dict[int, None] = {}

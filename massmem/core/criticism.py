@@ -6,6 +6,7 @@ A letter becomes a name where a text is stored, and the letter of its reader whe
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 _LABEL = re.compile(
     r"\b(?i:answer|response|candidate|antwort|réponse|respuesta)(?:[\s:*]{1,3}([A-Z]{1,2})\b|\s*\(([A-Z]{1,2})\))"
@@ -41,11 +42,11 @@ def name_labels(text: str, names: Mapping[str, str], question: str = "", answers
     A letter that the question uses, too, is none, nor is one alone that an answer uses. names: by letter.
     """
     asked = _list_letters(question)
-    used = asked.union(*map(_list_letters, answers))
+    find_used = cache(lambda: asked.union(*map(_list_letters, answers)))  # few texts have letters alone
 
     def name(match: re.Match[str]) -> str:
         label, alone = match[1] or match[2] or match[3], bool(match[3])
-        is_other = alone and (label in used or _is_article(match))
+        is_other = alone and (label in find_used() or _is_article(match))
         return match[0] if is_other or label in asked else names.get(label, match[0])
 
     return _LABEL.sub(name, text)

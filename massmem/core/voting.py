@@ -178,8 +178,9 @@ class Election:
 
     def list_citations(self, candidate: Answer) -> tuple[Citation, ...]:
         """Return its sources, and behind them those of the answers that are the same."""
-        same = (answer for answer in self._answers.values() if self._key(answer) == self._key(candidate))
-        others = [citation for answer in same if answer is not candidate for citation in answer.citations]
+        citing = (answer for answer in self._answers.values() if answer.citations and answer is not candidate)
+        same = (answer for answer in citing if self._key(answer) == self._key(candidate))
+        others = [citation for answer in same for citation in answer.citations]
         return tuple(merge_citations([*candidate.citations, *others]))
 
     def weigh_authors(self, candidate: Answer) -> float:

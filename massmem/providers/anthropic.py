@@ -1,29 +1,18 @@
-"""Messages through the official Anthropic SDK."""
+"""Anthropic's Messages: its own API, and Claude on Amazon Bedrock and on Google's Vertex AI."""
 
 import asyncio
 import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from copy import deepcopy
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-import anthropic
 import httpx2
-from anthropic import AsyncAnthropic, AsyncStream
-from anthropic.types import RawMessageStreamEvent
 
 from massmem.config.models import EFFORT_BUDGETS, BackendConfig
 from massmem.config.web_search import WebSearchConfig
 from massmem.core.calls import parse_object
-from massmem.core.errors import (
-    AuthenticationError,
-    MalformedResponse,
-    ProviderConnectionError,
-    ProviderError,
-    ProviderTimeout,
-    ProviderUnavailable,
-    RequestRejected,
-)
 from massmem.core.messages import PDF, Attachment, ChatMessage, ChatRequest, Chunk, clean_text
 from massmem.providers.base import (
     GO_ON,
@@ -36,7 +25,7 @@ from massmem.providers.base import (
     write_location,
     writes_for_people,
 )
-from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
+from massmem.providers.clients import HTTP_ERRORS, read_headers
 from massmem.providers.dialects import read_state
 from massmem.providers.endpoints import Endpoint
 from massmem.providers.failures import ErrorContext, Refusal
@@ -46,42 +35,31 @@ from massmem.providers.normaliser import Json, ReplyReader
 
 log = logging.getLogger(__name__)
 
-ERRORS: Mapping[type[Exception], type[ProviderError]] = {
-    **HTTP_ERRORS,
-    anthropic.APITimeoutError: ProviderTimeout,
-    anthropic.APIConnectionError: ProviderConnectionError,
-    anthropic.APIResponseValidationError: MalformedResponse,
-    anthropic.APIError: ProviderUnavailable,
-    anthropic.CredentialsError: AuthenticationError,
-    anthropic.RetryableError: ProviderUnavailable,
-    anthropic.AnthropicError: RequestRejected,
-}
-
 DEFAULT_MAX_TOKENS = 16_000
 """The API insists on a limit. A council's answers are much shorter, but the newest models think before all of them."""
 
+_VERSION = "2026-10-21"
+"""Of the API, as the official SDK asks for it."""
 _COUNT_TIMEOUT = 5.0
 """Seconds."""
 _MAX_PAUSES = 10
 """Times that one reply is asked to go on with its searches."""
 
 
-class AnthropicProvider(ApiProvider[AsyncAnthropic]):
-    sdk_errors = ERRORS
-    status_error = anthropic.APIStatusError
-
+class AnthropicProvider(ApiProvider):
     async def count_prompt(self, request: ChatRequest) -> int | None:
-        """Ask the count endpoint, which is free of charge."""
+        """Ask the count endpoint, which is free of charge. The SDK has none for Bedrock, and says so."""
         body = self._body(self._adapt(request))
         del body["max_tokens"], body["stream"]
-        count = cast("Any", self._client.messages.count_tokens)
         try:
             async with asyncio.timeout(min(self._backend.timeout, _COUNT_TIMEOUT)):
-                counted = await count(**body, timeout=timeouts(_COUNT_TIMEOUT))
-        except tuple(ERRORS) as e:
+                reply = await self._client.post("/v1/messages/count_tokens", body, _COUNT_TIMEOUT)
+                async with aclosing(reply):
+                    counted = parse_object((await reply.aread()).decode())
+        except tuple(HTTP_ERRORS) as e:
             log.info("the tokens of a prompt could not be counted: %s", type(e).__name__)
             return None
-        return read_count(getattr(counted, "input_tokens", None))
+        return read_count((counted or {}).get("input_tokens"))
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         refusals = self._learnt.find_refusals(self._endpoint)
@@ -96,9 +74,8 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
             "cache_control": any("cache_control" in block for block in body.get("system", ())),
         }
 
-    async def _send(self, body: Mapping[str, Any]) -> AsyncStream[RawMessageStreamEvent]:
-        create = cast("Any", self._client.messages.create)
-        return await create(**body, timeout=timeouts(self._backend.timeout))
+    async def _send(self, body: Mapping[str, Any]) -> httpx2.Response:
+        return await self._client.post("/v1/messages", body, self._backend.timeout)
 
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "MessageReader":
         reader = MessageReader(request, self._context)
@@ -116,23 +93,12 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         return {**body, "messages": [*body["messages"], {"role": "assistant", "content": blocks}]}
 
 
-class AnthropicFactory(ApiFactory[AsyncAnthropic]):
+class AnthropicFactory(ApiFactory):
     provider = AnthropicProvider
 
-    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncAnthropic:
-        client = AsyncAnthropic(
-            api_key=endpoint.key,
-            base_url=endpoint.base_url,
-            http_client=connections,
-            max_retries=0,
-            open_telemetry=False,
-        )
-        if endpoint.takes_environment:
-            check_headers("ANTHROPIC_CUSTOM_HEADERS")
-        else:  # the SDK has read this variable, which is for Anthropic only
-            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
-        _ = client.messages  # the SDK imports it on first use, which must not happen on the event loop
-        return client
+    def _write_headers(self, endpoint: Endpoint) -> Mapping[str, str]:
+        more = read_headers({}, "ANTHROPIC_CUSTOM_HEADERS") if endpoint.takes_environment else {}
+        return {"authorization": f"Bearer {endpoint.key}", "anthropic-version": _VERSION, **more}
 
     def open(self, backend: BackendConfig) -> ChatProvider:
         if backend.temperature is not None:

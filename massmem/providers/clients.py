@@ -12,7 +12,8 @@ import ssl
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from ipaddress import ip_address, ip_network
@@ -27,6 +28,7 @@ import httpx2
 from massmem.config.addresses import is_loopback
 from massmem.config.home import RECORD_VARIABLE, open_private
 from massmem.core.errors import (
+    AuthenticationError,
     InputError,
     MalformedResponse,
     ProviderConnectionError,
@@ -54,7 +56,11 @@ _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """The first that is set counts."""
 
-# SDKs let these through while a reply is being read.
+
+class SigningError(Exception):
+    """A request could not be signed."""
+
+
 HTTP_ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     httpx2.TimeoutException: ProviderTimeout,
     httpx2.TransportError: ProviderConnectionError,
@@ -68,6 +74,7 @@ HTTP_ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     httpx2.StreamError: ProviderConnectionError,
     ssl.SSLError: ProviderConnectionError,
     TimeoutError: ProviderTimeout,
+    SigningError: AuthenticationError,
     anyio.EndOfStream: ProviderConnectionError,
     OSError: ProviderConnectionError,
     # A chunk that is no JSON, no text, or nested without end.
@@ -76,10 +83,9 @@ HTTP_ERRORS: Mapping[type[Exception], type[ProviderError]] = {
 }
 
 
-def kind_of(error: Exception, table: Mapping[type[Exception], type[ProviderError]]) -> type[ProviderError]:
-    """Return the table's entry for the most derived class of `error`, or of the HTTP error that it wraps."""
-    cause = error.__cause__ if isinstance(error.__cause__, tuple(HTTP_ERRORS)) else error
-    return next(table[cls] for cls in type(cause).__mro__ if cls in table)
+def kind_of(error: Exception) -> type[ProviderError]:
+    """Return what an error of HTTP_ERRORS means: the entry for its most derived class."""
+    return next(HTTP_ERRORS[cls] for cls in type(error).__mro__ if cls in HTTP_ERRORS)
 
 
 def timeouts(seconds: float) -> httpx2.Timeout:
@@ -96,6 +102,39 @@ def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
         params=parse_qsl(endpoint.query, keep_blank_values=True),
         event_hooks={"response": [_limit_reply]},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ApiClient:
+    """Posts JSON to one endpoint, with its key."""
+
+    root: str
+    """The address before all paths."""
+    connections: httpx2.AsyncClient
+    headers: Mapping[str, str]
+    """With the key."""
+
+    async def post(
+        self, path: str, body: Mapping[str, Any], seconds: float, headers: Mapping[str, str] | None = None
+    ) -> httpx2.Response:
+        """Return the reply, to be read and closed. It has a status of success.
+
+        path: below the root, or a whole address. seconds: without any byte. headers: instead of those with the key.
+
+        Raises one of HTTP_ERRORS; for an error that the server sent, HTTPStatusError with the reply, read whole.
+        """
+        request = self.connections.build_request(
+            "POST",
+            path if "://" in path else self.root + path,
+            json=body,
+            headers={"accept": "application/json", "user-agent": "massmem", **(headers or self.headers)},
+            timeout=timeouts(seconds),
+        )
+        reply = await self.connections.send(request, stream=True)
+        if not reply.is_success:
+            async with aclosing(reply):
+                await reply.aread()
+        return reply.raise_for_status()
 
 
 def open_client(url: str, **settings: Any) -> httpx2.AsyncClient:
@@ -125,13 +164,21 @@ def choose_way(url: str) -> dict[str, Any]:
     return {"proxy": proxy or None, "verify": tls, "trust_env": False}
 
 
-def check_headers(*variables: str) -> None:
-    """Check what SDKs make headers of. Raises InputError, which names the variable that holds anything else."""
-    for name in variables:
+def read_headers(variables: Mapping[str, str], more: str) -> dict[str, str]:
+    """Return the headers that the environment sets for a provider, as its SDK does.
+
+    variables: by header. more: a variable with lines of NAME: VALUE, which win.
+
+    Raises InputError, which names the variable that holds what no header may have.
+    """
+    for name in (*variables.values(), more):
         value = os.environ.get(name, "")
         lines = map(str.strip, value.split("\n")) if name.endswith("HEADERS") else [value]
         if not all(line.isascii() and line.isprintable() for line in lines):
             raise InputError(f"{name} holds characters that no header may have", f"correct it, or: unset {name}")
+    set_ = {header: value for header, name in variables.items() if (value := os.environ.get(name))}
+    pairs = (line.partition(":") for line in os.environ.get(more, "").split("\n") if ":" in line)
+    return {**set_, **{name.strip().lower(): value.strip() for name, _, value in pairs}}
 
 
 def find_proxy(url: str) -> tuple[str, str]:
@@ -217,9 +264,17 @@ class _Router(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
     def __init__(self, transport: type[httpx2.AsyncHTTPTransport | httpx2.HTTPTransport], url: str) -> None:
         self._transport = transport
         self._transports: dict[tuple[str | None, object], Any] = {}
-        self._find(url)  # what cannot be used is said before the first request
+        self._servers: dict[tuple[str, bytes], Any] = {}
+        self._find(httpx2.URL(url))  # what cannot be used is said before the first request
 
-    def _find(self, url: str) -> Any:
+    def _find(self, url: httpx2.URL) -> Any:
+        server = url.scheme, url.netloc
+        if server not in self._servers:
+            self._servers[server] = self._choose(str(url))
+        return self._servers[server]
+
+    def _choose(self, url: str) -> Any:
+        """Return the transport for an address. The environment is read once for each server."""
         way = choose_way(url)
         key = way["proxy"], way["verify"]
         if key not in self._transports:
@@ -232,7 +287,7 @@ class _Router(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         exchange = _Exchange(request)
         try:
-            return exchange.wrap(await self._find(str(request.url)).handle_async_request(request))
+            return exchange.wrap(await self._find(request.url).handle_async_request(request))
         except httpx2.TransportError as e:
             exchange.write(e)
             failure = e
@@ -241,7 +296,7 @@ class _Router(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         exchange = _Exchange(request)
         try:
-            return exchange.wrap(self._find(str(request.url)).handle_request(request))
+            return exchange.wrap(self._find(request.url).handle_request(request))
         except httpx2.TransportError as e:
             exchange.write(e)
             failure = e
@@ -343,8 +398,9 @@ class _Exchange:
         self._chunks: list[tuple[float, str]] = []
         self._began = time.monotonic()
         self._file = os.environ.get(RECORD_VARIABLE, "")
-        if self._file:
-            request.headers["accept-encoding"] = "identity"  # what is compressed cannot be redacted
+        if not self._file:
+            return
+        request.headers["accept-encoding"] = "identity"  # what is compressed cannot be redacted
         words = {name: value.rpartition(" ")[2] for name, value in request.headers.items()}
         self._secrets = {n: w for n, w in words.items() if len(w) >= SHORTEST_KEY and not _OPEN_HEADERS.fullmatch(n)}
 

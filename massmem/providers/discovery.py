@@ -16,7 +16,7 @@ import httpx2
 
 from massmem.config.models import BackendConfig
 from massmem.config.presets import PRESETS, SERVER_NAMES, BackendType, Dialect
-from massmem.core.errors import MalformedResponse, MassmemError, ProviderError, ProviderTimeout
+from massmem.core.errors import MalformedResponse, MassmemError, ModelNotFound, ProviderError, ProviderTimeout
 from massmem.providers.clients import HTTP_ERRORS, http_client, kind_of, timeouts
 from massmem.providers.endpoints import Endpoint, resolve
 from massmem.providers.failures import ErrorContext, parse_error_body, parse_json
@@ -82,6 +82,8 @@ async def list_models(
 async def read_models(type_: BackendType, endpoint: Endpoint, patience: float) -> list[ListedModel]:
     """Return the models as the server's list has them. Otherwise as `list_models`."""
     context = ErrorContext(type_, "list of models", endpoint.key)
+    if endpoint.signer:
+        raise context.error(ModelNotFound, "there is no list that massmem can read")
     try:
         async with asyncio.timeout(patience), _connect(type_, endpoint, patience) as server:
             if type_ == "openrouter":
@@ -90,7 +92,7 @@ async def read_models(type_: BackendType, endpoint: Endpoint, patience: float) -
     except TimeoutError as e:
         raise context.error(ProviderTimeout, f"no answer in {patience:g} s") from e
     except tuple(HTTP_ERRORS) as e:
-        raise context.error(kind_of(e, HTTP_ERRORS), str(e) or type(e).__name__) from e
+        raise context.error(kind_of(e), str(e) or type(e).__name__) from e
     entries = _find_entries(reply)
     models = [model for entry in entries or () if (model := _parse_model(entry))]
     if entries is None or (entries and not models):

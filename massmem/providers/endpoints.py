@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 from urllib.parse import urlsplit
 
 from massmem.config.addresses import complete_address, find_key_problem, is_loopback, is_server_address
 from massmem.config.models import BackendConfig
-from massmem.config.presets import PRESETS, Abilities, BackendType, CompletionLimit, Preset
+from massmem.config.presets import PRESETS, Abilities, BackendType, CompletionLimit, Preset, Signer
 from massmem.core.errors import ConfigError, MissingKeyError
 from massmem.core.text import trim_value
 
@@ -29,6 +30,8 @@ class Endpoint:
     """These are OpenAI's servers, at OpenAI or Azure: they have all options of their API."""
     query: str = ""
     """Goes with every request: what the address has behind a question mark."""
+    signer: Signer | Literal[""] = ""
+    """Signs its requests; "": they have the key."""
     takes_environment: bool = False
     """It is the provider's own, or the environment names it: the headers that the environment sets are meant for it."""
 
@@ -49,7 +52,10 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
     preset = PRESETS[backend.type]
     base_url, _, query = find_base_url(backend, environ).partition("?")
     loopback = is_loopback(base_url)
-    key = _find_key(backend, preset, environ, required=preset.needs_key and not loopback)
+    signer = backend.auth or preset.signer
+    key = NO_KEY
+    if backend.auth is None:
+        key = _find_key(backend, preset, environ, required=preset.needs_key and not loopback and not signer)
     host = urlsplit(base_url).hostname or ""
     is_provider = f".{host}".endswith(f".{urlsplit(preset.base_url).hostname}")
     if is_provider and not loopback:
@@ -74,6 +80,7 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
         completion_limit=preset.completion_limit if is_own else "max_tokens",
         own=own,
         query=query,
+        signer=signer,
         # The SDKs read variables of OpenAI and Anthropic, also for servers that only speak their protocols.
         takes_environment=backend.type in ("openai", "anthropic") and (is_provider or not backend.base_url),
     )
@@ -90,7 +97,7 @@ def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
     """
     preset = PRESETS[backend.type]
     configured = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)
-    address = trim_value(configured or "") or preset.base_url
+    address = trim_value(configured or "") or _fill_region(backend.type, preset, environ)
     if not address:
         raise ConfigError(
             [f"backend.base_url: {backend.type!r} needs the address of your endpoint"],
@@ -105,14 +112,30 @@ def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
         without_password = url[:200].rsplit("@", 1)[-1]
         raise ConfigError([f"{name}: {without_password!r} is not an http:// or https:// address"])
     url = _PATH_OF_REQUESTS.sub("", url.rstrip("/"))
-    if preset.kind == "anthropic":
-        url = url.removesuffix("/v1")  # the SDK adds it
+    if preset.kind == "anthropic" and not preset.signer:
+        url = url.removesuffix("/v1")  # each request adds it
     if backend.type == "azure_openai":
         # Addresses of before its version 1 name a deployment and a version, too.
         return re.sub(r"/openai(?:/.*)?$", "", url) + "/openai/v1"
     if backend.type == "ollama" and url.count("/") == 2:
         url = f"{url}/v1"  # its own tools want the address of the server alone
     return f"{url}?{query}" if query else url
+
+
+_VERTEX_HOSTS = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aiplatform.eu.rep"}
+"""Of its regions that have another host than the rest."""
+
+
+def _fill_region(type_: BackendType, preset: Preset, environ: Mapping[str, str]) -> str:
+    """Return the provider's own address. Raises ConfigError: it has regions, and no variable names one."""
+    if not preset.region_variables:
+        return preset.base_url
+    region = next((value for name in preset.region_variables if (value := trim_value(environ.get(name, "")))), "")
+    if not region:
+        hint = f"Run `export {preset.region_variables[0]}=...` first, or set backend.base_url."
+        raise ConfigError([f"backend.type: {type_!r} needs a region: {preset.region_variables[0]} is not set"], hint)
+    host = _VERTEX_HOSTS.get(region) if type_ == "vertex" else None
+    return preset.base_url.replace("{region}-aiplatform", host or "{region}-aiplatform").replace("{region}", region)
 
 
 def _find_key(backend: BackendConfig, preset: Preset, environ: Mapping[str, str], *, required: bool) -> str:

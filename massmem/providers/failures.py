@@ -449,15 +449,6 @@ def _is_bad_code(code: object) -> bool:
     return isinstance(code, str | int) and str(code).lower() not in _FINE
 
 
-def error_reply_of(error: Any) -> ErrorReply:
-    """Return the server's reply that the status error of an SDK, openai's or anthropic's, carries."""
-    body = error.body
-    with suppress(RuntimeError):  # a stream's body has not been read as a whole
-        # SDKs hand on what stands below "error", without what stands beside it.
-        body = parse_json(error.response.text) or body
-    return parse_error_body(error.status_code, body, error.response.reason_phrase, error.response.headers)
-
-
 def find_refusal(reply: ErrorReply, sent: Collection[Refusal]) -> Refusal | None:
     """Return what the server says that it does not take, None when the error is about something else.
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -27,7 +27,7 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import ChatRequest, Chunk, NoticeChunk, RetryChunk, ToolCallChunk
 from massmem.providers.base import AlwaysReady, ChatProvider, ProviderFactory
-from massmem.providers.clients import CONNECT_TIMEOUT, http_client, kind_of
+from massmem.providers.clients import CONNECT_TIMEOUT, HTTP_ERRORS, ApiClient, http_client, kind_of
 from massmem.providers.dialects import ToolDialect, make_calls_portable, sign_call
 from massmem.providers.discovery import read_models
 from massmem.providers.endpoints import Endpoint, resolve
@@ -36,10 +36,11 @@ from massmem.providers.failures import (
     ErrorReply,
     Refusal,
     describe_refusal,
-    error_reply_of,
     find_refusal,
     find_wrong_address,
+    parse_error_body,
     parse_exhaustion,
+    parse_json,
 )
 from massmem.providers.learnt import LearntModels
 from massmem.providers.normaliser import Frames, ReplyReader
@@ -59,32 +60,32 @@ _REFUSED = (400, 422, 500, 501)
 _LIST_PATIENCE = 3.0
 """Seconds for the list of models, when the one that was asked does not exist."""
 
-Client = TypeVar("Client")
+_ERRORS = tuple(HTTP_ERRORS)
 
 
-class ApiFactory(ProviderFactory, Generic[Client]):
+class ApiFactory(ProviderFactory):
     """Opens the providers of one API. Agents with the same endpoint and key share one client and its connections."""
 
-    provider: ClassVar[type["ApiProvider[Any]"]]
+    provider: ClassVar[type["ApiProvider"]]
 
     def __init__(self, learnt: LearntModels | None = None, pauses: Pauses | None = None) -> None:
         """learnt, pauses: as for `Providers`."""
         self._learnt = learnt or LearntModels()
         self._pauses = pauses or LocalPauses()
-        self._clients: dict[tuple[str, str, str], Client] = {}
+        self._clients: dict[tuple[str, ...], ApiClient] = {}
         self._connections: list[httpx2.AsyncClient] = []
         self._budgets: dict[str, RetryBudget] = {}
 
     def open(self, backend: BackendConfig) -> ChatProvider:
         """Return a provider. The first call blocks for up to two seconds (imports, TLS).
 
-        Raises MissingKeyError, ConfigError: see presets.resolve.
+        Raises MissingKeyError, ConfigError: see endpoints.resolve; of what is signed, see signing.open_signed.
         """
         endpoint = resolve(backend, os.environ)
-        same = endpoint.base_url, endpoint.query, endpoint.key
+        same = endpoint.base_url, endpoint.query, endpoint.key, endpoint.signer
         if same not in self._clients:
             self._connections.append(http_client(endpoint))
-            self._clients[same] = self._make_client(endpoint, self._connections[-1])
+            self._clients[same] = self._open_client(endpoint, self._connections[-1])
         budget = self._budgets.setdefault(endpoint.base_url, RetryBudget())
         pause = Pause.of(endpoint, self._pauses)
         return self.provider(self._clients[same], backend, endpoint, budget, pause, self._learnt)
@@ -96,21 +97,24 @@ class ApiFactory(ProviderFactory, Generic[Client]):
         for client in connections:
             await client.aclose()
 
+    def _open_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> ApiClient:
+        if endpoint.signer:
+            from massmem.providers.signing import open_signed  # it has an SDK, which no key needs
+
+            return open_signed(endpoint, connections)
+        return ApiClient(endpoint.base_url, connections, self._write_headers(endpoint))
+
     @abstractmethod
-    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> Client: ...
+    def _write_headers(self, endpoint: Endpoint) -> Mapping[str, str]:
+        """Return the headers of each request, with the key."""
 
 
-class ApiProvider(AlwaysReady, ABC, Generic[Client]):
-    """A model behind an HTTP API, used through the API's SDK."""
-
-    sdk_errors: ClassVar[Mapping[type[Exception], type[ProviderError]]]
-    """Exceptions of the SDK and of the HTTP client below it. The most derived class counts."""
-    status_error: ClassVar[type[Exception]]
-    """The SDK's exception for a reply that is an error."""
+class ApiProvider(AlwaysReady, ABC):
+    """A model behind an HTTP API."""
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         backend: BackendConfig,
         endpoint: Endpoint,
         budget: RetryBudget,
@@ -154,8 +158,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     def _body(self, request: ChatRequest) -> dict[str, Any]: ...
 
     @abstractmethod
-    async def _send(self, body: Mapping[str, Any]) -> Any:
-        """Return the SDK's AsyncStream; those of openai and anthropic have no base class in common."""
+    async def _send(self, body: Mapping[str, Any]) -> httpx2.Response:
+        """Return the reply. Raises as ApiClient.post."""
 
     @abstractmethod
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> ReplyReader:
@@ -163,7 +167,10 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
 
     def _error_reply(self, error: Exception) -> ErrorReply | None:
         """Return the error that the server sent, None for any other failure."""
-        return error_reply_of(error) if isinstance(error, self.status_error) else None
+        if not isinstance(error, httpx2.HTTPStatusError):
+            return None
+        reply = error.response
+        return parse_error_body(reply.status_code, parse_json(reply.text), reply.reason_phrase, reply.headers)
 
     @abstractmethod
     def _list_refusable(self, body: Mapping[str, Any]) -> Mapping[Refusal, bool]:
@@ -218,16 +225,15 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         return f"{self._endpoint.model} does not take {describe_refusal(refusal)}"
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        sdk_errors = tuple(self.sdk_errors)
         refused: set[Refusal] = set()
         while True:
             sent = self._adapt(request, refused)
             body = self._body(sent)
             try:
                 async with asyncio.timeout(self._backend.timeout):
-                    stream = await self._send(body)
+                    reply = await self._send(body)
                 break
-            except sdk_errors as e:
+            except _ERRORS as e:
                 reason = self._learn(e, sent, body, refused)
                 if not reason:
                     raise await self._suggest_models(self._translate(e)) from e
@@ -235,7 +241,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         reader = self._reader(request, body)
         reader.held = "" if self._is_unmarked else None
         while True:
-            async with stream, aclosing(self._read_stream(stream.response, reader)) as chunks:
+            async with aclosing(reply), aclosing(self._read_stream(reply, reader)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             if (more := self._go_on(reader, body)) is None:
@@ -243,8 +249,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
             body = more
             try:
                 async with asyncio.timeout(self._backend.timeout):
-                    stream = await self._send(body)
-            except sdk_errors as e:
+                    reply = await self._send(body)
+            except _ERRORS as e:
                 raise self._translate(e) from e
         for chunk in reader.close():
             yield chunk
@@ -262,7 +268,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                 async for event in events:
                     for chunk in reader.feed(event):
                         yield chunk
-        except tuple(self.sdk_errors) as e:
+        except _ERRORS as e:
             if not reader.is_complete:
                 raise self._translate(e, in_stream=True) from e
 
@@ -279,7 +285,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         return ModelNotFound(failure.message, f"Did you mean {' or '.join(near)}? {failure.hint}") if near else failure
 
     async def _receive(self, response: httpx2.Response, reader: ReplyReader) -> AsyncGenerator[Any, None]:
-        """Yield the elements of a reply, whatever its content type. The SDKs' decoders end it at one odd element.
+        """Yield the elements of a reply, whatever its content type.
 
         Raises TimeoutError when `backend.timeout` seconds bring no content: comments that keep a connection open, and
         bytes that never make an event, are none. After the end of the reply only its usage may be missing.
@@ -300,14 +306,13 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     def _translate(self, error: Exception, *, in_stream: bool = False) -> ProviderError:
         if reply := self._error_reply(error):
             return reply.error(self._context)
-        kind = kind_of(error, self.sdk_errors)
+        kind = kind_of(error)
         if in_stream and issubclass(kind, ProviderConnectionError):
             kind = StreamInterrupted
         if kind is ProviderTimeout:
             patience = f"nothing for {self._backend.timeout:g} s, or no connection in {CONNECT_TIMEOUT:g} s"
             return self._context.error(kind, f"no answer: {patience}")
-        cause = error.__cause__ or error  # the SDK itself says only "Connection error"
-        text = str(cause) or type(cause).__name__
+        text = str(error) or type(error).__name__
         if not issubclass(kind, ProviderConnectionError):
             return self._context.error(kind, text)
         parts = urlsplit(self._endpoint.base_url)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -101,7 +102,13 @@ def _read_entry(fields: Mapping[str, object]) -> EndpointFacts:
 
 
 def _key_of(endpoint: Endpoint) -> str:
-    return redact(f"{endpoint.base_url} {endpoint.model}")
+    return _redact(f"{endpoint.base_url} {endpoint.model}")
+
+
+@lru_cache(1000)
+def _redact(address: str) -> str:
+    """Return the key of an address and model, which each request looks up several times."""
+    return redact(address)
 
 
 def _today() -> str:

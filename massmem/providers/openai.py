@@ -1,4 +1,4 @@
-"""OpenAI's two APIs through its official SDK, for OpenAI and every server that speaks its protocol.
+"""OpenAI's two APIs, for OpenAI and every server that speaks its protocol.
 
 OpenAI's newest models take tools on the Responses API only; most other servers have only chat completions.
 """
@@ -6,27 +6,14 @@ OpenAI's newest models take tools on the Responses API only; most other servers 
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
-from importlib import import_module
 from typing import Any, ClassVar, cast
 
 import httpx2
-import openai
-from openai import AsyncOpenAI, AsyncStream
 
 from massmem.config.models import Api, BackendConfig
 from massmem.config.presets import PRESETS, BackendType
 from massmem.config.web_search import WebSearchConfig
 from massmem.core.calls import parse_object
-from massmem.core.errors import (
-    ContentRefused,
-    MalformedResponse,
-    ProviderConnectionError,
-    ProviderError,
-    ProviderTimeout,
-    ProviderUnavailable,
-    RequestRejected,
-)
 from massmem.core.messages import PDF, Attachment, ChatMessage, ChatRequest, Chunk, ToolCall, ToolSpec, clean_text
 from massmem.core.text import one_line
 from massmem.providers.base import (
@@ -41,7 +28,7 @@ from massmem.providers.base import (
     writes_for_people,
 )
 from massmem.providers.chat_reader import ChatReader
-from massmem.providers.clients import HTTP_ERRORS, check_headers, timeouts
+from massmem.providers.clients import read_headers
 from massmem.providers.dialects import read_state
 from massmem.providers.endpoints import Endpoint
 from massmem.providers.failures import ErrorContext, Refusal, parse_error_body
@@ -49,21 +36,6 @@ from massmem.providers.gemini import GeminiReader, build_gemini_body, is_alone, 
 from massmem.providers.http import ApiFactory, ApiProvider
 from massmem.providers.marks import Form
 from massmem.providers.normaliser import Json, ReplyReader
-
-# With every request the SDK looks for httpx in sys.modules, and fails on one that is half loaded. Qdrant's client and
-# mem0 load it in a thread, beside the first answers: load it whole before that.
-with suppress(ImportError):
-    import_module("httpx")
-
-ERRORS: Mapping[type[Exception], type[ProviderError]] = {
-    **HTTP_ERRORS,
-    openai.APITimeoutError: ProviderTimeout,
-    openai.APIConnectionError: ProviderConnectionError,
-    openai.APIResponseValidationError: MalformedResponse,
-    openai.APIError: ProviderUnavailable,
-    openai.ContentFilterFinishReasonError: ContentRefused,
-    openai.OpenAIError: RequestRejected,
-}
 
 # Options that some servers or models refuse, and the option that takes their value instead.
 _OPTIONS: Mapping[Refusal, str] = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
@@ -78,10 +50,7 @@ _LEFT_OUT: Mapping[Refusal, tuple[str, ...]] = {
 """Fields that requests to a model that refuses them go without."""
 
 
-class OpenAIProvider(ApiProvider[AsyncOpenAI]):
-    sdk_errors = ERRORS
-    status_error = openai.APIStatusError
-
+class OpenAIProvider(ApiProvider):
     @property
     def _api(self) -> Api:
         """The API of the next request: the configured one, else the usual one of this endpoint until it is refused."""
@@ -124,23 +93,13 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
             **{option: option in body for option in _OPTIONS},
         }
 
-    async def _send(self, body: Json) -> AsyncStream[object]:
-        # The SDK's typed call copies every message and builds a model of every chunk: with 32 agents streaming, that
-        # held the event loop for 0.1 s at a time. This is its own way to send a body and read chunks as they are.
-        path = "/responses" if "input" in body else "/chat/completions"
-        headers: dict[str, Any] = {}
+    async def _send(self, body: Json) -> httpx2.Response:
+        path, headers = "/responses" if "input" in body else "/chat/completions", None
         if self._is_gemini:
             path = f"{self._endpoint.base_url.removesuffix('/openai')}/models/{self._endpoint.model}"
             path += ":streamGenerateContent?alt=sse"
-            headers = {"authorization": openai.Omit(), "x-goog-api-key": self._endpoint.key}
-        return await self._client.post(
-            path,
-            body=body,
-            cast_to=object,
-            options={"timeout": timeouts(self._backend.timeout), "headers": headers},
-            stream=True,
-            stream_cls=AsyncStream[object],
-        )
+            headers = {"x-goog-api-key": self._endpoint.key}
+        return await self._client.post(path, body, self._backend.timeout, headers)
 
     @property
     def _is_gemini(self) -> bool:
@@ -159,17 +118,15 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         return reader
 
 
-class OpenAIFactory(ApiFactory[AsyncOpenAI]):
+_VARIABLES = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}
+
+
+class OpenAIFactory(ApiFactory):
     provider = OpenAIProvider
 
-    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncOpenAI:
-        client = AsyncOpenAI(api_key=endpoint.key, base_url=endpoint.base_url, http_client=connections, max_retries=0)
-        if endpoint.takes_environment:
-            check_headers("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
-        else:  # the SDK has read these variables, which are for OpenAI only
-            client.organization = client.project = None
-            client._custom_headers = {}  # pyright: ignore[reportPrivateUsage] - nothing public removes them
-        return client
+    def _write_headers(self, endpoint: Endpoint) -> Mapping[str, str]:
+        more = read_headers(_VARIABLES, "OPENAI_CUSTOM_HEADERS") if endpoint.takes_environment else {}
+        return {"authorization": f"Bearer {endpoint.key}", **more}
 
 
 def build_chat_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from massmem.providers.endpoints import resolve
 from massmem.providers.learnt import LearntModels
 from massmem.providers.retry import LocalPauses, Pauses
 from massmem.providers.weights import has_few_weights
-from massmem.providers.windows import ContextWindow, find_window
+from massmem.providers.windows import ContextWindow, ask_served_window, find_window
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.lease import ProcessLock
 from massmem.session.recall import SessionMemory
@@ -372,6 +372,8 @@ class Windows:
         self._learnt = learnt
         self._asking: asyncio.Task[dict[str, ContextWindow]] | None = None
         self._fallback_windows: dict[tuple[object, ...], ContextWindow] = {}
+        self._served: dict[tuple[object, ...], int | None] = {}
+        self._serving = asyncio.Lock()
 
     def start(self) -> None:
         """Begin to ask the servers for their windows and to load the vocabulary; return at once."""
@@ -418,6 +420,14 @@ class Windows:
         windows = dict(zip(backends, answers, strict=True))
         return {agent.id: windows[_model_key(agent.backend)] for agent in self._agents}
 
+    async def _ask_served(self, backend: BackendConfig) -> int | None:
+        """Return the window that a server gives a model. It is asked once, however many agents want to know."""
+        key = _model_key(backend)
+        async with self._serving:
+            if key not in self._served:
+                self._served[key] = await ask_served_window(backend.type, resolve(backend, os.environ))
+        return self._served[key]
+
     def _create_meter(self, backend: BackendConfig, window: ContextWindow) -> TokenMeter:
         def remember(size: int) -> None:
             if not backend.is_in_process:
@@ -426,7 +436,8 @@ class Windows:
         buffer = Buffer(tokens.counter_for(backend))
         few_weights = backend.type == "local" and has_few_weights(backend.model)
         assumed = window.source == "assumed"
-        return TokenMeter(window.tokens, buffer, assumed=assumed, few_weights=few_weights, remember=remember)
+        ask = partial(self._ask_served, backend)
+        return TokenMeter(window.tokens, buffer, assumed, few_weights=few_weights, remember=remember, ask_served=ask)
 
 
 def _model_key(backend: BackendConfig) -> tuple[object, ...]:

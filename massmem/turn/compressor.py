@@ -95,6 +95,8 @@ class TokenMeter:
     """The model is known to be small, whatever its window."""
     remember: Callable[[int], None] | None = None
     """Takes a window that the server named when it refused a prompt, for later processes."""
+    ask_served: Callable[[], Awaitable[int | None]] | None = None
+    """Asks the server for the window that it gives the model; None: there is no server."""
     short_counts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Of the last prompts of which the server counted much less than we did: our tokens, and the server's."""
     served_window: int | None = None

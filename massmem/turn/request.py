@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -29,9 +28,8 @@ from massmem.core.messages import (
 from massmem.core.text import one_line
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.base import ChatProvider
-from massmem.providers.endpoints import resolve
 from massmem.providers.pricing import Price
-from massmem.providers.windows import ask_served_window, find_cut, is_short_count
+from massmem.providers.windows import find_cut, is_short_count
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.outbox import Outbox
 from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, continue_reply, keep_end, room_to_wrap_up, wrap_up
@@ -275,8 +273,8 @@ class RequestSender:
         is_short = usage.reported and is_remote and is_short_count(estimated, usage)
         if is_short:
             meter, backend = self._meter, self._config.backend
-            if not meter.short_counts:
-                meter.served_window = await ask_served_window(backend.type, resolve(backend, os.environ))
+            if not meter.short_counts and meter.ask_served is not None:
+                meter.served_window = await meter.ask_served()
             meter.short_counts = [*meter.short_counts[-2:], (estimated, usage.prompt)]
             if cut := find_cut(backend, meter.served_window, meter.short_counts):
                 raise cut

@@ -66,6 +66,18 @@ async def test_a_reply_is_not_lost_by_a_server_that_counts_only_what_it_reads_an
     assert (code, out) == (0, "Paris.\n"), err
 
 
+async def test_a_server_with_short_counts_is_asked_once_by_all_agents(home: Path, tmp_path: Path, stub: Stub) -> None:
+    stub.routes, stub.replies = {"/api/ps": running_model(32_768)}, [reply(26)]
+    backend = {"type": "ollama", "model": "m", "base_url": f"{stub.url}/v1", "max_retries": 0}
+    agents = [{"id": name, "backend": backend} for name in ("ann", "bob", "cid", "dan")]
+    path = tmp_path / "team.yaml"
+    path.write_text(json.dumps({"agents": agents, "memory": {"persistent_memory": {"enabled": False}}}))
+    code, out, err = await ask("--config", str(path), "The word is: " + "elephant " * 1_000)
+    assert (code, out) == (0, "Paris.\n"), err
+    asked = [request.path for request in stub.requests if request.path == "/api/ps"]
+    assert len(asked) == 2, "when the session is opened, and when the first count is short"
+
+
 async def test_the_window_is_the_servers_and_the_count_is_too(
     home: Path, tmp_path: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -132,7 +133,9 @@ async def _read_request(reader: asyncio.StreamReader) -> Recorded | None:
     first, *lines = head.decode().split("\r\n")
     headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines if line)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Recorded(first.split(" ")[1], headers, json.loads(body) if body else {})
+    is_form = headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+    fields = dict(parse_qsl(body.decode())) if is_form else json.loads(body or b"{}")
+    return Recorded(first.split(" ")[1], headers, fields)
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,18 @@ async def test_a_proxy_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert "s3cret" not in str(e.value)
 
 
+async def test_the_environment_is_read_once_for_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_stub() as stub:
+        stub.replies = [OpenAIWire().stream(Say(["x"]))]
+        monkeypatch.setenv("HTTP_PROXY", stub.url)
+        async with open_client(FAR) as client:
+            monkeypatch.setenv("HTTP_PROXY", "ftp://nothing/can/use/this")
+            assert (await client.get(FAR)).status_code == 200
+            with pytest.raises(InputError, match="HTTP_PROXY"):
+                await client.get("http://elsewhere.example/v1")
+        assert stub.requests[0].path == FAR
+
+
 async def test_headers_of_the_environment_are_for_their_own_providers(monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {
         "OPENAI_CUSTOM_HEADERS": "x-own: secret\nno header",

@@ -15,7 +15,9 @@ def backend(**fields: Any) -> BackendConfig:
     return BackendConfig.model_validate({"model": "m", **fields})
 
 
-REMOTE: list[BackendType] = [name for name, preset in PRESETS.items() if preset.kind in ("openai", "anthropic")]
+REMOTE: list[BackendType] = [
+    name for name, preset in PRESETS.items() if preset.kind in ("openai", "anthropic") and not preset.signer
+]
 
 
 @pytest.mark.parametrize("name", [n for n in REMOTE if n != "azure_openai"])
@@ -258,3 +260,33 @@ def test_key_of_another_provider_may_be_what_a_gateway_wants() -> None:
     elsewhere = backend(type="openai", api_key="sk-ant-x", base_url="https://gateway.example/v1")
     assert resolve(elsewhere, {}).key == "sk-ant-x"
     assert resolve(backend(type="openai", api_key="sk-proj-x"), {}).key == "sk-proj-x"
+
+
+@pytest.mark.parametrize(
+    ("type_", "environ", "address"),
+    [
+        ("bedrock", {"AWS_REGION": "eu-west-1"}, "https://bedrock-runtime.eu-west-1.amazonaws.com"),
+        ("bedrock", {"AWS_DEFAULT_REGION": " us-east-1 "}, "https://bedrock-runtime.us-east-1.amazonaws.com"),
+        ("bedrock", {"AWS_REGION": "x", "ANTHROPIC_BEDROCK_BASE_URL": "http://gate:8/a"}, "http://gate:8/a"),
+        ("vertex", {"CLOUD_ML_REGION": "us-east5"}, "https://us-east5-aiplatform.googleapis.com/v1"),
+        ("vertex", {"CLOUD_ML_REGION": "global"}, "https://aiplatform.googleapis.com/v1"),
+        ("vertex", {"CLOUD_ML_REGION": "eu"}, "https://aiplatform.eu.rep.googleapis.com/v1"),
+    ],
+)
+def test_the_region_makes_the_address_of_what_is_signed(
+    type_: BackendType, environ: dict[str, str], address: str
+) -> None:
+    endpoint = resolve(backend(type=type_), environ)
+    assert (endpoint.base_url, endpoint.signer, endpoint.key) == (address, type_, NO_KEY)
+
+
+def test_a_missing_region_names_the_variable() -> None:
+    with pytest.raises(ConfigError, match="'bedrock' needs a region: AWS_REGION is not set") as caught:
+        check_key(backend(type="bedrock"), {})
+    assert "export AWS_REGION=" in caught.value.hint
+
+
+def test_entra_leaves_the_key_of_azure_out() -> None:
+    fields = {"type": "azure_openai", "base_url": "https://me.openai.azure.com", "auth": "entra"}
+    endpoint = resolve(backend(**fields), {"AZURE_OPENAI_API_KEY": "secret-key"})
+    assert (endpoint.signer, endpoint.key) == ("entra", NO_KEY)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 
 from massmem.config.models import BackendConfig
@@ -19,10 +18,10 @@ from massmem.core.messages import (
     ToolSpec,
     make_attachment,
 )
+from massmem.providers.clients import HTTP_ERRORS, kind_of
 from massmem.providers.endpoints import resolve
-from massmem.providers.http import kind_of
 from massmem.providers.learnt import LearntModels
-from massmem.providers.openai import ERRORS, OpenAIFactory, build_chat_body, build_response_body
+from massmem.providers.openai import OpenAIFactory, build_chat_body, build_response_body
 from tests.support.newest_server import TOOLS_ON_CHAT
 from tests.support.openai_provider import open_openai
 from tests.support.provider_stub import KEY, Cut, Http, OpenAIWire, ResponsesWire, Say, Stub
@@ -287,52 +286,18 @@ async def test_a_connection_that_breaks_after_the_finish_reason_costs_only_the_u
     assert (reply.text, reply.usage.reported) == ("Paris.", False)
 
 
-EXCEPTIONS = {
-    "OpenAIError": errors.RequestRejected,
-    "APIError": errors.ProviderUnavailable,
-    "APIConnectionError": errors.ProviderConnectionError,
-    "APITimeoutError": errors.ProviderTimeout,
-    "APIResponseValidationError": errors.MalformedResponse,
-    "ContentFilterFinishReasonError": errors.ContentRefused,
-    "LengthFinishReasonError": errors.RequestRejected,
-    "InvalidWebhookSignatureError": errors.MalformedResponse,
-    "WebSocketConnectionClosedError": errors.RequestRejected,
-    "WebSocketQueueFullError": errors.RequestRejected,
-    # Status errors: by their status, see test_failures and test_remote.
-    "APIStatusError": None,
-    "OAuthError": None,
-    "BadRequestError": None,
-    "AuthenticationError": None,
-    "PermissionDeniedError": None,
-    "NotFoundError": None,
-    "ConflictError": None,
-    "UnprocessableEntityError": None,
-    "RateLimitError": None,
-    "InternalServerError": None,
-}
-
-
 def list_exported(module: Any) -> dict[str, type[Exception]]:
     members = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     return {n: c for n, c in members.items() if isinstance(c, type) and issubclass(c, Exception)}
 
 
-def test_every_exception_of_the_sdk_is_mapped() -> None:
-    classes = list_exported(openai)
-    assert set(classes) == set(EXCEPTIONS)
-    for name, kind in EXCEPTIONS.items():
-        assert issubclass(classes[name], openai.APIStatusError) == (kind is None)
-        if kind is not None:
-            assert kind_of(_instance(classes[name]), ERRORS) is kind
-
-
 def test_every_exception_of_the_http_client_is_mapped() -> None:
-    classes = {n for n, c in list_exported(httpx2).items() if not any(issubclass(c, known) for known in ERRORS)}
+    classes = {n for n, c in list_exported(httpx2).items() if not any(issubclass(c, known) for known in HTTP_ERRORS)}
     assert classes == set()
-    assert kind_of(_instance(httpx2.ReadTimeout), ERRORS) is errors.ProviderTimeout
-    assert kind_of(_instance(httpx2.RemoteProtocolError), ERRORS) is errors.ProviderConnectionError
-    assert kind_of(_instance(httpx2.DecodingError), ERRORS) is errors.MalformedResponse
-    assert kind_of(_instance(httpx2.InvalidURL), ERRORS) is errors.RequestRejected
+    assert kind_of(_instance(httpx2.ReadTimeout)) is errors.ProviderTimeout
+    assert kind_of(_instance(httpx2.RemoteProtocolError)) is errors.ProviderConnectionError
+    assert kind_of(_instance(httpx2.DecodingError)) is errors.MalformedResponse
+    assert kind_of(_instance(httpx2.InvalidURL)) is errors.RequestRejected
 
 
 def _instance(cls: type[Exception]) -> Exception:

@@ -363,20 +363,13 @@ async def test_no_connection_is_left_open(remote: Remote) -> None:
 
 
 OPEN_AND_ASK = """
-import asyncio, sys, threading
+import asyncio, sys
 kind, root = sys.argv[1:]
 sys.path.insert(0, root)
 from massmem.config.models import BackendConfig
 from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.providers import Providers
 from tests.support.provider_stub import AnthropicWire, OpenAIWire, Say, running_stub
-
-threads = {}
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == kind:
-            threads.setdefault(threading.current_thread(), []).append(name)
-sys.meta_path.insert(0, Finder())
 
 async def main():
     wire = {"openai": OpenAIWire, "anthropic": AnthropicWire}[kind]()
@@ -387,14 +380,14 @@ async def main():
         async for _ in provider.stream(ChatRequest((ChatMessage("user", "q"),), "answer")):
             pass
         await providers.close()
-    print(bool(threads), threads.get(threading.main_thread(), []))
+    print([name for name in ("openai", "anthropic", "boto3", "google.auth", "azure") if name in sys.modules])
 asyncio.run(main())
 """
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
-def test_sdk_is_not_imported_on_the_event_loop(kind: str, pytestconfig: pytest.Config) -> None:
-    """In a fresh process, where nothing is imported yet. The import would stop the event loop for a second."""
+def test_no_sdk_is_imported_where_a_key_is_enough(kind: str, pytestconfig: pytest.Config) -> None:
+    """In a fresh process, where nothing is imported yet. The import takes half a second and 25 MB."""
     command = [sys.executable, "-c", OPEN_AND_ASK, kind, str(pytestconfig.rootpath)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "True []\n"
+    assert done.stdout == "[]\n"
