@@ -25,6 +25,7 @@ from massmem.memory.extraction.extractor import (
     with_debug_files,
     write_debug,
 )
+from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     PINNED_TOKENS,
     Decision,
@@ -92,6 +93,9 @@ class SessionMemory:
         self._agents = agents
         self._debug = debug
         self._opening: asyncio.Task[IndexedMemory | None] | None = None
+        self._needed = asyncio.Event()
+        """Something is to be found: until then a home without memories needs no index, embedder or vocabulary."""
+        self._is_waiting = False
         self._recorder: Recorder | None = None
         self._extractor: Extractor | None = None
         self._reopen_time = 0.0
@@ -127,10 +131,10 @@ class SessionMemory:
         where = (agent.id, scope.session_id, scope.turn, options.limit)
         log.debug("Searching memories (agent=%s, session=%s, turn=%d, limit=%s)", *where)
         try:
-            if await self._is_empty(scope):
+            if await self._is_empty(scope, options):
                 log.debug("No relevant memories found (agent=%s): this is the first turn", agent.id)
                 return ""
-            memory = await asyncio.shield(self._opening)
+            memory = await self.wait_until_open()
             # An answer that was presented as it is stands in the log a second time, under another id.
             repeated = await self._store.find_repeated_answers([*options.exclude])
             exclude = options.exclude.union(repeated)
@@ -161,14 +165,14 @@ class SessionMemory:
         """
         if self._opening is None or not session_ids:
             return 0
-        memory = await asyncio.shield(self._opening)
+        memory = await self.wait_until_open()
         if memory is None:
             raise MemoryUnavailable("the memory is not open in this process")
         return await memory.forget(Selection(session_ids=tuple(session_ids)))
 
     async def wait_for_notices(self) -> None:
         """Wait a moment for the memory to open, so that `take_notices` says when it cannot be used."""
-        if self._opening is not None and not self._opening.done():
+        if self._opening is not None and not (self._opening.done() or self._is_waiting):
             await asyncio.wait({self._opening}, timeout=_MOST_OPENING_SECONDS)
 
     async def catch_up(self, session_id: str) -> None:
@@ -179,6 +183,7 @@ class SessionMemory:
 
     async def wait_until_open(self) -> "IndexedMemory | None":
         """Return the open memory; None when it is off, or could not be opened."""
+        self._needed.set()
         return None if self._opening is None else await asyncio.shield(self._opening)
 
     @property
@@ -203,6 +208,9 @@ class SessionMemory:
         """
         if self._opening is None:
             return
+        if self._is_waiting:
+            self._opening.cancel()  # the next run records what this one leaves in the queue
+            return
         memory = await self._opening
         if self._recorder is not None:
             if self._extractor is not None and await self._has_facts_to_extract(self._recorder):
@@ -218,15 +226,24 @@ class SessionMemory:
         except StoreError:
             return False
 
-    async def _is_empty(self, scope: Scope) -> bool:
+    async def _is_empty(self, scope: Scope, options: RecallOptions) -> bool:
         """Return whether nothing can be recalled: in a first turn no agent has acted yet, and there is no note.
 
-        After a restart in that turn, agents recall what they did before it.
+        After a restart in that turn, agents recall what they did before it. Of other sessions, nothing was recorded.
         """
-        if scope.turn > 1 or scope.all_sessions or scope.group is not None:
+        is_wide = scope.all_sessions or scope.group is not None
+        if scope.turn > 1 or (is_wide and not (options.abstain and await self._is_new(scope.session_id))):
             return False
         first = await self._store.read_messages(scope.session_id, limit=2)
-        return not first or (len(first) == 1 and first[0].turn == scope.turn)
+        return not first or (first[0].turn == scope.turn and (len(first) == 1 or is_wide))
+
+    async def _is_new(self, session_id: str = "") -> bool:
+        """Return whether there is no index yet, nor anything to record but of this session."""
+        settings = self._config.persistent_memory
+        is_plain = settings.on_disk and settings.qdrant.mode != "server" and settings.llm is None
+        if self._needed.is_set() or not is_plain or any(index_root(self._config, self._home).glob("*")):
+            return False
+        return {*await self._store.read_recording_marks()} <= {session_id}
 
     async def _explain(self, question: str, scope: Scope, result: RecallResult) -> None:
         """Say in the log, and in a debug file, what was found and why it is shown or not."""
@@ -261,6 +278,9 @@ class SessionMemory:
 
     async def _open(self) -> "IndexedMemory | None":
         try:
+            if self._is_waiting := await self._is_new():
+                await self._needed.wait()
+                self._is_waiting = False
             memory = await open_memory(self._config, self._home, os.environ)
         except MassmemError as e:
             self._notify(f"{e.message}; what is said now is remembered later")

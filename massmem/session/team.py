@@ -374,7 +374,7 @@ class Windows:
         self._fallback_windows: dict[tuple[object, ...], ContextWindow] = {}
 
     def start(self) -> None:
-        """Begin to ask the servers for their windows and to load the vocabulary; return at once."""
+        """Begin to ask the servers for their windows; return at once."""
         self._asking = asyncio.create_task(self._ask())
 
     async def create_meters(self) -> dict[str, TokenMeter]:
@@ -389,8 +389,7 @@ class Windows:
         """Return a meter for a fallback. Its server is asked now, once: most are never needed."""
         key = _model_key(backend)
         if key not in self._fallback_windows:
-            window = find_window(backend, os.environ, self._learnt)
-            self._fallback_windows[key], _ = await asyncio.gather(window, tokens.load([backend]))
+            self._fallback_windows[key] = await find_window(backend, os.environ, self._learnt)
         return self._create_meter(backend, self._fallback_windows[key])
 
     async def ask_again(self, meters: dict[str, TokenMeter]) -> None:
@@ -413,8 +412,8 @@ class Windows:
     async def _ask(self) -> dict[str, ContextWindow]:
         """Agents with the same model at the same endpoint have the same window, which is asked for once."""
         backends = {_model_key(agent.backend): agent.backend for agent in self._agents}
-        asking = asyncio.gather(*(find_window(backend, os.environ, self._learnt) for backend in backends.values()))
-        answers, _ = await asyncio.gather(asking, tokens.load(backends.values()))
+        asking = (find_window(backend, os.environ, self._learnt) for backend in backends.values())
+        answers = await asyncio.gather(*asking)
         windows = dict(zip(backends, answers, strict=True))
         return {agent.id: windows[_model_key(agent.backend)] for agent in self._agents}
 
