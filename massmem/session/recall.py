@@ -209,7 +209,8 @@ class SessionMemory:
         if self._opening is None:
             return
         if self._is_waiting:
-            self._opening.cancel()  # the next run records what this one leaves in the queue
+            self._opening.cancel()
+            self._opening = None  # the next run records what this one leaves in the queue
             return
         memory = await self._opening
         if self._recorder is not None:
@@ -278,7 +279,8 @@ class SessionMemory:
 
     async def _open(self) -> "IndexedMemory | None":
         try:
-            if self._is_waiting := await self._is_new():
+            self._is_waiting = await self._is_new()
+            if self._is_waiting:
                 await self._needed.wait()
                 self._is_waiting = False
             memory = await open_memory(self._config, self._home, os.environ)

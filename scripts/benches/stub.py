@@ -23,7 +23,11 @@ ANSWER = ("Keep both clocks on the same source, measure how far they drift apart
 ]
 """400 characters, about 100 tokens: an answer of a few sentences."""
 _OWN_ANSWER_IS_A = b"Answer A is yours: vote"
-_USAGE = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200}
+_PROMPT_TOKENS = 1_000_000
+"""Stands in replies, which are made once, for the tokens of the prompt: a server that counts too few is asked why."""
+_USAGE = {"prompt_tokens": _PROMPT_TOKENS, "completion_tokens": 100, "total_tokens": _PROMPT_TOKENS}
+_BYTES_PER_TOKEN = 5
+"""Of a request's JSON in English."""
 _DISTINCT = 64
 """Answers that differ."""
 
@@ -96,7 +100,8 @@ class _Server:
         if head.startswith("POST /down/"):
             return make_response(status="500 Internal Server Error")
         begin = time.monotonic()
-        reply = await self._reply(body)
+        tokens = b"%7d" % (len(body) // _BYTES_PER_TOKEN)  # as long as what it replaces
+        reply = (await self._reply(body)).replace(b"%d" % _PROMPT_TOKENS, tokens)
         self.times.append((begin, time.monotonic()))
         return reply
 
