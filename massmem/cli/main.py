@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 _GARBAGE = 20_000
-"""New objects after which garbage is looked for among them."""
+"""New objects after which garbage is looked for: modules that are loaded later are none either."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         gc.disable()  # while modules are imported
+        gc.set_threshold(_GARBAGE)
         os.umask(0o077)  # also files of libraries, such as a vector index, are private
     prepare_streams()
     try:
@@ -73,7 +74,8 @@ def _run(arguments: list[str]) -> int:
         name = arguments[0] if arguments else ""
     if name in COMMANDS:
         program = load_program(name)
-        _collect_garbage()
+        gc.freeze()
+        gc.enable()
         code = _invoke(program, arguments)
         return code if isinstance(code, int) else 0
     return _ask(arguments)
@@ -98,19 +100,13 @@ def _ask(arguments: list[str]) -> int:
     from massmem.cli.run import prepare_run, run
 
     invocation = prepare_run(options)
-    _collect_garbage()
+    gc.freeze()
+    gc.enable()
     if not invocation.is_conversation:
         return run(invocation)
     from massmem.cli.chat.loop import chat
 
     return chat(invocation)
-
-
-def _collect_garbage() -> None:
-    """Begin to look for garbage; modules are none, and those that come later should not be searched for each class."""
-    gc.freeze()
-    gc.set_threshold(_GARBAGE)
-    gc.enable()
 
 
 def _choose_session(options: "RunOptions") -> "RunOptions":

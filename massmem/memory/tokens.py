@@ -219,7 +219,7 @@ class Buffer:
         return self._calibrate(sum(self._count_message(message)))
 
     def cost_of_text(self, text: str, limit: float = math.inf) -> int:
-        """Return the calibrated tokens of a text alone. limit: near it they are exact; then it may block for a while."""
+        """Return the calibrated tokens of a text alone. limit: near it they are exact, which may block."""
         if not self._is_exact and _BYTES_PER_TOKEN * self._count(text) > limit:
             warm()
             self._notice_vocabulary()

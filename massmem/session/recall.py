@@ -18,13 +18,6 @@ from massmem.core.ids import make_message_id, read_seq
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY
 from massmem.memory import open_memory
 from massmem.memory.access import may_see
-from massmem.memory.extraction.extractor import (
-    Extractor,
-    failing_extractor,
-    open_extractor,
-    with_debug_files,
-    write_debug,
-)
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     PINNED_TOKENS,
@@ -42,13 +35,12 @@ from massmem.memory.retrieval.repeats import PromptTexts, drop_copies, is_echo
 from massmem.memory.tokens import estimate_tokens
 from massmem.memory.words import is_question
 from massmem.providers.retry import Pauses
-from massmem.recording.comparison import mend
-from massmem.recording.standing import find_originals, read_standing
-from massmem.recording.worker import Recorder
 from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
+    from massmem.memory.extraction.extractor import Extractor
     from massmem.memory.indexed import IndexedMemory
+    from massmem.recording.worker import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +213,7 @@ class SessionMemory:
         if memory is not None:
             await memory.close()
 
-    async def _has_facts_to_extract(self, recorder: Recorder) -> bool:
+    async def _has_facts_to_extract(self, recorder: "Recorder") -> bool:
         try:
             return recorder.is_busy or bool(await self._store.list_due_recordings("extract", 1))
         except StoreError:
@@ -242,7 +234,7 @@ class SessionMemory:
         """Return whether there is no index yet, nor anything to record but of this session."""
         settings = self._config.persistent_memory
         is_plain = settings.on_disk and settings.qdrant.mode != "server" and settings.llm is None
-        if self._needed.is_set() or not is_plain or any(index_root(self._config, self._home).glob("*")):
+        if self._needed.is_set() or not is_plain or index_root(self._config, self._home).exists():
             return False
         return {*await self._store.read_recording_marks()} <= {session_id}
 
@@ -255,6 +247,8 @@ class SessionMemory:
             return
         place = {"agent_id": scope.agent_id, "session_id": scope.session_id, "turn": scope.turn, "question": question}
         record = {"timestamp": now().isoformat(), **place, **explain_recall(result)}
+        from massmem.memory.extraction.extractor import write_debug
+
         try:
             await asyncio.to_thread(write_debug, self._debug, 1, record, "recall_")
         except MassmemError as e:
@@ -283,6 +277,10 @@ class SessionMemory:
             if self._is_waiting:
                 await self._needed.wait()
                 self._is_waiting = False
+            from massmem.memory.extraction import extractor as facts  # loaded only where there is something to record
+            from massmem.recording.comparison import mend
+            from massmem.recording.worker import Recorder
+
             memory = await open_memory(self._config, self._home, os.environ)
         except MassmemError as e:
             self._notify(f"{e.message}; what is said now is remembered later")
@@ -297,7 +295,7 @@ class SessionMemory:
             self._recorder = Recorder(self._store, memory, leaves_facts=True)
             return memory
         llm, known = self._config.persistent_memory.llm, memory.get_known_facts()
-        opening = open_extractor(llm, self._home, known, pauses=self._pauses)
+        opening = facts.open_extractor(llm, self._home, known, pauses=self._pauses)
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
@@ -305,9 +303,9 @@ class SessionMemory:
             self._notify(
                 f"{e.message.rstrip('.')}{todo}; until then messages are remembered word for word, and no facts"
             )
-            extractor = failing_extractor(e)
+            extractor = facts.failing_extractor(e)
         if extractor is not None and self._debug is not None:
-            extractor = with_debug_files(extractor, self._debug)
+            extractor = facts.with_debug_files(extractor, self._debug)
         self._extractor = extractor
         settings = {agent.id: agent.memory.recording for agent in self._agents}
         self._recorder = Recorder(self._store, memory, extractor, settings)
@@ -349,6 +347,8 @@ async def recall_by_words(store: SessionStore, query: str, scope: Scope, options
 
     Raises StoreError: the log cannot be read.
     """
+    from massmem.recording.standing import find_originals, read_standing
+
     sessions = None if scope.all_sessions else [scope.session_id, *scope.others]
     # Only the user of the command line searches all sessions: those of HTTP users are not among them.
     owner = COMMAND_LINE_USER if scope.all_sessions else EVERYBODY

@@ -81,7 +81,6 @@ class Team:
         self._tracing = ExitStack()
         self._pauses = pauses or LocalPauses()
         self._providers = Providers(learnt, self._pauses)
-        self._pricing: asyncio.Task[bool] | None = None
         self._is_guest = False
         self._warned = False
         self._calibration_file = find_calibration(home, config)
@@ -201,9 +200,6 @@ class Team:
             self.fallbacks[agent.id] = [await self._providers.open(model) for model in agent.backend.fallbacks]
         if self.config.coordination.max_cost is not None:
             await asyncio.to_thread(_check_prices, self.agents, self.chat, self.fallbacks)
-        # Beside the first request, which takes longer: the first look loads the list of prices.
-        prices = [provider.price for provider in self.chat.values()]
-        self._pricing = asyncio.create_task(asyncio.to_thread(lambda: all(price.is_known for price in prices)))
         if not self._is_guest:
             self.memory.start(self._pauses)
         self.windows.start()
@@ -211,8 +207,6 @@ class Team:
     async def close(self) -> None:
         """Record for a few seconds what is still queued, then close everything."""
         await asyncio.to_thread(self._tracing.close)
-        if self._pricing is not None:
-            await self._pricing
         await asyncio.gather(self.tools.close(), self.windows.close())
         if not self._is_guest:
             await self.memory.close(RECORD_AT_EXIT)

@@ -27,7 +27,7 @@ from massmem.core.messages import (
     clean_text,
 )
 from massmem.core.text import one_line
-from massmem.memory.tokens import counter_for, load
+from massmem.memory.tokens import counter_for
 from massmem.providers.base import ChatProvider
 from massmem.providers.endpoints import resolve
 from massmem.providers.pricing import Price
@@ -254,10 +254,7 @@ class RequestSender:
         except (ProviderError, LimitReached, asyncio.CancelledError) as e:
             step.cost.usage += self._estimate_cut_off(request, e, reply, retries + 1)
             raise
-        reported = reply.usage.prompt or reply.usage.completion
-        if not (reported or self._provider.price.free):
-            await load([self._config.backend])  # for the bill
-        usage = reply.usage if reported else self._estimate(request, reply.text + reply.reasoning, retries + 1)
+        usage = await self._find_usage(request, reply, retries + 1)
         step.cost.usage += usage
         texts = clean_text(reply.text), clean_text(reply.reasoning)
         (reply.text, reply.reasoning), reply.citations = texts, clean_citations(reply.citations)
@@ -313,6 +310,14 @@ class RequestSender:
             return Usage()
         partial = error.partial if isinstance(error, ProviderError) else ""
         return self._estimate(request, partial or text, requests)
+
+    async def _find_usage(self, request: ChatRequest, reply: Reply, requests: int) -> Usage:
+        """Return what its server reported of a reply, or what it is about."""
+        if reply.usage.prompt or reply.usage.completion:
+            return reply.usage
+        if not self._provider.price.free:
+            await self._meter.buffer.sharpen()  # for the bill
+        return self._estimate(request, reply.text + reply.reasoning, requests)
 
     def _estimate(self, request: ChatRequest, reply: str, requests: int) -> Usage:
         count = counter_for(self._config.backend)
