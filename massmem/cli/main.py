@@ -1,5 +1,6 @@
 """The entry point of the command line: chooses the command, runs it, and turns every error into text and exit code."""
 
+import gc
 import inspect
 import os
 import shlex
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
+_GARBAGE = 20_000
+"""New objects after which garbage is looked for: modules that are loaded later are none either."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line, by default that of the process, and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
+        gc.disable()  # while modules are imported
+        gc.set_threshold(_GARBAGE)
         os.umask(0o077)  # also files of libraries, such as a vector index, are private
     prepare_streams()
     try:
@@ -51,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         fault = to_machine_error(e)
         code = report_bug(e, arguments) if fault is None else report_error(fault, arguments)
     discard_output()
+    gc.freeze()  # at the end of a process a last search of all objects would take longer than a question
     return code
 
 
@@ -67,7 +73,10 @@ def _run(arguments: list[str]) -> int:
         arguments = translate_everyday_word(arguments)
         name = arguments[0] if arguments else ""
     if name in COMMANDS:
-        code = _invoke(load_program(name), arguments)
+        program = load_program(name)
+        gc.freeze()
+        gc.enable()
+        code = _invoke(program, arguments)
         return code if isinstance(code, int) else 0
     return _ask(arguments)
 
@@ -91,6 +100,8 @@ def _ask(arguments: list[str]) -> int:
     from massmem.cli.run import prepare_run, run
 
     invocation = prepare_run(options)
+    gc.freeze()
+    gc.enable()
     if not invocation.is_conversation:
         return run(invocation)
     from massmem.cli.chat.loop import chat

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from massmem.cli.streams import notify
@@ -22,8 +22,10 @@ from massmem.core.errors import InputError
 from massmem.core.messages import Attachment, clean_text
 from massmem.core.text import is_web_address
 from massmem.tools.answer_schema import check_schema
-from massmem.tools.documents import File, add_document, read_document, read_file_apart, read_picture
 from massmem.tools.encodings import decode_text
+
+if TYPE_CHECKING:
+    from massmem.tools.documents import File
 
 MAX_CHARACTERS = 1_000_000
 """Of a question, with the texts that are added to it."""
@@ -85,6 +87,8 @@ def attach_files(
 
     Raises InputError: a file cannot be read or is none of its kind, or they are too large together.
     """
+    from massmem.tools.documents import File, read_picture  # with the readers of all formats
+
     for name in files:
         question = _add_document(question, _read_source(name, settings.max_size))
     for name in pictures:
@@ -97,7 +101,9 @@ def attach_files(
     return question
 
 
-def _read_source(name: str, most: int) -> File:
+def _read_source(name: str, most: int) -> "File":
+    from massmem.tools.documents import File, read_document
+
     if not is_web_address(name):
         return File(read_document, name, read_file(name, most))
     from massmem.cli.addresses import fetch_document  # with a client of HTTP
@@ -105,8 +111,10 @@ def _read_source(name: str, most: int) -> File:
     return fetch_document(name, most)
 
 
-def _add_document(question: UserQuestion, file: File) -> UserQuestion:
+def _add_document(question: UserQuestion, file: "File") -> UserQuestion:
     """Return the question with what is read of a file, and tell how it was read. Raises InputError."""
+    from massmem.tools.documents import add_document, read_file_apart
+
     document = read_file_apart(file)
     if document.note:
         notify(document.note)
@@ -129,6 +137,8 @@ def attach_mentioned_files(text: str, settings: FilesConfig) -> UserQuestion:
 
 def read_schema(path: Path) -> dict[str, Any]:
     """Return the JSON Schema in a file. Raises InputError."""
+    from massmem.tools.documents import File, read_document, read_file_apart
+
     try:
         document = read_file_apart(File(read_document, str(path), read_file(path, MAX_CHARACTERS)))
         if document.attachments:

@@ -183,6 +183,8 @@ def show_activity(task: str, *, quiet: bool = False, animated: bool = True) -> G
 
 def has_cursor() -> bool:
     """Return whether stderr is a terminal with cursor control."""
+    if not sys.stderr.isatty() and {"FORCE_COLOR", "TTY_COMPATIBLE"}.isdisjoint(os.environ):
+        return False
     from rich.console import Console
 
     console = Console(stderr=True)

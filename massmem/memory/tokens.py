@@ -12,7 +12,7 @@ import math
 from binascii import Error as NotBase64
 from binascii import a2b_base64
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from gzip import BadGzipFile, decompress
 from hashlib import sha256
 from importlib.resources import files
@@ -65,29 +65,13 @@ _WORDS = 10_000
 """Words of the vocabulary's file read at once: that takes half the time of a loop, and stops all threads for 3 ms."""
 
 
-class _Vocabulary:
-    """The encoding, loaded on first use; None when it cannot be loaded."""
-
-    def __init__(self) -> None:
-        self.tried = False
-        self._lock = Lock()
-        self._encoding: Encoding | None = None
-
-    def get(self) -> "Encoding | None":
-        if not self.tried:
-            with self._lock:
-                if not self.tried:
-                    self._encoding = _load()
-                    self.tried = True
-        return self._encoding
-
-
-_vocabulary = _Vocabulary()
+_loading = Lock()
 
 
 def count_tokens(text: str) -> int:
     """Return the tokens of the text; UTF-8 bytes / 4 without a vocabulary. The first call takes half a second."""
-    encoding = _vocabulary.get()
+    with _loading:
+        encoding = _load()
     if encoding is None:
         return estimate_tokens(text)
     if len(text) <= _PART:
@@ -105,8 +89,8 @@ def counter_for(backend: BackendConfig) -> TokenCounter:
     """Return how to count what this backend's model is sent, fast enough for the event loop: a few ms for any length.
 
     Its own vocabulary for OpenAI's models; for others the same with a factor; see ChatProvider.count_prompt for the
-    model's own count. Await `load` before counts are compared with a provider's: until then a counter estimates from
-    characters, which is up to three times too much for words that repeat. `scripted` counts as its provider does.
+    model's own count. Until the vocabulary is loaded (`load`, `Buffer.sharpen`) a counter estimates from characters,
+    which is up to three times too much for words that repeat. `scripted` counts as its provider does.
     """
     if backend.type == "scripted":
         return estimate_tokens
@@ -115,13 +99,17 @@ def counter_for(backend: BackendConfig) -> TokenCounter:
 
 async def load(backends: Iterable[BackendConfig]) -> None:
     """Load the vocabulary in a thread if the counter of one of these needs it; returns at once when it is there."""
-    if not _vocabulary.tried and any(backend.type != "scripted" for backend in backends):
+    if not _is_loaded() and any(backend.type != "scripted" for backend in backends):
         await asyncio.to_thread(warm)
 
 
 def warm() -> None:
     """Load the vocabulary now; to be called in a thread."""
-    _vocabulary.get()
+    count_tokens("")
+
+
+def _is_loaded() -> bool:
+    return _load.cache_info().currsize > 0
 
 
 EntryType = Literal["system", "user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "pending"]
@@ -166,11 +154,15 @@ class Buffer:
 
     def __init__(self, count: TokenCounter) -> None:
         self._count = count
+        self._is_exact = _is_loaded() or not isinstance(count, partial)  # see counter_for
         self._factor = 1.0
         self._calibrated = False
         self._cache: dict[ChatMessage, tuple[int, int]] = {}
         self._raw: dict[EntryType, int] = {}
-        self._measured: tuple[ChatMessage, ...] = ()
+        self.prompt_tokens = 0
+        """Of the measured request, calibrated."""
+        self._request, self._injected = ChatRequest((), "answer"), frozenset[int]()
+        self._streamed: list[tuple[str, Literal["text", "reasoning"]]] = []
 
     @property
     def is_calibrated(self) -> bool:
@@ -184,10 +176,11 @@ class Buffer:
         Without tools and schema, which not every server puts into the prompt, and never raised by calibration. The
         messages are counted as one text: rounding and generous marks would double the count of many short ones.
         """
-        if not self._measured:
+        messages = self._request.messages
+        if not messages:
             return 0
-        texts = (m.content + "".join(call.arguments for call in m.tool_calls) for m in self._measured)
-        tokens = self._count("".join(texts)) + _FEWEST_MARKS * len(self._measured)
+        texts = (m.content + "".join(call.arguments for call in m.tool_calls) for m in messages)
+        tokens = self._count("".join(texts)) + _FEWEST_MARKS * len(messages)
         return math.floor(tokens * min(1.0, self._factor))
 
     @property
@@ -205,16 +198,19 @@ class Buffer:
 
         A message is counted once however often it is sent. Pending text of an earlier reply is dropped.
         """
-        self._raw, self._measured = {}, tuple(request.messages)
+        self._notice_vocabulary()
+        self._raw, self._request, self._injected, self._streamed = {}, request, frozenset(injected), []
         self._add("system", PER_REPLY + self._count_specs(request))
         for index, message in enumerate(request.messages):
             text, called = self._count_message(message)
             self._add("injection" if index in injected else _TYPES[message.role], text)
             self._add("tool_call", called)
-        return self.tokens
+        self.prompt_tokens = self.tokens
+        return self.prompt_tokens
 
     def stream(self, text: str, channel: Literal["text", "reasoning"] = "text") -> int:
         """Add a piece of the reply that arrives; returns all tokens."""
+        self._streamed.append((text, channel))
         self._add("pending" if channel == "text" else "reasoning", self._count(text))
         return self.tokens
 
@@ -222,9 +218,31 @@ class Buffer:
         """Return the calibrated tokens of one message with its tool calls and the marks around it."""
         return self._calibrate(sum(self._count_message(message)))
 
-    def cost_of_text(self, text: str) -> int:
-        """Return the calibrated tokens of a text alone."""
+    def cost_of_text(self, text: str, limit: float = math.inf) -> int:
+        """Return the calibrated tokens of a text alone. limit: near it they are exact, which may block."""
+        if not self._is_exact and _BYTES_PER_TOKEN * self._count(text) > limit:
+            warm()
+            self._notice_vocabulary()
         return self._calibrate(self._count(text))
+
+    async def sharpen(self, window: int = 0) -> None:
+        """Count exactly from now on, when what was measured may fill half of the window.
+
+        Before that it is estimated: a token has one byte at least, so it cannot be more than four times the estimate.
+        """
+        if not self._is_exact and 2 * _BYTES_PER_TOKEN * sum(self._raw.values()) >= window:
+            await asyncio.to_thread(warm)
+            self._notice_vocabulary()
+
+    def _notice_vocabulary(self) -> None:
+        """Once it is loaded, count anew what was estimated."""
+        if self._is_exact or not _is_loaded():
+            return
+        streamed, self._is_exact, self._factor, self._calibrated = self._streamed, True, 1.0, False
+        self._cache.clear()
+        self.measure(self._request, self._injected)
+        for text, channel in streamed:
+            self.stream(text, channel)
 
     def calibrate(self, estimated: int, actual: int) -> None:
         """Learn from the provider's count of a prompt that `measure` took for `estimated` tokens.
@@ -232,7 +250,7 @@ class Buffer:
         The first count is believed, later ones move the factor half the way, so that one odd request does not swing
         it; a factor beyond 0.5 to 2.5 is no difference of vocabularies but a wrong count. Short prompts teach nothing.
         """
-        if min(estimated, actual) < _LEAST_COUNT or any(message.attachments for message in self._measured):
+        if min(estimated, actual) < _LEAST_COUNT or any(message.attachments for message in self._request.messages):
             return  # a picture is estimated flat, which says nothing of words
         factor = min(_HIGHEST_FACTOR, max(_LOWEST_FACTOR, self._factor * actual / estimated))
         self._factor = (self._factor + factor) / 2 if self._calibrated else factor
@@ -267,7 +285,7 @@ class Buffer:
 
 def _count_quickly(text: str, factor: float) -> int:
     """Count at most _SLICES * _SLICE characters, without reading a file."""
-    if not _vocabulary.tried:
+    if not _is_loaded():
         return math.ceil(estimate_tokens(text) * factor)
     if len(text) <= _SLICES * _SLICE:
         return math.ceil(count_tokens(text) * factor)
@@ -277,7 +295,9 @@ def _count_quickly(text: str, factor: float) -> int:
     return math.ceil(tokens * factor * len(text) / (_SLICES * _SLICE))
 
 
+@cache
 def _load() -> "Encoding | None":
+    """Return the encoding; None when it cannot be loaded."""
     try:
         from tiktoken import Encoding
 

@@ -18,13 +18,7 @@ from massmem.core.ids import make_message_id, read_seq
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY
 from massmem.memory import open_memory
 from massmem.memory.access import may_see
-from massmem.memory.extraction.extractor import (
-    Extractor,
-    failing_extractor,
-    open_extractor,
-    with_debug_files,
-    write_debug,
-)
+from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     PINNED_TOKENS,
     Decision,
@@ -41,13 +35,12 @@ from massmem.memory.retrieval.repeats import PromptTexts, drop_copies, is_echo
 from massmem.memory.tokens import estimate_tokens
 from massmem.memory.words import is_question
 from massmem.providers.retry import Pauses
-from massmem.recording.comparison import mend
-from massmem.recording.standing import find_originals, read_standing
-from massmem.recording.worker import Recorder
 from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
+    from massmem.memory.extraction.extractor import Extractor
     from massmem.memory.indexed import IndexedMemory
+    from massmem.recording.worker import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +85,9 @@ class SessionMemory:
         self._agents = agents
         self._debug = debug
         self._opening: asyncio.Task[IndexedMemory | None] | None = None
+        self._needed = asyncio.Event()
+        """Something is to be found: until then a home without memories needs no index, embedder or vocabulary."""
+        self._is_waiting = False
         self._recorder: Recorder | None = None
         self._extractor: Extractor | None = None
         self._reopen_time = 0.0
@@ -127,10 +123,10 @@ class SessionMemory:
         where = (agent.id, scope.session_id, scope.turn, options.limit)
         log.debug("Searching memories (agent=%s, session=%s, turn=%d, limit=%s)", *where)
         try:
-            if await self._is_empty(scope):
+            if await self._is_empty(scope, options):
                 log.debug("No relevant memories found (agent=%s): this is the first turn", agent.id)
                 return ""
-            memory = await asyncio.shield(self._opening)
+            memory = await self.wait_until_open()
             # An answer that was presented as it is stands in the log a second time, under another id.
             repeated = await self._store.find_repeated_answers([*options.exclude])
             exclude = options.exclude.union(repeated)
@@ -161,14 +157,14 @@ class SessionMemory:
         """
         if self._opening is None or not session_ids:
             return 0
-        memory = await asyncio.shield(self._opening)
+        memory = await self.wait_until_open()
         if memory is None:
             raise MemoryUnavailable("the memory is not open in this process")
         return await memory.forget(Selection(session_ids=tuple(session_ids)))
 
     async def wait_for_notices(self) -> None:
         """Wait a moment for the memory to open, so that `take_notices` says when it cannot be used."""
-        if self._opening is not None and not self._opening.done():
+        if self._opening is not None and not (self._opening.done() or self._is_waiting):
             await asyncio.wait({self._opening}, timeout=_MOST_OPENING_SECONDS)
 
     async def catch_up(self, session_id: str) -> None:
@@ -179,6 +175,7 @@ class SessionMemory:
 
     async def wait_until_open(self) -> "IndexedMemory | None":
         """Return the open memory; None when it is off, or could not be opened."""
+        self._needed.set()
         return None if self._opening is None else await asyncio.shield(self._opening)
 
     @property
@@ -203,6 +200,10 @@ class SessionMemory:
         """
         if self._opening is None:
             return
+        if self._is_waiting:
+            self._opening.cancel()
+            self._opening = None  # the next run records what this one leaves in the queue
+            return
         memory = await self._opening
         if self._recorder is not None:
             if self._extractor is not None and await self._has_facts_to_extract(self._recorder):
@@ -212,21 +213,30 @@ class SessionMemory:
         if memory is not None:
             await memory.close()
 
-    async def _has_facts_to_extract(self, recorder: Recorder) -> bool:
+    async def _has_facts_to_extract(self, recorder: "Recorder") -> bool:
         try:
             return recorder.is_busy or bool(await self._store.list_due_recordings("extract", 1))
         except StoreError:
             return False
 
-    async def _is_empty(self, scope: Scope) -> bool:
+    async def _is_empty(self, scope: Scope, options: RecallOptions) -> bool:
         """Return whether nothing can be recalled: in a first turn no agent has acted yet, and there is no note.
 
-        After a restart in that turn, agents recall what they did before it.
+        After a restart in that turn, agents recall what they did before it. Of other sessions, nothing was recorded.
         """
-        if scope.turn > 1 or scope.all_sessions or scope.group is not None:
+        is_wide = scope.all_sessions or scope.group is not None
+        if scope.turn > 1 or (is_wide and not (options.abstain and await self._is_new(scope.session_id))):
             return False
         first = await self._store.read_messages(scope.session_id, limit=2)
-        return not first or (len(first) == 1 and first[0].turn == scope.turn)
+        return not first or (first[0].turn == scope.turn and (len(first) == 1 or is_wide))
+
+    async def _is_new(self, session_id: str = "") -> bool:
+        """Return whether there is no index yet, nor anything to record but of this session."""
+        settings = self._config.persistent_memory
+        is_plain = settings.on_disk and settings.qdrant.mode != "server" and settings.llm is None
+        if self._needed.is_set() or not is_plain or index_root(self._config, self._home).exists():
+            return False
+        return {*await self._store.read_recording_marks()} <= {session_id}
 
     async def _explain(self, question: str, scope: Scope, result: RecallResult) -> None:
         """Say in the log, and in a debug file, what was found and why it is shown or not."""
@@ -237,6 +247,8 @@ class SessionMemory:
             return
         place = {"agent_id": scope.agent_id, "session_id": scope.session_id, "turn": scope.turn, "question": question}
         record = {"timestamp": now().isoformat(), **place, **explain_recall(result)}
+        from massmem.memory.extraction.extractor import write_debug
+
         try:
             await asyncio.to_thread(write_debug, self._debug, 1, record, "recall_")
         except MassmemError as e:
@@ -261,6 +273,14 @@ class SessionMemory:
 
     async def _open(self) -> "IndexedMemory | None":
         try:
+            self._is_waiting = await self._is_new()
+            if self._is_waiting:
+                await self._needed.wait()
+                self._is_waiting = False
+            from massmem.memory.extraction import extractor as facts  # loaded only where there is something to record
+            from massmem.recording.comparison import mend
+            from massmem.recording.worker import Recorder
+
             memory = await open_memory(self._config, self._home, os.environ)
         except MassmemError as e:
             self._notify(f"{e.message}; what is said now is remembered later")
@@ -275,7 +295,7 @@ class SessionMemory:
             self._recorder = Recorder(self._store, memory, leaves_facts=True)
             return memory
         llm, known = self._config.persistent_memory.llm, memory.get_known_facts()
-        opening = open_extractor(llm, self._home, known, pauses=self._pauses)
+        opening = facts.open_extractor(llm, self._home, known, pauses=self._pauses)
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
@@ -283,9 +303,9 @@ class SessionMemory:
             self._notify(
                 f"{e.message.rstrip('.')}{todo}; until then messages are remembered word for word, and no facts"
             )
-            extractor = failing_extractor(e)
+            extractor = facts.failing_extractor(e)
         if extractor is not None and self._debug is not None:
-            extractor = with_debug_files(extractor, self._debug)
+            extractor = facts.with_debug_files(extractor, self._debug)
         self._extractor = extractor
         settings = {agent.id: agent.memory.recording for agent in self._agents}
         self._recorder = Recorder(self._store, memory, extractor, settings)
@@ -327,6 +347,8 @@ async def recall_by_words(store: SessionStore, query: str, scope: Scope, options
 
     Raises StoreError: the log cannot be read.
     """
+    from massmem.recording.standing import find_originals, read_standing
+
     sessions = None if scope.all_sessions else [scope.session_id, *scope.others]
     # Only the user of the command line searches all sessions: those of HTTP users are not among them.
     owner = COMMAND_LINE_USER if scope.all_sessions else EVERYBODY

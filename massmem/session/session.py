@@ -31,8 +31,6 @@ from massmem.core.messages import Attachment, clean_text, name_attachments, remo
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
 from massmem.core.turn_result import TurnResult
 from massmem.memory.persistent import Selection
-from massmem.recording.forgetting import forget_memories
-from massmem.recording.worker import Recorder
 from massmem.session.copies import hand_over
 from massmem.session.history import History
 from massmem.session.lease import Lease, hold_lease
@@ -331,6 +329,9 @@ class Session:
 
     async def _undo_turn(self, turn: TurnRecord) -> None:
         """Note it in the log, which queues the rest; then delete its memories."""
+        from massmem.recording.forgetting import forget_memories
+        from massmem.recording.worker import Recorder
+
         selection = Selection(session_id=self.id, turn=turn.turn)
         await hand_over(self._store, self.id, turn.turn)
         state = await _remove_turn_values(self._store, turn)

@@ -81,7 +81,6 @@ class Team:
         self._tracing = ExitStack()
         self._pauses = pauses or LocalPauses()
         self._providers = Providers(learnt, self._pauses)
-        self._pricing: asyncio.Task[bool] | None = None
         self._is_guest = False
         self._warned = False
         self._calibration_file = find_calibration(home, config)
@@ -201,9 +200,6 @@ class Team:
             self.fallbacks[agent.id] = [await self._providers.open(model) for model in agent.backend.fallbacks]
         if self.config.coordination.max_cost is not None:
             await asyncio.to_thread(_check_prices, self.agents, self.chat, self.fallbacks)
-        # Beside the first request, which takes longer: the first look loads the list of prices.
-        prices = [provider.price for provider in self.chat.values()]
-        self._pricing = asyncio.create_task(asyncio.to_thread(lambda: all(price.is_known for price in prices)))
         if not self._is_guest:
             self.memory.start(self._pauses)
         self.windows.start()
@@ -211,8 +207,6 @@ class Team:
     async def close(self) -> None:
         """Record for a few seconds what is still queued, then close everything."""
         await asyncio.to_thread(self._tracing.close)
-        if self._pricing is not None:
-            await self._pricing
         await asyncio.gather(self.tools.close(), self.windows.close())
         if not self._is_guest:
             await self.memory.close(RECORD_AT_EXIT)
@@ -376,7 +370,7 @@ class Windows:
         self._serving = asyncio.Lock()
 
     def start(self) -> None:
-        """Begin to ask the servers for their windows and to load the vocabulary; return at once."""
+        """Begin to ask the servers for their windows; return at once."""
         self._asking = asyncio.create_task(self._ask())
 
     async def create_meters(self) -> dict[str, TokenMeter]:
@@ -391,8 +385,7 @@ class Windows:
         """Return a meter for a fallback. Its server is asked now, once: most are never needed."""
         key = _model_key(backend)
         if key not in self._fallback_windows:
-            window = find_window(backend, os.environ, self._learnt)
-            self._fallback_windows[key], _ = await asyncio.gather(window, tokens.load([backend]))
+            self._fallback_windows[key] = await find_window(backend, os.environ, self._learnt)
         return self._create_meter(backend, self._fallback_windows[key])
 
     async def ask_again(self, meters: dict[str, TokenMeter]) -> None:
@@ -415,8 +408,8 @@ class Windows:
     async def _ask(self) -> dict[str, ContextWindow]:
         """Agents with the same model at the same endpoint have the same window, which is asked for once."""
         backends = {_model_key(agent.backend): agent.backend for agent in self._agents}
-        asking = asyncio.gather(*(find_window(backend, os.environ, self._learnt) for backend in backends.values()))
-        answers, _ = await asyncio.gather(asking, tokens.load(backends.values()))
+        asking = (find_window(backend, os.environ, self._learnt) for backend in backends.values())
+        answers = await asyncio.gather(*asking)
         windows = dict(zip(backends, answers, strict=True))
         return {agent.id: windows[_model_key(agent.backend)] for agent in self._agents}
 

@@ -20,7 +20,6 @@ from massmem.core.turn_result import TurnResult
 from massmem.core.versions import TurnTree
 from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
-from massmem.recording.rules import list_results
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.recall import remembers
@@ -447,6 +446,8 @@ async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -
     by_origin, changed = team.config.coordination.confirm is not None, team.tools.find_changed_tools()
     if not (by_origin or changed):
         return None
+    from massmem.recording.rules import list_results
+
     # What a user of the service allows holds for their turn: the tools are the operator's.
     session = await team.store.get_session(turn.session_id)
     is_own = session is None or session.user_id is None

@@ -36,7 +36,7 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.core.text import is_web_address
-from massmem.memory.tokens import counter_for, estimate_tokens
+from massmem.memory.tokens import counter_for, estimate_tokens, load
 from massmem.providers.base import Abilities, ChatProvider, searches_web
 from massmem.providers.pricing import Price
 
@@ -257,6 +257,7 @@ class _LimitedProvider:
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         """Stream a reply as the provider does. Raises LimitReached, besides."""
+        await load([self._backend])
         max_reply = request.max_tokens or self._max_reply
         searches = _expect_searches(self._backend) if searches_web(self._backend, request) else 0
         entry = self._budget.open_request(self.price, self._count_prompt(request), max_reply, searches)

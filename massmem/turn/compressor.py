@@ -252,7 +252,8 @@ class Compressor:
 
     async def compress_if_due(self, prompt: Prompt, round_: int) -> Compression | None:
         """Compress a prompt that is about to be sent, when it is longer than the threshold."""
-        tokens, buffer = prompt.tokens(self.meter.buffer), self.meter.buffer
+        buffer = self.meter.buffer
+        tokens = await self._measure(prompt)
         # A local model counts in milliseconds; another one is asked nothing, and its first reply says how it counts.
         uncertain = self.config.backend.type == "local" and not (buffer.is_calibrated or prompt.tools or prompt.schema)
         if uncertain and (counted := await self._provider.count_prompt(prompt.request())):
@@ -263,7 +264,7 @@ class Compressor:
     async def compress_ahead(self, prompt: Prompt) -> Compression | None:
         """Compress now what the next turn would have to. prompt: of a turn as long as the last one."""
         memories = self.budget.memories if self._recall is not None else 0
-        tokens = prompt.tokens(self.meter.buffer) + memories
+        tokens = await self._measure(prompt) + memories
         return await self._compress_above_threshold(prompt, 0, "background", tokens)
 
     async def compact(self, prompt: Prompt) -> Compression | None:
@@ -309,6 +310,12 @@ class Compressor:
         window = None if self.meter.is_guess else self.meter.window
         return explain_too_long(prompt, self.config, window, self.meter.buffer, reason)
 
+    async def _measure(self, prompt: Prompt) -> int:
+        """Return the tokens of a prompt, exact where it comes near the end of the window."""
+        prompt.tokens(self.meter.buffer)
+        await self.meter.buffer.sharpen(self.meter.window)
+        return self.meter.buffer.prompt_tokens
+
     async def _compress_above_threshold(
         self, prompt: Prompt, round_: int, why: CompressionReason, tokens: int
     ) -> Compression | None:
@@ -340,7 +347,7 @@ class Compressor:
         """Return how many tokens of results the next request has room for, when older work may be taken out."""
         buffer, budget = self.meter.buffer, self.budget
         least = budget.window // _RESULTS_SHARE
-        tokens = prompt.tokens(buffer)
+        tokens = await self._measure(prompt)
         if prompt.work and budget.threshold - tokens < budget.window // 2:
             journal = await self._write_journal(prompt, (), budget.journal)
             smallest = replace(prompt, work=(), summary="", journal=journal)
@@ -355,6 +362,7 @@ class Compressor:
 
         streamed: what the agent has said of a reply that was broken off; it goes into the summary too.
         """
+        await self.meter.buffer.sharpen()
         buffer, budget, before = self.meter.buffer, self.budget, prompt.tokens(self.meter.buffer)
         writer = self._provider if self._settings.summary == "model" else None
         summariser = Summariser(writer, self.config.id, self.meter.window, buffer.cost_of_text)
@@ -454,7 +462,7 @@ async def read_question(
     Raises LimitReached: the notes do not fit into what the turn may spend.
     """
     count = meter.buffer.cost_of_text
-    tokens = count(question)
+    tokens = await asyncio.to_thread(count, question, budget.limit / 2)
     parts = split_text(question, int(budget.window * _PART_SHARE), count)
     if meter.assumed or tokens <= _FULL * budget.limit or len(parts) > MAX_PARTS:
         return Reading(question, 1, Usage())

@@ -26,7 +26,7 @@ from massmem.core.messages import (
     clean_text,
 )
 from massmem.core.text import one_line
-from massmem.memory.tokens import estimate_tokens
+from massmem.memory.tokens import counter_for
 from massmem.providers.base import ChatProvider
 from massmem.providers.pricing import Price
 from massmem.providers.windows import find_cut, is_short_count
@@ -140,7 +140,7 @@ class RequestSender:
             if overflow is None:
                 compressor.require_fit(step.prompt, estimated)
             try:
-                await self._receive(step, estimated)
+                await self._receive(step)
                 return
             except ContextOverflow as e:
                 if overflow is not None:
@@ -148,12 +148,12 @@ class RequestSender:
                 overflow = e
             compression = await compressor.compress_overflow(step.prompt, round_, overflow, step.reply, estimated)
 
-    async def _receive(self, step: Step, estimated: int) -> None:
+    async def _receive(self, step: Step) -> None:
         """Send one request, and a second one when its reply nears the end of the window or was cut at its limit."""
         room = room_to_wrap_up(step.prompt, self._compressor.budget, self._meter.buffer) - 2 * _MIN_WORDS
         # Half of a ballot is none, nor half of a report.
         may_wrap_up = step.prompt.purpose not in ("vote", "report") and room >= MIN_TOKENS
-        await self._stream(step, step.prompt.request(), estimated, may_break_off=may_wrap_up)
+        await self._stream(step, step.prompt.request(), may_break_off=may_wrap_up)
         if step.reply.finish is not None:
             await self._continue(step)
             return
@@ -161,7 +161,7 @@ class RequestSender:
         request, compressed = self._wrap_up(step, first.text, room)
         step.outbox.emit(compressed)
         try:
-            await self._stream(step, request, compressed.after)
+            await self._stream(step, request)
         finally:
             rest = step.reply
             rest.text, rest.citations = join(first.text, first.citations, rest.text, rest.citations)
@@ -176,12 +176,11 @@ class RequestSender:
         is_text = step.prompt.purpose != "vote" and step.prompt.schema is None and not first.tool_calls
         if not (first.is_truncated and is_text and first.text.strip()):
             return
-        estimated = prompt.tokens(self._meter.buffer)
-        if estimated > self._compressor.budget.limit:
+        if prompt.tokens(self._meter.buffer) > self._compressor.budget.limit:
             return
         step.reply = Reply()
         try:
-            await self._stream(step, prompt.request(), estimated)
+            await self._stream(step, prompt.request())
         except (ProviderError, LimitReached) as e:
             log.info("%s: its cut reply could not be continued: %s", self._id, e)
         finally:
@@ -218,11 +217,10 @@ class RequestSender:
         )
         return prompt.request(), event
 
-    async def _stream(self, step: Step, request: ChatRequest, estimated: int, *, may_break_off: bool = False) -> None:
-        """Stream one reply into the step, and add what it cost.
+    async def _stream(self, step: Step, request: ChatRequest, *, may_break_off: bool = False) -> None:
+        """Stream one reply to the request that was measured last into the step, and add what it cost.
 
-        estimated: tokens of the request as we counted them. may_break_off: leave the reply without a finish when the
-        window is nearly full.
+        may_break_off: leave the reply without a finish when the window is nearly full.
         """
         reply, retries, emit, round_ = step.reply, 0, step.outbox.emit, step.round
         # An answer is never JSON: with a schema, a model without tool calls decides on a tool before it answers.
@@ -235,7 +233,7 @@ class RequestSender:
                         case TextChunk(text) if text:
                             if not quiet:
                                 emit(self._delta(step.round, "text", text))
-                            if self._is_nearly_full(text) and may_break_off:
+                            if await self._is_nearly_full(text) and may_break_off:
                                 break
                         case ReasoningChunk(text) if text:
                             self._meter.buffer.stream(text, "reasoning")
@@ -254,15 +252,14 @@ class RequestSender:
         except (ProviderError, LimitReached, asyncio.CancelledError) as e:
             step.cost.usage += self._estimate_cut_off(request, e, reply, retries + 1)
             raise
-        reported = reply.usage.prompt or reply.usage.completion
-        usage = reply.usage if reported else self._estimate(request, reply.text + reply.reasoning, retries + 1)
+        usage = await self._find_usage(request, reply, retries + 1)
         step.cost.usage += usage
         texts = clean_text(reply.text), clean_text(reply.reasoning)
         (reply.text, reply.reasoning), reply.citations = texts, clean_citations(reply.citations)
         is_short = await self._check_whole(usage)
         measured = measure_context(self._config, self._meter, step.prompt, step.round, None if is_short else usage)
         if usage.reported and usage.prompt and not is_short:
-            self._meter.buffer.calibrate(estimated, usage.prompt)
+            self._meter.buffer.calibrate(self._meter.buffer.prompt_tokens, usage.prompt)
         emit(measured)
 
     async def _check_whole(self, usage: Usage) -> bool:
@@ -272,6 +269,10 @@ class RequestSender:
         is_remote = not self._config.backend.is_in_process
         is_short = usage.reported and is_remote and is_short_count(estimated, usage)
         if is_short:
+            await self._meter.buffer.sharpen()
+            estimated = self._meter.buffer.at_least
+            is_short = is_short_count(estimated, usage)
+        if is_short:
             meter, backend = self._meter, self._config.backend
             if not meter.short_counts and meter.ask_served is not None:
                 meter.served_window = await meter.ask_served()
@@ -280,8 +281,10 @@ class RequestSender:
                 raise cut
         return is_short
 
-    def _is_nearly_full(self, text: str) -> bool:
-        tokens = self._meter.buffer.stream(text)
+    async def _is_nearly_full(self, text: str) -> bool:
+        self._meter.buffer.stream(text)
+        await self._meter.buffer.sharpen(self._meter.window)
+        tokens = self._meter.buffer.tokens
         return self._config.memory.compression.mid_stream and tokens >= _NEARLY_FULL * self._meter.window
 
     def _delta(self, round_: int, channel: ev.Channel, text: str) -> ev.AgentDelta:
@@ -306,9 +309,18 @@ class RequestSender:
         partial = error.partial if isinstance(error, ProviderError) else ""
         return self._estimate(request, partial or text, requests)
 
+    async def _find_usage(self, request: ChatRequest, reply: Reply, requests: int) -> Usage:
+        """Return what its server reported of a reply, or what it is about."""
+        if reply.usage.prompt or reply.usage.completion:
+            return reply.usage
+        if not self._provider.price.free:
+            await self._meter.buffer.sharpen()  # for the bill
+        return self._estimate(request, reply.text + reply.reasoning, requests)
+
     def _estimate(self, request: ChatRequest, reply: str, requests: int) -> Usage:
-        prompt = sum(estimate_tokens(message.content) for message in request.messages) + request.picture_tokens
-        usage = Usage(prompt, estimate_tokens(reply), requests=requests, reported=False)
+        count = counter_for(self._config.backend)
+        prompt = sum(count(message.content) for message in request.messages) + request.picture_tokens
+        usage = Usage(prompt, count(reply), requests=requests, reported=False)
         return self._provider.price.add_cost(usage)
 
 

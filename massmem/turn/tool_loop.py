@@ -320,7 +320,7 @@ class ToolLoop:
         sizes: dict[str, int] = {}
         for call_id, result in batch.results.items():
             limit = most if names[call_id] == READ_EARLIER.name else self._tools.toolbox.max_tokens(names[call_id])
-            sizes[call_id] = min(self._count(result.content), most, limit)
+            sizes[call_id] = min(self._count(result.content, min(most, limit, room // 2)), most, limit)
         shares: dict[str, int] = {}
         for place, (call_id, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
             is_part = names[call_id] == READ_EARLIER.name  # it is as short as a part can be

