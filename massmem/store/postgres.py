@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -324,8 +323,8 @@ class PostgresDialect:
     def insert(self, table: sa.Table) -> Insert:
         return insert(table)
 
-    def time_from_now(self, seconds: float) -> sa.ColumnElement[Any]:
-        moment = sa.func.clock_timestamp() + sa.literal(timedelta(seconds=seconds), sa.Interval)
+    def time_from_now(self, name: str) -> sa.ColumnElement[Any]:
+        moment = sa.func.clock_timestamp() + sa.bindparam(name, type_=sa.Interval)
         return sa.type_coerce(moment, UtcDateTime)
 
     def lock_session(self, connection: sa.Connection, session_id: str) -> None:
