@@ -201,8 +201,8 @@ class LeaseTable(Protocol):
     async def acquire_lease(self, session_id: str, owner: str, seconds: float, *, if_free: bool = False) -> bool:
         """Take the lease for so many seconds from now; True also for its present owner. False: somebody else has it.
 
-        if_free: not one that has expired, either: whose it is may have to be checked first. The clock is the database's where it has one. owner: unique to the caller. Raises StoreError for an unknown
-        session.
+        if_free: not one that has expired, either: whose it is may have to be checked first. The clock is the database's
+        where it has one. owner: unique to the caller. Raises StoreError for an unknown session.
         """
         ...
 

@@ -58,7 +58,7 @@ class Dialect(Protocol):
         ...
 
     def time_from_now(self, name: str) -> sa.ColumnElement[Any]:
-        """Return the time that is the parameter `name` (a timedelta) from now, by the database's clock if it has one."""
+        """Return the time that is a parameter (a timedelta) from now, by the clock of the database where it has one."""
         ...
 
     def lock_session(self, connection: sa.Connection, session_id: str) -> None:
@@ -163,7 +163,9 @@ class Database:
         self.dialect = dialect
         self._engines = engines
         self._writes = _Lane.open(engines.write.begin, engines.writers, engines.group_commit)
-        self._reads = _Lane.open(engines.read.connect, engines.readers, _MOST_READS) if engines.readers else self._writes
+        self._reads = self._writes
+        if engines.readers:
+            self._reads = _Lane.open(engines.read.connect, engines.readers, _MOST_READS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
