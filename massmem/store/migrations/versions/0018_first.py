@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from massmem.core.records import count_microseconds
-from massmem.store.schema import SEARCH, chat_sessions, message_search, metadata
+from massmem.store.schema import SEARCH, chat_sessions, metadata
 
 revision = "0018"
 down_revision = None
@@ -55,6 +55,8 @@ def upgrade() -> None:
         op.execute(_RECORD_MESSAGES)
         op.execute(_RECORD_WINNERS)
     if bind.dialect.name == "postgresql":
+        from massmem.store.postgres import message_search  # not on SQLite: it loads another dialect
+
         message_search.create(bind, checkfirst=True)
     elif tables:
         _complete_search()
