@@ -174,7 +174,8 @@ class History:
         self._meters = self._meters or await self._windows.create_meters()
         sighted = {agent_id for agent_id, provider in providers.items() if provider.abilities.vision is not False}
         views, recalls = await asyncio.gather(
-            self._load_views(session_id, turn, question, sighted), self._create_recalls(session_id, turn)
+            self._load_views(session_id, turn, question, sighted),
+            asyncio.gather(*(self._recall_for(agent, session_id, turn) for agent in self._agents)),
         )
         contexts: dict[str, AgentContext] = {}
         for agent, view, recall in zip(self._agents, views, recalls, strict=True):
@@ -187,17 +188,14 @@ class History:
             contexts[agent.id] = AgentContext(prompt, compressor)
         return contexts
 
-    async def _create_recalls(self, session_id: str, turn: int) -> Sequence[Recall | None]:
+    async def _recall_for(self, agent: AgentConfig, session_id: str, turn: int) -> Recall | None:
         if not self._memory.enabled:
-            return [None] * len(self._agents)
+            return None
         session = await self._store.get_session(session_id)
         project, origins = ("", ()) if session is None else (session.project, session.origins)
-        scopes = (Scope(session_id, agent.id, turn, project=project, origins=origins) for agent in self._agents)
-        return await asyncio.gather(*map(self._create_recall, self._agents, scopes))
-
-    async def _create_recall(self, agent: AgentConfig, scope: Scope) -> Recall:
+        scope = Scope(session_id, agent.id, turn, project=project, origins=origins)
         scope = await extend_scope(self._store, scope, agent.memory, self._owner)
-        replaced = ((scope.session_id, number) for number in self.replaced)
+        replaced = ((session_id, number) for number in self.replaced)
         hidden = (await self._store.list_hidden(scope)).union(replaced)
         names = {agent.id: agent.display_name for agent in self._agents}
         scope = replace(scope, hidden=hidden, without=self.without, as_of=self.as_of, names=names)

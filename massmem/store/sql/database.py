@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -123,24 +123,19 @@ class _PendingWork:
             self.result.set_exception(error)
 
 
-@dataclass(frozen=True, slots=True)
 class _Lane:
     """Work that goes to a thread together, as much as waits when a connection is free."""
 
-    begin: Callable[[], AbstractContextManager[sa.Connection]]
-    threads: ThreadPoolExecutor
-    """As many as connections: none waits for one."""
-    slots: asyncio.Semaphore
-    most: int
-    pending: deque[_PendingWork] = field(default_factory=deque[_PendingWork])
-
-    @classmethod
-    def open(cls, begin: Callable[[], AbstractContextManager[sa.Connection]], connections: int, most: int) -> "_Lane":
-        threads = ThreadPoolExecutor(connections, "massmem-store")
-        return cls(begin, threads, asyncio.Semaphore(connections), most)
+    def __init__(self, begin: Callable[[], AbstractContextManager[sa.Connection]], connections: int, most: int) -> None:
+        self._begin = begin
+        # As many threads as connections: none waits for one.
+        self.threads = ThreadPoolExecutor(connections, "massmem-store")
+        self.slots = asyncio.Semaphore(connections)
+        self.most = most
+        self.pending: deque[_PendingWork] = deque()
 
     def run_together(self, batch: Sequence[_PendingWork]) -> None:
-        with self.begin() as connection:
+        with self._begin() as connection:
             for pending in batch:
                 pending.failed = True
                 pending.value = pending.work(connection)
@@ -162,10 +157,8 @@ class Database:
     def __init__(self, engines: Engines, dialect: Dialect) -> None:
         self.dialect = dialect
         self._engines = engines
-        self._writes = _Lane.open(engines.write.begin, engines.writers, engines.group_commit)
-        self._reads = self._writes
-        if engines.readers:
-            self._reads = _Lane.open(engines.read.connect, engines.readers, _MOST_READS)
+        self._writes = _Lane(engines.write.begin, engines.writers, engines.group_commit)
+        self._reads = _Lane(engines.read.connect, engines.readers, _MOST_READS) if engines.readers else self._writes
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -221,15 +214,11 @@ class Database:
             with self._store_errors():
                 connection = await self._writes.in_thread(self._engines.write.connect)
                 try:
-                    transaction = await self._writes.in_thread(connection.begin)
-                    try:
-                        yield lambda work: self._writes.in_thread(lambda: work(connection))
-                    except BaseException:
-                        await self._writes.in_thread(transaction.rollback)
-                        raise
-                    await self._writes.in_thread(transaction.commit)
+                    await self._writes.in_thread(connection.begin)
+                    yield lambda work: self._writes.in_thread(lambda: work(connection))
+                    await self._writes.in_thread(connection.commit)
                 finally:
-                    await self._writes.in_thread(connection.close)
+                    await self._writes.in_thread(connection.close)  # it rolls back what is not committed
 
     async def erase_deleted(self) -> bool:
         async with self._writes.slots:
@@ -256,8 +245,6 @@ class Database:
 
     async def _run_pending(self, lane: _Lane) -> None:
         """Run the work that waits, as much as goes together. Another task may have taken it along already."""
-        if not lane.pending:
-            return
         async with lane.slots:
             batch = [lane.pending.popleft() for _ in range(min(len(lane.pending), lane.most))]
             while batch:

@@ -70,11 +70,6 @@ def _build_acquire(dialect: Dialect) -> sa.Executable:
     return insert.on_conflict_do_update(index_elements=["session_id"], set_=lease, where=may_take)
 
 
-@cache
-def _build_renew(dialect: Dialect) -> sa.Executable:
-    return sa.update(leases).where(*_IS_OWN).values(expires_at=dialect.time_from_now("until"))
-
-
 class SqlLeaseTable:
     _database: Database
 
@@ -89,8 +84,9 @@ class SqlLeaseTable:
         return rows[0]["owner"] if rows else None
 
     async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        renew = sa.update(leases).where(*_IS_OWN).values(expires_at=self._database.dialect.time_from_now("until"))
         key = {"of_session": session_id, "of_owner": owner, "until": timedelta(seconds=seconds)}
-        return await self._database.execute(_build_renew(self._database.dialect), key) == 1
+        return await self._database.execute(renew, key) == 1
 
     async def release_lease(self, session_id: str, owner: str) -> None:
         await self._database.execute(_RELEASE_LEASE, {"of_session": session_id, "of_owner": owner})
@@ -425,12 +421,10 @@ _NEWEST_TURN = _TURNS.order_by(_t.turn.desc()).limit(1)
 _LAST_TURN = _NEWEST_TURN.where(~_t.withdrawn)
 _PLACES = sa.select(*(_t[name] for name in TurnPlace.model_fields)).where(_t.session_id == SESSION).order_by(_t.turn)
 _HIDDEN = sa.select(_t.session_id, _t.turn).where(sa.text(f"({IS_HIDDEN})"))
+_GROUP = sa.bindparam("of_group", type_=CleanText)  # None: no session has it
+_OF_GROUP = sa.select(chat_sessions.c.session_id).where(chat_sessions.c.memory_group == _GROUP)
 _NAMED = _t.session_id.in_(sa.bindparam("of_sessions", expanding=True))
-_OF_GROUP = sa.select(chat_sessions.c.session_id).where(
-    chat_sessions.c.memory_group == sa.bindparam("of_group", type_=CleanText)
-)
-_HIDDEN_NAMED = _HIDDEN.where(_NAMED)
-_HIDDEN_OF_GROUP = _HIDDEN.where(sa.or_(_NAMED, _t.session_id.in_(_OF_GROUP)))
+_HIDDEN_OF_SCOPE = _HIDDEN.where(sa.or_(_NAMED, _t.session_id.in_(_OF_GROUP)))
 _TURNS_PAGE = _TURNS.where(_t.turn > _AFTER).order_by(_t.turn).limit(_LIMIT)
 _REQUEST = sa.select(requests.c.seq).where(
     requests.c.session_id == SESSION, requests.c.name == sa.bindparam("of_request", type_=requests.c.name.type)
@@ -500,8 +494,8 @@ class SqlSessionLog:
         return [TurnPlace(**row) for row in await self._database.fetch(_PLACES, {"of_session": session_id})]
 
     async def list_hidden(self, scope: Scope) -> frozenset[tuple[str, int]]:
-        query = _HIDDEN if scope.all_sessions else _HIDDEN_OF_GROUP if scope.group else _HIDDEN_NAMED
-        key = {"of_sessions": [scope.session_id, *scope.others], "of_group": scope.group}
+        query = _HIDDEN if scope.all_sessions else _HIDDEN_OF_SCOPE
+        key = {"of_sessions": [scope.session_id, *scope.others], "of_group": scope.group or None}
         return frozenset((row["session_id"], row["turn"]) for row in await self._database.fetch(query, key))
 
     async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:

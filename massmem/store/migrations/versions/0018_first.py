@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from massmem.core.records import count_microseconds
+from massmem.store.postgres import message_search
 from massmem.store.schema import SEARCH, chat_sessions, metadata
 
 revision = "0018"
@@ -55,8 +56,6 @@ def upgrade() -> None:
         op.execute(_RECORD_MESSAGES)
         op.execute(_RECORD_WINNERS)
     if bind.dialect.name == "postgresql":
-        from massmem.store.postgres import message_search  # not on SQLite: it loads another dialect
-
         message_search.create(bind, checkfirst=True)
     elif tables:
         _complete_search()
