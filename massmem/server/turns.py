@@ -24,8 +24,9 @@ from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.session.owners import to_stored_id
 from massmem.session.session import Session
-from massmem.session.team import DEFAULT_TEAM, Team, Teams
+from massmem.session.team import DEFAULT_TEAM, Teams
 from massmem.session.turn_runner import StopReason
+from massmem.store.lookup import find_own_session
 
 log = logging.getLogger(__name__)
 
@@ -384,9 +385,6 @@ class Turns:
             if last is not None:
                 await last.wait_for_end()
             with self._hold(turn), self._metrics.running.track_inprogress():
-                if turn.question is not None:
-                    is_new = await self._store.get_session(turn.session_id) is None
-                    await self.check_room(turn.owner, is_new=is_new)
                 session = await self._open_session(turn)
                 async with aclosing(turn.run(session)) as events:
                     async for event in events:
@@ -424,20 +422,18 @@ class Turns:
         name = None if turn.question is None else turn.question.team
         if name is not None and name not in self._teams.named:
             raise InputError("there is no such team", "name one of server.teams")
-        team = await self._find_team(turn.session_id, name)
-        instructions, project = ("", None) if (q := turn.question) is None else (q.instructions, q.project)
-        return await Session.get_or_create(team, turn.session_id, turn.owner, instructions, project)
-
-    async def _find_team(self, session_id: str, name: str | None) -> Team:
-        """Return the team with this name, for None the one that the session has had so far; it keeps that team."""
-        record = await self._store.get_session(session_id)
-        if name is not None or record is None:
-            team = self._teams.named[name or DEFAULT_TEAM]
+        session_id, owner = turn.session_id, turn.owner
+        record = await find_own_session(self._store, session_id, owner)
+        if turn.question is not None:
+            await self.check_room(owner, is_new=record is None)
+        if name is None and record is not None:
+            team = await self._teams.find(record)  # the one that the session has had so far
         else:
-            team = await self._teams.find(record)
+            team = self._teams.named[name or DEFAULT_TEAM]
         if record is not None and record.config_path != team.config.path:
             await self._store.set_config_path(session_id, team.config.path)
-        return team
+        instructions, project = ("", None) if (q := turn.question) is None else (q.instructions, q.project)
+        return Session(team, record, session_id=session_id, owner=owner, instructions=instructions, project=project)
 
     async def _close_session(self, session: Session) -> None:
         """Finish what is prepared for the next turn; that one waits for it."""

@@ -176,15 +176,17 @@ class History:
     ) -> dict[str, AgentContext]:
         self._meters = self._meters or await self._windows.create_meters()
         sighted = {agent_id for agent_id, provider in providers.items() if provider.abilities.vision is not False}
-        views = await self._load_views(session_id, turn, question, sighted)
+        views, recalls = await asyncio.gather(
+            self._load_views(session_id, turn, question, sighted),
+            asyncio.gather(*(self._recall_for(agent, session_id, turn) for agent in self._agents)),
+        )
         contexts: dict[str, AgentContext] = {}
-        for agent, view in zip(self._agents, views, strict=True):
+        for agent, view, recall in zip(self._agents, views, recalls, strict=True):
             messages: Sequence[HistoryMessage] = view.messages
             if agent.id in sighted:
                 messages = await self._show_attachments(session_id, messages)
             prompt = Prompt(agent.id, agent.system_message, summary=view.summary, history=tuple(messages))
             log.debug("Including %d previous messages in context (agent=%s)", len(messages), agent.id)
-            recall = await self._recall_for(agent, session_id, turn)
             compressor = Compressor(agent, providers[agent.id], self._meters[agent.id], recall)
             contexts[agent.id] = AgentContext(prompt, compressor)
         return contexts
@@ -210,8 +212,12 @@ class History:
         self, session_id: str, turn: int, question: str, sighted: Collection[str]
     ) -> list[HistoryView]:
         """Read the log backwards, no further than the largest view needs. sighted: ids of agents that see pictures."""
-        start = await find_last_hidden(self._store, session_id)
-        summaries = [await self._load_summary(session_id, agent, start) for agent in self._agents]
+        start, newest = await asyncio.gather(
+            find_last_hidden(self._store, session_id),
+            asyncio.gather(*(self._load_summary(session_id, agent) for agent in self._agents)),
+        )
+        # A summary of what was before the history was cleared does not count.
+        summaries = [None if summary is None or _last_covered(summary) <= start else summary for summary in newest]
         windows: list[HistoryWindow] = []
         for agent, summary in zip(self._agents, summaries, strict=True):
             budget = history_budget(agent.memory, self._meters[agent.id].window)
@@ -243,15 +249,12 @@ class History:
                 return
             before = page[-1].seq
 
-    async def _load_summary(self, session_id: str, agent: AgentConfig, start: int) -> MessageRecord | None:
-        """start: where the history was cleared; a summary of what was before does not count."""
+    async def _load_summary(self, session_id: str, agent: AgentConfig) -> MessageRecord | None:
         memory = agent.memory
         if not (memory.enabled and memory.conversation_memory.enabled):
             return None
         summary = await self._store.get_latest_summary(session_id, agent.id)
-        if summary is None or summary.turn in self.replaced:
-            return None
-        return summary if _last_covered(summary) > start else None
+        return None if summary is None or summary.turn in self.replaced else summary
 
     async def _find_relevant(
         self, session_id: str, question: str, window: HistoryWindow, start: int

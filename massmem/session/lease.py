@@ -163,12 +163,14 @@ class Lease:
 
     async def _try_to_acquire(self) -> bool:
         """An expired lease may belong to a suspended process of this home: so its owner is checked first."""
+        self._may_be_held = True  # also when the reply of the store is lost
+        if await self._store.acquire_lease(self.session_id, self.owner, self._seconds, if_free=True):
+            return True
         holder = await self._store.get_lease_owner(self.session_id)
         if holder is not None and self._process.is_same_home(holder):
             if not await self._is_gone(holder):
                 return False
             await self._store.release_lease(self.session_id, holder)
-        self._may_be_held = True  # also when the reply of the store is lost
         return await self._store.acquire_lease(self.session_id, self.owner, self._seconds)
 
     async def _is_gone(self, holder: str) -> bool:

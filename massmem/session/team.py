@@ -151,14 +151,14 @@ class Team:
         self._warned = True
         return [*([info.always] if info.always else []), *(info.once if first else ()), *self.tools.take_notices()]
 
-    def load_calibration(self) -> tuple[Calibration | None, list[str]]:
+    async def load_calibration(self) -> tuple[Calibration | None, list[str]]:
         """Return how often the team was right, None when nobody knows, and what the user should know of that.
 
         The file is read for every turn: a team may be open for weeks. What is missing is said once.
         """
         try:
             if self._calibration_file.exists():
-                return read_calibration(self._calibration_file), []
+                return await asyncio.to_thread(read_calibration, self._calibration_file), []
         except InputError as e:
             return None, [f"{e.message}: {e.hint}"]
         first, self._misses_calibration = not self._misses_calibration, True

@@ -136,19 +136,18 @@ class TurnRunner:
         """Do what `Session.ask` does: what is left of the turn before, and the new turn."""
         self._request = (request, question)
         files = tuple(attachment.file for attachment in attachments)
-        last = await self._store.get_last_turn(self._session_id)
+        last, newest, state = await self._read_beginning()
         if request and (seq := await self._store.find_request(self._session_id, request)) is not None:
             raise DuplicateRequestError(seq)
-        parent, withdraws = await self._place(replaces)
-        if last is not None and last.is_unfinished and replaces is not None:
-            await self._give_up(last)
-        elif last is not None and last.is_unfinished:
-            was_for_it = await self._continue_turn(last, question, files)
-            if was_for_it or self._stop.requested.is_set():
+        parent, withdraws = await self._place(last, replaces)
+        if last is not None and last.is_unfinished:
+            if replaces is not None:
+                await self._give_up(last)
+            elif await self._continue_turn(last, question, files) or self._stop.requested.is_set():
                 return
-        newest = await self._store.get_last_turn(self._session_id, with_withdrawn=True)
+            _, newest, state = await self._read_beginning()
         number = 1 if newest is None else newest.turn + 1
-        self.dialog = ParamDialog(self._config, await self._store.load_state(self._session_id), number)
+        self.dialog = ParamDialog(self._config, state, number)
         replies = self.dialog.read_question(question)
         seed = secrets.randbits(32) if self._seed is None else self._seed
         if attachments:
@@ -173,8 +172,19 @@ class TurnRunner:
         finally:
             self._history.replaced = frozenset()  # the store knows it now, or it did not come to that
 
-    async def _place(self, replaces: int | None) -> tuple[int, tuple[int, ...]]:
+    async def _read_beginning(self) -> tuple[TurnRecord | None, TurnRecord | None, SessionState]:
+        """Return the last turn that is not withdrawn, the last one of all, and the state."""
+        store, session_id = self._store, self._session_id
+        newest, state = await asyncio.gather(
+            store.get_last_turn(session_id, with_withdrawn=True), store.load_state(session_id)
+        )
+        is_withdrawn = newest is not None and newest.withdrawn
+        return await store.get_last_turn(session_id) if is_withdrawn else newest, newest, state
+
+    async def _place(self, last: TurnRecord | None, replaces: int | None) -> tuple[int, tuple[int, ...]]:
         """Return which turn the next one follows, and which ones it withdraws. Raise InputError."""
+        if replaces is None and (last is None or last.stands):
+            return 0 if last is None else last.turn, ()
         if replaces is not None:
             return TurnTree(await self._store.list_places(self._session_id)).plan_version(replaces)
         async with aclosing(read_turns_backwards(self._store, self._session_id)) as turns:
@@ -312,7 +322,7 @@ class TurnRunner:
         """Return the turn with what it shows described, and its agents."""
         turn = await self._describe(turn, providers)
         agents = await self._create_agents(turn, providers, budget)
-        calibration, notices = await asyncio.to_thread(self._team.load_calibration)
+        calibration, notices = await self._team.load_calibration()
         self._notices += [*self._team.take_warnings(), *notices]
         await self._write_stage("received", turn, {})
         return replace(turn, calibration=calibration), agents

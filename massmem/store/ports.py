@@ -198,11 +198,11 @@ class SessionLog(Protocol):
 class LeaseTable(Protocol):
     """Who may run the turns of a session."""
 
-    async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+    async def acquire_lease(self, session_id: str, owner: str, seconds: float, *, if_free: bool = False) -> bool:
         """Take the lease for so many seconds from now; True also for its present owner. False: somebody else has it.
 
-        The clock is the database's where it has one. owner: unique to the caller. Raises StoreError for an unknown
-        session.
+        if_free: not one that has expired, either: whose it is may have to be checked first. The clock is the database's
+        where it has one. owner: unique to the caller. Raises StoreError for an unknown session.
         """
         ...
 

@@ -4,32 +4,48 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
-from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR, Insert, insert
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TSVECTOR, Insert, insert
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable
 from massmem.core.records import EVERYBODY
 from massmem.store.encoding import split_query, split_words
 from massmem.store.ports import SEARCHED_KINDS, StoreInfo, password_error
 from massmem.store.schema import (
+    KEY,
     REVISIONS,
     SESSION,
     CleanText,
     UtcDateTime,
     chat_messages,
     chat_sessions,
-    message_search,
     metadata,
     version_error,
 )
 from massmem.store.sql import SqlSessionStore
 from massmem.store.sql.database import Database, Engines, Refusal, Row, SearchScope
+
+chat_messages.c.metadata.type = sa.JSON().with_variant(JSONB(), "postgresql")
+for _index in (index for table in metadata.tables.values() for index in table.indexes):
+    _index.dialect_kwargs["postgresql_where"] = _index.dialect_options["sqlite"]["where"]
+
+message_search = sa.Table(
+    "message_search",
+    sa.MetaData(),
+    sa.Column("session_id", KEY, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("words", TSVECTOR, nullable=False),
+    sa.ForeignKeyConstraint(
+        ["session_id", "seq"], [chat_messages.c.session_id, chat_messages.c.seq], ondelete="CASCADE"
+    ),
+    sa.Index("ix_message_search_words", "words", postgresql_using="gin"),
+)
+"""The full-text index."""
 
 _MAX_BYTES = 900_000
 """Of one message's words: a tsvector holds a megabyte. What comes later in the message is not found."""
@@ -324,8 +340,8 @@ class PostgresDialect:
     def insert(self, table: sa.Table) -> Insert:
         return insert(table)
 
-    def time_from_now(self, seconds: float) -> sa.ColumnElement[Any]:
-        moment = sa.func.clock_timestamp() + sa.literal(timedelta(seconds=seconds), sa.Interval)
+    def time_from_now(self, name: str) -> sa.ColumnElement[Any]:
+        moment = sa.func.clock_timestamp() + sa.bindparam(name, type_=sa.Interval)
         return sa.type_coerce(moment, UtcDateTime)
 
     def lock_session(self, connection: sa.Connection, session_id: str) -> None:

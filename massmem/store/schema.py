@@ -3,7 +3,8 @@
 `events` is the log; chat_messages, turns, requests and the counters of chat_sessions are derived from it by
 `projection.py`. Texts of any length are in chat_messages only: turns point to it by seq.
 
-From the first release on the schema changes only through `migrations/`.
+What they have more on PostgreSQL is in `postgres.py`: a question on SQLite loads one dialect. From the first release on
+the schema changes only through `migrations/`.
 """
 
 from datetime import UTC, datetime
@@ -11,7 +12,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
 from massmem.core.errors import StoreVersionError
@@ -100,7 +100,7 @@ def _seq() -> sa.Column[int]:
 
 
 def _partial_index(name: str, *columns: str, where: str) -> sa.Index:
-    return sa.Index(name, *columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
+    return sa.Index(name, *columns, sqlite_where=sa.text(where))
 
 
 chat_sessions = sa.Table(
@@ -149,7 +149,7 @@ chat_messages = sa.Table(
     sa.Column("tokens", sa.Integer),
     sa.Column("confidence", sa.Float),
     sa.Column("escalated", sa.Boolean, nullable=False),
-    sa.Column("metadata", sa.JSON().with_variant(postgresql.JSONB(), "postgresql"), nullable=False),
+    sa.Column("metadata", sa.JSON, nullable=False),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.UniqueConstraint("id", name="uq_chat_messages_id"),
     sa.UniqueConstraint("session_id", "seq", name="uq_chat_messages_seq"),
@@ -303,16 +303,3 @@ SEARCH = (
 )
 for _statement in SEARCH:
     event.listen(chat_messages, "after_create", sa.DDL(_statement).execute_if(dialect="sqlite"))
-
-# PostgreSQL's full-text index, filled by `postgres.py`.
-message_search = sa.Table(
-    "message_search",
-    sa.MetaData(),
-    sa.Column("session_id", KEY, primary_key=True),
-    _seq(),
-    sa.Column("words", postgresql.TSVECTOR, nullable=False),
-    sa.ForeignKeyConstraint(
-        ["session_id", "seq"], [chat_messages.c.session_id, chat_messages.c.seq], ondelete="CASCADE"
-    ),
-    sa.Index("ix_message_search_words", "words", postgresql_using="gin"),
-)

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from filelock import FileLock, Timeout
 from sqlalchemy import event, exc
 from sqlalchemy.dialects.sqlite import Insert, insert
+from sqlalchemy.engine.interfaces import Dialect
 
 from massmem.config.home import explain_write_error, make_file, make_folder, make_home
 from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError
@@ -335,6 +336,15 @@ def parse_path(url: str) -> Path:
         raise InputError(f"store.url {url!r}: {e}", "write the whole path, as in sqlite:////var/lib/massmem.db") from e
 
 
+class _FromNow(UtcDateTime):
+    """A time, as its distance from now: a file has no clock but that of the machine."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> datetime | None:
+        return super().process_bind_param(now() + value, dialect)
+
+
 @dataclass(frozen=True, slots=True)
 class SqliteDialect:
     path: Path | None
@@ -343,9 +353,8 @@ class SqliteDialect:
     def insert(self, table: sa.Table) -> Insert:
         return insert(table)
 
-    def time_from_now(self, seconds: float) -> sa.ColumnElement[Any]:
-        # A file has no clock but that of the machine.
-        return sa.literal(now() + timedelta(seconds=seconds), UtcDateTime)
+    def time_from_now(self, name: str) -> sa.ColumnElement[Any]:
+        return sa.bindparam(name, type_=_FromNow)
 
     def lock_session(self, connection: sa.Connection, session_id: str) -> None:
         """Nothing to do: a transaction that writes holds the lock of the whole file."""

@@ -96,7 +96,9 @@ async def test_a_lease_expires_unless_it_is_renewed(store: SessionStore) -> None
     await asyncio.sleep(0.1)
     assert await store.renew_lease("session_a", "one", 0.05)  # late, and nobody else has come
     await asyncio.sleep(0.1)
+    assert not await store.acquire_lease("session_a", "two", 60, if_free=True)
     assert await store.acquire_lease("session_a", "two", 60)
+    assert await store.acquire_lease("session_a", "two", 60, if_free=True)
     assert not await store.renew_lease("session_a", "one", 60)
     assert not await store.acquire_lease("session_a", "one", 60)
 

@@ -222,13 +222,13 @@ class RedisStore(RedisKeyTable, RedisFileTable):
 
     # LeaseTable
 
-    async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+    async def acquire_lease(self, session_id: str, owner: str, seconds: float, *, if_free: bool = False) -> bool:
         time = await self._read_time()
         new_lease = Lease(owner=clean_text(owner), until=time + int(seconds * 1000))
 
         def acquire(record: Record) -> bool:
             lease = record.stored.lease
-            if lease is None or lease.owner == new_lease.owner or lease.until <= time:
+            if lease is None or lease.owner == new_lease.owner or (lease.until <= time and not if_free):
                 record.stored.lease = new_lease
             return record.stored.lease is new_lease
 

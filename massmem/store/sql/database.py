@@ -8,18 +8,20 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import CoreExecuteOptionsParameter
 
 from massmem.core.errors import StoreError
 from massmem.core.records import Everybody, Owner
 from massmem.store.ports import unknown_session_error
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 T = TypeVar("T")
 
@@ -30,6 +32,8 @@ RunInTransaction = Callable[[Work[Any]], Awaitable[Any]]
 """Runs its argument with the connection of an open transaction."""
 
 _MAX_ATTEMPTS = 5
+_MOST_READS = 16
+"""Reads that share a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,12 @@ favour of another one, and can simply run again."""
 class Dialect(Protocol):
     """Differences between relational databases."""
 
-    def insert(self, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    def insert(self, table: sa.Table) -> "sqlite.Insert | postgresql.Insert":
         """Return an INSERT that knows ON CONFLICT."""
         ...
 
-    def time_from_now(self, seconds: float) -> sa.ColumnElement[Any]:
-        """Return the time so many seconds from now, by the clock of the database where it has one."""
+    def time_from_now(self, name: str) -> sa.ColumnElement[Any]:
+        """Return the time that is a parameter (a timedelta) from now, by the clock of the database where it has one."""
         ...
 
     def lock_session(self, connection: sa.Connection, session_id: str) -> None:
@@ -102,8 +106,8 @@ class Engines:
 
 
 @dataclass(slots=True)
-class _PendingChange:
-    change: Work[Any]
+class _PendingWork:
+    work: Work[Any]
     result: asyncio.Future[Any]
     value: Any = None
     failed: bool = False
@@ -119,34 +123,48 @@ class _PendingChange:
             self.result.set_exception(error)
 
 
+class _Lane:
+    """Work that goes to a thread together, as much as waits when a connection is free."""
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[sa.Connection]], connections: int, most: int) -> None:
+        self._begin = begin
+        # As many threads as connections: none waits for one.
+        self.threads = ThreadPoolExecutor(connections, "massmem-store")
+        self.slots = asyncio.Semaphore(connections)
+        self.most = most
+        self.pending: deque[_PendingWork] = deque()
+
+    def run_together(self, batch: Sequence[_PendingWork]) -> None:
+        with self._begin() as connection:
+            for pending in batch:
+                pending.failed = True
+                pending.value = pending.work(connection)
+                pending.failed = False
+
+    def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self.threads, work)
+
+
 class Database:
     """Raises StoreError, as the dialect words it, for all that goes wrong in the database.
 
     Group commit: changes that wait for the disk at the same time share a transaction. When one of them fails, the
     others are committed without it. Sixteen chats on SQLite need 0.8 commits a turn instead of 4.4; without it, 100
-    durable turns a second take a disk that syncs within 2 ms.
+    durable turns a second take a disk that syncs within 2 ms. Reads that are asked for at the same time share a thread,
+    which costs five times what a statement does.
     """
 
     def __init__(self, engines: Engines, dialect: Dialect) -> None:
         self.dialect = dialect
         self._engines = engines
-        # As many threads as connections: none waits for one.
-        self._write_threads = ThreadPoolExecutor(engines.writers, "massmem-store")
-        self._read_threads = ThreadPoolExecutor(engines.readers, "massmem-store") if engines.readers else None
-        self._write_slots = asyncio.Semaphore(engines.writers)
-        self._pending: deque[_PendingChange] = deque()
-        self._commits: set[asyncio.Task[None]] = set()
+        self._writes = _Lane(engines.write.begin, engines.writers, engines.group_commit)
+        self._reads = _Lane(engines.read.connect, engines.readers, _MOST_READS) if engines.readers else self._writes
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     async def read(self, query: Work[T]) -> T:
         """Return what `query` does with a connection."""
-
-        def run() -> T:
-            with self._engines.read.connect() as connection:
-                return query(connection)
-
-        with self._store_errors():
-            return await self._in_thread(run, self._read_threads)
+        return await self._run(self._reads, query)
 
     async def fetch(self, query: sa.Executable, parameters: Parameters = None) -> list[Row]:
         """Return the rows of a query, each by the names of its columns."""
@@ -164,13 +182,7 @@ class Database:
         A caller that is cancelled leaves at once, and the change is made all the same: to interrupt it would cost the
         connection, and the next change is often the one that says why.
         """
-        with self._store_errors():
-            result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-            self._pending.append(_PendingChange(change, result))
-            commit = asyncio.create_task(self._commit_pending())
-            self._commits.add(commit)
-            commit.add_done_callback(self._commits.discard)
-            return await result
+        return await self._run(self._writes, change)
 
     async def execute(self, change: sa.Executable, parameters: Parameters = None) -> int:
         """Run one statement in a transaction. Returns how many rows it changed."""
@@ -198,68 +210,61 @@ class Database:
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[RunInTransaction]:
         """A transaction whose parts come one by one; rolled back when the block raises."""
-        async with self._write_slots:
+        async with self._writes.slots:
             with self._store_errors():
-                connection = await self._in_thread(self._engines.write.connect)
+                connection = await self._writes.in_thread(self._engines.write.connect)
                 try:
-                    transaction = await self._in_thread(connection.begin)
-                    try:
-                        yield lambda work: self._in_thread(lambda: work(connection))
-                    except BaseException:
-                        await self._in_thread(transaction.rollback)
-                        raise
-                    await self._in_thread(transaction.commit)
+                    await self._writes.in_thread(connection.begin)
+                    yield lambda work: self._writes.in_thread(lambda: work(connection))
+                    await self._writes.in_thread(connection.commit)
                 finally:
-                    await self._in_thread(connection.close)
+                    await self._writes.in_thread(connection.close)  # it rolls back what is not committed
 
     async def erase_deleted(self) -> bool:
-        async with self._write_slots:
+        async with self._writes.slots:
             with self._store_errors():
-                return await self._in_thread(lambda: self.dialect.erase(self._engines.read), self._read_threads)
+                return await self._reads.in_thread(lambda: self.dialect.erase(self._engines.read))
 
     async def close(self) -> None:
         """Wait for what was begun, then close all connections. Every later call raises StoreError."""
         self._is_closed = True
-        await asyncio.gather(*self._commits)
-        for threads in (self._write_threads, self._read_threads):
-            if threads is not None:
-                await asyncio.to_thread(threads.shutdown)
+        await asyncio.gather(*self._tasks)
+        for lane in (self._writes, self._reads):
+            await asyncio.to_thread(lane.threads.shutdown)
         for engine in (self._engines.write, self._engines.read):
             await asyncio.to_thread(engine.dispose)
 
-    async def _commit_pending(self) -> None:
-        """Commit the changes that wait, as many as go together. Another commit may have taken them along already."""
-        async with self._write_slots:
-            size = min(len(self._pending), self._engines.group_commit)
-            batch = [self._pending.popleft() for _ in range(size)]
+    async def _run(self, lane: _Lane, work: Work[T]) -> T:
+        with self._store_errors():
+            result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            lane.pending.append(_PendingWork(work, result))
+            task = asyncio.create_task(self._run_pending(lane))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return await result
+
+    async def _run_pending(self, lane: _Lane) -> None:
+        """Run the work that waits, as much as goes together. Another task may have taken it along already."""
+        async with lane.slots:
+            batch = [lane.pending.popleft() for _ in range(min(len(lane.pending), lane.most))]
             while batch:
-                error = await self._try_commit(batch)
+                error = await self._try_together(lane, batch)
                 culprit = next((pending for pending in batch if pending.failed), None)
                 answered = batch if culprit is None else [culprit]
                 for pending in answered:
                     pending.answer(error)
                 batch = [pending for pending in batch if pending not in answered]
 
-    async def _try_commit(self, batch: Sequence[_PendingChange]) -> BaseException | None:
-        """Return why nothing of the batch was stored, None when the transaction is committed."""
+    async def _try_together(self, lane: _Lane, batch: Sequence[_PendingWork]) -> BaseException | None:
+        """Return why nothing of the batch was done, None when the transaction is committed."""
         error: BaseException | None = None
         for _ in range(_MAX_ATTEMPTS):
-            commit = self._in_thread(lambda: self._commit(batch))
-            await asyncio.wait([commit])
-            error = commit.exception()
+            running = lane.in_thread(lambda: lane.run_together(batch))
+            await asyncio.wait([running])
+            error = running.exception()
             if not (isinstance(error, exc.DBAPIError) and self.dialect.find_refusal(error.orig) == "conflict"):
                 break
         return error
-
-    def _commit(self, batch: Sequence[_PendingChange]) -> None:
-        with self._engines.write.begin() as connection:
-            for pending in batch:
-                pending.failed = True
-                pending.value = pending.change(connection)
-                pending.failed = False
-
-    def _in_thread(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(threads or self._write_threads, work)
 
     @contextmanager
     def _store_errors(self) -> Generator[None]:

@@ -6,6 +6,8 @@ once: SQLAlchemy takes 0.1 ms to build one, and a turn sends about 50.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -50,50 +52,44 @@ from massmem.store.schema import (
     turns,
 )
 from massmem.store.schema import files as stored_files
-from massmem.store.sql.database import Database, Row, SearchScope
+from massmem.store.sql.database import Database, Dialect, Row, SearchScope
 from massmem.store.sql.queue import QUESTION_SEQ, QUEUE_EXTRACTION, build_queue_row
 
 _OWNER = sa.select(leases.c.owner).where(leases.c.session_id == SESSION)
-_IS_OWN = (leases.c.session_id == SESSION, leases.c.owner == sa.bindparam("of_owner", type_=CleanText))
-_RENEW = sa.update(leases).where(*_IS_OWN)
+_LEASE_OWNER = sa.bindparam("of_owner", type_=CleanText)
+_IS_OWN = (leases.c.session_id == SESSION, leases.c.owner == _LEASE_OWNER)
 _RELEASE_LEASE = sa.delete(leases).where(*_IS_OWN)
+
+
+@cache
+def _build_acquire(dialect: Dialect) -> sa.Executable:
+    lease = {"owner": _LEASE_OWNER, "expires_at": dialect.time_from_now("until")}
+    is_over = leases.c.expires_at <= dialect.time_from_now("moment")
+    insert = dialect.insert(leases).values(session_id=SESSION, **lease)
+    may_take = sa.or_(leases.c.owner == _LEASE_OWNER, is_over)
+    return insert.on_conflict_do_update(index_elements=["session_id"], set_=lease, where=may_take)
 
 
 class SqlLeaseTable:
     _database: Database
 
-    async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
-        dialect = self._database.dialect
-        lease = {"owner": owner, "expires_at": dialect.time_from_now(seconds)}
-        # Not `excluded`: SQLAlchemy takes 0.3 ms to build that, at every turn.
-        acquire = (
-            dialect.insert(leases)
-            .values(session_id=session_id, **lease)
-            .on_conflict_do_update(
-                index_elements=["session_id"],
-                set_=lease,
-                where=sa.or_(leases.c.owner == owner, leases.c.expires_at <= dialect.time_from_now(0)),
-            )
-        )
-        return await self._database.execute_for(session_id, acquire) == 1
+    async def acquire_lease(self, session_id: str, owner: str, seconds: float, *, if_free: bool = False) -> bool:
+        # A lease of the last century is over, and none is before it.
+        moment = timedelta(days=-36_500) if if_free else timedelta()
+        key = {"of_session": session_id, "of_owner": owner, "until": timedelta(seconds=seconds), "moment": moment}
+        return await self._database.execute_for(session_id, _build_acquire(self._database.dialect), key) == 1
 
     async def get_lease_owner(self, session_id: str) -> str | None:
         rows = await self._database.fetch(_OWNER, {"of_session": session_id})
         return rows[0]["owner"] if rows else None
 
     async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
-        renew = _RENEW.values(expires_at=self._database.dialect.time_from_now(seconds))
-        return await self._database.execute(renew, {"of_session": session_id, "of_owner": owner}) == 1
+        renew = sa.update(leases).where(*_IS_OWN).values(expires_at=self._database.dialect.time_from_now("until"))
+        key = {"of_session": session_id, "of_owner": owner, "until": timedelta(seconds=seconds)}
+        return await self._database.execute(renew, key) == 1
 
     async def release_lease(self, session_id: str, owner: str) -> None:
         await self._database.execute(_RELEASE_LEASE, {"of_session": session_id, "of_owner": owner})
-
-
-def check_lease(connection: sa.Connection, session_id: str, owner: str) -> None:
-    """Raise SessionBusyError when somebody else has the session's lease."""
-    holder = connection.execute(_OWNER, {"of_session": session_id}).scalar()
-    if holder is not None and holder != owner:
-        raise lease_lost_error(session_id)
 
 
 _r = recordings.c
@@ -103,6 +99,7 @@ _LAST_POSITION = (
 _LAST_NUMBERS = sa.select(
     sa.select(sa.func.max(events.c.seq)).where(events.c.session_id == SESSION).scalar_subquery().label("seq"),
     _LAST_POSITION.scalar_subquery().label("position"),
+    _OWNER.scalar_subquery().label("owner"),
 )
 _INSERT_EVENTS = sa.insert(events)
 _INSERTS = {table.name: sa.insert(table) for table in (chat_messages, turns, recordings, requests)}
@@ -194,14 +191,22 @@ class _Changes:
 
 
 def append_events(
-    connection: sa.Connection, database: Database, session_id: str, turn: int, batch: Sequence[EncodedEvent]
+    connection: sa.Connection,
+    database: Database,
+    session_id: str,
+    turn: int,
+    batch: Sequence[EncodedEvent],
+    *,
+    owner: str = "",
 ) -> list[int]:
-    """Store events after the newest of the session. Returns their sequence numbers.
+    """Store events after the newest of the session. Returns their sequence numbers. owner: as for `append`.
 
-    Raises StoreError for an unknown session, SessionBusyError for a turn that was started before.
+    Raises StoreError for an unknown session, SessionBusyError when somebody else has its lease, or began the turn.
     """
     database.dialect.lock_session(connection, session_id)
-    seq, position = connection.execute(_LAST_NUMBERS, {"of_session": session_id}).one()
+    seq, position, holder = connection.execute(_LAST_NUMBERS, {"of_session": session_id}).one()
+    if owner and holder not in (None, owner):
+        raise lease_lost_error(session_id)
     seq = seq or 0
     numbered: list[NumberedEvent] = []
     for event, text in batch:
@@ -416,6 +421,10 @@ _NEWEST_TURN = _TURNS.order_by(_t.turn.desc()).limit(1)
 _LAST_TURN = _NEWEST_TURN.where(~_t.withdrawn)
 _PLACES = sa.select(*(_t[name] for name in TurnPlace.model_fields)).where(_t.session_id == SESSION).order_by(_t.turn)
 _HIDDEN = sa.select(_t.session_id, _t.turn).where(sa.text(f"({IS_HIDDEN})"))
+_GROUP = sa.bindparam("of_group", type_=CleanText)  # None: no session has it
+_OF_GROUP = sa.select(chat_sessions.c.session_id).where(chat_sessions.c.memory_group == _GROUP)
+_NAMED = _t.session_id.in_(sa.bindparam("of_sessions", expanding=True))
+_HIDDEN_OF_SCOPE = _HIDDEN.where(sa.or_(_NAMED, _t.session_id.in_(_OF_GROUP)))
 _TURNS_PAGE = _TURNS.where(_t.turn > _AFTER).order_by(_t.turn).limit(_LIMIT)
 _REQUEST = sa.select(requests.c.seq).where(
     requests.c.session_id == SESSION, requests.c.name == sa.bindparam("of_request", type_=requests.c.name.type)
@@ -455,9 +464,7 @@ class SqlSessionLog:
             save_state = build_save_state(self._database, session_id, state.model_copy(update={"updated_at": now()}))
 
         def change(connection: sa.Connection) -> list[int]:
-            if owner:
-                check_lease(connection, session_id, owner)
-            seqs = append_events(connection, self._database, session_id, turn, batch)
+            seqs = append_events(connection, self._database, session_id, turn, batch, owner=owner)
             if save_state is not None:
                 connection.execute(save_state)
             if owner and release_lease:
@@ -487,13 +494,9 @@ class SqlSessionLog:
         return [TurnPlace(**row) for row in await self._database.fetch(_PLACES, {"of_session": session_id})]
 
     async def list_hidden(self, scope: Scope) -> frozenset[tuple[str, int]]:
-        query = _HIDDEN
-        if not scope.all_sessions:
-            s = chat_sessions.c
-            of_group = sa.select(s.session_id).where(s.memory_group == scope.group) if scope.group else ()
-            named = _t.session_id.in_([scope.session_id, *scope.others])
-            query = query.where(sa.or_(named, _t.session_id.in_(of_group)))
-        return frozenset((row["session_id"], row["turn"]) for row in await self._database.fetch(query))
+        query = _HIDDEN if scope.all_sessions else _HIDDEN_OF_SCOPE
+        key = {"of_sessions": [scope.session_id, *scope.others], "of_group": scope.group or None}
+        return frozenset((row["session_id"], row["turn"]) for row in await self._database.fetch(query, key))
 
     async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
         rows = await self._database.fetch(_TURNS_PAGE, {"of_session": session_id, "after": after, "most": limit})

@@ -260,6 +260,17 @@ async def test_fields_are_indexed_once_there_are_many_points(tmp_path: Path, mon
     assert counts[0] < counts[1]
 
 
+async def test_who_sees_a_point_is_indexed_while_a_service_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(index_edge, "SOME", 10)
+    index = EdgeIndex(tmp_path / "index", 0)
+    fields: list[bool] = []
+    for first, last in ((0, 5), (5, 15)):
+        index.upsert([make_crowded_point(number) for number in range(first, last)])
+        fields.append("seen" in str([*(tmp_path / "index" / "shard").rglob("*-map")]))
+    index.close()
+    assert fields == [False, True], "all searches would read the payload of every point until the service ends"
+
+
 async def test_new_points_are_tidied_a_slice_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(index_edge, "SLICE", 200)
     index = EdgeIndex(tmp_path / "index", 0)

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from alembic import op
 
 from massmem.core.records import count_microseconds
-from massmem.store.schema import SEARCH, chat_sessions, message_search, metadata
+from massmem.store.postgres import message_search
+from massmem.store.schema import SEARCH, chat_sessions, metadata
 
 revision = "0018"
 down_revision = None

@@ -1,4 +1,7 @@
-"""Group commit: changes that wait together share a transaction, and each is stored or refused as if it were alone."""
+"""Group commit: changes that wait together share a transaction, and each is stored or refused as if it were alone.
+
+Reads that wait together share a connection.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -23,12 +26,16 @@ class Numbers:
         self.write = sa.create_engine(f"sqlite:///{path}", pool_size=1, max_overflow=0)
         read = sa.create_engine(f"sqlite:///{path}", pool_size=1, max_overflow=0)
         TABLE.metadata.create_all(self.write)
-        self.commits = 0
+        self.commits = self.reads = 0
         sa.event.listen(self.write, "commit", self._count)
+        sa.event.listen(read, "checkout", self._count_read)
         self.database = Database(Engines(self.write, 1, read, 1, group_commit=64), SqliteDialect(path))
 
     def _count(self, _connection: sa.Connection) -> None:
         self.commits += 1
+
+    def _count_read(self, *_: object) -> None:
+        self.reads += 1
 
     async def add(self, number: int) -> int:
         def insert(connection: sa.Connection) -> int:
@@ -68,6 +75,15 @@ async def test_two_changes_that_fail_take_no_other_along(numbers: Numbers) -> No
     results = await asyncio.gather(*(numbers.add(number) for number in (1, 1, 2, 1, 3)), return_exceptions=True)
     assert [type(result) for result in results] == [int, StoreError, int, StoreError, int]
     assert await numbers.read() == [1, 2, 3]
+
+
+async def test_reads_that_wait_together_share_a_connection_and_not_their_errors(numbers: Numbers) -> None:
+    await numbers.add(1)
+    assert await asyncio.gather(*(numbers.read() for _ in range(12))) == [[1]] * 12
+    assert numbers.reads == 1
+    unknown = numbers.database.fetch(sa.text("SELECT number FROM nowhere"))
+    results = await asyncio.gather(numbers.read(), unknown, numbers.read(), return_exceptions=True)
+    assert [type(result) for result in results] == [list, StoreError, list]
 
 
 async def test_cancelled_caller_leaves_the_others_alone(numbers: Numbers) -> None:
