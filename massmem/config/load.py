@@ -241,7 +241,7 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
         folders = tuple({folder.path: folder for folder in (*team.files.folders, *spec.folders)}.values())
         resolved = {"memory": MemoryConfig.model_validate(own), "folders": folders}
         if spec.backend.is_program:  # it has tools of its own, and reads the folder by itself
-            place = spec.backend.folder or next((folder.path for folder in folders), "")
+            place = spec.backend.folder or next((folder.path for folder in folders), None)
             resolved |= {"folders": (), "backend": spec.backend.model_copy(update={"folder": place})}
         agents.append(AgentConfig.model_validate(dict(spec) | resolved))
     return tuple(agents)

@@ -87,13 +87,14 @@ class ModelConfig(Section):
     massmem does not count: the cost of such an agent is not known."""
     thinking_tokens: int | None = Field(default=None, ge=1024)
     """anthropic only: token budget for thinking; newer models take `effort` instead, and get the one nearest to it."""
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] | None = None
     """Agent programs only: the program, which speaks the Agent Client Protocol, and its arguments; left out: the usual
     one of the type."""
-    folder: str = ""
+    folder: str | None = None
     """Agent programs only: where it works; left out: the first folder that the agent may read, else an empty one."""
-    allow: tuple[Literal["read", "search", "fetch"], ...] = ("read", "search")
-    """Agent programs only: what it may do when it asks for permission; all else is refused."""
+    allow: tuple[Literal["read", "search", "fetch"], ...] | None = None
+    """Agent programs only: what it may do when it asks for permission, all else is refused; left out: read and search.
+    """
     sandbox: Literal["bwrap"] | None = None
     """Agent programs only: run it by bubblewrap, which lets it read its folder and write nothing but its own files."""
     script: dict[str, Any] | None = None

@@ -65,6 +65,8 @@ _LAST_WORDS = 2_000
 _LOGIN_NEEDED = -32_000
 """The error of an agent that nobody has logged in."""
 
+_ALLOWED = ("read", "search")
+
 _READING_MODES = ("read-only", "plan", "ask", "chat")
 """Names of modes in which programs change nothing, the best first; some are the end of an address, behind a #."""
 _VERBS = {"read": "reads", "search": "searches", "fetch": "fetches", "execute": "runs", "think": "thinks about"}
@@ -126,6 +128,11 @@ class AcpProvider:
         if self._link is None or self._link.is_broken:
             yield ActivityChunk("loading", what="starts")
             await self._connect()
+
+    async def check(self) -> str:
+        """Open a session without asking anything; say how far it holds. Raises ProviderError."""
+        _, notice = await (await self._connect()).create_session()
+        return notice or "starts, is logged in, and changes nothing"
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         return self._retrier.stream(lambda: self._attempt(request), request.deadline)
@@ -351,7 +358,9 @@ class _Link:
         """Return the answer to a request for permission: no, unless the configuration allows its kind."""
         call = params.get("toolCall")
         call = cast("Json", call) if isinstance(call, dict) else {}
-        allowed = updates is not None and call.get("kind") in self._backend.allow
+        allowed = updates is not None and call.get("kind") in (
+            _ALLOWED if self._backend.allow is None else self._backend.allow
+        )
         if updates is not None and not allowed:
             updates.put_nowait({"sessionUpdate": "refused", **call})
         kind = "allow_once" if allowed else "reject_once"

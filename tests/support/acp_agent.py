@@ -11,9 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from acp import Agent, PromptResponse, run_agent, text_block, update_agent_message_text
-from acp.schema import InitializeResponse, NewSessionResponse
-
 MODES = {"currentModeId": "default", "availableModes": [{"id": "default", "name": "D"}, {"id": "plan", "name": "P"}]}
 USAGE = {"inputTokens": 3_000, "outputTokens": 20, "totalTokens": 3_020}
 
@@ -121,26 +118,32 @@ def serve(how: str) -> None:
                 write({"id": number, "result": {}})
 
 
-class SdkAgent(Agent):
-    """An agent as the SDK has them: it says what it was asked."""
+def run_sdk() -> None:
+    """Run an agent as the SDK has them, whose import takes a second: it says what it was asked."""
+    from acp import PromptResponse, run_agent, update_agent_message_text
+    from acp.schema import InitializeResponse, NewSessionResponse
 
-    def on_connect(self, conn: Any) -> None:
-        self.client = conn
+    class SdkAgent:
+        def on_connect(self, conn: Any) -> None:
+            self.client = conn
 
-    async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
-        return InitializeResponse(protocol_version=protocol_version)
+        async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
+            return InitializeResponse(protocol_version=protocol_version)
 
-    async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
-        return NewSessionResponse(session_id=cwd)
+        async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
+            return NewSessionResponse(session_id=cwd)
 
-    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
-        await self.client.session_update(session_id, update_agent_message_text(f"You said: {prompt[0].text}"))
-        await self.client.session_update(session_id, update_agent_message_text(text_block("!").text))
-        return PromptResponse(stop_reason="end_turn")
+        async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
+            await self.client.session_update(session_id, update_agent_message_text(f"You said: {prompt[0].text}"))
+            await self.client.session_update(session_id, update_agent_message_text("!"))
+            return PromptResponse(stop_reason="end_turn")
+
+    agent: Any = SdkAgent()
+    asyncio.run(run_agent(agent))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "sdk":
-        asyncio.run(run_agent(SdkAgent()))
+        run_sdk()
     else:
         serve(sys.argv[1])
