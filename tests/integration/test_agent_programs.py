@@ -57,7 +57,6 @@ class ModelServer:
             labels = re.findall(r'"choice.{1,60}?enum.{1,8}?"([A-Z])', asked.replace("\\", ""))
             text = json.dumps({"reason": "It is right.", "action": "vote", "choice": labels[-1]})
         elif "vote" in tools:
-            text = next(filter(None, map(json.dumps, (message["content"] for message in reversed(messages)))))
             label = next(iter(next(filter(None, (parse_votable(m["content"]) for m in reversed(messages))))))
             call = "vote", {"reason": "It is right.", "choice": label}
         elif own and messages[-1]["role"] != "tool":

@@ -100,7 +100,8 @@ def do(how: str, session: str, text: str) -> dict[str, Any]:
 def serve(how: str) -> None:
     while True:
         message = read()
-        number, params = message.get("id"), message.get("params") or {}
+        number: Any = message.get("id")
+        params: dict[str, Any] = message.get("params") or {}
         match message.get("method"):
             case "initialize" if how == "next version":
                 write({"id": number, "result": {"protocolVersion": 2}})
@@ -116,6 +117,8 @@ def serve(how: str) -> None:
                 write({"id": number, "result": result})
             case _ if number is not None:
                 write({"id": number, "result": {}})
+            case _:
+                pass
 
 
 def run_sdk() -> None:
