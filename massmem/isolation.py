@@ -15,6 +15,7 @@ import math
 import os
 import pickle
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,6 +99,20 @@ def run_program(command: Sequence[str], seconds: float) -> "subprocess.Completed
     """Run a program that ends with this process, and return what it wrote. Raises as `run_isolated`."""
     run = partial(subprocess.run, command, env=dict(os.environ), capture_output=True, text=True, check=False)
     return call_isolated(run, what=command[0], seconds=seconds)
+
+
+_GUARD = '{ cat; exec >&-; sleep 1; kill -KILL 0; } | { "$@"; kill -KILL 0; }'
+"""cat ends when our end of the pipe is closed; then the program has a second. 0 is the group, which is its own."""
+
+
+def guard_command(command: Sequence[str]) -> list[str]:
+    """Return the command of a small shell that ends the program's whole group of processes as soon as its standard
+    input is closed, as it is when this process has ended, and as soon as the program itself has ended.
+
+    Start it in a session of its own.
+    """
+    shell = shutil.which("sh")
+    return [shell, "-c", _GUARD, "massmem", *command] if shell else [*command]
 
 
 @dataclass(slots=True, eq=False)

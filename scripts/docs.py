@@ -20,7 +20,7 @@ from massmem.cli.main import main
 from massmem.config.load import section_in
 from massmem.config.massgen import KEYS, PROGRAMS
 from massmem.config.models import Section, TeamConfig
-from massmem.config.presets import PRESETS
+from massmem.config.presets import PRESETS, Preset
 from massmem.config.show import MODULES, NO_KEYS, read_field_docs
 from massmem.core import events
 from massmem.core.turn_result import AgentAnswer, AgentResult, TurnResult
@@ -95,7 +95,7 @@ def backends_table() -> str:
         keys = " or ".join(f"`{v}`" for v in preset.key_variables) or "none"
         if preset.key_variables and not preset.needs_key:
             keys += " (optional)"
-        rows.append(f"| `{name}` | {keys} | {_endpoint(preset.base_url, preset.kind, preset.url_variable)} |")
+        rows.append(f"| `{name}` | {keys} | {_endpoint(preset)} |")
     return "\n".join(rows)
 
 
@@ -127,8 +127,12 @@ def massgen_table() -> str:
     return "\n\n".join(parts)
 
 
-def _endpoint(base_url: str, kind: str, variable: str) -> str:
-    match kind:
+def _endpoint(preset: Preset) -> str:
+    base_url, variable = preset.base_url, preset.url_variable
+    match preset.kind:
+        case "acp" if preset.program is not None:
+            command = " ".join(preset.program.command) or "command"
+            return f"the [agent program](#agent-programs) `{command}`"
         case "local":
             return "in this process (llama.cpp)"
         case "scripted":

@@ -257,10 +257,23 @@ async def _check_backend(backend: BackendConfig, name: str, context: DoctorConte
                 return ok(f"{name}: replies with its script")
             case "local":
                 return await asyncio.to_thread(_check_weights, backend, name)
+            case "acp":
+                return ok(f"{name}: {await _try_program(backend)}")
             case _:
                 return await _check_endpoint(backend, name, context)
     except MassmemError as e:
         return fail(f"{name}: {e.message}", e.hint)
+
+
+async def _try_program(backend: BackendConfig) -> str:
+    """Start an agent program and open a session, without asking it anything; say so. Raises MassmemError."""
+    from massmem.providers.acp import AcpFactory
+
+    factory = AcpFactory()
+    try:
+        return await factory.open(backend).check()
+    finally:
+        await factory.close()
 
 
 def _check_weights(backend: BackendConfig, name: str) -> CheckResult:

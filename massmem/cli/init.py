@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +23,7 @@ from massmem.cli.streams import choose_option, notify, open_output, write_json, 
 from massmem.config.home import make_home, massmem_home
 from massmem.config.load import EXAMPLES, default_config_path, find_config, load_config
 from massmem.config.models import BackendConfig, TeamConfig
-from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY, SERVER_NAMES, BackendType
+from massmem.config.presets import PRESETS, PROGRAM_TYPES, PROVIDERS_BY_KEY, SERVER_NAMES, BackendType
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.core.records import COMMAND_LINE_USER, SessionFilter
@@ -92,6 +93,8 @@ class Candidates:
     servers: tuple[LocalServer, ...]
     embedded: bool
     """The weights of the embedded model and its runtime are installed."""
+    programs: tuple[Draft, ...] = ()
+    """Agent programs on PATH."""
 
     def list_choices(self) -> list[Choice]:
         """Return the possible teams, the best one first."""
@@ -105,6 +108,10 @@ class Candidates:
             if models := _list_chat_models(server):
                 label = f"{models[0].model} of {SERVER_NAMES[server.type]} on this machine"
                 choices.append(Choice(label, models[:1], models))
+        if self.programs:
+            team = (*self.programs, *self.keys)[:_TEAM_SIZE]
+            names = ", ".join(draft.name for draft in team)
+            choices.append(Choice(f"agent programs that you are logged in to: {names}", team))
         if self.embedded:
             label = f"{DEFAULT.name}, inside massmem: small, but no data leaves this machine"
             choices.append(Choice(label, (Draft("local"),)))
@@ -127,7 +134,12 @@ async def find_candidates(environ: Mapping[str, str]) -> Candidates:
             keys[type_] = Draft(type_, model, variable)
     servers = await find_local_servers(environ)
     weights = read_state(models_folder() / DEFAULT.file, DEFAULT.sha256) == "verified"
-    return Candidates(tuple(keys.values()), tuple(servers), weights and find_spec(_RUNTIME) is not None)
+    programs = tuple(
+        Draft(name)
+        for name in sorted(PROGRAM_TYPES)
+        if (program := PRESETS[name].program) and program.command and which(program.command[0])
+    )
+    return Candidates(tuple(keys.values()), tuple(servers), weights and find_spec(_RUNTIME) is not None, programs)
 
 
 class Prompter:
@@ -237,6 +249,8 @@ def _report_candidates(candidates: Candidates, from_dotenv: set[str]) -> None:
         notify(f"found {SERVER_NAMES[server.type]} at {server.base_url}: {names[:300]}")
     if candidates.embedded:
         notify(f"found {DEFAULT.name}, which runs inside massmem")
+    for draft in candidates.programs:
+        notify(f"found the agent program {draft.name}")
 
 
 def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prompter) -> TeamConfig:
@@ -503,5 +517,7 @@ def _format_backend(draft: Draft) -> Iterator[str]:
         current = f"; now {draft.window:,}" if draft.window else ""
         yield f"# context_window: 16384   # tokens; default: asked from the server{current}"
         yield "timeout: 300              # seconds without a byte; a cold model takes long to load"
+    elif draft.type in PROGRAM_TYPES:
+        yield "timeout: 300              # seconds without a word; a program may work for long"
     else:
         yield "# max_tokens: 2000        # of one reply"

@@ -14,7 +14,7 @@ from massmem.config.addresses import clean_store_url, complete_address, find_key
 from massmem.config.home import ALLOW_MISSING_VARIABLE, expand_home
 from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
 from massmem.config.models import NO_STORE, AgentConfig, FolderConfig, MemoryConfig, Section, TeamConfig
-from massmem.config.presets import CLAUDE_TYPES, NEEDS_MODEL, NETWORK_TYPES, PRESETS, PROVIDERS_BY_KEY
+from massmem.config.presets import CLAUDE_TYPES, NEEDS_MODEL, NETWORK_TYPES, PRESETS, PROGRAM_TYPES, PROVIDERS_BY_KEY
 from massmem.config.web_search import find_problems
 from massmem.config.yaml import (
     MAX_SHOWN,
@@ -240,6 +240,9 @@ def resolve_agents(team: TeamConfig, environ: Mapping[str, str]) -> tuple[AgentC
         own = _override(_override(memory, spec.memory.model_dump(exclude_unset=True)), overrides)
         folders = tuple({folder.path: folder for folder in (*team.files.folders, *spec.folders)}.values())
         resolved = {"memory": MemoryConfig.model_validate(own), "folders": folders}
+        if spec.backend.is_program:  # it has tools of its own, and reads the folder by itself
+            place = spec.backend.folder or next((folder.path for folder in folders), None)
+            resolved |= {"folders": (), "backend": spec.backend.model_copy(update={"folder": place})}
         agents.append(AgentConfig.model_validate(dict(spec) | resolved))
     return tuple(agents)
 
@@ -278,6 +281,7 @@ _FIELD_TYPES: dict[str, frozenset[str]] = {
     "effort": NETWORK_TYPES,
     "api_key": NETWORK_TYPES,
     "base_url": NETWORK_TYPES,
+    **dict.fromkeys(("command", "folder", "allow", "sandbox"), PROGRAM_TYPES),
 }
 
 # By the first word of pydantic's error types: int_type, int_parsing, int_from_float, ...
@@ -430,6 +434,8 @@ def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
         report.add((*path, "api"), "with code_execution, openai is asked by the Responses API: leave out api")
     if kind == "gemini" and backend.get("extra_body") and (runs_code or backend.get("web_search")):
         report.add((*path, "extra_body"), "with web_search or code_execution Gemini's own API is asked, without it")
+    if kind == "acp" and not backend.get("command"):
+        report.add((*path, "command"), "is missing: the program that speaks the Agent Client Protocol")
     if kind in NEEDS_MODEL and not backend.get("model"):
         report.add((*path, "model"), f"is missing: type {kind} needs the name of a model")
     _check_address(backend.get("base_url"), (*path, "base_url"), report)

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from massmem.config.models import MAX_SERVERS
-from massmem.config.presets import PRESETS
+from massmem.config.presets import PRESETS, PROGRAM_TYPES
 from massmem.config.web_search import SEARCHES
 from massmem.config.yaml import KeyPath, Report, format_path, how_to_set
 from massmem.core.text import trim_value
@@ -27,6 +27,8 @@ BACKEND_WORDS = {
     "xai": "grok",
     "inference": "vllm",
     "sglang": "vllm",
+    "claude_code": "claude-code",
+    "gemini_cli": "gemini-cli",
 }
 
 
@@ -57,11 +59,7 @@ HOSTS = {
     **_MORE_HOSTS,
 }
 PROGRAMS = {
-    "claude_code": ("the program Claude Code as an agent", "type: anthropic"),
-    "codex": ("the program Codex as an agent", "type: openai"),
-    "gemini_cli": ("the program Gemini CLI as an agent", "type: gemini"),
     "antigravity_cli": ("the program Antigravity as an agent", "type: gemini"),
-    "copilot": ("the program GitHub Copilot as an agent", "type: openai"),
     "ag2": ("agents of the framework AG2", "give each of them as an agent with its own backend"),
     "uitars": ("UI-TARS, a model that works a screen", "an agent with another model"),
 }
@@ -91,6 +89,12 @@ _MEDIA = ("making and understanding of media by tools", "show pictures with --im
 _SUBAGENTS = ("agents that start agents", "add agents to the team")
 _PREPARED = ("prompts that a model writes before the agents begin", "write them into the system_message of each agent")
 _SKILLS = ("skills, which agents read by commands", "write what matters into system_message, or give it with --file")
+_OWN_SETTING = Row("nothing", "backend", "", "agent programs have settings of their own")
+_OF_PROGRAMS = frozenset({
+    "type", "model", "command", "folder", "allow", "sandbox", "timeout", "deadline", "context_window", "price",
+    "fallback", "script", "api", "thinking_tokens",
+})  # fmt: skip
+"""Keys of backends that stay: of agent programs, and those that MassGen does not know, which are a mistake there."""
 _UNKNOWN = ("a setting of MassGen that massmem does not know", "leave it out")
 
 KEYS: tuple[Row, ...] = (
@@ -474,6 +478,9 @@ class _Translator:
         self._sort(backend, backend_path, "backend")
         self._move_effort(backend, backend_path)
         self._translate_type(backend, backend_path)
+        if backend.get("type") in PROGRAM_TYPES:
+            for key in backend.keys() - _OF_PROGRAMS:
+                self._drop((*backend_path, key), backend.pop(key), _OWN_SETTING)
         self._move_fields(backend, backend_path)
         for key, target, kinds, missing in _HOSTED:
             if key in backend:

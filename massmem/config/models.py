@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from massmem.config.presets import BackendType
+from massmem.config.presets import PROGRAM_TYPES, BackendType
 from massmem.config.section import Section
 from massmem.config.web_search import WebSearch
 from massmem.core.errors import InputError
@@ -89,6 +89,16 @@ class ModelConfig(Section):
     massmem does not count: the cost of such an agent is not known."""
     thinking_tokens: int | None = Field(default=None, ge=1024)
     """Claude only: token budget for thinking; newer models take `effort` instead, and get the one nearest to it."""
+    command: tuple[str, ...] | None = None
+    """Agent programs only: the program, which speaks the Agent Client Protocol, and its arguments; left out: the usual
+    one of the type."""
+    folder: str | None = None
+    """Agent programs only: where it works; left out: the first folder that the agent may read, else an empty one."""
+    allow: tuple[Literal["read", "search", "fetch"], ...] | None = None
+    """Agent programs only: what it may do when it asks for permission, all else is refused; left out: read and search.
+    """
+    sandbox: Literal["bwrap"] | None = None
+    """Agent programs only: run it by bubblewrap, which lets it read its folder and write nothing but its own files."""
     script: dict[str, Any] | None = None
     """scripted only: replies, delays and errors."""
     price: PriceConfig | None = None
@@ -107,6 +117,11 @@ class ModelConfig(Section):
     def is_in_process(self) -> bool:
         """Whether the model runs in this process, and has no provider."""
         return self.type in ("local", "scripted")
+
+    @property
+    def is_program(self) -> bool:
+        """Whether an agent program answers, which adds prompts and tools of its own."""
+        return self.type in PROGRAM_TYPES
 
     @property
     def label(self) -> str:

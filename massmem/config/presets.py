@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from massmem.core.messages import ToolChoice
 
-Kind = Literal["openai", "anthropic", "local", "scripted"]
+Kind = Literal["openai", "anthropic", "local", "scripted", "acp"]
 CompletionLimit = Literal["max_tokens", "max_completion_tokens"]
 """The name of the field that bounds the reply."""
 Signer = Literal["entra", "bedrock", "vertex"]
@@ -27,6 +27,21 @@ class Abilities:
     """
     vision: bool | None = None
     """It sees pictures; None: nobody knows, so it is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An agent program that speaks the Agent Client Protocol over its standard input and output."""
+
+    command: tuple[str, ...] = ()
+    install: str = "give its command in backend.command"
+    """What to do when it is not there."""
+    login: str = ""
+    """What makes it known to its provider; massmem never asks for its key."""
+    folders: tuple[str, ...] = ()
+    """Below the user's home: its settings, its login and its sessions, which a sandbox leaves to it."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Set for it, so that it changes nothing where its modes alone do not hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,8 @@ class Preset:
     """Of a server that people start on their machine, for people; "" for others."""
     window_setting: str = ""
     """How the server's window is set, for people."""
+    program: Program | None = None
+    """Of kind acp."""
     token_factor: float = 1.05
     """Its tokens for one of o200k_base, with which texts are counted.
 
@@ -80,6 +97,27 @@ class Preset:
     languages, up to 2.2 for numbers. Corrected by the first count that the provider reports (Buffer).
     """
 
+
+_PROGRAMS: dict[str, Program] = {
+    "acp": Program(),
+    "claude-code": Program(
+        ("claude-agent-acp",), "npm install -g @zed-industries/claude-agent-acp", "claude /login",
+        (".claude", ".claude.json"),
+    ),
+    "codex": Program(("codex-acp",), "npm install -g @zed-industries/codex-acp", "codex login", (".codex",)),
+    "copilot": Program(("copilot", "--acp"), "npm install -g @github/copilot", "copilot login", (".copilot",)),
+    "gemini-cli": Program(("gemini", "--acp"), "npm install -g @google/gemini-cli", "gemini", (".gemini",)),
+    "goose": Program(
+        ("goose", "acp"), "see block.github.io/goose", "goose configure", (".config/goose", ".local/share/goose")
+    ),
+    # Its mode `plan` lets it run commands, and makes it write plans.
+    "opencode": Program(
+        ("opencode", "acp"), "npm install -g opencode-ai", "opencode auth login",
+        (".config/opencode", ".local/share/opencode", ".local/state/opencode", ".cache/opencode"),
+        {"OPENCODE_PERMISSION": '{"edit": "deny", "bash": "deny", "external_directory": "deny"}'},
+    ),
+    "qwen-code": Program(("qwen", "--acp"), "npm install -g @qwen-code/qwen-code", "qwen auth", (".qwen",)),
+}  # fmt: skip
 
 PRESETS: dict[str, Preset] = {
     # Without a configuration, the first one with a team_model whose key is set is taken.
@@ -179,6 +217,10 @@ PRESETS: dict[str, Preset] = {
     ),
     "local": Preset("local", needs_key=False, abilities=Abilities(tools=False, vision=False)),
     "scripted": Preset("scripted", needs_key=False),
+    **{
+        name: Preset("acp", needs_key=False, abilities=Abilities(tools=False, vision=False), program=program)
+        for name, program in _PROGRAMS.items()
+    },
 }  # fmt: skip
 
 if TYPE_CHECKING:
@@ -188,6 +230,7 @@ else:
 
 NETWORK_TYPES = frozenset(name for name, preset in PRESETS.items() if preset.kind in ("openai", "anthropic"))
 CLAUDE_TYPES = frozenset(name for name, preset in PRESETS.items() if preset.kind == "anthropic")
+PROGRAM_TYPES = frozenset(_PROGRAMS)
 NEEDS_MODEL = frozenset(name for name in NETWORK_TYPES if not PRESETS[name].default_model)
 SERVER_NAMES: Mapping[BackendType, str] = {
     name: preset.server_name for name, preset in PRESETS.items() if preset.server_name

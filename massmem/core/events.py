@@ -225,12 +225,14 @@ class AgentDelta(AgentEvent):
 
 
 class AgentBusy(AgentEvent):
-    """The agent's model, which runs on this machine, is busy before its first word."""
+    """The agent's model, which runs on this machine, is busy before its first word; or an agent program works."""
 
     activity: Activity
-    """loading: the model is loaded; reading: it reads the prompt."""
+    """loading: the model is loaded, or the program started; reading: it reads the prompt; working: see `what`."""
     share: float | None = None
     """How much of it is done, 0 to 1; null when that is not known."""
+    what: str = ""
+    """What an agent program does, such as `reads src/main.py`."""
 
 
 class WebSearched(AgentEvent):

@@ -401,8 +401,8 @@ class ChatRequest:
 WRAPPER = "reply"
 """The one key of the object in which providers that take only objects as schemas wrap any other schema."""
 
-Activity = Literal["loading", "reading"]
-"""Of a model on this machine before its first word: it is loaded, or reads the prompt."""
+Activity = Literal["loading", "reading", "working"]
+"""Of a model on this machine before its first word: it is loaded, or reads the prompt. Of a program: it works."""
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "unknown"]
 """unknown: the server ended the reply with a word that we do not know; its end may be missing."""
@@ -448,6 +448,8 @@ class ActivityChunk:
     activity: Activity
     share: float | None = None
     """How much of it is done, 0 to 1; None when that is not known."""
+    what: str = ""
+    """What an agent program does, such as `reads src/main.py`."""
 
 
 @dataclass(frozen=True, slots=True)

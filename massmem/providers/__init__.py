@@ -5,7 +5,7 @@ import os
 
 from massmem.config.models import BackendConfig
 from massmem.config.presets import PRESETS, Kind
-from massmem.providers.base import ChatProvider, ProviderFactory
+from massmem.providers.base import ChatProvider, ProviderFactory, ReadFile
 from massmem.providers.endpoints import check_key
 from massmem.providers.learnt import LearntModels
 from massmem.providers.retry import LocalPauses, Pauses
@@ -16,13 +16,18 @@ __all__ = ["Providers", "check_key"]
 class Providers:
     """Opens providers. Agents with the same endpoint and key share one HTTP client, those with one file one model."""
 
-    def __init__(self, learnt: LearntModels | None = None, pauses: Pauses | None = None) -> None:
+    def __init__(
+        self, learnt: LearntModels | None = None, pauses: Pauses | None = None, read_file: ReadFile | None = None
+    ) -> None:
         """learnt: what servers have refused before; None: nothing, and it is forgotten with this object.
 
         pauses: of endpoints that want no requests; None: only this object's providers know of them.
+
+        read_file: reads for agent programs; None: they read by themselves.
         """
         self._learnt = learnt or LearntModels()
         self._pauses = pauses or LocalPauses()
+        self._read_file = read_file
         self._factories: dict[Kind, ProviderFactory] = {}
         self._lock = asyncio.Lock()
 
@@ -47,26 +52,29 @@ class Providers:
     def _open(self, backend: BackendConfig) -> ChatProvider:
         kind = PRESETS[backend.type].kind
         if kind not in self._factories:
-            self._factories[kind] = _load_factory(kind, self._learnt, self._pauses)
+            self._factories[kind] = self._load_factory(kind)
         return self._factories[kind].open(backend)
 
+    def _load_factory(self, kind: Kind) -> ProviderFactory:
+        """Import the adapter: only the libraries that are used get loaded."""
+        match kind:
+            case "openai":
+                from massmem.providers.openai import OpenAIFactory
 
-def _load_factory(kind: Kind, learnt: LearntModels, pauses: Pauses) -> ProviderFactory:
-    """Import the adapter: only the libraries that are used get loaded."""
-    match kind:
-        case "openai":
-            from massmem.providers.openai import OpenAIFactory
+                return OpenAIFactory(self._learnt, self._pauses)
+            case "anthropic":
+                from massmem.providers.anthropic import AnthropicFactory
 
-            return OpenAIFactory(learnt, pauses)
-        case "anthropic":
-            from massmem.providers.anthropic import AnthropicFactory
+                return AnthropicFactory(self._learnt, self._pauses)
+            case "acp":
+                from massmem.providers.acp import AcpFactory
 
-            return AnthropicFactory(learnt, pauses)
-        case "local":
-            from massmem.providers.local import LocalFactory
+                return AcpFactory(self._read_file)
+            case "local":
+                from massmem.providers.local import LocalFactory
 
-            return LocalFactory()
-        case "scripted":
-            from massmem.providers.scripted import ScriptedFactory
+                return LocalFactory()
+            case "scripted":
+                from massmem.providers.scripted import ScriptedFactory
 
-            return ScriptedFactory()
+                return ScriptedFactory()

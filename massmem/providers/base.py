@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -29,6 +29,11 @@ _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems
 
 MOST_TOKENS = 100_000_000
 """No request has more; a server that says so is wrong."""
+
+
+ReadFile = Callable[[str, str, int, int | None], Awaitable[str]]
+"""Returns the text of a file of a folder. It is given the folder, the path, the first line (from 1), and the number of
+lines; None: all. Raises InputError: it may not be read, or cannot."""
 
 
 class ChatProvider(Protocol):

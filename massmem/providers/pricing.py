@@ -94,7 +94,7 @@ def price_of(backend: BackendConfig, environ: Mapping[str, str]) -> Price:
     a proxy or a private server has no known price.
     """
     searches = backend.web_search is not None
-    if backend.price is not None and not (searches and backend.price.search is None):
+    if backend.is_program or (backend.price is not None and not (searches and backend.price.search is None)):
         return Price(backend.price, searches=searches)
     if backend.is_in_process and backend.price is None:
         return Price(free=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from massmem.config.models import BackendConfig
-from massmem.config.presets import PRESETS, BackendType
+from massmem.config.presets import PRESETS, PROGRAM_TYPES, BackendType
 from massmem.core.errors import PromptTruncated
 from massmem.core.messages import Usage
 from massmem.providers.endpoints import Endpoint, resolve
@@ -61,6 +61,8 @@ async def find_window(
     match backend.type:
         case "local":
             return ContextWindow(CONTEXT_WINDOW, "server")
+        case type_ if type_ in PROGRAM_TYPES:
+            return ContextWindow(ASSUMED_WINDOW, "assumed")
         case "scripted":
             tokens = (backend.script or {}).get("context_window")
             if isinstance(tokens, int) and tokens:

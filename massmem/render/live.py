@@ -247,7 +247,7 @@ def _agent_text(agent: AgentView, view: TurnView, width: int) -> str:
 
 def _describe_activity(busy: ev.AgentBusy) -> str:
     """Return `reading the prompt, 45%`."""
-    what = "loading the model" if busy.activity == "loading" else "reading the prompt"
+    what = busy.what or ("loading the model" if busy.activity == "loading" else "reading the prompt")
     return what if busy.share is None else f"{what}, {format_percent(busy.share)}"
 
 

@@ -307,7 +307,7 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
         case ev.AgentStarted(step="present"):
             line = f"{name} writes the final answer"
         case ev.AgentStarted() | ev.AgentBusy() | ev.AgentDelta():
-            line = None
+            line = f"{name} {event.what}" if isinstance(event, ev.AgentBusy) and event.what else None
         case ev.WebSearched():
             line = f"{name} is {describe_search(event.query)}"
         case ev.AgentRetrying(fallback=fallback) if fallback:

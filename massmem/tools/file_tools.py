@@ -134,6 +134,15 @@ class FileTools:
         async with asyncio.timeout(2 * SECONDS):
             return await method(walk, **_check_arguments(spec, arguments))
 
+    async def read_text(self, path: str, first: int = 1, most: int | None = None) -> str:
+        """Return lines of a file by themselves, for a program that reads by us. Raises ValueError, OSError."""
+        source = await asyncio.to_thread(self._load, Walk(SECONDS), path, first, 1)
+        if source.document:
+            source = await self._convert(source)
+        skipped = max(0, first - source.first)
+        lines = source.text.splitlines(keepends=True)[skipped:]
+        return redact_keys("".join(lines if most is None else lines[:most]))
+
     async def read_notes(self, most: int) -> str:
         """Return what the folders say of themselves in AGENTS_FILES. most: characters of all together."""
         return await asyncio.to_thread(self._read_notes, min(most, MAX_NOTES))

@@ -8,7 +8,6 @@ a server that has died fails at once. What a server writes to stderr is kept for
 import asyncio
 import json
 import os
-import shutil
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +23,7 @@ from massmem.core.errors import InputError, ToolServerError
 from massmem.core.messages import ToolResult, ToolSpec, clean_text
 from massmem.core.redact import redact
 from massmem.core.text import make_printable, one_line
+from massmem.isolation import guard_command
 from massmem.providers.clients import open_client
 from massmem.providers.dialects import UnusableSchema
 from massmem.tools.answer_schema import check_tool_schema
@@ -39,9 +39,6 @@ MAX_CHARACTERS = 1_000_000
 
 CLOSE_SECONDS = 8.0
 """Seconds for a server to end. Servers that run here are killed before; this is for those that cannot be killed."""
-
-_GUARD = '{ cat; exec >&-; sleep 1; kill -KILL 0; } | { "$@"; kill -KILL 0; }'
-"""cat ends when our end of the pipe is closed; then the server has a second. 0 is the group, which is its own."""
 
 _MIN_UPTIME = 60.0
 """Seconds that a server must have run for before it is started a third time."""
@@ -188,9 +185,7 @@ class _Link:
             timeout = httpx2.Timeout(_CONNECT_SECONDS, read=config.timeout + _CONNECT_SECONDS)
             http = await asyncio.to_thread(open_client, config.url, headers=_reveal(config.headers), timeout=timeout)
             return streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
-        command = [config.command or "", *config.args]
-        if shell := shutil.which("sh"):
-            command = [shell, "-c", _GUARD, "massmem", *command]
+        command = guard_command([config.command or "", *config.args])
         server = StdioServerParameters(command=command[0], args=command[1:], env=_reveal(config.env))
         return stdio_client(server, errlog=self._stderr.open())
 

@@ -263,7 +263,12 @@ class RequestSender:
         emit(measured)
 
     async def _check_whole(self, usage: Usage) -> bool:
-        """Return whether the server counts much less than it was sent. Raises PromptTruncated: it has cut it."""
+        """Return whether the count says nothing of the prompt: the server counts much less than it was sent.
+
+        Raises PromptTruncated: it has cut it.
+        """
+        if self._config.backend.is_program:  # it counts its own prompts, and all its requests
+            return True
         estimated = self._meter.buffer.at_least
         # Models in this process refuse a prompt that is too long, and never cut it.
         is_remote = not self._config.backend.is_in_process
@@ -294,8 +299,9 @@ class RequestSender:
         self, round_: int, chunk: ActivityChunk | SearchChunk | NoticeChunk
     ) -> ev.AgentBusy | ev.WebSearched | ev.Notice:
         match chunk:
-            case ActivityChunk(activity, share):
-                return ev.AgentBusy(agent_id=self._id, round=round_, activity=activity, share=share)
+            case ActivityChunk(activity, share, what):
+                what = one_line(what, _LONGEST_QUERY)
+                return ev.AgentBusy(agent_id=self._id, round=round_, activity=activity, share=share, what=what)
             case SearchChunk(query):
                 return ev.WebSearched(agent_id=self._id, round=round_, query=one_line(query, _LONGEST_QUERY))
             case NoticeChunk(text):

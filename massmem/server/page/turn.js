@@ -218,6 +218,7 @@ function finish(turn, event, change) {
 }
 
 function describeActivity(event) {
+  if (event.what) return event.what;
   const activity = event.activity === "loading" ? "loads its model" : "reads the prompt";
   return event.share === null ? activity : `${activity}, ${Math.round(event.share * 100)} %`;
 }

@@ -141,7 +141,7 @@ def test_urls_are_listed_without_passwords(tmp_path: Path, capsys: pytest.Captur
 MASSGEN_TEAM = """\
 agents:
   - id: coder
-    backend: {type: claude_code}
+    backend: {type: antigravity_cli}
   - id: solo
     backend:
       type: scripted

@@ -318,3 +318,18 @@ def test_written_configuration_is_valid(backends: tuple[Draft, ...], extracting:
     # Every commented setting is valid when it is enabled.
     path.write_text(re.sub(r"(?m)^( *)# (?=(context_window|max_tokens): )", r"\1", text))
     load_config(path, environ)
+
+
+async def test_agent_programs_on_the_path_become_a_team(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("opencode", "codex-acp"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    code, _, err = await init("--yes", "--no-try")
+    assert code == 0, err
+    assert "found the agent program codex\n" in err
+    team, warnings = load_config(home / ".massmem" / "config.yaml", {})
+    assert warnings == []
+    assert [agent.backend.type for agent in team.agents] == ["codex", "opencode", "codex"]

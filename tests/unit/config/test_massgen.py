@@ -98,7 +98,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
 LACKING = """\
 agents:
   - id: coder
-    backend: {type: claude_code, permission_mode: plan, model: x, api_key: "${NOT_SET}"}
+    backend: {type: antigravity_cli, permission_mode: plan, model: x, api_key: "${NOT_SET}"}
   - id: a
     backend:
       type: chatcompletion
@@ -116,7 +116,7 @@ orchestrator:
 
 def test_capabilities_that_are_missing_are_problems_or_left_out_and_named(tmp_path: Path) -> None:
     missing = {
-        3: ("agents.0.backend.type", "the program Claude Code as an agent"),
+        3: ("agents.0.backend.type", "the program Antigravity as an agent"),
         9: ("agents.1.backend.custom_tools", "Python tools of its own"),
         10: ("agents.1.backend.enable_web_search", "a web search of this provider"),
         13: ("agents.2.backend.reasoning.budget", "a setting of MassGen that massmem does not know"),
@@ -149,7 +149,7 @@ def test_other_problems_stand_where_they_were_written_when_an_agent_is_left_out(
 
 
 def test_a_council_of_programs_alone_is_an_error_even_then(tmp_path: Path) -> None:
-    text = "allow_missing: true\nagents: [{id: a, backend: {type: codex}}, {id: b, backend: {type: ag2}}]\n"
+    text = "allow_missing: true\nagents: [{id: a, backend: {type: uitars}}, {id: b, backend: {type: ag2}}]\n"
     assert problems(tmp_path, text) == ["team.yaml:2: agents: no agent is left: massmem runs none of these programs"]
 
 
@@ -253,3 +253,20 @@ agent:
 
 def test_a_plain_file_has_no_warning(tmp_path: Path) -> None:
     assert load(tmp_path, "agent: {id: a, backend: {type: scripted}}\n")[1] == []
+
+
+PROGRAMS = """\
+agents:
+  - {id: a, backend: {type: claude_code, cwd: work, temperature: 0.5, api_key: x, context_paths: [{path: src}]}}
+  - {id: b, backend: {type: codex, model: gpt-5, enable_web_search: true, max_tokens: 100}}
+  - {id: c, backend: {type: gemini_cli}}
+  - {id: d, backend: {type: copilot}}
+"""
+
+
+def test_programs_of_massgen_are_agent_programs_here(tmp_path: Path) -> None:
+    team, _ = load(tmp_path, PROGRAMS)
+    backends = [agent.backend for agent in team.agents]
+    assert [backend.type for backend in backends] == ["claude-code", "codex", "gemini-cli", "copilot"]
+    assert backends[1].model == "gpt-5"
+    assert all(backend.is_program and backend.api_key is None for backend in backends)
