@@ -52,7 +52,7 @@ class PriceConfig(Section):
 
 class ModelConfig(Section):
     type: BackendType
-    """Which provider; all but anthropic, bedrock, vertex, local and scripted speak the OpenAI protocol."""
+    """The provider; all but Claude's, local, scripted and agent programs speak the OpenAI protocol."""
     model: str = ""
     """The model's name at the provider; for local a .gguf path, a URL, or empty for the embedded model."""
     base_url: str | None = None
