@@ -76,7 +76,7 @@ def test_numbers_in_other_forms_are_read(usage: str) -> None:
         '{"type":"new_in_a_later_release",',
     ],
 )
-def test_what_is_no_event_is_refused(payload: str | bytes) -> None:
+def test_json_that_is_no_event_is_refused(payload: str | bytes) -> None:
     with pytest.raises(ValueError):
         decode_event(payload)
 
@@ -86,7 +86,7 @@ def test_numbers_that_no_processor_has_are_stored_whole():
     assert decode_event(encode_event(added).json) == added
 
 
-def test_what_a_database_refuses_is_replaced_before_it_is_stored():
+def test_characters_that_a_database_refuses_are_replaced_before_they_are_stored():
     encoded = encode_event(Notice(message="a\ud800b\x00c"))
     assert encoded.event == decode_event(encoded.json) == Notice(at=encoded.event.at, message="a�b�c")
 
