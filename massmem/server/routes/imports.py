@@ -30,15 +30,9 @@ router = APIRouter(route_class=CheckedRoute, prefix="/api/v1", tags=["sessions"]
 
 _MAX_UNPACKED = 200_000_000
 """Bytes of the JSON in an archive."""
-_WRITE_SECONDS = 0.5
-"""How often it is written down how far a job is."""
-_MAX_AGE = 7 * 86_400
-"""Seconds after which the file of a job may go."""
-_UPLOADED: dict[str, Any] = {
-    "application/json": {"schema": {}, "example": [{"role": "user", "content": "Why?"}]},
-    "application/jsonl": {"schema": {"type": "string"}},
-    "application/zip": {"schema": {"type": "string", "format": "binary"}},
-}
+_EXAMPLE = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}]
+_ARCHIVE = {"schema": {"type": "string", "format": "binary"}}
+_UPLOADED: dict[str, Any] = {"application/json": {"schema": {}, "example": _EXAMPLE}, "application/zip": _ARCHIVE}
 _UPLOAD: dict[str, Any] = {"requestBody": {"description": "The export.", "required": True, "content": _UPLOADED}}
 
 
@@ -87,8 +81,9 @@ async def import_sessions(
             raise Rejected(409, e.message, response.headers) from e
         await service.turns.check_room(caller.owner, is_new=True)
         for old in path.parent.iterdir():
-            if old == path.with_suffix(".stop") or old.stat().st_mtime < time.time() - _MAX_AGE:
-                old.unlink()
+            with suppress(FileNotFoundError):  # other processes do the same
+                if old == path.with_suffix(".stop") or old.stat().st_mtime < time.time() - 7 * 86_400:
+                    old.unlink()
         _write(path, job)
         service.turns.run(_run(caller, job, path, body, name, held.pop_all()))
     return job
@@ -101,13 +96,12 @@ async def _run(caller: Caller, job: ImportJob, path: Path, body: bytes, name: st
     def goes_on(turns: int) -> bool:
         nonlocal written
         job.turns = done + turns
-        if time.monotonic() > written + _WRITE_SECONDS:
+        if time.monotonic() > written + 0.5:
             written = time.monotonic()
             _write(path, job)
         return not stop.exists()
 
     with held:
-        results = list[ImportResult]()
         try:
             arguments = (body, f"{name}.json", "the file", _MAX_UNPACKED)
             export = await run_isolated(parse_export, *arguments, what="the file", seconds=30, caller=caller.name)
@@ -116,18 +110,19 @@ async def _run(caller: Caller, job: ImportJob, path: Path, body: bytes, name: st
             for conversation in export.conversations:
                 await caller.service.turns.check_room(caller.owner, is_new=True)
                 memories = Memories.of(team, caller.owner)
-                results.append(await import_conversation(memories, team.process, conversation, goes_on))
+                result = await import_conversation(memories, team.process, conversation, goes_on)
+                job.sessions.append(replace(result, title=""))
                 if stop.exists():
                     break
                 job.turns = done = done + len(conversation.turns)
-            job.status = "stopped" if job.turns < job.total else "done"
+            status = "stopped" if job.turns < job.total else "done"
         except (InputError, BusyError, Rejected) as e:
-            job.status, job.error = "failed", e.message
+            status, job.error = "failed", e.message
         # Once for all: the whole file is written.
-        ids = [to_stored_id(caller.owner, result.session_id) for result in results if not result.conflict]
+        ids = [to_stored_id(caller.owner, result.session_id) for result in job.sessions if not result.conflict]
         await caller.sessions.register(*filter(None, [await team.store.get_session(stored_id) for stored_id in ids]))
         team.memory.wake()
-        job.sessions = [replace(result, title="") for result in results]
+        job.status = status
         _write(path, job)
 
 
@@ -158,7 +153,7 @@ def _find_file(caller: Caller, job_id: str) -> Path:
 
 def _write(path: Path, job: ImportJob) -> None:
     try:
-        replace_file(path, job.model_dump_json())
+        replace_file(path, job.model_dump_json(exclude={"sessions"} if job.status == "running" else None))
     except OSError as e:
         raise explain_write_error(path, e) from e
 
