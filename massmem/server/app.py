@@ -92,7 +92,7 @@ def create_app(settings: Settings, on_error: Callable[[Exception], None]) -> Fas
             allow_origins=origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=_BROWSER_HEADERS,
-            expose_headers=["Retry-After", "X-Session-Id"],
+            expose_headers=["Location", "Retry-After", "X-Session-Id"],
         )
     app.add_middleware(AccessLog)
     add_error_handlers(app)

@@ -40,7 +40,7 @@ class ImportJob(Body):
     model_config = ConfigDict(frozen=False)
     id: str
     status: Literal["running", "done", "stopped", "failed", "interrupted"] = "running"
-    """Unless it is done, the same file, sent again, goes on. interrupted: its process has ended."""
+    """Unless it is done, the same file, sent again, goes on. interrupted: its process has ended, or lost the store."""
     turns: int = 0
     """That are stored, or were there before."""
     total: int | None = None
