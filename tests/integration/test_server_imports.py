@@ -101,7 +101,7 @@ def test_job_of_a_process_that_is_told_to_end_is_interrupted(services: list[Serv
     assert services[0].stop() == 0
 
 
-def test_what_came_of_a_job_has_no_texts_and_goes_after_a_week(services: list[Service]) -> None:
+def test_the_file_of_a_job_has_no_texts_and_goes_after_a_week(services: list[Service]) -> None:
     client, home = services[0].client("alice"), services[0].home / ".massmem"
     old = home / "imports" / "old.json"
     old.parent.mkdir(exist_ok=True)
