@@ -92,12 +92,13 @@ def test_job_of_a_killed_process_is_interrupted_and_nothing_is_lost_or_twice(ser
     check_stored(second, session["session_id"], TURNS)
 
 
-def test_job_of_a_process_that_is_told_to_end_is_interrupted(services: list[Service]) -> None:
+def test_job_of_a_process_that_is_told_to_end_is_stopped(services: list[Service]) -> None:
     export, second = make_export(), services[1].client("alice")
     address = begin(services[0].client("alice"), export)
     services[0].terminate()
     job = second.wait_for_import(address)
-    assert job["status"] in ("interrupted", "done"), "done: within the grace"
+    assert job["status"] == "stopped"
+    check_stored(second, job["sessions"][0]["session_id"], job["turns"])
     assert services[0].stop() == 0
 
 

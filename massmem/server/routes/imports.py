@@ -90,8 +90,11 @@ async def import_sessions(
 
 
 async def _run(caller: Caller, job: ImportJob, path: Path, body: bytes, name: str, held: ExitStack) -> None:
-    """Import until all is stored, or the job is stopped. held: ends with it."""
+    """Import until all is stored, or the job or this process is to stop. held: ends with it."""
     team, stop, written, done = caller.service.team, path.with_suffix(".stop"), time.monotonic(), 0
+
+    def is_stopping() -> bool:
+        return stop.exists() or caller.service.turns.stopping
 
     def goes_on(turns: int) -> bool:
         nonlocal written
@@ -99,7 +102,7 @@ async def _run(caller: Caller, job: ImportJob, path: Path, body: bytes, name: st
         if time.monotonic() > written + 0.5:
             written = time.monotonic()
             _write(path, job)
-        return not stop.exists()
+        return not is_stopping()
 
     with held:
         try:
@@ -112,7 +115,7 @@ async def _run(caller: Caller, job: ImportJob, path: Path, body: bytes, name: st
                 memories = Memories.of(team, caller.owner)
                 result = await import_conversation(memories, team.process, conversation, goes_on)
                 job.sessions.append(replace(result, title=""))
-                if stop.exists():
+                if is_stopping():
                     break
                 job.turns = done = done + len(conversation.turns)
             status = "stopped" if job.turns < job.total else "done"
