@@ -315,8 +315,9 @@ def _read_one_of(files: Sequence[Path], path: Path) -> Export:
         return Export(left_out=Counter({f"{path.name}: {e.message}": 1}))
 
 
-def _add_progress(progress: Progress, done: int, total: int | None, turns: int) -> None:
+def _add_progress(progress: Progress, done: int, total: int | None, turns: int) -> bool:
     progress(done + turns, total)
+    return True
 
 
 @import_app.command("import")

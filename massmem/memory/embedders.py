@@ -133,9 +133,10 @@ def _open_local(model: str) -> Embedder:
         e5 = MultilingualE5()
         return Embedder(model, E5_DIMS, e5.embed_passages, e5.embed_query, is_multilingual=True)
     try:
-        from massmem.memory.local_embedders import WORDLLAMA_DIMS, load_word_vectors
+        from massmem.memory.local_embedders import WORDLLAMA_DIMS, find_word_vectors, load_word_vectors
 
-        return Embedder(model, WORDLLAMA_DIMS, load_word_vectors(), averages_words=True)
+        find_word_vectors()  # they are loaded for the first text: a list of memories needs none
+        return Embedder(model, WORDLLAMA_DIMS, lambda texts: load_word_vectors()(texts), averages_words=True)
     except ImportError as e:
         raise InputError(
             f"the embedder {model} cannot be loaded: {e}",

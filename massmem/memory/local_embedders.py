@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from massmem.core.errors import InputError
+from massmem.core.errors import EmbeddingError, InputError
 
 Floats = NDArray[np.float32]
 
@@ -29,26 +29,21 @@ class WordVectors:
     Only its data files are used: its code would load an HTTP client that could fetch models, set up logging for the
     whole process, and hold the vectors in twice the memory. Safe to use from several threads.
 
-    Raises InputError: the package is not installed, or not whole. ImportError: another package is missing.
+    Raises EmbeddingError: the package is not whole.
     """
 
     def __init__(self) -> None:
         from safetensors import SafetensorError, safe_open
         from tokenizers import Tokenizer
 
-        spec = find_spec("wordllama")
-        if spec is None or not spec.submodule_search_locations:
-            raise InputError(
-                "the local embedder needs the package wordllama, which is not installed", INSTALL_WORDLLAMA
-            )
-        folder = Path(spec.submodule_search_locations[0])
+        folder = find_word_vectors()
         try:
             tokens = (folder / "tokenizers/l2_supercat_tokenizer_config.json").read_text(encoding="utf-8")
             self._tokenizer = Tokenizer.from_str(tokens)
             weights: Any = safe_open(folder / "weights/l2_supercat_256.safetensors", framework="np")
             self._vectors: NDArray[np.float16] = weights.get_tensor("embedding.weight")
         except (OSError, SafetensorError) as e:
-            raise InputError(f"the package wordllama in {folder} is damaged: {e}", INSTALL_WORDLLAMA) from e
+            raise EmbeddingError(f"the package wordllama in {folder} is damaged: {e}", INSTALL_WORDLLAMA) from e
         self._ids = lru_cache(_WORD_CACHE)(self._tokens)
 
     def __call__(self, texts: Sequence[str]) -> Sequence[Floats]:
@@ -65,6 +60,14 @@ class WordVectors:
         ids = [i for word in text.split(" ") for i in self._ids(word)] if by_word else self._tokens(text)
         total: Floats = self._vectors[ids].sum(axis=0, dtype=np.float32)
         return total / (float(np.linalg.norm(total)) or 1.0)
+
+
+def find_word_vectors() -> Path:
+    """Return the folder of the package. Raises InputError: it, or what reads it, is not installed."""
+    specs = [find_spec(name) for name in ("safetensors", "tokenizers", "wordllama")]
+    if not all(specs) or not specs[-1] or not specs[-1].submodule_search_locations:
+        raise InputError("the local embedder needs the package wordllama, which is not installed", INSTALL_WORDLLAMA)
+    return Path(specs[-1].submodule_search_locations[0])
 
 
 @cache

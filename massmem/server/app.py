@@ -19,7 +19,7 @@ from massmem.server.auth import PageToken
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
 from massmem.server.metrics import AccessLog
-from massmem.server.routes import chat, memories, openai, operations, page, reports, sessions
+from massmem.server.routes import chat, imports, memories, openai, operations, page, reports, sessions
 from massmem.server.service import Service, Settings, keep_service_open
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def create_app(settings: Settings, on_error: Callable[[Exception], None]) -> Fas
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    for routes in (chat, sessions, memories, reports, openai, operations, page):
+    for routes in (chat, imports, sessions, memories, reports, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
     app.state.page_token = PageToken(settings.page_token, settings.page_file)
@@ -92,7 +92,7 @@ def create_app(settings: Settings, on_error: Callable[[Exception], None]) -> Fas
             allow_origins=origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=_BROWSER_HEADERS,
-            expose_headers=["Retry-After", "X-Session-Id"],
+            expose_headers=["Location", "Retry-After", "X-Session-Id"],
         )
     app.add_middleware(AccessLog)
     add_error_handlers(app)

@@ -27,7 +27,7 @@ _TEXTS = {
     401: "No valid key or token",
     404: "There is no such thing",
     408: "The body did not arrive in time",
-    409: "Another question to this session is under way",
+    409: "Another question to this session, or another import of this file, is under way",
     413: "The body is too large, or the user has too much already",
     422: "The request is not valid",
     429: "Too many requests, questions, streams or wrong keys; Retry-After says when to try again",

@@ -7,7 +7,7 @@ process is killed is resumed by another one, and so is a turn that this process 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -373,7 +373,11 @@ class Turns:
     def _start(self, turn: RunningTurn, last: RunningTurn | None = None) -> None:
         """last: ends before this turn begins."""
         self._running[turn.session_id] = turn
-        task = asyncio.create_task(self._run(turn, last))
+        self.run(self._run(turn, last))
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this beside requests; it is cancelled when this process ends and `server.grace` is over."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -21,7 +21,7 @@ class TraceCounts:
     debug_runs: int = 0
     """Folders with the debug files of one run."""
     reports: int = 0
-    """Crash reports, and copies of the registry."""
+    """Crash reports, copies of the registry, and what came of imports."""
     backups: int = 0
     """Copies of the database."""
     lines: int = 0
@@ -43,7 +43,7 @@ class Traces:
         debug_logs = [folder / ".massmem" / "massmem_logs" for folder in {self.folder, home.parent}]
         candidates = (
             [run for folder in debug_logs for run in folder.glob("log_*")],
-            [*home.glob("sessions.json.*"), *home.glob("logs/crash-*")],
+            [*home.glob("sessions.json.*"), *home.glob("logs/crash-*"), *home.glob("imports/*")],
             # From before a migration; they are kept when it fails.
             [] if database is None else [*database.parent.glob(f"{database.name}.bak-*")],
             [*home.glob("logs/*.log"), home / "history"],

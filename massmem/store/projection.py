@@ -49,12 +49,21 @@ class WithdrawTurns:
 
 @dataclass(frozen=True, slots=True)
 class UpdateSession:
-    """None leaves a column as it is."""
+    """None leaves a column as it is. Texts are redacted when they are asked for: an import needs the last one alone."""
 
-    title: str | None = None
-    """Set only while the session has none."""
-    last_message: str | None = None
+    __match_args__ = ("title", "last_message", "status")
+    title_text: str | None = None
+    message_text: str | None = None
     status: SessionStatus | None = None
+
+    @property
+    def title(self) -> str | None:
+        """Set only while the session has none."""
+        return self.title_text and _one_line(self.title_text, TITLE_LENGTH)
+
+    @property
+    def last_message(self) -> str | None:
+        return self.message_text and _one_line(self.message_text, LAST_MESSAGE_LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +146,7 @@ def fold_session(events: Iterable[ev.Event]) -> UpdateSession:
     row = UpdateSession()
     for change in (change for event in events for change in project("", 0, 1, event)):
         if isinstance(change, UpdateSession):
-            row = UpdateSession(None, change.last_message or row.last_message, change.status or row.status)
+            row = UpdateSession(None, change.message_text or row.message_text, change.status or row.status)
     return row
 
 
@@ -186,9 +195,7 @@ def _(event: ev.TurnStarted, position: LogPosition) -> list[Change]:
         InsertRow("turns", row),
         WithdrawTurns(event.withdraws),
         *_request(position, event.request),
-        UpdateSession(
-            title=_one_line(asked, TITLE_LENGTH), last_message=_one_line(asked, LAST_MESSAGE_LENGTH), status="active"
-        ),
+        UpdateSession(asked, asked, status="active"),
     ]
 
 
@@ -207,7 +214,7 @@ def _(event: ev.TurnWaiting, position: LogPosition) -> list[Change]:
         return waiting
     metadata = {"waiting_for": event.param, **_name_agent(event.agent_name)}
     prompt = _message(position, "assistant", event.prompt, agent=(event.agents[0], 0), final=True, metadata=metadata)
-    return [prompt, *waiting, UpdateSession(last_message=_one_line(event.prompt, LAST_MESSAGE_LENGTH))]
+    return [prompt, *waiting, UpdateSession(message_text=event.prompt)]
 
 
 @_project.register
@@ -227,7 +234,7 @@ def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
         _recording(position, "complete", winner),
         QueueExtraction(position.seq, position.time),
         UpdateTurn(ended),
-        UpdateSession(last_message=_one_line(event.answer, LAST_MESSAGE_LENGTH), status="completed"),
+        UpdateSession(message_text=event.answer, status="completed"),
     ]
 
 
@@ -379,7 +386,7 @@ def _(event: ev.MessageAdded, position: LogPosition) -> list[Change]:
     agent = ("", 0) if event.role == "agent" else None
     kind: MessageKind = "user" if agent is None else "assistant"
     added = _message(position, kind, event.text, agent=agent, final=agent is not None, metadata=event.metadata)
-    return [added, UpdateSession(last_message=_one_line(event.text, LAST_MESSAGE_LENGTH))]
+    return [added, UpdateSession(message_text=event.text)]
 
 
 def _message(

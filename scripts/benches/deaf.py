@@ -115,6 +115,8 @@ async def _send_all(service: Server, case: Case, body: bytes, measured: _Measure
         return await _send(service.port, *_make_request(case, body), _LONGEST)
 
     measured.own = await asyncio.gather(*(send(number) for number in range(case.times)))
+    while any(reply.status == 202 for reply in measured.own) and await _count_stuck(service):
+        pass  # a job goes on
     await asyncio.sleep(_SETTLE)  # what goes on when the sender has an answer
     over.set()
     await asyncio.gather(*beside)

@@ -328,7 +328,7 @@ def _imports() -> Iterable[Case]:
     yield Case("import: a chain of 20,000 messages", path, lambda: _tree(chain))
     star: dict[str, str | None] = {f"n{number}": "n0" if number else None for number in range(50_000)}
     yield Case("import: 50,000 branches", path, lambda: _tree(star))
-    yield Case("import: 100,000 levels", path, lambda: _nest("[", "", "]", 100_000).encode(), right="refused")
+    yield Case("import: 100,000 levels", path, lambda: _nest("[", "", "]", 100_000).encode())
     blanks = json.dumps([{"role": "user", "content": "Is it" + " " * 1_000_000 + "so?"}]).encode()
     yield Case("import: a million blanks", path, lambda: blanks)
     yield Case("import: a ZIP of 1 GB", path, lambda: _zip({"conversations.json": b" " * 1_000_000_000}), times=4)

@@ -81,6 +81,8 @@ ROUTES: dict[str, list[Callable[[Ids], Request]]] = {
     "GET /api/ai-memory/conversations/{session_id}": [at("GET", "/api/ai-memory/conversations/{session}")],
     "DELETE /api/ai-memory/conversations/{session_id}": [at("DELETE", "/api/ai-memory/conversations/{session}")],
     "POST /api/v1/sessions/import": [lambda ids: ("POST", f"{SESSIONS}/import", export_of(ids), {})],
+    "GET /api/v1/imports/{job_id}": [at("GET", f"/api/v1/imports/{'0' * 32}")],
+    "DELETE /api/v1/imports/{job_id}": [at("DELETE", f"/api/v1/imports/{'0' * 32}")],
     "GET /api/v1/sessions/{session_id}": [at("GET", SESSIONS + "/{session}")],
     "GET /api/v1/sessions/{session_id}/turns/{turn}": [at("GET", SESSIONS + "/{session}/turns/1")],
     "GET /api/v1/sessions/{session_id}/messages/{seq}": [at("GET", SESSIONS + "/{session}/messages/1")],

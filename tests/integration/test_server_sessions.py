@@ -14,7 +14,6 @@ import requests
 import yaml
 
 from massmem.core.records import Owner
-from massmem.session.imports import hold_import
 from massmem.session.owners import to_stored_id
 from tests.support.pictures import PNG
 from tests.support.service import Client, Service, StartService, make_agent, make_config, read_events, wait_until
@@ -291,9 +290,9 @@ IMPORT = f"{SESSIONS}/import"
 
 def list_outcomes(client: Client, export: object) -> list[tuple[str, int, bool]]:
     """Import an export; return the id of each session, the turns that were added, and whether there was a conflict."""
-    response = client.post(IMPORT, export)
-    assert response.status_code == 200, response.text
-    return [(one["session_id"], one["added"], one["conflict"]) for one in response.json()["sessions"]]
+    job = client.import_export(export)
+    assert (job["status"], job["turns"]) == ("done", job["total"]), job
+    return [(one["session_id"], one["added"], one["conflict"]) for one in job["sessions"]]
 
 
 def test_export_is_imported_once_and_goes_on(alice: Client) -> None:
@@ -309,16 +308,6 @@ def test_export_is_imported_once_and_goes_on(alice: Client) -> None:
     assert list_outcomes(alice, longer) == [(pump, 0, True), ("mine", 0, False)]
 
 
-def test_file_that_is_being_imported_is_refused_before_it_is_read(start_service: StartService) -> None:
-    service = start_service(make_config(make_agent("ann", "It is blue.")))
-    alice = service.client("alice")
-    with hold_import(service.home / ".massmem", b"alice no export"):
-        response = alice.post_bytes(IMPORT, b"no export")
-        assert (response.status_code, "is being imported already" in response.text) == (429, True), response.text
-    response = alice.post_bytes(IMPORT, b"no export")
-    assert (response.status_code, "being imported" in response.text) != (429, True), response.text
-
-
 def test_archive_is_imported_and_an_edited_turn_replaced(alice: Client) -> None:
     older = [{**EXPORT[0], "chat_messages": [*EXPORT[0]["chat_messages"], {"sender": "human", "text": "And?"}]}, None]
     edited = [{**EXPORT[0], "chat_messages": [EXPORT[0]["chat_messages"][0], {"sender": "assistant", "text": "Here."}]}]
@@ -327,10 +316,7 @@ def test_archive_is_imported_and_an_edited_turn_replaced(alice: Client) -> None:
         written = io.BytesIO()
         with zipfile.ZipFile(written, "w") as archive:
             archive.writestr("conversations.json", json.dumps(export))
-        headers = {"Authorization": f"Bearer {alice.token}", "Content-Type": "application/zip"}
-        response = requests.post(alice.url + IMPORT, written.getvalue(), headers=headers, timeout=60)
-        assert response.status_code == 200, response.text
-        outcomes.append(response.json())
+        outcomes.append(alice.import_export(written.getvalue()))
     assert outcomes[0]["left_out"] == {"question without an answer": 1, "entry that is no conversation (no object)": 1}
     (session,) = outcomes[1]["sessions"]
     assert (session["added"], session["replaced"], outcomes[1]["left_out"]) == (1, 1, {})
@@ -352,17 +338,16 @@ def test_import_of_a_session_that_is_being_asked(start_service: StartService) ->
     alice = start_service(make_config(make_agent("ann", "It is blue.", latency=60))).client("alice")
     alice.post("/api/v1/chat/stream", {"message": "Why?", "session_id": "mine"}, stream=True)
     wait_until(lambda: read_part(alice, "mine").get("follow_after") == 0)
-    outcome = alice.post(IMPORT, EXPORT[1]).json()["sessions"][0]
+    outcome = alice.import_export(EXPORT[1])["sessions"][0]
     assert (outcome["busy"], outcome["added"]) == (True, 0)
     alice.post("/api/v1/chat/mine/stop", {})
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"PK\x03\xff", b"[" * 100_000, b"9" * 5_000, b'{"turns": 5}'])
-def test_body_that_is_no_export_is_refused(alice: Client, service: Service, body: bytes) -> None:
-    headers = {"Authorization": f"Bearer {alice.token}", "Content-Type": "application/json"}
-    response = requests.post(service.url + IMPORT, body, headers=headers, timeout=60)
-    assert response.status_code == 422
-    assert response.json()["error"].startswith("the file")
+def test_body_that_is_no_export_fails(alice: Client, body: bytes) -> None:
+    job = alice.import_export(body)
+    assert (job["status"], job["turns"], job["sessions"]) == ("failed", 0, [])
+    assert job["error"].startswith("the file")
 
 
 def test_import_holds_to_the_limits(start_service: StartService) -> None:

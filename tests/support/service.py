@@ -170,6 +170,17 @@ class Client:
     def post_bytes(self, path: str, data: bytes) -> requests.Response:
         return self._session.post(self.url + path, data=data, timeout=60)
 
+    def import_export(self, export: bytes | object) -> dict[str, Any]:
+        """Import an export, as bytes or as the value of its JSON; return the job when it has ended."""
+        data = export if isinstance(export, bytes) else json.dumps(export).encode()
+        response = self.post_bytes("/api/v1/sessions/import", data)
+        assert response.status_code == 202, response.text
+        return self.wait_for_import(response.headers["Location"])
+
+    def wait_for_import(self, address: str) -> dict[str, Any]:
+        wait_until(lambda: self.get(address).json()["status"] != "running")
+        return self.get(address).json()
+
     def chat(self, message: str, session_id: str | None = None, key: str | None = None) -> requests.Response:
         body = {"message": message} | ({} if session_id is None else {"session_id": session_id})
         return self.post("/api/v1/chat", body, key)

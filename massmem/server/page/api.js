@@ -1,10 +1,10 @@
 // Requests to the service. The cookie of the page goes with each; the header says that it is the page that asks.
 
 export class Problem extends Error {
-  // status: of the response; 0 when there was none.
-  constructor(message, status) {
+  // status: of the response; 0 when there was none. address: what the response refers to.
+  constructor(message, status, address) {
     super(message);
-    this.status = status;
+    Object.assign(this, { status, address });
   }
 }
 
@@ -27,7 +27,7 @@ export async function request(path, { method = "GET", body, file, headers = {}, 
   }
   if (response.ok) return response;
   if (response.status === 401) window.dispatchEvent(new Event("massmem-locked"));
-  throw new Problem(await readProblem(response), response.status);
+  throw new Problem(await readProblem(response), response.status, response.headers.get("Location"));
 }
 
 export const getJson = async (path, options) => (await request(path, options)).json();

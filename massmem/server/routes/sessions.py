@@ -21,17 +21,12 @@ from massmem.core.records import MessageRecord, PublicSession, SessionRecord, Tu
 from massmem.core.text import cut_excerpt, match_any
 from massmem.core.turn_result import TurnResult, TurnSummary
 from massmem.export import FORMATS
-from massmem.isolation import run_isolated
 from massmem.memory.tokens import Buffer
-from massmem.server.dependencies import Authorized, Caller, CheckedRoute, Limit, Offset, QueryWords, SessionPath
+from massmem.server.dependencies import Authorized, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import read_results_of, show_event
 from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
-from massmem.session.imports import ImportResult, hold_import, import_conversation
-from massmem.session.imports.conversations import ImportedConversation
-from massmem.session.imports.files import parse_export
-from massmem.session.memories import Memories
-from massmem.session.owners import public_session_id, to_stored_id
+from massmem.session.owners import public_session_id
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.store.lookup import require_turn
@@ -48,8 +43,6 @@ MAX_TEXT = 50_000
 """Characters of a message in a list; the rest is read with the message itself."""
 
 _MAX_SEQ = 2**53
-_MAX_UNPACKED = 200_000_000
-"""Bytes of the JSON in an archive that is imported."""
 _MEDIA_TYPES = {"json": "application/json", "md": "text/markdown", "txt": "text/plain", "html": "text/html"}
 _EXPORT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -59,15 +52,6 @@ _EXPORT: dict[int | str, dict[str, Any]] = {
         }
     }
 }
-
-_MESSAGES = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}]
-_UPLOADED: dict[str, Any] = {
-    "application/json": {"schema": {}, "example": _MESSAGES},
-    "application/jsonl": {"schema": {"type": "string"}},
-    "application/zip": {"schema": {"type": "string", "format": "binary"}},
-}
-_UPLOAD: dict[str, Any] = {"requestBody": {"description": "The export.", "required": True, "content": _UPLOADED}}
-
 
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 _FILE_BODY: dict[str, Any] = {
@@ -198,12 +182,6 @@ class VersionChoice(SmallBody):
     """The number of the version, see `versions` of a turn."""
 
 
-class ImportedSessions(Body):
-    sessions: list[ImportResult]
-    left_out: dict[str, int]
-    """Kinds of things that cannot be read or have no place in a session, and how often."""
-
-
 class SearchHit(Body):
     session_id: str
     title: str
@@ -252,38 +230,6 @@ async def sessions(
     """The user's sessions, the last used first."""
     page = await caller.sessions.list_conversations(limit, offset, text)
     return SessionList(sessions=[*map(caller.sessions.publish, page.sessions)], total=page.total)
-
-
-@router.post("/sessions/import", openapi_extra=_UPLOAD)
-async def import_sessions(
-    request: Request,
-    caller: Authorized,
-    name: Annotated[
-        str, Query(max_length=200, description="Of the file, without a suffix: tells lists of messages apart.")
-    ] = "import",
-) -> ImportedSessions:
-    """Make sessions of an export, as `massmem import` reads it: a file in JSON or JSON lines, or a ZIP archive.
-
-    Import a newer export again: sessions are brought up to date, except where something was added to them here.
-    """
-    with caller.service.limits.hold_turn(caller.sub):
-        body = await request.body()
-        arguments = (body, f"{name}.json", "the file", _MAX_UNPACKED)
-        with hold_import(caller.service.settings.home, f"{caller.name} ".encode() + body):
-            export = await run_isolated(parse_export, *arguments, what="the file", seconds=30, caller=caller.name)
-            results = [await _import(caller, conversation) for conversation in export.conversations]
-    # Once for all: the whole file is written.
-    stored_ids = [to_stored_id(caller.owner, result.session_id) for result in results if not result.conflict]
-    store = caller.service.team.store
-    await caller.sessions.register(*filter(None, [await store.get_session(stored_id) for stored_id in stored_ids]))
-    caller.service.team.memory.wake()
-    return ImportedSessions(sessions=results, left_out=export.left_out)
-
-
-async def _import(caller: Caller, conversation: ImportedConversation) -> ImportResult:
-    team = caller.service.team
-    await caller.service.turns.check_room(caller.owner, is_new=True)
-    return await import_conversation(Memories.of(team, caller.owner), team.process, conversation)
 
 
 @router.get("/sessions/{session_id}", response_model_exclude={"turns": {"__all__": _TEXTS}})

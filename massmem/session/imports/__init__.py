@@ -51,9 +51,9 @@ class ImportResult:
 @contextmanager
 def hold_import(home: Path, key: bytes) -> Generator[None]:
     """Let nobody else of this home import what has this key for the block. Raises BusyError: somebody does."""
-    make_folder(home / "locks")
+    make_folder(home / "imports")
     try:
-        with FileLock(home / "locks" / f"import_{sha256(key).hexdigest()[:16]}.lock", timeout=0, mode=0o600):
+        with FileLock(home / "imports" / f"{sha256(key).hexdigest()[:32]}.lock", timeout=0, mode=0o600):
             yield
     except Timeout as e:
         raise BusyError("this file is being imported already", "wait until that has ended, or stop it") from e
@@ -63,7 +63,7 @@ async def import_conversation(
     memories: Memories,
     process: ProcessLock,
     conversation: ImportedConversation,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], bool] = lambda _: True,
     *,
     facts: bool = False,
 ) -> ImportResult:
@@ -73,7 +73,8 @@ async def import_conversation(
     killed at any time and repeated: what is there is not stored again.
 
     memories: of whom the sessions become. process: that imports. facts: a model extracts facts of every turn later,
-    where one is configured; else turns are remembered word for word. progress: takes how many turns are stored.
+    where one is configured; else turns are remembered word for word. progress: takes how many turns are stored, and
+    returns whether to store more.
 
     Raises StoreError.
     """
@@ -98,18 +99,18 @@ async def import_conversation(
                 stored, result = stored[:same], replace(result, replaced=removed)
             if session.title == session.description != conversation.title:  # nobody has named it here
                 await store.rename_session(session_id, conversation.title)
-            for first in range(len(stored), len(turns), _TURNS_AT_ONCE):
-                progress(first)
+            first = len(stored)
+            while progress(first) and first < len(turns):
                 part = enumerate(turns[first : first + _TURNS_AT_ONCE], first + 1)
                 events = [event for number, turn in part for event in _build_events(session_id, number, turn)]
                 await store.append(session_id, first + 1, events)
+                first = min(first + _TURNS_AT_ONCE, len(turns))
             if not facts:
                 extractions = await store.list_due_recordings("extract", len(turns), session_id)
                 await store.finish_recordings([job for job in extractions if job.turn <= len(turns)], WITHOUT_FACTS)
-            progress(len(turns))
     except (SessionBusyError, MemoryUnavailable):
         return replace(result, busy=True)
-    return replace(result, added=max(0, len(turns) - len(stored)))
+    return replace(result, added=first - len(stored))
 
 
 def _count_same(stored: Sequence[TurnRecord], turns: Sequence[ImportedTurn]) -> int:

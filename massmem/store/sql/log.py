@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -163,7 +164,8 @@ class _Changes:
     """New values by number of the turn."""
     extractions: list[tuple[int, QueueExtraction]] = field(default_factory=list[tuple[int, QueueExtraction]])
     """Each with its turn."""
-    session: Row = field(default_factory=lambda: {"new_title": None, "new_message": None, "new_status": None})
+    session: Row = field(default_factory=dict[str, Any])
+    updates: list[UpdateSession] = field(default_factory=list[UpdateSession])
     empty: bool = True
 
     @property
@@ -183,11 +185,8 @@ class _Changes:
                     self.turns.setdefault(number, {})["withdrawn"] = withdrawn
             case QueueExtraction():
                 self.extractions.append((turn, change))
-            case UpdateSession(title, last_message, status):
-                session = self.session
-                session["new_title"] = session["new_title"] or title
-                session["new_message"] = last_message or session["new_message"]
-                session["new_status"] = status or session["new_status"]
+            case UpdateSession():
+                self.updates.append(change)
 
 
 def append_events(
@@ -284,6 +283,10 @@ def _collect_changes(session_id: str, numbered: Iterable[NumberedEvent]) -> _Cha
     for seq, turn, event, _ in numbered:
         for change in projection.project(session_id, turn, seq, event):
             changes.add(turn, change)
+    newest = changes.updates[::-1]
+    changes.session["new_title"] = next(filter(None, (update.title for update in changes.updates)), None)
+    changes.session["new_message"] = next(filter(None, (update.last_message for update in newest)), None)
+    changes.session["new_status"] = next(filter(None, (update.status for update in newest)), None)
     return changes
 
 
@@ -319,10 +322,11 @@ def _store(
 def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, newest: Row) -> None:
     """newest: the time of the newest event and whether it is an import, and the bytes of all of them."""
     key: Row = {"of_session": session_id}
-    for turn, extraction in changes.extractions:
-        connection.execute(QUEUE_EXTRACTION, {**key, "of_turn": turn, "end": extraction.seq, "at": extraction.time})
-    for turn, values in changes.turns.items():
-        connection.execute(UPDATE_TURN, {**key, "of_turn": turn, **values})
+    rows = [{**key, "of_turn": turn, "end": one.seq, "at": one.time} for turn, one in changes.extractions]
+    if rows:
+        connection.execute(QUEUE_EXTRACTION, rows)
+    for _, group in groupby(({**key, "of_turn": turn, **values} for turn, values in changes.turns.items()), tuple):
+        connection.execute(UPDATE_TURN, [*group])
     added = len(changes.rows["chat_messages"])
     if changes.session["new_message"] is None and changes.chooses_turns:
         payloads = connection.execute(_EVENTS_OF_LAST_TURN, key).scalars()
