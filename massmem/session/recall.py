@@ -21,6 +21,7 @@ from massmem.memory.access import may_see
 from massmem.memory.extraction.extractor import (
     Extractor,
     failing_extractor,
+    idle_extractor,
     open_extractor,
     with_debug_files,
     write_debug,
@@ -42,6 +43,7 @@ from massmem.memory.tokens import estimate_tokens
 from massmem.memory.words import is_question
 from massmem.providers.retry import Pauses
 from massmem.recording.comparison import mend
+from massmem.recording.jobs import NO_MODEL
 from massmem.recording.standing import find_originals, read_standing
 from massmem.recording.worker import Recorder
 from massmem.store.ports import SessionStore
@@ -284,8 +286,9 @@ class SessionMemory:
                 f"{e.message.rstrip('.')}{todo}; until then messages are remembered word for word, and no facts"
             )
             extractor = failing_extractor(e)
-        if extractor is not None and self._debug is not None:
-            extractor = with_debug_files(extractor, self._debug)
+        if self._debug is not None:
+            name = f"{llm.provider}/{llm.model or 'default'}" if llm else ""
+            extractor = with_debug_files(extractor or idle_extractor(NO_MODEL), self._debug, name, memory.list_ids)
         self._extractor = extractor
         settings = {agent.id: agent.memory.recording for agent in self._agents}
         self._recorder = Recorder(self._store, memory, extractor, settings)
