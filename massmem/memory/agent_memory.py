@@ -49,26 +49,23 @@ class AgentMemory:
         Raises MemoryUnavailable, and, when the messages are remembered, ProviderError and InputError: no facts are.
         """
         memory = await self._open()
-        first = len({m.message_ids for m in await memory.list(Selection(self._session, kind="episode"), _ALL)})
-        read = [
-            RecordedMessage(
-                "user" if message["role"] == "user" else "assistant", message["content"],
-                make_message_id(self._session, first + i), now(),
-            )
-            for i, message in enumerate(message for message in messages if message["role"] != "system")
-        ]  # fmt: skip
-        authors = [USER if message.role == "user" else self._agent for message in read]
-        await memory.record(
-            [
-                Episode(self._session, m.message_id, first + i, turn, author, m.text, m.created_at)
-                for i, (m, author) in enumerate(zip(read, authors, strict=True))
-            ]
-        )
+        place = len({m.message_ids for m in await memory.list(Selection(self._session, kind="episode"), _ALL)})
+        episodes: list[Episode] = []
+        for message in (message for message in messages if message["role"] != "system"):
+            author = USER if message["role"] == "user" else self._agent
+            message_id = make_message_id(self._session, place)
+            episodes.append(Episode(self._session, message_id, place, turn, author, message["content"], now()))
+            place += 1
+        await memory.record(episodes)
         await memory.sync()
-        known = memory.get_known_facts()
-        async with open_extractor(self._config.persistent_memory.llm, massmem_home(), known) as extractor:
+        llm, known = self._config.persistent_memory.llm, memory.get_known_facts()
+        async with open_extractor(llm, massmem_home(), known) as extractor:
             if extractor is None:
                 return 0
+            read = [
+                RecordedMessage("user" if e.agent_id == USER else "assistant", e.text, e.message_id, e.created_at)
+                for e in episodes
+            ]
             extraction = await extractor.extract(read, Origin(self._session, self._agent, turn))
         return await memory.add_facts(extraction.facts)
 

@@ -1,6 +1,6 @@
 """Conversations that nothing stores: they end with their process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -26,28 +26,7 @@ class Message:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-class RouterCalls:
-    """The methods of a handle, with the session's id before their arguments. Of a stored session they are async."""
-
-    for_session: Callable[[str], Any]
-
-    def get_history(self, session_id: str) -> Any:
-        return self.for_session(session_id).history()
-
-    def get_params(self, session_id: str) -> Any:
-        return self.for_session(session_id).params()
-
-    def merge_params(self, session_id: str, params: Mapping[str, Any]) -> Any:
-        return self.for_session(session_id).merge(params)
-
-    def set_waiting_param(self, session_id: str, name: str | None) -> Any:
-        return self.for_session(session_id).set_waiting(name)
-
-    def clear(self, session_id: str) -> Any:
-        return self.for_session(session_id).clear()
-
-
-class InMemoryConversationMemory(RouterCalls):
+class InMemoryConversationMemory:
     """What `massmem.ConversationMemory()` is. Its methods are not async."""
 
     def __init__(self) -> None:

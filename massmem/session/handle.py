@@ -16,7 +16,6 @@ from massmem.memory.unstored import (
     InMemoryConversationMemory,
     Message,
     Role,
-    RouterCalls,
     check_role,
     format_line,
 )
@@ -36,7 +35,7 @@ _ROLES: Mapping[MessageKind, Role] = {
 }
 
 
-class ConversationMemory(RouterCalls):
+class ConversationMemory:
     """The sessions of a store (`massmem.store.open_store`); without a store, an InMemoryConversationMemory."""
 
     _store: SessionStore
