@@ -165,9 +165,7 @@ def prepare_run(options: RunOptions) -> Invocation:
     debug_log = new_debug_log() if options.debug else None
     given = config.memory.persistent_memory.model_fields_set
     if given and "session_name" not in given and not (options.quiet or (home / "sessions.json").exists()):
-        notify(
-            "agents recall this conversation alone (with memory.persistent_memory.session_name: null, all)"
-        )
+        notify("agents recall this conversation alone (with memory.persistent_memory.session_name: null, all)")
     output = options.output or ("live" if has_cursor() else "plain")
     return Invocation(options, output, config, home, question, schema, debug_log)
 

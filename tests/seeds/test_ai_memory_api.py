@@ -76,7 +76,7 @@ def test_errors(service: Service) -> None:
 @seed(
     "Redis unavailable: `falling back to in-memory storage`",
     "at the start: new conversations are in memory, and every answer says so (`warning`); later: 503",
-    "a conversation that is half in Redis and half in a process contradicts itself once Redis is back, and is lost with "
+    "a conversation that is half in Redis and half in a process contradicts itself when Redis is back, and ends with "
     "the process: whoever asks again in a moment loses nothing",
 )
 def test_redis_that_is_away(start_service: StartService, tmp_path: Any) -> None:

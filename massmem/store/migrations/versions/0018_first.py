@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from massmem.core.records import count_microseconds
-from massmem.store.schema import SEARCH, chat_sessions, message_search, metadata
+from massmem.store.schema import SEARCH, VIEWS, chat_sessions, message_search, metadata
 
 revision = "0018"
 down_revision = None
@@ -54,6 +54,8 @@ def upgrade() -> None:
     if is_unrecorded:
         op.execute(_RECORD_MESSAGES)
         op.execute(_RECORD_WINNERS)
+    for statement in VIEWS if not inspector.has_table("conversations") else ():
+        op.execute(statement)
     if bind.dialect.name == "postgresql":
         message_search.create(bind, checkfirst=True)
     elif tables:
