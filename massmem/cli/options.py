@@ -432,7 +432,9 @@ def ask(
     no_store: Annotated[bool, typer.Option("--no-store", help="Write nothing to disk and remember nothing.")] = False,
     wait: Wait = False,
     is_single: IsSingle = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Write a log to .massmem/massmem_logs/.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Write a log, and what memory does, to .massmem/massmem_logs/.")
+    ] = False,
     record: Record = None,
     new_home: NewHome = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,

@@ -106,10 +106,8 @@ class Insights:
     """Of agents for people; some have none."""
     used: dict[str, None] = field(default_factory=dict[str, None])
     """Names of agents whose answer was shown."""
-    replies: int = 0
-    """Of the user, to agents that asked for a value."""
-    requests: int = 0
-    """Of agents, for a value."""
+    asked: Counter[bool] = field(default_factory=Counter[bool])
+    """Requests of agents for a value, and (True) replies of the user."""
     tools: Counter[str] = field(default_factory=Counter[str])
     failed_tools: Counter[str] = field(default_factory=Counter[str])
     sequences: Counter[tuple[str, ...]] = field(default_factory=Counter[tuple[str, ...]])
@@ -136,8 +134,7 @@ class Insights:
         self.words.update(dict.fromkeys(extract_topics(turn.question), 1))
         for agent in turn.agents:
             self._add_agent(agent, turn)
-        self.replies += sum(exchange.agent is None for exchange in turn.asked)
-        self.requests += sum(exchange.agent is not None for exchange in turn.asked)
+        self.asked.update(exchange.agent is None for exchange in turn.asked)
         if turn.answer is None:
             return
         self.used |= {turn.name(turn.winner or ""): None}
@@ -186,8 +183,8 @@ class Insights:
             "message_count": self.messages,
             "turns": sum(self.turns.values()),
             "turns_by_status": dict(self.turns),
-            "user_messages": sum(self.turns.values()) + self.replies,
-            "assistant_messages": self.answered + self.requests,
+            "user_messages": sum(self.turns.values()) + self.asked[True],
+            "assistant_messages": self.answered + self.asked[False],
             "duration": round(self.duration, 3),
             "response_time": _mean(self.response_times),
             "topics": [word for word, _ in self.words.most_common(MAX_TOPICS)],

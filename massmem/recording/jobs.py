@@ -26,7 +26,7 @@ from massmem.core.errors import (
 from massmem.core.events import now
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob
 from massmem.core.redact import redact
-from massmem.memory.extraction.extractor import Extractor, Summarize
+from massmem.memory.extraction.extractor import NO_MODEL, Extractor, Summarize
 from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.origins import IMPORT
@@ -132,7 +132,6 @@ async def mark_failed(
     log.warning("%s of %s turn %d not recorded (%s): %s", row.kind, row.session_id, row.turn, outcome, error)
 
 
-NO_MODEL = "no llm that can extract is configured"
 _ALL_ALIKE = 3
 """Texts in a row that an embedder must refuse to count as unavailable."""
 

@@ -21,13 +21,13 @@ from massmem.memory.access import may_see
 from massmem.memory.extraction.extractor import (
     Extractor,
     failing_extractor,
-    idle_extractor,
     open_extractor,
     with_debug_files,
     write_debug,
 )
 from massmem.memory.persistent import (
     PINNED_TOKENS,
+    USER,
     Decision,
     Memory,
     PersistentMemory,
@@ -43,7 +43,6 @@ from massmem.memory.tokens import estimate_tokens
 from massmem.memory.words import is_question
 from massmem.providers.retry import Pauses
 from massmem.recording.comparison import mend
-from massmem.recording.jobs import NO_MODEL
 from massmem.recording.standing import find_originals, read_standing
 from massmem.recording.worker import Recorder
 from massmem.store.ports import SessionStore
@@ -234,7 +233,8 @@ class SessionMemory:
         """Say in the log, and in a debug file, what was found and why it is shown or not."""
         outcome = f"Found {len(result.memories)} memories" if result.memories else "No relevant memories found"
         why = result.decision.reason
-        log.debug("%s (agent=%s, %d tokens; %s)", outcome, scope.agent_id, result.tokens, why)
+        winners = sum(memory.agent_id not in (USER, scope.agent_id) for memory in result.memories)
+        log.debug("%s (agent=%s, %d of winners, %d tokens; %s)", outcome, scope.agent_id, winners, result.tokens, why)
         if self._debug is None:
             return
         place = {"agent_id": scope.agent_id, "session_id": scope.session_id, "turn": scope.turn, "question": question}
@@ -288,7 +288,7 @@ class SessionMemory:
             extractor = failing_extractor(e)
         if self._debug is not None:
             name = f"{llm.provider}/{llm.model or 'default'}" if llm else ""
-            extractor = with_debug_files(extractor or idle_extractor(NO_MODEL), self._debug, name, memory.list_ids)
+            extractor = with_debug_files(extractor, self._debug, name, memory.list_ids)
         self._extractor = extractor
         settings = {agent.id: agent.memory.recording for agent in self._agents}
         self._recorder = Recorder(self._store, memory, extractor, settings)

@@ -180,15 +180,10 @@ class TurnRunner:
 
     async def _start_over(self, number: int, question: str, parent: int) -> None:
         """Forget the known values and what was said: the user wants that, though no turn waits."""
-        self._turn, session_id, agents = number, self._session_id, tuple(agent.id for agent in self._agents)
-        started = ev.TurnStarted(
-            session_id=session_id, turn=number, question=question, agents=agents, seed=0, parent=parent
-        )
-        await self._emit(
-            started,
-            ev.HistoryCleared(),
-            ev.TurnAbandoned(session_id=session_id, turn=number, why="reset", usage=Usage(requests=0)),
-        )
+        self._turn, name, agents = number, self._session_id, tuple(agent.id for agent in self._agents)
+        begin = partial(ev.TurnStarted, question=question, agents=agents, seed=0, parent=parent)
+        end = partial(ev.TurnAbandoned, why="reset", usage=Usage(requests=0))
+        await self._emit(begin(session_id=name, turn=number), ev.HistoryCleared(), end(session_id=name, turn=number))
 
     async def _place(self, replaces: int | None) -> tuple[int, tuple[int, ...]]:
         """Return which turn the next one follows, and which ones it withdraws. Raise InputError."""

@@ -5,12 +5,14 @@ Conversations over HTTP, kept in Redis.
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
-from tests.support.redis_server import RedisServer
+from massmem import open_store
+from tests.support.redis_server import RedisServer, StartRedis
 from tests.support.service import Service, StartService, make_config, make_token
 
 seed = pytest.mark.seed
@@ -95,7 +97,6 @@ def test_redis_that_is_away(start_service: StartService, tmp_path: Any) -> None:
     "the variable is often another program's, and sessions in Redis expire: one line in the file asks for that; "
     "`massmem serve` says when it finds the variable and does not use it",
 )
-@seed("`REDIS_PASSWORD`")
 def test_redis_url(start_service: StartService, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", redis_server.new_url())
     ann = start_service(make_config(store={"url": "redis://"})).client("ann")
@@ -103,6 +104,15 @@ def test_redis_url(start_service: StartService, redis_server: RedisServer, monke
     alone = start_service(make_config())
     assert alone.client("ann").get(f"{BASE}/stats").json()["data"]["usingRedis"] is False
     assert "REDIS_URL is set and not used" in alone.log.read_text()
+
+
+@seed("`REDIS_PASSWORD`")
+async def test_password(start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    url = f"redis://127.0.0.1:{start_redis('no', '--requirepass', 'your-password').port}/0"
+    monkeypatch.setenv("REDIS_PASSWORD", "your-password")
+    store = await open_store(url, tmp_path)
+    assert (store.info.kind, await store.get_session("none")) == ("redis", None)
+    await store.close()
 
 
 @seed(

@@ -121,8 +121,7 @@ def test_figures_and_exports(tmp_path: Path) -> None:
     assert massmem("--config", team, "How do I set up webhooks?").returncode == 0
     stats = json.loads(massmem("sessions", "stats", "--json", text=True).stdout)
     assert (stats["activeConversations"], stats["totalMessages"] >= 2) == (1, True)
-    listed = json.loads(massmem("sessions", "list", "--json", text=True).stdout)
-    session_id = listed[0]["session_id"]
+    session_id = massmem("--list-sessions", text=True).stdout.split("Session ID: ")[1].split()[0]
     insights = json.loads(massmem("sessions", "insights", session_id, "--json", text=True).stdout)
     assert (insights["user_messages"], insights["assistant_messages"], insights["agents_used"]) == (1, 1, ["a"])
     assert "webhooks" in insights["topics"]

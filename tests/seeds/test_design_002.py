@@ -65,9 +65,11 @@ def test_handle_in_memory() -> None:
     "`ConversationMemory(store)`: the same handle, with `await`",
     "SQLite, PostgreSQL or Redis",
 )
+@seed("an unknown session is created by its first message")
 async def test_handle_in_a_store(tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path / 'talk.db'}", tmp_path)
     handle = ConversationMemory(store).for_session("sid-1")
+    assert (await store.get_session("sid-1"), await handle.history()) == (None, [])
     await handle.append(Message("user", "It's O-12345"))
     await handle.merge({"order_id": "O-12345"})
     await handle.set_waiting("zip")
@@ -96,6 +98,11 @@ async def test_handle_in_a_store(tmp_path: Path) -> None:
     "`last_result` and `updated_at` beside them",
 )
 @seed("`sessions(...)`, `messages(...)`", "the tables `chat_sessions`, `chat_messages`", "with more columns")
+@seed(
+    "`interaction.context.session_id`, else `interaction.id`",
+    "`session_id` of the request; left out: a new one",
+    "HTTP and the command line name sessions",
+)
 def test_a_value_is_asked_for(home: Path) -> None:
     asked = massmem("--config", "@examples/order", "I want to check my order", text=True)
     assert (asked.returncode, "order" in asked.stdout) == (6, True), "the agents ask for it in two ways"
@@ -139,13 +146,6 @@ def test_stages_have_names_and_no_values(tmp_path: Path) -> None:
 
 @seed("re-ask; escalate after N attempts", "`coordination: {max_asks: 3}`", "then the agents go on without the value")
 @seed("later: a timeout of the waiting state", "`coordination: {waiting_timeout: SECONDS}`", "it exists")
-@seed("an unknown session is created by its first message")
-@seed(
-    "`interaction.context.session_id`, else `interaction.id`",
-    "`session_id` of the request; left out: a new one",
-    "HTTP and the command line name sessions",
-)
-@seed("one thread", "a lease per session", "two messages to one session wait for one another")
 def test_the_dialog_is_configured(tmp_path: Path) -> None:
     path = tmp_path / "team.yaml"
     path.write_text(

@@ -289,24 +289,21 @@ def failing_extractor(error: MassmemError) -> Extractor:
     return Extractor(fail, fail)
 
 
-def idle_extractor(reason: str) -> Extractor:
-    """Return an extractor for teams without a model for it: it finds nothing, and says why."""
-
-    async def extract(*_: object) -> Extraction:
-        return Extraction(note=reason)
-
-    return Extractor(extract, failing_extractor(MassmemError(reason)).summarize)
+NO_MODEL = "no llm that can extract is configured"
 
 
 def with_debug_files(
-    extractor: Extractor, folder: Path, model: str, list_ids: Callable[[Selection], Awaitable[Sequence[int]]]
+    extractor: Extractor | None, folder: Path, model: str, list_ids: Callable[[Selection], Awaitable[Sequence[int]]]
 ) -> Extractor:
-    """Return the extractor with a debug file for each extraction. list_ids: of memories that are selected."""
+    """Return the extractor with a debug file for each extraction, also where there is none, and nothing is found.
+
+    list_ids: of memories that are selected.
+    """
 
     async def extract(messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
         result, reason = Extraction(), "it was cut off"
         try:
-            result = await extractor.extract(messages, origin)
+            result = await extractor.extract(messages, origin) if extractor else Extraction(note=NO_MODEL)
             problem = result.problem.message if result.problem else ""
             reason = result.note or problem or ("" if result.facts else "the model found no new facts")
         except MassmemError as e:
@@ -322,7 +319,7 @@ def with_debug_files(
                 log.warning("no debug file of this extraction: %s", e.message)
         return result
 
-    return replace(extractor, extract=extract)
+    return replace(extractor or failing_extractor(MassmemError(NO_MODEL)), extract=extract)
 
 
 @dataclass(frozen=True, slots=True)
