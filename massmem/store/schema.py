@@ -290,17 +290,6 @@ events = sa.Table(
     _partial_index("ix_events_turn", "session_id", "turn", "seq", where=IS_NO_DELTA),
 )
 
-_PUBLIC_ID = "CASE WHEN s.user_id IS NULL THEN s.session_id ELSE substr(s.session_id, 26) END AS session_id"
-VIEWS = (
-    f"CREATE VIEW conversations AS SELECT {_PUBLIC_ID}, s.user_id, s.title, s.last_message, (SELECT count(*) FROM "
-    f"chat_messages m WHERE m.session_id = s.session_id AND ({IS_CONVERSATION})) AS message_count, s.active, "
-    "s.created_at, s.updated_at FROM chat_sessions s",
-    f"CREATE VIEW conversation_messages AS SELECT m.id, {_PUBLIC_ID}, s.user_id, m.role, m.content, m.confidence, "
-    "m.escalated, m.metadata, m.created_at FROM chat_messages m JOIN chat_sessions s ON s.session_id = m.session_id "
-    f"WHERE {IS_CONVERSATION}",
-)
-"""For people with an SQL prompt: what users know, under the ids that they know; massmem does not read them."""
-
 # The index holds no second copy of the text (external content). Triggers keep it complete, also when a deleted session
 # takes its messages along: SQLite fires them for cascades.
 _ADD = "INSERT INTO message_search(rowid, content) VALUES (new.row_id, new.content);"

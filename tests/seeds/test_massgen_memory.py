@@ -69,8 +69,8 @@ def test_configurations(text: str, tmp_path: Path) -> None:
     path.write_text(f"{text}\nagents: {json.dumps([AGENT])}\n")
     team, warnings = load_config(path, {"AZURE_OPENAI_API_KEY": "a-key"})
     assert warnings == []
-    given = yaml.safe_load(text).get("memory", {})
-    for section, keys in given.items():
+    sections = yaml.safe_load(text).get("memory", {})
+    for section, keys in sections.items():
         if isinstance(keys, dict):
             assert getattr(team.memory, section).model_fields_set >= keys.keys()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
