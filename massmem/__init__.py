@@ -21,9 +21,12 @@ message and a hint. `ConversationMemory` and `PersistentMemory` read and change 
     print([message.text for message in await talk.history()])
     await store.close()
 
-    memory = await open_memory(config.memory, massmem_home(), os.environ)     # a PersistentMemory
+    notes = PersistentMemory("writer", "support-4711")                        # of one agent: record, retrieve
+    print(await notes.retrieve("the order"))
+    memory = await open_memory(config.memory, massmem_home(), os.environ)     # of all agents of all sessions
     memories = await memory.list(Selection(session_id="support-4711"))
     await memory.close()
+    await notes.close()
 """
 
 from importlib import import_module
@@ -33,8 +36,8 @@ if TYPE_CHECKING:
     from massmem.config.home import massmem_home
     from massmem.config.load import load_config
     from massmem.core.errors import MassmemError
-    from massmem.memory import open_memory
-    from massmem.memory.persistent import PersistentMemory, Selection
+    from massmem.memory import PersistentMemory, open_memory
+    from massmem.memory.persistent import Selection
     from massmem.session.handle import ConversationMemory, InMemoryConversationMemory, Message, SessionHandle
     from massmem.session.session import Session
     from massmem.store import open_store
@@ -63,7 +66,7 @@ _MODULES = {
     "InMemoryConversationMemory": "massmem.session.handle",
     "MassmemError": "massmem.core.errors",
     "Message": "massmem.session.handle",
-    "PersistentMemory": "massmem.memory.persistent",
+    "PersistentMemory": "massmem.memory",
     "Selection": "massmem.memory.persistent",
     "Session": "massmem.session.session",
     "SessionHandle": "massmem.session.handle",

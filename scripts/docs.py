@@ -1,11 +1,13 @@
 """The generated parts of README.md and docs/. cog calls these functions (see scripts/check)."""
 
+import ast
 import contextlib
 import inspect
 import io
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -124,6 +126,21 @@ def massgen_table() -> str:
         if kind == "missing":
             lines += [f"| `backend.type: {name}` | {what} | {instead} |" for name, (what, instead) in PROGRAMS.items()]
         parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def coming_from_table() -> str:
+    """Return what the documents print that people come from, and what it is here: the marks of tests/seeds."""
+    parts: list[str] = []
+    for path in sorted((Path(__file__).parents[1] / "tests" / "seeds").glob("test_*.py")):
+        tree = ast.parse(path.read_text())
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "seed"]
+        marks = [[ast.literal_eval(value).replace("|", r"\|") for value in call.args] for call in calls]
+        title, _, about = (ast.get_docstring(tree) or "").partition("\n\n")
+        as_printed = "\n".join(f"- {mark[0]}" for mark in marks if len(mark) == 1)
+        others = "\n".join(f"| {' | '.join(mark)} |" for mark in marks if len(mark) > 1)
+        table = f"| printed | here | why |\n|---|---|---|\n{others}"
+        parts.append(f"## {title}\n\n{about}\n\n{table}\n\nAs it is printed runs:\n\n{as_printed}")
     return "\n\n".join(parts)
 
 

@@ -358,6 +358,7 @@ JsonOutput = Annotated[
     bool, typer.Option("--json", help="The list of sessions as JSON; else the same as --output json.")
 ]
 MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Token limit of a turn, for prompts and replies.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Write a log, and what memory does, to .massmem/massmem_logs/.")]
 NewHome = Annotated[
     bool,
     typer.Option("--new-home", help="Begin anew when the database of the sessions is lost; sessions.json is moved."),
@@ -432,7 +433,7 @@ def ask(
     no_store: Annotated[bool, typer.Option("--no-store", help="Write nothing to disk and remember nothing.")] = False,
     wait: Wait = False,
     is_single: IsSingle = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Write a log to .massmem/massmem_logs/.")] = False,
+    debug: Debug = False,
     record: Record = None,
     new_home: NewHome = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,

@@ -163,6 +163,10 @@ def prepare_run(options: RunOptions) -> Invocation:
     if schema is not None and question is None:
         raise InputError("--schema needs a question", 'ask like this: massmem --schema FILE "your question"')
     debug_log = new_debug_log() if options.debug else None
+    long = config.memory.persistent_memory
+    is_open = "session_name" not in long.model_fields_set and long.enabled and long.model_fields_set
+    if is_open and not (options.quiet or (home / "sessions.json").exists()):
+        notify("agents recall this conversation alone (with memory.persistent_memory.session_name: null, all)")
     output = options.output or ("live" if has_cursor() else "plain")
     return Invocation(options, output, config, home, question, schema, debug_log)
 
@@ -368,7 +372,7 @@ def report_failure(end: ev.TurnFailed, *more: str) -> None:
 
 ABANDONED = {
     "cancel": "Cancelled.",
-    "reset": "Cancelled. The values that you gave are forgotten.",
+    "reset": "Started over: the values that you gave are forgotten, and agents see nothing of what was said.",
     "change": "Replaced by your new question.",
     "timeout": "Cancelled: no reply in time.",
     "gave_up": "Cancelled: no usable reply.",

@@ -77,6 +77,8 @@ def load_service(command: str, config: str | None, **options: object) -> "tuple[
     teams = load_server_teams(team, setup.home)
     if any(one.files.attached for one in (team, *teams.values())):
         notify("files.attached is for the command line: the service adds none of these files to a question")
+    if os.environ.get("REDIS_URL") and "url" not in team.store.model_fields_set:
+        notify("REDIS_URL is set and not used: with store: {url: redis://} conversations are kept there")
     with require_extra("server", command):
         from massmem.server.serve import Settings  # and with it all that serving needs
     changes = {name: value for name, value in options.items() if value is not None}

@@ -180,7 +180,8 @@ def find_config(name: str) -> Path:
     package, stem = Path(__file__).parents[1], name.removeprefix(EXAMPLES).removesuffix(".yaml")
     # Inside the package when installed from a wheel, beside it in a checkout.
     folder = inside if (inside := package / "configs").is_dir() else package.parent / "configs"
-    shipped = sorted(path.stem for path in folder.glob("*.yaml"))
+    files = (*folder.glob("*.yaml"), *folder.glob("memory/*.yaml"))
+    shipped = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in files)
     if name.startswith(EXAMPLES):
         if stem in shipped:
             return folder / f"{stem}.yaml"

@@ -104,6 +104,10 @@ class Insights:
     agents: dict[AgentKey, AgentCounts] = field(default_factory=lambda: defaultdict[AgentKey, AgentCounts](AgentCounts))
     names: dict[AgentKey, str] = field(default_factory=dict[AgentKey, str])
     """Of agents for people; some have none."""
+    used: dict[str, None] = field(default_factory=dict[str, None])
+    """Names of agents whose answer was shown."""
+    asked: Counter[bool] = field(default_factory=Counter[bool])
+    """Requests of agents for a value, and (True) replies of the user."""
     tools: Counter[str] = field(default_factory=Counter[str])
     failed_tools: Counter[str] = field(default_factory=Counter[str])
     sequences: Counter[tuple[str, ...]] = field(default_factory=Counter[tuple[str, ...]])
@@ -130,8 +134,10 @@ class Insights:
         self.words.update(dict.fromkeys(extract_topics(turn.question), 1))
         for agent in turn.agents:
             self._add_agent(agent, turn)
+        self.asked.update(exchange.agent is None for exchange in turn.asked)
         if turn.answer is None:
             return
+        self.used |= {turn.name(turn.winner or ""): None}
         self.answered += 1
         if turn.seconds is not None:
             self.response_times.append(turn.seconds)
@@ -177,12 +183,12 @@ class Insights:
             "message_count": self.messages,
             "turns": sum(self.turns.values()),
             "turns_by_status": dict(self.turns),
-            "user_messages": sum(self.turns.values()),
-            "assistant_messages": self.answered,
+            "user_messages": sum(self.turns.values()) + self.asked[True],
+            "assistant_messages": self.answered + self.asked[False],
             "duration": round(self.duration, 3),
             "response_time": _mean(self.response_times),
             "topics": [word for word, _ in self.words.most_common(MAX_TOPICS)],
-            "agents_used": list(shown.values()),
+            "agents_used": list(self.used),
             "agents": {key[1] + suffixes[key]: {"name": shown[key], **counts.to_json()} for key, counts in ranking},
             "tools": {
                 name: {"calls": calls, "failed": self.failed_tools[name]} for name, calls in self.tools.most_common()

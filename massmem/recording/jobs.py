@@ -26,7 +26,7 @@ from massmem.core.errors import (
 from massmem.core.events import now
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob
 from massmem.core.redact import redact
-from massmem.memory.extraction.extractor import Extractor, Summarize
+from massmem.memory.extraction.extractor import NO_MODEL, Extractor, Summarize
 from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.origins import IMPORT
@@ -132,7 +132,6 @@ async def mark_failed(
     log.warning("%s of %s turn %d not recorded (%s): %s", row.kind, row.session_id, row.turn, outcome, error)
 
 
-_NO_MODEL = "no llm that can extract is configured"
 _ALL_ALIKE = 3
 """Texts in a row that an embedder must refuse to count as unavailable."""
 
@@ -194,7 +193,7 @@ class EpisodeWriter:
         empty = [row for row in episodes if row.message_id not in self._remembered]
         await mark_done(self._store, self._memory, empty, "a vote, or said already")
         await asyncio.gather(  # one transaction
-            mark_done(self._store, self._memory, [*episodes, *turns]), self._store.finish_recordings(idle, _NO_MODEL)
+            mark_done(self._store, self._memory, [*episodes, *turns]), self._store.finish_recordings(idle, NO_MODEL)
         )
         counts.episodes += len(episodes)
         counts.turns += len(turns)
@@ -495,7 +494,7 @@ class FactWriter:
         if extraction.problem is not None:
             paid.unread = frozenset(extraction.unread)
             raise extraction.problem
-        await self._finish(row, paid.note or None)
+        await self._finish(row, extraction.note or paid.note or None)
         counts.extractions += 1
 
     async def _extract_and_log(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
@@ -507,7 +506,7 @@ class FactWriter:
         )
         extraction = await self._extractor.extract(messages, origin)
         log.debug("Extracted %d fact(s) (%s)", len(extraction.facts), where)
-        if not extraction.facts and extraction.problem is None:
+        if not extraction.facts and extraction.problem is None and not extraction.note:
             log.warning(
                 "Extracted 0 facts (%s): %d of its statements were known already; "
                 "otherwise check the content, or use a stronger model",

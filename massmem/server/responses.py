@@ -117,13 +117,12 @@ def make_chat_answer(result: TurnResult, warning: str | None) -> ChatAnswer:
 
 def make_query_answer(query: str, result: TurnResult, warning: str | None) -> QueryAnswer:
     common = _describe_end(result, warning)
-    agents = result.authors or ([result.speaker] if result.speaker else [])
     return QueryAnswer(
         **common,
         query=query,
         content=get_text(result),
         agent_name=common["agent"],
-        agents_used=[result.name(agent_id) for agent_id in agents],
+        agents_used=[] if result.answer is None or common["agent"] is None else [common["agent"]],
     )
 
 

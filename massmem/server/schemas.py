@@ -125,7 +125,7 @@ class AskRequest(Body, extra="forbid"):
 class ChatRequest(AskRequest):
     message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     user_id: Annotated[str | None, Field(max_length=255, examples=["user-456"])] = None
-    """For older clients; ignored: the token names the owner."""
+    """For older clients: the token names the owner, and another user is refused."""
 
 
 class QueryRequest(AskRequest):

@@ -2,77 +2,37 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal, Self, overload
 
-from massmem.core.errors import InputError
 from massmem.core.events import ContextMeasured, Event, HistoryCleared, MessageAdded, ParamCleared, now
 from massmem.core.ids import check_session_id
 from massmem.core.outcome import read_waiting
 from massmem.core.records import EVERYBODY, MessageKind, MessageRecord, SessionFilter, SessionRecord, SessionState
 from massmem.memory import tokens
+from massmem.memory.conversation import HistoryBudget, HistoryWindow
 from massmem.memory.tokens import TokenCounter
+from massmem.memory.unstored import (
+    CONTEXT_MESSAGES,
+    InMemoryConversationMemory,
+    Message,
+    Role,
+    check_role,
+    format_line,
+)
 from massmem.render.text import is_near_limit, report_context
 from massmem.store.lookup import find_last_hidden
 from massmem.store.ports import SessionStore
-
-Role = Literal["user", "agent", "tool"]
 
 log = logging.getLogger(__name__)
 
 _NEARLY_FULL = 0.75
 _PAGE = 1_000
-_CONTEXT_MESSAGES = 6
-_CONTEXT_ANSWER_CHARACTERS = 200
-_MESSAGES_WITHOUT_STORE = 10
 _ROLES: Mapping[MessageKind, Role] = {
     "user": "user",
     "assistant": "agent",
     "tool_call": "tool",
     "tool_result": "tool",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    role: Role
-    text: str
-    timestamp: datetime = field(default_factory=now)
-    """An appended message gets the time at which it is stored."""
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-class InMemoryConversationMemory:
-    """Conversations that nothing stores: `ConversationMemory()` is one. Its methods are not async."""
-
-    def __init__(self) -> None:
-        self.conversations: dict[str, list[dict[str, Any]]] = {}
-        """The newest 10 messages of each session: role, content, timestamp (ISO 8601, UTC) and agent_type."""
-
-    def add_message(
-        self, session_id: str, role: Literal["user", "assistant"], message: str, agent_type: str | None = None
-    ) -> None:
-        """See ConversationMemory.add_message."""
-        _check_role(role)
-        # Without a time zone, so that programs can compare it with datetime.utcnow().
-        time = now().replace(tzinfo=None).isoformat(timespec="microseconds")
-        entry = {"role": role, "content": message, "timestamp": time, "agent_type": agent_type}
-        messages = [*self.conversations.get(session_id, ()), entry]
-        self.conversations[session_id] = messages[-_MESSAGES_WITHOUT_STORE:]
-
-    def get_conversation_context(self, session_id: str) -> str:
-        """See ConversationMemory.get_conversation_context."""
-        newest = self.conversations.get(session_id, [])[-_CONTEXT_MESSAGES:]
-        return "\n".join(_format_line(entry["role"], entry["content"], entry["agent_type"]) for entry in newest)
-
-    def get_conversation_summary(self, session_id: str) -> dict[str, Any]:
-        """See ConversationMemory.get_conversation_summary; of the messages that are still there."""
-        messages = self.conversations.get(session_id)
-        if not messages:
-            return {}
-        first, last = messages[0]["timestamp"], messages[-1]["timestamp"]
-        return {"message_count": len(messages), "last_activity": last, "session_started": first}
 
 
 class ConversationMemory:
@@ -106,7 +66,7 @@ class ConversationMemory:
 
         Raises InputError: `session_id` cannot be the id of a session, or the role is another one.
         """
-        _check_role(role)
+        check_role(role)
         metadata = {} if agent_type is None else {"agent_type": agent_type}
         text_role: Role = "user" if role == "user" else "agent"
         await self.for_session(session_id).append(Message(text_role, message, metadata=metadata))
@@ -118,9 +78,9 @@ class ConversationMemory:
         """
         check_session_id(session_id)
         hidden = await find_last_hidden(self._store, session_id)
-        records = await self._store.read_conversation(session_id, None, _CONTEXT_MESSAGES)
+        records = await self._store.read_conversation(session_id, None, CONTEXT_MESSAGES)
         return "\n".join(
-            _format_line(record.kind, record.content, record.metadata.get("agent_type") or record.agent_id)
+            format_line(record.kind, record.content, record.metadata.get("agent_type") or record.agent_id)
             for record in reversed(records)
             if record.seq > hidden
         )
@@ -138,6 +98,23 @@ class ConversationMemory:
             "last_activity": (newest[0].created_at if newest else entry.session.updated_at).isoformat(),
             "session_started": entry.session.created_at.isoformat(),
         }
+
+    async def get_conversation_history_for_agent(
+        self, session_id: str, max_messages: int = 20, max_tokens: int = 4_000
+    ) -> list[dict[str, str]]:
+        """Return the newest questions and answers, oldest first, as role and content, within both limits.
+
+        They are taken from the newest backwards until the next one does not fit.
+        """
+        check_session_id(session_id)
+        window = HistoryWindow(HistoryBudget(max_tokens, max_messages), await find_last_hidden(self._store, session_id))
+        for record in await self._store.read_conversation(session_id, None, max_messages):
+            window.add(record)
+        log.info(
+            "Retrieved %d conversation messages for agent (~%d tokens) from session %s",
+            len(window.records), window.used, session_id,
+        )  # fmt: skip
+        return [{"role": record.speaker, "content": record.content} for record in reversed(window.records)]
 
 
 class SessionHandle:
@@ -257,14 +234,3 @@ class SessionHandle:
         if await self._store.get_session(self._id) is None:
             moment = now()
             await self._store.create_session(SessionRecord(session_id=self._id, created_at=moment, updated_at=moment))
-
-
-def _check_role(role: str) -> None:
-    if role not in ("user", "assistant"):
-        raise InputError(f"the role of a message cannot be {role!r}", "use user or assistant")
-
-
-def _format_line(role: str, text: str, name: str | None) -> str:
-    if role == "user":
-        return f"User: {text}"
-    return f"Assistant{f' ({name})' if name else ''}: {text[:_CONTEXT_ANSWER_CHARACTERS]}..."

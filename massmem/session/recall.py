@@ -21,6 +21,7 @@ from massmem.memory.access import may_see
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     PINNED_TOKENS,
+    USER,
     Decision,
     Memory,
     PersistentMemory,
@@ -242,7 +243,8 @@ class SessionMemory:
         """Say in the log, and in a debug file, what was found and why it is shown or not."""
         outcome = f"Found {len(result.memories)} memories" if result.memories else "No relevant memories found"
         why = result.decision.reason
-        log.debug("%s (agent=%s, %d tokens; %s)", outcome, scope.agent_id, result.tokens, why)
+        winners = sum(memory.agent_id not in (USER, scope.agent_id) for memory in result.memories)
+        log.debug("%s (agent=%s, %d of winners, %d tokens; %s)", outcome, scope.agent_id, winners, result.tokens, why)
         if self._debug is None:
             return
         place = {"agent_id": scope.agent_id, "session_id": scope.session_id, "turn": scope.turn, "question": question}
@@ -304,8 +306,9 @@ class SessionMemory:
                 f"{e.message.rstrip('.')}{todo}; until then messages are remembered word for word, and no facts"
             )
             extractor = facts.failing_extractor(e)
-        if extractor is not None and self._debug is not None:
-            extractor = facts.with_debug_files(extractor, self._debug)
+        if self._debug is not None:
+            name = f"{llm.provider}/{llm.model or 'default'}" if llm else ""
+            extractor = facts.with_debug_files(extractor, self._debug, name, memory.list_ids)
         self._extractor = extractor
         settings = {agent.id: agent.memory.recording for agent in self._agents}
         self._recorder = Recorder(self._store, memory, extractor, settings)

@@ -12,8 +12,9 @@ from typing import Any, Literal
 from massmem.config.models import AgentConfig
 from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
-from massmem.core.messages import AttachedFile, Attachment, PartialReply, add_description, remove_description
+from massmem.core.messages import AttachedFile, Attachment, PartialReply, Usage, add_description, remove_description
 from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnEnd, count_deaths, was_cut_off
+from massmem.core.params import detect_intent
 from massmem.core.prompts import add_folder_notes
 from massmem.core.records import SessionState, TurnRecord
 from massmem.core.turn_result import TurnResult
@@ -148,6 +149,9 @@ class TurnRunner:
             _, newest, state = await self._read_beginning()
         number = 1 if newest is None else newest.turn + 1
         self.dialog = ParamDialog(self._config, state, number)
+        if self.dialog.state.params and not files and detect_intent(question) == "reset":
+            await self._start_over(number, question, parent)
+            return
         replies = self.dialog.read_question(question)
         seed = secrets.randbits(32) if self._seed is None else self._seed
         if attachments:
@@ -171,6 +175,13 @@ class TurnRunner:
             await self._run(turn, release_lease=True)
         finally:
             self._history.replaced = frozenset()  # the store knows it now, or it did not come to that
+
+    async def _start_over(self, number: int, question: str, parent: int) -> None:
+        """Forget the known values and what was said: the user wants that, though no turn waits."""
+        self._turn, name, agents = number, self._session_id, tuple(agent.id for agent in self._agents)
+        begin = partial(ev.TurnStarted, question=question, agents=agents, seed=0, parent=parent)
+        end = partial(ev.TurnAbandoned, why="reset", usage=Usage(requests=0))
+        await self._emit(begin(session_id=name, turn=number), ev.HistoryCleared(), end(session_id=name, turn=number))
 
     async def _read_beginning(self) -> tuple[TurnRecord | None, TurnRecord | None, SessionState]:
         """Return the last turn that is not withdrawn, the last one of all, and the state."""

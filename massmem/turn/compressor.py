@@ -66,7 +66,10 @@ _RESULTS_SHARE, LISTS_SHARE = 6, 6
 stay in the prompt up to so much."""
 
 SMALL_WINDOW = 4_000
-"""Tokens; a model with a smaller window has no room to write a summary, nor for more than a few memories."""
+"""Tokens; a model with a smaller window has no room for more than a few memories."""
+
+LEAST_WINDOW = 1_000
+"""Tokens; a model with a smaller window has no room to write a summary."""
 
 _PLAIN_MEMORIES, _PLAIN_TOKENS = 2, 120
 """Most memories of a small model, and their tokens: with more it answers them instead of the question."""
@@ -155,7 +158,7 @@ class Summariser:
         question: what the texts are work for, "" for a conversation. journal: of that work, kept beside the summary.
         """
         summary = Summary(previous, "extract", Usage())
-        if self.provider is None or self.window < SMALL_WINDOW:
+        if self.provider is None or self.window < LEAST_WINDOW:
             text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous, question)
             return replace(summary, text=text)
         words, most = int(self.max_tokens * _WORDS_PER_TOKEN), self.max_tokens
@@ -473,7 +476,7 @@ async def read_question(
     usage = Usage()
     for number, part in enumerate(parts, start=1):
         text = ""
-        if budget.window >= SMALL_WINDOW:
+        if budget.window >= LEAST_WINDOW:
             messages = prompts.build_reading_request(
                 part, f"{number} of {len(parts)}", (beginning, end), int(max_tokens * _WORDS_PER_TOKEN)
             )

@@ -159,6 +159,7 @@ class ParamDialog:
         return [
             *([reply] if why in ("cancel", "reset") else []),
             *(ev.ParamCleared(param=name, why=why) for name in self.waiting.params),
+            *([ev.HistoryCleared()] if why == "reset" else []),
             ev.TurnAbandoned(session_id=record.session_id, turn=record.turn, why=why, usage=usage),
         ]
 
@@ -167,16 +168,18 @@ class ParamDialog:
         self._tally.apply_all(events)
         changes = [event for event in events if isinstance(event, _StateEvent)]
         may_ask = self._config.may_ask_user or self._config.coordination.confirm is not None
-        if not changes or not (may_ask or self.state.waiting_for_param or self.waiting.open_requests):
+        concerns = may_ask or self.state.waiting_for_param or self.waiting.open_requests or self.state.params
+        if not changes or not concerns:
             return None
-        values = dict(self.state.params)
-        result = self.state.last_result
+        values, result, intent = dict(self.state.params), self.state.last_result, self.state.last_intent_id
         for event in changes:
             match event:
                 case ev.ParamProvided(param=name) if name in self._new_values:
                     values[name] = self._new_values.pop(name)
-                case ev.TurnAbandoned(why="reset"):
-                    values.clear()
+                case ev.UserReplied():
+                    intent = "answer"
+                case ev.TurnAbandoned(why=why):
+                    intent, values = why, {} if why == "reset" else values
                 case ev.TurnCompleted():
                     result = {"turn": self._turn, "winner": event.winner}
                 case _:
@@ -190,6 +193,7 @@ class ParamDialog:
                 "params": values,
                 "waiting_for_param": None if over else plan.waiting_for,
                 "plan_execution": None if over else {"turn": self._turn, **asdict(plan)},
+                "last_intent_id": intent,
                 "last_result": result,
             }
         )

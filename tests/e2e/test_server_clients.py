@@ -200,7 +200,7 @@ def test_curl_client(service: Service) -> None:
 
 def test_shapes_of_chat_and_history(service: Service) -> None:
     headers = {"Authorization": f"Bearer {service.client('chat').token}"}
-    body = {"message": "How long does it take?", "session_id": "session-123", "user_id": "user-456"}
+    body = {"message": "How long does it take?", "session_id": "session-123", "user_id": "chat"}
     response = requests.post(f"{service.url}/api/v1/chat", json=body, headers=headers, timeout=60)
     assert response.status_code == 200
     history = requests.get(

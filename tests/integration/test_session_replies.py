@@ -11,6 +11,7 @@ from massmem.core.events import (
     AnswerSubmitted,
     BallotCast,
     Event,
+    HistoryCleared,
     Notice,
     ParamCleared,
     ParamProvided,
@@ -114,7 +115,12 @@ async def test_wish_to_end_gives_the_turn_up_and_is_no_question(folder: Path, te
     config = team()
     name = await wait_for_number(folder, config)
     events = await say(folder, config, name, text)
-    assert [type(event) for event in events] == [UserReplied, ParamCleared, TurnAbandoned]
+    assert [type(event) for event in events] == [
+        UserReplied,
+        ParamCleared,
+        *([HistoryCleared] if why == "reset" else []),
+        TurnAbandoned,
+    ]
     assert only(events, UserReplied)[0].text == text
     assert (only(events, TurnAbandoned)[0].why, only(events, TurnAbandoned)[0].turn) == (why, 1)
     turns, state = await read(folder, name)

@@ -12,6 +12,7 @@ from massmem.providers.scripted import parse_script
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+OF_MEMORY = sorted(f"memory/{path.stem}" for path in CONFIGS.glob("memory/*.yaml"))
 KNOWN = {
     "openai": set(get_args(ChatModel)),
     "anthropic": set(get_args(get_args(AnthropicModel)[0])),
@@ -34,7 +35,15 @@ def test_example_loads_without_a_key_or_a_warning(name: str) -> None:
             assert parse_script(agent.backend.script).latency == 0.3
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_MEMORY)
+def test_example_of_memory_loads_without_a_key_or_a_warning(name: str) -> None:
+    team, warnings = load_config(find_config(f"@examples/{name}.yaml"), {})
+    assert warnings == []
+    assert team.memory.model_fields_set >= {"persistent_memory"}
+    assert all(a.backend.model in KNOWN["openai"] for a in team.agents if a.backend.type == "openai")
+
+
+@pytest.mark.parametrize("name", [*NAMES, *OF_MEMORY])
 def test_example_says_how_it_is_used(name: str) -> None:
     text = (CONFIGS / f"{name}.yaml").read_text()
     assert text.startswith("# ")

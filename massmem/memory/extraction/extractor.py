@@ -68,7 +68,7 @@ from massmem.memory.mem0 import (
     list_key_variables,
     name_section,
 )
-from massmem.memory.persistent import Fact
+from massmem.memory.persistent import Fact, Selection
 from massmem.memory.points import fact_id
 from massmem.providers import Providers
 from massmem.providers.retry import Pauses
@@ -289,22 +289,37 @@ def failing_extractor(error: MassmemError) -> Extractor:
     return Extractor(fail, fail)
 
 
-def with_debug_files(extractor: Extractor, folder: Path) -> Extractor:
-    """Return the extractor with a debug file for each extraction."""
+NO_MODEL = "no llm that can extract is configured"
+
+
+def with_debug_files(
+    extractor: Extractor | None, folder: Path, model: str, list_ids: Callable[[Selection], Awaitable[Sequence[int]]]
+) -> Extractor:
+    """Return the extractor with a debug file for each extraction, also where there is none, and nothing is found.
+
+    list_ids: of memories that are selected.
+    """
 
     async def extract(messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
-        result = Extraction()
+        result, reason = Extraction(), "it was cut off"
         try:
-            result = await extractor.extract(messages, origin)
+            result = await extractor.extract(messages, origin) if extractor else Extraction(note=NO_MODEL)
+            problem = result.problem.message if result.problem else ""
+            reason = result.note or problem or ("" if result.facts else "the model found no new facts")
+        except MassmemError as e:
+            reason = e.message
+            raise
         finally:  # an extraction that fails is the one that somebody wants to look at
-            record = make_debug_record(messages, origin, result.facts, now())
+            record = make_debug_record(messages, origin, result.facts, now()) | {"model": model, "reason": reason}
             try:
+                of_messages = tuple(message.message_id for message in messages)
+                record["memories"] = [str(i) for i in await list_ids(Selection(message_ids=of_messages))]
                 await asyncio.to_thread(write_debug, folder, origin.attempt, record)
             except MassmemError as e:
                 log.warning("no debug file of this extraction: %s", e.message)
         return result
 
-    return replace(extractor, extract=extract)
+    return replace(extractor or failing_extractor(MassmemError(NO_MODEL)), extract=extract)
 
 
 @dataclass(frozen=True, slots=True)

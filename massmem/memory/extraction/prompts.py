@@ -68,6 +68,8 @@ class Extraction:
     """Why part of the messages was not read to the end; None when all was read."""
     unread: tuple[str, ...] = ()
     """Ids of the messages that were not read to the end, for another try."""
+    note: str = ""
+    """Why nothing was asked; "" when a model was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse
 
 from massmem.core.citations import read_citations
+from massmem.core.errors import InputError
 from massmem.core.records import EVERYBODY, MessageRecord, SessionFilter, SessionRecord
 from massmem.server import schemas
 from massmem.server.dependencies import (
@@ -126,6 +127,8 @@ async def history(
 async def _read_question(
     caller: Caller, body: schemas.AskRequest, content: schemas.Content, key: str | None
 ) -> ClientQuestion:
+    if isinstance(body, schemas.ChatRequest) and body.user_id not in (None, caller.sub):
+        raise InputError("user_id is another user's than the token's", "leave it out: the token names the user")
     question = await caller.make_question(content, body.session_id, body.team, key, body.project)
     return replace(question, full=body.full, replaces=body.replaces)
 
@@ -138,7 +141,7 @@ async def conversation(session_id: SessionPath, caller: Authorized) -> schemas.C
     return schemas.Conversation(
         session_id=session_id,
         messages=[_show_message(message) for message in messages],
-        agents_used=list(dict.fromkeys(m.agent_name for m in messages if m.agent_name and m.kind != "user")),
+        agents_used=list(dict.fromkeys(m.agent_name for m in messages if m.agent_name and m.final)),
         created_at=session.created_at,
         message_count=len(messages),
     )

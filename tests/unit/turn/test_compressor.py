@@ -10,10 +10,10 @@ from massmem.memory.compression import Utterance
 from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.turn.compressor import (
+    LEAST_WINDOW,
     MAX_PARTS,
     MAX_SUMMARY,
     MIN_SUMMARY,
-    SMALL_WINDOW,
     Compressor,
     Summariser,
     Summary,
@@ -82,7 +82,7 @@ async def test_summary_cut_at_the_limit_of_tokens_is_marked():
 
 
 async def test_model_with_a_small_window_is_not_asked():
-    summariser, provider = await summariser_with(SMALL_WINDOW - 1)
+    summariser, provider = await summariser_with(LEAST_WINDOW - 1)
     assert (await summariser.summarise(TALK, "")).by == "extract"
     assert provider.requests == []
 
@@ -94,7 +94,7 @@ async def test_summary_that_is_too_long_is_shortened():
     assert 0 < estimate_tokens(summary.text) <= summariser.max_tokens
 
 
-@pytest.mark.parametrize("window", [SMALL_WINDOW, 8_000, 64_000])
+@pytest.mark.parametrize("window", [LEAST_WINDOW, 8_000, 64_000])
 async def test_each_request_for_a_summary_fits_whatever_is_summarised(window: int):
     summariser, provider = await summariser_with(window)
     await summariser.summarise([Utterance("Tool", "Room 7 is locked since 17:04. " * (window // 4))], "")
