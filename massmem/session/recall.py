@@ -51,6 +51,9 @@ CATCH_UP_SECONDS = 2.0
 _MOST_OPENING_SECONDS = 2.0
 """How long the end of a turn waits for the memory to open, so that the turn says when it cannot."""
 
+_MOST_FIRST_SECONDS = 10.0
+"""How long a question waits until the messages of earlier ones are searchable that had no index yet."""
+
 _REOPEN_SECONDS = 10.0
 """Time after which a memory that could not be opened is opened again: its lock or its disk may be free by then."""
 
@@ -283,6 +286,7 @@ class SessionMemory:
             from massmem.recording.comparison import mend
             from massmem.recording.worker import Recorder
 
+            is_first = not index_root(self._config, self._home).exists()
             memory = await open_memory(self._config, self._home, os.environ)
         except MassmemError as e:
             self._notify(f"{e.message}; what is said now is remembered later")
@@ -313,6 +317,8 @@ class SessionMemory:
         settings = {agent.id: agent.memory.recording for agent in self._agents}
         self._recorder = Recorder(self._store, memory, extractor, settings)
         self._recorder.start()
+        if is_first and extractor is None:  # the messages that were left in the queue, see _is_new
+            await asyncio.wait({asyncio.create_task(self._recorder.drain())}, timeout=_MOST_FIRST_SECONDS)
         return memory
 
     def _notify(self, text: str) -> None:

@@ -22,7 +22,7 @@ MASSMEM = str(Path(sys.executable).with_name("massmem"))
 _PROBE = str(Path(__file__).with_name("probe.py"))
 _LIMIT = 300.0
 _MODULE_LIMIT = 7200
-_FOREIGN = ("_API_KEY", "_API_TOKEN", "_PROXY", "_proxy")
+_FOREIGN = ("_API_KEY", "_API_TOKEN", "_PROXY", "_proxy", "DONTWRITEBYTECODE")  # users have compiled modules
 
 
 class BenchError(Exception):

