@@ -21,7 +21,8 @@ from massmem.core.records import Everybody, Owner
 from massmem.store.ports import unknown_session_error
 
 if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql, sqlite
+    from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
+    from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ favour of another one, and can simply run again."""
 class Dialect(Protocol):
     """Differences between relational databases."""
 
-    def insert(self, table: sa.Table) -> "sqlite.Insert | postgresql.Insert":
+    def insert(self, table: sa.Table) -> "SqliteInsert | PostgresInsert":
         """Return an INSERT that knows ON CONFLICT."""
         ...
 
