@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
     from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
+    Upsert = PostgresInsert | SqliteInsert
+
 T = TypeVar("T")
 
 Row = dict[str, Any]
@@ -54,7 +56,7 @@ favour of another one, and can simply run again."""
 class Dialect(Protocol):
     """Differences between relational databases."""
 
-    def insert(self, table: sa.Table) -> "SqliteInsert | PostgresInsert":
+    def insert(self, table: sa.Table) -> "Upsert":
         """Return an INSERT that knows ON CONFLICT."""
         ...
 
