@@ -5,8 +5,8 @@ import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from importlib.util import find_spec
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
@@ -20,10 +20,8 @@ from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
 from massmem.server.metrics import AccessLog
 from massmem.server.routes import chat, imports, memories, openai, operations, page, reports, sessions
+from massmem.server.routes.mcp import McpRoute
 from massmem.server.service import Service, Settings, keep_service_open
-
-if TYPE_CHECKING:
-    from massmem.server.routes.mcp import McpRoute
 
 _NO_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own spans name the path of a request, and with it the session; ours are those of massmem.telemetry."""
@@ -47,7 +45,7 @@ def create_app(settings: Settings, on_error: Callable[[Exception], None]) -> Fas
 
     # The library would cut every stream, also those of MCP, as soon as the process is told to end. The turns end them.
     AppStatus.disable_automatic_graceful_drain()
-    mcp = _open_mcp(settings)
+    mcp = McpRoute(settings.config.server.limits.body) if find_spec("mcp") else None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
@@ -97,17 +95,6 @@ def create_app(settings: Settings, on_error: Callable[[Exception], None]) -> Fas
     app.add_middleware(AccessLog)
     add_error_handlers(app)
     return app
-
-
-def _open_mcp(settings: Settings) -> "McpRoute | None":
-    """Return what answers at /mcp; None without the package for it."""
-    try:
-        from massmem.server.routes.mcp import McpRoute
-    except ModuleNotFoundError as e:
-        if e.name is None or e.name.partition(".")[0] not in ("mcp", "mcp_types"):
-            raise
-        return None
-    return McpRoute(settings.config.server.limits.body)
 
 
 class HeadRequests:

@@ -4,11 +4,12 @@ No session of the protocol is kept, so any process answers any request. A client
 cancels it.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
-from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import Message, Receive, Scope, Send
 
 from massmem.core.errors import InputError
@@ -16,7 +17,6 @@ from massmem.core.events import Event
 from massmem.server.dependencies import Caller, authorize
 from massmem.server.errors import Rejected, RetryLater
 from massmem.server.limits import JsonRequest
-from massmem.server.mcp import create_mcp_server
 from massmem.server.responses import hide_internals
 
 _CALLER = "massmem_caller"
@@ -60,24 +60,39 @@ class UserAccess:
 
 
 class McpRoute:
-    """The ASGI application at `/mcp`. To be used within `run`."""
+    """The ASGI application at `/mcp`. To be used within `run`.
+
+    The first request imports the library: that is a fifth of the CPU that the start of a service takes without it.
+    """
 
     path = "/mcp"
     """As the access log names it."""
 
     def __init__(self, max_body: int) -> None:
         """max_body: bytes of a request."""
-        server = create_mcp_server(lambda request: UserAccess(getattr(request.state, _CALLER)))
-        server.streamable_http_app(
-            stateless_http=True,
-            max_request_body_size=max_body,
-            # It guards servers without authentication against pages in a browser.
-            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-        )
-        self._manager = server.session_manager
+        self._max_body = max_body
+        self._wanted = asyncio.Event()
+        self._manager: asyncio.Future[Any]
 
-    def run(self) -> AbstractAsyncContextManager[None]:
-        return self._manager.run()
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        self._manager = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(self._serve())  # a task of its own: the library wants one to open and to close it
+        try:
+            yield
+        finally:
+            serving.cancel()
+            await asyncio.wait({serving})
+
+    async def _serve(self) -> None:
+        await self._wanted.wait()
+        try:
+            server = await asyncio.to_thread(_create_server, self._max_body)
+            async with server.session_manager.run():
+                self._manager.set_result(server.session_manager)
+                await asyncio.Event().wait()
+        finally:
+            self._manager.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raise Unauthorized, RetryLater, and Rejected as `JsonRequest`."""
@@ -92,4 +107,17 @@ class McpRoute:
         async def receive_again() -> Message:
             return unread.pop() if unread else await receive()
 
-        await self._manager.handle_request(scope, receive_again, send)
+        self._wanted.set()
+        await (await asyncio.shield(self._manager)).handle_request(scope, receive_again, send)
+
+
+def _create_server(max_body: int) -> Any:
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    from massmem.server.mcp import create_mcp_server
+
+    server = create_mcp_server(lambda request: UserAccess(getattr(request.state, _CALLER)))
+    # The library's guard is for servers without authentication, against pages in a browser.
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    server.streamable_http_app(stateless_http=True, max_request_body_size=max_body, transport_security=security)
+    return server

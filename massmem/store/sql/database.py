@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -19,9 +19,6 @@ from sqlalchemy.engine.interfaces import CoreExecuteOptionsParameter
 from massmem.core.errors import StoreError
 from massmem.core.records import Everybody, Owner
 from massmem.store.ports import unknown_session_error
-
-if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql, sqlite
 
 T = TypeVar("T")
 
@@ -53,7 +50,7 @@ favour of another one, and can simply run again."""
 class Dialect(Protocol):
     """Differences between relational databases."""
 
-    def insert(self, table: sa.Table) -> "sqlite.Insert | postgresql.Insert":
+    def insert(self, table: sa.Table) -> Any:
         """Return an INSERT that knows ON CONFLICT."""
         ...
 
