@@ -472,7 +472,7 @@ async def check_extraction(context: DoctorContext) -> Sequence[CheckResult]:
     llm = context.memory.llm
     if llm is not None and llm.provider != "local":
         context.require_network(llm.provider)
-    async with open_extractor(llm, context.home) as extractor:
+    async with open_extractor(context.memory, context.home) as extractor:
         if extractor is None:
             raise Skip(_TOO_SMALL if llm else _NO_EXTRACTION)
         messages = [RecordedMessage("user", SAMPLE, "m1", now())]

@@ -488,9 +488,9 @@ async def _drain_queue(
     def report(c: DrainCounts) -> None:
         progress(min(total, c.episodes + c.turns + c.extractions + c.retried + c.failed), total)
 
-    llm = setup.config.memory.persistent_memory.llm
+    memory_settings = setup.config.memory.persistent_memory
     with show_progress("recording") as progress:
-        async with open_extractor(llm, setup.home, memory.get_known_facts()) as extractor:
+        async with open_extractor(memory_settings, setup.home, memory.get_known_facts()) as extractor:
             counts = await Recorder(store, memory, extractor, settings, session_id).drain(on_progress=report)
         if not counts.unavailable:
             progress(total, total)

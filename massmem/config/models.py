@@ -171,6 +171,11 @@ class EmbeddingConfig(Section):
     """Endpoint, when it is not the provider's own."""
 
 
+class ExtractionConfig(Section):
+    prompt: Literal["own", "mem0"] = "own"
+    """own: massmem's instructions, 700 tokens; mem0: those of mem0, 9,000 tokens with ours."""
+
+
 class QdrantConfig(Section):
     mode: Literal["embedded", "server", "local"] = "embedded"
     """embedded: in this process, no Docker; server: a Qdrant server or cluster; local: same as embedded."""
@@ -201,6 +206,8 @@ class PersistentMemoryConfig(Section):
     name, and that of one session, its id or title, pins that session too."""
     llm: MemoryLlmConfig | None = None
     """Model that extracts facts; left out: verbatim episodes only."""
+    extraction: ExtractionConfig = ExtractionConfig()
+    """How facts are extracted."""
     embedding: EmbeddingConfig = EmbeddingConfig()
     """Model that embeds."""
     qdrant: QdrantConfig = QdrantConfig()

