@@ -25,8 +25,9 @@ import typer
 from massmem import __version__
 from massmem.cli.access import SECRET, SECRET_FILE, add_secret, needs_secret
 from massmem.cli.options import AsJson, Config, Record
-from massmem.cli.setup import choose_config, load_and_check, read_environment, require_extra
+from massmem.cli.setup import EXTRAS, choose_config, load_and_check, read_environment, require_extra
 from massmem.cli.streams import MB, write_json, write_out
+from massmem.config.calibrations import find_calibration, read_calibration
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.load import resolve_agents
 from massmem.config.models import BackendConfig, FolderConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
@@ -38,7 +39,7 @@ from massmem.core.records import EVERYBODY, SessionFilter
 from massmem.core.redact import redact, show_start
 from massmem.core.text import format_dollars, one_line
 from massmem.memory import open_memory
-from massmem.memory.extraction.extractor import open_extractor
+from massmem.memory.extraction.extractor import SETTING, open_extractor
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import USER, Episode, RecallOptions, Scope, Selection
@@ -79,6 +80,8 @@ class DoctorContext:
     """Of the configuration."""
     offline: bool = False
     """Contact no server."""
+    asks: bool = True
+    """Ask models and start tool servers; False: only open what a question opens."""
 
     @property
     def team(self) -> TeamConfig:
@@ -177,7 +180,8 @@ async def check_packages(context: DoctorContext) -> Sequence[CheckResult]:
         problems.setdefault(requirement.extra, []).extend(filter(None, [requirement.find_problem()]))
     core = "; ".join(problems.pop(""))
     details = [
-        f"{extra}: {'; '.join(texts)} (pip install 'massmem[{extra}]')" if texts else f"{extra}: installed"
+        f"{extra}, for {EXTRAS[extra]}: "
+        + (f"{'; '.join(texts)} (pip install 'massmem[{extra}]')" if texts else "installed")
         for extra, texts in problems.items()
     ]
     if core:
@@ -256,18 +260,22 @@ async def _check_backend(backend: BackendConfig, name: str, context: DoctorConte
             case "scripted":
                 return ok(f"{name}: replies with its script")
             case "local":
-                return await asyncio.to_thread(_check_weights, backend, name)
+                return await asyncio.to_thread(_check_weights, backend, name, context)
             case _:
                 return await _check_endpoint(backend, name, context)
     except MassmemError as e:
         return fail(f"{name}: {e.message}", e.hint)
 
 
-def _check_weights(backend: BackendConfig, name: str) -> CheckResult:
+def _check_weights(backend: BackendConfig, name: str, context: DoctorContext) -> CheckResult:
     """Verify the whole file again: a disk may have changed it since the download."""
     from massmem.providers.local import LocalFactory
 
+    if not (context.asks or context.offline or backend.model or (models_folder() / DEFAULT.file).exists()):
+        return ok(f"{name}: is downloaded with the first question")
     LocalFactory().open(backend)  # fails when the runtime is missing or the file was never verified
+    if not context.asks:
+        return ok(name)
     path = require_weights(backend.model)
     started = time.monotonic()
     with path.open("rb") as file:
@@ -298,6 +306,8 @@ async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorCont
     key = "no key needed" if endpoint.key == NO_KEY else f"key {show_start(endpoint.key)}"
     if context.offline:
         return CheckResult("", "skipped", f"{name}: {key}, not tried (--offline)")
+    if not context.asks:
+        return ok(f"{name}: {key}")
     limits = {"max_tokens": _EXCHANGE_TOKENS, "max_retries": 0, "thinking_tokens": None}
     providers, started = Providers(learnt), time.monotonic()
     try:
@@ -355,6 +365,8 @@ async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
     if not servers:
         return results
     Toolboxes([agent.model_copy(update={"folders": ()}) for agent in agents]).check()
+    if not context.asks:
+        return [*results, ok(f"the programs of {pluralize(len(servers), 'tool server')} are there")]
     context.require_network(pluralize(len(servers), "tool server"))
     server_class = await asyncio.to_thread(load_server_class)
     checks = (_check_tool_server(agent, server_class(server)) for agent, server in servers)
@@ -384,6 +396,15 @@ async def _check_tool_server(agent: str, server: "McpServer") -> CheckResult:
     usable = [tool for tool in tools if tool not in config.deny and (config.allow is None or tool in config.allow)]
     listed = ", ".join(usable[:_MAX_TOOLS]) + (", ..." if len(usable) > _MAX_TOOLS else "")
     return ok(f"{name}: {pluralize(len(usable), 'tool')} of {len(tools)}", listed or "none may be called")
+
+
+async def check_calibration(context: DoctorContext) -> Sequence[CheckResult]:
+    """Read the calibration of the team."""
+    path = find_calibration(context.home, context.team)
+    if not path.exists():
+        raise Skip("the team has none")
+    read_calibration(path)
+    return [ok(str(path))]
 
 
 async def check_service(context: DoctorContext) -> Sequence[CheckResult]:
@@ -419,10 +440,6 @@ QUERY = "When was Skerryvore's lighthouse lit?"
 
 _LOCAL_EMBEDDERS = ("local", "none")
 _ENGLISH_EMBEDDERS = ("none", "wordllama")
-_TOO_SMALL = (
-    "llm: local without a model: the embedded model finds no facts and is not asked; what holds is read from plain "
-    "statements by rules, and messages are remembered word for word. For facts name a larger model: llm.model"
-)
 _NO_EXTRACTION = "not configured: messages are remembered word for word, without extracted facts"
 _NEWEST = 200
 """Messages whose language is looked at."""
@@ -470,11 +487,13 @@ async def check_embedding(context: DoctorContext) -> Sequence[CheckResult]:
 async def check_extraction(context: DoctorContext) -> Sequence[CheckResult]:
     """Extract facts from a message."""
     llm = context.memory.llm
-    if llm is not None and llm.provider != "local":
+    if llm is not None and llm.provider != "local" and context.asks:
         context.require_network(llm.provider)
     async with open_extractor(context.memory, context.home) as extractor:
         if extractor is None:
-            raise Skip(_TOO_SMALL if llm else _NO_EXTRACTION)
+            raise Skip(_NO_EXTRACTION)
+        if not context.asks:
+            return [ok(f"{SETTING} can be opened")]
         messages = [RecordedMessage("user", SAMPLE, "m1", now())]
         extraction = await extractor.extract(messages, Origin(_new_session_id(), "setup_check", 1))
     if extraction.problem is not None:
@@ -536,6 +555,9 @@ async def check_store(context: DoctorContext) -> Sequence[CheckResult]:
     if url.startswith("sqlite:"):
         return await _check_sqlite(context)
     context.require_network(without_password(url))
+    if not context.asks:
+        await (await open_configured(context.team.store, context.home)).close()
+        return [ok(without_password(url))]
     return await _check_contents(context, without_password(url))
 
 
@@ -549,6 +571,8 @@ async def _check_sqlite(context: DoctorContext) -> Sequence[CheckResult]:
     current = await asyncio.to_thread(read_revision, path)
     if current is not None and current not in REVISIONS:
         return [fail(f"{path} was written by a newer massmem (schema {current})", "update massmem")]
+    if not context.asks:
+        return [ok(f"{path}: schema {current}")]
     messages = await asyncio.to_thread(check_integrity, path)
     if messages != ["ok"]:
         fix = "save what can be read with: massmem store recover {quoted_path} --to {recovered}"
@@ -595,6 +619,7 @@ CHECKS: dict[str, Check] = {
     "config": check_config,
     "models": check_models,
     "tools": check_tools,
+    "calibration": check_calibration,
     "memory keys": check_keys,
     "embedding": check_embedding,
     "extraction": check_extraction,

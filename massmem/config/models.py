@@ -159,6 +159,14 @@ class MemoryLlmConfig(Section):
     base_url: str | None = None
     """Endpoint, when it is not the provider's own."""
 
+    @model_validator(mode="after")
+    def _refuse_embedded_model(self) -> Self:
+        if self.provider == "local" and not self.model:
+            raise ValueError(
+                "the embedded model finds no facts: name a larger one (model: FILE.gguf), or leave llm out"
+            )
+        return self
+
 
 class EmbeddingConfig(Section):
     provider: str = "local"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from massmem.config.home import make_folder
 from massmem.config.models import BackendConfig, EmbeddingConfig, MemoryConfig, MemoryLlmConfig
@@ -51,21 +51,13 @@ def is_on_this_machine(provider: str) -> bool:
     return backend is not None and not PRESETS[backend].needs_key
 
 
-def can_extract(llm: MemoryLlmConfig | None) -> TypeGuard[MemoryLlmConfig]:
-    """Return whether a model is configured that facts are asked of.
-
-    The embedded model, `local` without a model, is none: it found no facts in 20 seconds of the processor each.
-    """
-    return llm is not None and (llm.provider != "local" or bool(llm.model))
-
-
 def list_missing_packages(memory: MemoryConfig) -> list[str]:
     """Return a line for each package that these settings ask for and that is not installed."""
     settings = memory.persistent_memory
     if not (memory.enabled and settings.enabled):
         return []
     needed = {
-        ("extraction.prompt: mem0", "mem0", "mem0"): can_extract(settings.llm) and settings.extraction.prompt == "mem0",
+        ("extraction.prompt: mem0", "mem0", "mem0"): settings.llm is not None and settings.extraction.prompt == "mem0",
         ("llm.provider", "mem0", "mem0"): settings.llm is not None and settings.llm.provider in MEM0_LLMS,
         ("embedding.provider", "mem0", "mem0"): settings.embedding.provider in MEM0_EMBEDDERS,
         ("qdrant.mode: server", "qdrant_client", "mem0"): settings.qdrant.mode == "server",

@@ -96,6 +96,7 @@ class SessionMemory:
         """When to open again, by the monotonic clock, after that has failed."""
         self._pauses: Pauses | None = None
         self._stack = AsyncExitStack()
+        self.fault = ""  # see Session.memory_fault
         self._notices: list[str] = []
         self._past_notices: set[str] = set()
 
@@ -250,7 +251,8 @@ class SessionMemory:
         try:
             memory = await open_memory(self._config, self._home, os.environ)
         except MassmemError as e:
-            self._notify(f"{e.message}; what is said now is remembered later")
+            self.fault = f"{e.message}; what is said now is remembered later"
+            self._notify(self.fault)
             self._reopen_time = time.monotonic() + _REOPEN_SECONDS
             return None
         if memory.note:
@@ -267,9 +269,10 @@ class SessionMemory:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
             todo = f" ({e.hint})" if e.hint else ""
-            self._notify(
+            self.fault = (
                 f"{e.message.rstrip('.')}{todo}; until then messages are remembered word for word, and no facts"
             )
+            self._notify(self.fault)
             extractor = failing_extractor(e)
         if extractor is not None and self._debug is not None:
             extractor = with_debug_files(extractor, self._debug)

@@ -62,7 +62,6 @@ from massmem.memory.mem0 import (
     MEM0_LLMS,
     OWN_NAMES,
     as_backend,
-    can_extract,
     explain_unknown_provider,
     find_backend_type,
     import_mem0,
@@ -106,7 +105,7 @@ class MemoryModel:
 
     chat: "ChatProvider"
     compact: bool
-    """It runs on the user's machine, and is small: it is sent shorter prompts, and its replies are held to a JSON
+    """It runs on the user's machine, and is small: it is sent less at once, and its replies are held to a JSON
     Schema."""
 
     async def ask(self, system: str, user: str, max_tokens: int, purpose: Purpose, agent_id: str = "") -> Reply:
@@ -258,7 +257,7 @@ async def open_extractor(
     Raises InputError: the model cannot be used: see open_model; mem0, whose prompt is wanted, is not installed.
     """
     llm = settings.llm
-    if not can_extract(llm):
+    if llm is None:
         yield None
         return
     providers = Providers(pauses=pauses)
@@ -352,7 +351,7 @@ class FactExtractor:
 
         async def ask(reading: Reading) -> Reply:
             mem0 = self._mem0
-            system, user = write_mem0_prompts(reading, mem0) if mem0 else write_prompts(reading, compact=compact)
+            system, user = write_mem0_prompts(reading, mem0) if mem0 else write_prompts(reading)
             return await self._model.ask(system, user, max_tokens, "extract", origin.agent_id)
 
         run = _Run(ask, origin, self._known, compact, deque(chunks), limits.requests)
