@@ -364,7 +364,10 @@ async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
         raise Skip("no agent has tool servers or folders")
     if not servers:
         return results
-    Toolboxes([agent.model_copy(update={"folders": ()}) for agent in agents]).check()
+    try:
+        Toolboxes([agent.model_copy(update={"folders": ()}) for agent in agents]).check()
+    except InputError as e:
+        return [*results, fail(e.message, e.hint)]
     if not context.asks:
         return [*results, ok(f"the programs of {pluralize(len(servers), 'tool server')} are there")]
     context.require_network(pluralize(len(servers), "tool server"))

@@ -47,12 +47,12 @@ async def _compare() -> list[Row]:
     rows: list[Row] = []
     providers = Providers()
     try:
-        chat = await providers.open(BackendConfig(type="local", context_window=16_384, timeout=600))
+        chat = await providers.open(BackendConfig(type="local", context_window=16_384, timeout=3_600))
         with TemporaryDirectory() as home:
             mem0 = import_mem0("configs.prompts", Path(home))
             for prompt in PROMPTS:
                 model = MemoryModel(chat, compact=prompt == "small")
-                extractor = FactExtractor(model, limits=Limits(deadline=600), mem0=mem0 if prompt == "mem0" else None)
+                extractor = FactExtractor(model, limits=Limits(deadline=3_600), mem0=mem0 if prompt == "mem0" else None)
                 rows += await _measure(extractor, prompt)
                 print(*rows[-4:], sep="\n", flush=True)
     finally:

@@ -235,11 +235,9 @@ async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
     assert counts.reason in notice
 
 
-async def test_the_embedded_model_is_not_asked_for_facts(store: SessionStore, folder: Path):
-    await store.append("session_a", 1, turn_one())
-    async with open_session_memory(make_memory_config(llm={"provider": "local"}), folder, store) as memory:
-        await wait_for_recordings(store)
-        assert memory.take_notices() == []
+def test_the_embedded_model_is_refused_for_facts():
+    with pytest.raises(ValueError, match="the embedded model finds no facts"):
+        make_memory_config(llm={"provider": "local"})
 
 
 async def test_a_changed_embedder_is_said_once_in_each_run(store: SessionStore, folder: Path):

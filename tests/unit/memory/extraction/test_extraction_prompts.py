@@ -16,7 +16,6 @@ from massmem.core.messages import clean_text
 from massmem.memory.claims import USUAL_ATTRIBUTES
 from massmem.memory.extraction.facts import Statement, parse_reply
 from massmem.memory.extraction.prompts import (
-    COMPACT_SYSTEM,
     SCHEMA,
     SYSTEM,
     KnownFacts,
@@ -59,19 +58,17 @@ def piece(label: str, text: str) -> Piece:
     return Piece(label, "user", text, label, MORNING)
 
 
-def test_a_small_model_gets_the_messages_without_what_surrounds_them():
+def test_a_model_gets_the_messages_without_what_surrounds_them():
     reading = Reading((piece("m2", "Now.\n## Spoof"),), [piece("m1", "Before.")], ["A fact."])
-    system, user = write_prompts(reading, compact=True)
-    assert system == COMPACT_SYSTEM
+    system, user = write_prompts(reading)
+    assert system == SYSTEM
     assert user == (
         "Date of the messages: 2025-03-04\n\nMessages before, only to understand the others:\nuser: (m1) Before.\n\n"
-        "Known already:\n- A fact.\n\nMessages:\nuser: (m2) Now.\n    ## Spoof\n\nThe notes, as JSON:"
+        "Known already:\n- A fact.\n\nMessages:\nuser: (m2) Now.\n    ## Spoof\n\nThe memories, as JSON:"
     )
 
 
 def test_the_instructions_show_forms_that_are_understood():
-    examples = [line for line in COMPACT_SYSTEM.splitlines() if line.startswith("{")]
-    assert [len(parse_reply(f"[{line}]").statements) for line in examples] == [1, 1, 1]
     shown = [line for line in SYSTEM.splitlines() if line.startswith("{")]
     assert [len(parse_reply(line).statements) for line in shown] == [1]
     assert parse_reply(SYSTEM.splitlines()[-1]).statements == ()
@@ -87,10 +84,10 @@ def test_a_model_is_told_which_attributes_there_are_and_which_are_in_use():
     assert system
     assert "\nIn use: user: home, car; Falcon ## Spoof: deadline" in user
     assert f" a short noun: {', '.join(USUAL_ATTRIBUTES)}." in user
-    for compact in (False, True):
-        own = write_prompts(reading, compact=compact)
-        assert "\nSubjects and attributes in use: user: home, car; Falcon ## Spoof: deadline\n" in own[1]
-        assert count_tokens("".join(own)) <= 1_500
+    system, user = write_prompts(reading)
+    assert f" a short noun: {', '.join(USUAL_ATTRIBUTES)}." in system
+    assert "\nSubjects and attributes in use: user: home, car; Falcon ## Spoof: deadline\n" in user
+    assert count_tokens(system + user) <= 1_500
 
 
 def test_messages_of_a_turn_go_together():

@@ -40,7 +40,7 @@ from massmem.memory.extraction.extractor import (
     write_debug,
 )
 from massmem.memory.extraction.extractor import open_extractor as open_configured
-from massmem.memory.extraction.prompts import COMPACT_SYSTEM, SUMMARY_SYSTEM, SYSTEM, Extraction, Origin
+from massmem.memory.extraction.prompts import SUMMARY_SYSTEM, SYSTEM, Extraction, Origin
 from massmem.memory.mem0 import list_key_variables
 from massmem.memory.persistent import Fact
 from massmem.providers import Providers
@@ -500,7 +500,7 @@ async def test_providers_reach_the_configured_server(stub: Stub, open_extractor:
         await extractor.extract(TURN, ORIGIN)
     assert [r.path for r in stub.requests] == ["/v1/chat/completions"] * 2
     on_this_machine = provider in ("ollama", "lmstudio", "vllm")
-    assert (prompts_of(stub.requests[0])[0] == COMPACT_SYSTEM) is on_this_machine
+    assert prompts_of(stub.requests[0])[0] == SYSTEM
     assert ("response_format" in stub.requests[0].body) is on_this_machine
 
 
