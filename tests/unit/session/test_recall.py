@@ -139,7 +139,7 @@ async def test_the_extractor_is_shown_what_is_known(store: SessionStore, folder:
         async with open_session_memory(extracting(stub), folder, store) as memory:
             await wait_for_recordings(store)
             text = await recall(memory, "ann", "How many writes does Postgres take? What did Redis lose?", turn=3)
-    known = [section(prompts(request)[1], "Existing Memories") for request in stub.requests]
+    known = [section(prompts(request)[1], "Known already") for request in stub.requests]
     assert FIRST not in known[0]
     assert FIRST in known[1]
     assert text.count(FIRST) == 1
