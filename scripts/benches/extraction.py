@@ -61,10 +61,10 @@ async def _compare() -> list[Row]:
 
 
 async def _measure(extractor: FactExtractor, prompt: str) -> list[Row]:
-    wanted = hits = strays = facts = failed = 0
+    expected_count = hits = strays = facts = failed = 0
     for number, (question, reply, expected, forbidden) in enumerate(CASES):
         messages = [RecordedMessage("user", question, f"q{number}", DAY), RecordedMessage("assistant", reply, "a", DAY)]
-        wanted += len(expected)
+        expected_count += len(expected)
         try:
             texts = [fact.text for fact in (await extractor.extract(messages, Origin("s", "a", number + 1))).facts]
         except MassmemError as e:
@@ -76,7 +76,7 @@ async def _measure(extractor: FactExtractor, prompt: str) -> list[Row]:
         hits += sum(any(word in text for text in texts) for word in expected)
         strays += sum(any(word in text for word in forbidden) for text in texts)
     return [
-        reported(f"{prompt}: expected facts of {wanted}", hits, "facts"),
+        reported(f"{prompt}: expected facts of {expected_count}", hits, "facts"),
         reported(f"{prompt}: memories of what is none, of {facts}", strays, "memories"),
         reported(f"{prompt}: replies that could not be read, of {len(CASES)}", failed, "replies"),
     ]

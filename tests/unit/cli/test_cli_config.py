@@ -180,7 +180,9 @@ def write_config(folder: Path, memory: dict[str, Any], **sections: Any) -> str:
     return str(path)
 
 
-def test_what_would_not_open_is_not_valid(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_configuration_that_would_not_open_is_not_valid(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """Each of these was called valid, and failed with the first question."""
     database = tmp_path / "notes.db"
     database.write_text("no database")
