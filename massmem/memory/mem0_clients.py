@@ -1,10 +1,8 @@
-"""Models and embedders that massmem has no client for, asked through mem0's factories.
-
-mem0's clients take neither a key nor an address: the libraries below them read these from the environment.
-"""
+"""Models and embedders that massmem has no client for, asked through mem0's factories; keys are in the environment."""
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
@@ -25,6 +23,8 @@ class Mem0Chat(AlwaysReady):
     def __init__(self, llm: MemoryLlmConfig) -> None:
         self.abilities, self.price = Abilities(tools=False), Price()
         self._client = _create("LlmFactory", llm, {"max_tokens": 8_000})
+        if llm.provider == "litellm":
+            sys.modules["litellm"].__dict__["suppress_debug_info"] = True  # it writes it to stdout
         self._errors = ErrorContext(llm.provider, llm.model or "default model", "")
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
