@@ -13,8 +13,8 @@ import os
 import sys
 from pathlib import Path
 
-from massmem.cli import doctor
-from massmem.cli.doctor import Check, CheckResult, DoctorContext, run_check
+from massmem.cli import checks
+from massmem.cli.checks import Check, CheckResult, DoctorContext, run_check
 from massmem.cli.setup import load_team, read_dotenv
 from massmem.cli.streams import prepare_streams
 from massmem.config.home import massmem_home
@@ -46,11 +46,11 @@ async def run(context: DoctorContext, config: TeamConfig) -> int:
     model = "" if llm is None else f" ({llm.model or llm.provider})"
     embedding = config.memory.persistent_memory.embedding.provider
     checks: tuple[tuple[str, Check], ...] = (
-        ("Environment Variables", doctor.check_keys),
-        ("OpenAI Embedding API" if embedding == "openai" else f"Embedding ({embedding})", doctor.check_embedding),
-        (f"mem0 LLM API{model}", doctor.check_extraction),
-        ("Qdrant Connection", doctor.check_index),
-        ("Full Memory Integration", doctor.check_recall),
+        ("Environment Variables", checks.check_keys),
+        ("OpenAI Embedding API" if embedding == "openai" else f"Embedding ({embedding})", checks.check_embedding),
+        (f"mem0 LLM API{model}", checks.check_extraction),
+        ("Qdrant Connection", checks.check_index),
+        ("Full Memory Integration", checks.check_recall),
     )
     failures = 0
     for number, (title, check) in enumerate(checks, start=1):

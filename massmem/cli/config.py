@@ -16,8 +16,10 @@ from massmem.cli.setup import Setup, choose_config, load_and_check, load_setup, 
 from massmem.cli.streams import notify, write_json, write_out
 from massmem.config.home import expand_home, massmem_home
 from massmem.config.load import LoadedConfig
+from massmem.config.models import TeamConfig
 from massmem.config.show import Setting, list_settings
 from massmem.config.yaml import format_path
+from massmem.core.errors import ConfigError
 from massmem.memory.opening import index_root
 from massmem.providers.weights import models_folder
 from massmem.render.text import format_columns
@@ -35,9 +37,16 @@ TeamFile = Annotated[str | None, typer.Option(metavar="FILE", help="The same as 
 
 
 @app.command("validate")
-def validate_command(file: File = None, config: TeamFile = None, as_json: AsJson = False) -> None:
-    """Check a configuration and report all problems with their lines. No server is contacted."""
+async def validate_command(
+    file: File = None,
+    config: TeamFile = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Contact no server.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check a configuration, open what a question would open, and report all problems. No model is asked anything."""
     loaded = _load(choose_config(file, config))
+    if problems := await _find_opening_problems(loaded.team, offline=offline):
+        raise ConfigError(problems, "massmem doctor also asks the models, and starts the tool servers")
     if as_json:
         result = {"valid": True, "file": loaded.team.source, "warnings": loaded.warnings}
         write_json(result | {"agents": [agent.id for agent in loaded.team.agents]})
@@ -50,6 +59,16 @@ def validate_command(file: File = None, config: TeamFile = None, as_json: AsJson
     }
     agents = ", ".join(f"{agent_id} ({labels})" for agent_id, labels in models.items())
     write_out(f"{loaded.team.source}: valid; agents: {agents}\n")
+
+
+async def _find_opening_problems(team: TeamConfig, *, offline: bool) -> list[str]:
+    """Open what a question opens, by the checks of `massmem doctor`; return what does not open, and what to do."""
+    from massmem.cli.checks import CHECKS, DoctorContext, run_check
+
+    context = DoctorContext(massmem_home(), os.environ, team, offline=offline, asks=False)
+    opening = ("models", "tools", "calibration", "extraction", "index", "store")
+    results = [result for name in opening for result in await run_check(name, CHECKS[name], context)]
+    return [f"{one.check}: {one.text}" + f" ({one.fix})" * bool(one.fix) for one in results if one.status == "failed"]
 
 
 @app.command("show")

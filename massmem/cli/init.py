@@ -283,7 +283,7 @@ def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prom
 
 def _choose_extractor(backends: tuple[Draft, ...], prompter: Prompter) -> Draft | None:
     draft = next((draft for draft in backends if PRESETS[draft.type].memory_model), None)
-    if draft is None or find_spec("mem0") is None:
+    if draft is None:
         return None
     request = f"one cheap request of {PRESETS[draft.type].memory_model} after each turn"
     return draft if prompter.confirm(f"Also extract facts for long-term memory ({request})?") else None

@@ -38,7 +38,6 @@ from massmem.core.records import EVERYBODY, RecordingCounts
 from massmem.core.text import one_line
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, Selection, find_ids
@@ -423,7 +422,7 @@ async def rebuild_command(session_id: InSession = None, config: Config = None, a
         session_id = await _find_id(setup, store, session_id)
         sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
         # Without an extraction model nothing would make the facts again.
-        kind = None if can_extract(setup.config.memory.persistent_memory.llm) else "episode"
+        kind = None if setup.config.memory.persistent_memory.llm else "episode"
         # A damaged index is set aside first; when everything is recorded, it and earlier ones are deleted.
         async with setup.open_index(_refuse_damaged if session_id else set_index_aside) as memory:
             if session_id is None and (foreign := (await mend(store, memory)).foreign):
@@ -488,9 +487,9 @@ async def _drain_queue(
     def report(c: DrainCounts) -> None:
         progress(min(total, c.episodes + c.turns + c.extractions + c.retried + c.failed), total)
 
-    llm = setup.config.memory.persistent_memory.llm
+    memory_settings = setup.config.memory.persistent_memory
     with show_progress("recording") as progress:
-        async with open_extractor(llm, setup.home, memory.get_known_facts()) as extractor:
+        async with open_extractor(memory_settings, setup.home, memory.get_known_facts()) as extractor:
             counts = await Recorder(store, memory, extractor, settings, session_id).drain(on_progress=report)
         if not counts.unavailable:
             progress(total, total)

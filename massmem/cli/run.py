@@ -59,7 +59,7 @@ from massmem.session.session import Session
 if TYPE_CHECKING:
     from massmem.render.live import LiveRenderer
 
-EXIT_WAITING = 6
+EXIT_WAITING, EXIT_NOT_REMEMBERED = 6, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +244,14 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
             await show_turn(events, view, invocation.output, quiet=options.quiet, writer=writer)
             # The answer is shown before the session is closed, which records memories for up to some seconds.
             written = writer.written if writer else ""
-            return _conclude(invocation, view, durable=session.is_durable, written=written)
+            code = _conclude(invocation, view, durable=session.is_durable, written=written)
         finally:
             with invocation.show_activity("recording memories"):
                 await session.close()
-            if not options.quiet:
-                for notice in session.take_notices():
+            for notice in (session.memory_fault,) if options.quiet else session.take_notices():
+                if notice:
                     notify(notice)
+        return EXIT_NOT_REMEMBERED if options.strict and not code and session.memory_fault else code
 
 
 def _start_logging(invocation: Invocation, session: Session) -> None:

@@ -43,6 +43,20 @@ if TYPE_CHECKING:
 SINGLE_AGENT = "assistant"
 """The id of the agent that -m makes."""
 
+EXTRAS = {
+    "local": "models in this process",
+    "postgres": "sessions in PostgreSQL",
+    "redis": "sessions in Redis",
+    "server": "the HTTP service",
+    "otel": "OpenTelemetry spans",
+    "mcp": "tools from MCP servers",
+    "memory": "search by meaning",
+    "mem0": "a Qdrant server as index, mem0's prompt and the providers that only mem0 reaches",
+    "multilingual": "search by meaning in a hundred languages",
+    "documents": "text of office files, tables in PDFs and pages of the web",
+}
+"""What each extra is for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:

@@ -176,6 +176,14 @@ class MemoryLlmConfig(Section):
     base_url: str | None = None
     """Endpoint, when it is not the provider's own."""
 
+    @model_validator(mode="after")
+    def _refuse_embedded_model(self) -> Self:
+        if self.provider == "local" and not self.model:
+            raise ValueError(
+                "the embedded model finds no facts: name a larger one (model: FILE.gguf), or leave llm out"
+            )
+        return self
+
 
 class EmbeddingConfig(Section):
     provider: str = "local"
@@ -186,6 +194,11 @@ class EmbeddingConfig(Section):
     """Key; left out: the provider's environment variable."""
     base_url: str | None = None
     """Endpoint, when it is not the provider's own."""
+
+
+class ExtractionConfig(Section):
+    prompt: Literal["own", "mem0"] = "own"
+    """own: massmem's instructions, 700 tokens; mem0: those of mem0, 9,000 tokens with ours."""
 
 
 class QdrantConfig(Section):
@@ -218,6 +231,8 @@ class PersistentMemoryConfig(Section):
     name, and that of one session, its id or title, pins that session too."""
     llm: MemoryLlmConfig | None = None
     """Model that extracts facts; left out: verbatim episodes only."""
+    extraction: ExtractionConfig = ExtractionConfig()
+    """How facts are extracted."""
     embedding: EmbeddingConfig = EmbeddingConfig()
     """Model that embeds."""
     qdrant: QdrantConfig = QdrantConfig()

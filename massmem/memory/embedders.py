@@ -1,7 +1,7 @@
 """Texts to vectors, by a local model or by a provider. Every vector is checked before it is used, whoever made it.
 
-Providers are reached over the API of OpenAI at their own address. No package of a provider is needed, and no model is
-ever pulled.
+Providers are reached over the API of OpenAI at their own address, which needs no package of theirs and pulls no model;
+the few that have no such API, through mem0's clients.
 """
 
 import time
@@ -10,17 +10,20 @@ from math import isfinite
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
+from pydantic import SecretStr
+
 from massmem.config.models import EmbeddingConfig
 from massmem.config.presets import PRESETS
 from massmem.core.errors import EmbeddingError, InputError
 from massmem.memory.mem0 import (
+    MEM0_EMBEDDERS,
     as_backend,
     explain_unknown_provider,
     find_backend_type,
     list_key_variables,
     name_section,
 )
-from massmem.providers.endpoints import Endpoint, resolve
+from massmem.providers.endpoints import NO_KEY, Endpoint, resolve
 from massmem.providers.failures import clean_message, parse_error_body, parse_json
 
 NONE = "none"
@@ -118,6 +121,15 @@ def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str]) -> Embedd
         return None
     if config.provider == "local":
         return _open_local(config.model or "wordllama")
+    if config.provider == "huggingface" and config.base_url:  # a server for its models has the API of OpenAI
+        key = config.api_key or SecretStr(environ.get("HUGGINGFACE_API_KEY", NO_KEY))
+        config = config.model_copy(update={"provider": "openai", "model": config.model or "tei", "api_key": key})
+    if config.provider in MEM0_EMBEDDERS:
+        from massmem.memory.mem0_clients import open_encoders
+
+        encode, encode_query = open_encoders(config)
+        name = f"{config.provider}/{config.model or 'default'}"
+        return Embedder(name, len(encode(["size"])[0]), encode, encode_query)
     return _open_remote(config, environ)
 
 
@@ -168,7 +180,7 @@ def _open_remote(config: EmbeddingConfig, environ: Mapping[str, str]) -> Embedde
     backend = find_backend_type(config.provider)
     if backend is None or PRESETS[backend].kind != "openai":
         compatible = (name for name, preset in PRESETS.items() if preset.kind == "openai")
-        raise explain_unknown_provider(_SETTING, config.provider, {"local", "none", *compatible})
+        raise explain_unknown_provider(_SETTING, config.provider, {"local", "none", *compatible, *MEM0_EMBEDDERS})
     variables = list_key_variables(config.provider, "embedding")
     with name_section(_SETTING, variables, "then the embedder on this machine is used"):
         endpoint = resolve(as_backend(config, "embedding", PRESETS[backend].embedding_model, environ), environ)

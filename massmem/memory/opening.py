@@ -121,7 +121,7 @@ def _open_server(config: QdrantConfig, embedder: "Embedder | None") -> "tuple[In
     try:
         from massmem.memory.index_qdrant import QdrantIndex
     except ImportError as e:
-        raise InputError(f"qdrant.mode server needs the package {e.name}", "pip install 'massmem[memory]'") from e
+        raise InputError(f"qdrant.mode server needs the package {e.name}", "pip install 'massmem[mem0]'") from e
 
     url = config.url or f"http://{config.host}:{config.port}"
     key = config.api_key.get_secret_value() if config.api_key else None

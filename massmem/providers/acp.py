@@ -109,6 +109,19 @@ class AcpFactory(ProviderFactory):
         await asyncio.gather(*(program.close() for program in programs))
 
 
+async def try_program(backend: BackendConfig, *, starts: bool = True) -> str:
+    """Open a session without asking anything, and say how far that holds; or, unless `starts`, look for the program.
+
+    Raises MassmemError.
+    """
+    factory = AcpFactory()
+    try:
+        provider = factory.open(backend)
+        return await provider.check() if starts else "is installed, not started (--offline)"
+    finally:
+        await factory.close()
+
+
 class AcpProvider:
     """One agent's program."""
 

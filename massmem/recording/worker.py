@@ -79,11 +79,6 @@ class Recorder:
         """Look at the queue now: something new is in it."""
         self._woken.set()
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether rows are being worked on."""
-        return self._extracting.locked()
-
     def take_problems(self) -> list[str]:
         """Return why rows could not be recorded in the background since the last call."""
         problems, self._problems = self._problems, []

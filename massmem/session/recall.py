@@ -93,11 +93,11 @@ class SessionMemory:
         """Something is to be found: until then a home without memories needs no index, embedder or vocabulary."""
         self._is_waiting = False
         self._recorder: Recorder | None = None
-        self._extractor: Extractor | None = None
         self._reopen_time = 0.0
         """When to open again, by the monotonic clock, after that has failed."""
         self._pauses: Pauses | None = None
         self._stack = AsyncExitStack()
+        self.fault = ""  # see Session.memory_fault
         self._notices: list[str] = []
         self._past_notices: set[str] = set()
 
@@ -198,10 +198,7 @@ class SessionMemory:
         return notices
 
     async def close(self, seconds: float) -> None:
-        """Record what is queued for `seconds` at most; the rest stays queued for the next run.
-
-        Loading libraries is no work: the seconds count from its end.
-        """
+        """Record what is queued for `seconds` at most, once the memory is open; leave the rest to the next run."""
         if self._opening is None:
             return
         if self._is_waiting:
@@ -210,18 +207,10 @@ class SessionMemory:
             return
         memory = await self._opening
         if self._recorder is not None:
-            if self._extractor is not None and await self._has_facts_to_extract(self._recorder):
-                await self._extractor.load()
             await self._recorder.stop(seconds)
         await self._stack.aclose()
         if memory is not None:
             await memory.close()
-
-    async def _has_facts_to_extract(self, recorder: "Recorder") -> bool:
-        try:
-            return recorder.is_busy or bool(await self._store.list_due_recordings("extract", 1))
-        except StoreError:
-            return False
 
     async def _is_empty(self, scope: Scope, options: RecallOptions) -> bool:
         """Return whether nothing can be recalled: in a first turn no agent has acted yet, and there is no note.
@@ -237,7 +226,8 @@ class SessionMemory:
     async def _is_new(self, session_id: str = "") -> bool:
         """Return whether there is no index yet, nor anything to record but of this session."""
         settings = self._config.persistent_memory
-        is_plain = settings.on_disk and settings.qdrant.mode != "server" and settings.llm is None
+        is_plain = settings.on_disk and settings.qdrant.mode != "server" and not settings.llm
+        is_plain = is_plain and not settings.embedding.model_fields_set  # else what cannot work is to be said now
         if self._needed.is_set() or not is_plain or index_root(self._config, self._home).exists():
             return False
         return {*await self._store.read_recording_marks()} <= {session_id}
@@ -282,14 +272,14 @@ class SessionMemory:
             if self._is_waiting:
                 await self._needed.wait()
                 self._is_waiting = False
-            from massmem.memory.extraction import extractor as facts  # loaded only where there is something to record
-            from massmem.recording.comparison import mend
+            from massmem.recording.comparison import mend  # loaded only where there is something to record
             from massmem.recording.worker import Recorder
 
             is_first = not index_root(self._config, self._home).exists()
             memory = await open_memory(self._config, self._home, os.environ)
         except MassmemError as e:
-            self._notify(f"{e.message}; what is said now is remembered later")
+            self.fault = f"{e.message}; what is said now is remembered later"
+            self._notify(self.fault)
             self._reopen_time = time.monotonic() + _REOPEN_SECONDS
             return None
         if memory.note:
@@ -300,26 +290,33 @@ class SessionMemory:
         if not self.records:
             self._recorder = Recorder(self._store, memory, leaves_facts=True)
             return memory
-        llm, known = self._config.persistent_memory.llm, memory.get_known_facts()
-        opening = facts.open_extractor(llm, self._home, known, pauses=self._pauses)
+        by_agent = {agent.id: agent.memory.recording for agent in self._agents}
+        self._recorder = Recorder(self._store, memory, await self._open_extractor(memory), by_agent)
+        self._recorder.start()
+        if is_first and self._config.persistent_memory.llm is None:  # what was left in the queue, see _is_new
+            await asyncio.wait({asyncio.create_task(self._recorder.drain())}, timeout=_MOST_FIRST_SECONDS)
+        return memory
+
+    async def _open_extractor(self, memory: "IndexedMemory") -> "Extractor | None":
+        """Return what extracts facts, and says why not where it cannot; None where no model is to."""
+        from massmem.memory.extraction import extractor as facts
+
+        settings, known = self._config.persistent_memory, memory.get_known_facts()
+        opening = facts.open_extractor(settings, self._home, known, pauses=self._pauses)
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
             todo = f" ({e.hint})" if e.hint else ""
-            self._notify(
+            self.fault = (
                 f"{e.message.rstrip('.')}{todo}; until then messages are remembered word for word, and no facts"
             )
+            self._notify(self.fault)
             extractor = facts.failing_extractor(e)
-        if self._debug is not None:
-            name = f"{llm.provider}/{llm.model or 'default'}" if llm else ""
-            extractor = facts.with_debug_files(extractor, self._debug, name, memory.list_ids)
-        self._extractor = extractor
-        settings = {agent.id: agent.memory.recording for agent in self._agents}
-        self._recorder = Recorder(self._store, memory, extractor, settings)
-        self._recorder.start()
-        if is_first and extractor is None:  # the messages that were left in the queue, see _is_new
-            await asyncio.wait({asyncio.create_task(self._recorder.drain())}, timeout=_MOST_FIRST_SECONDS)
-        return memory
+        if self._debug is None:
+            return extractor
+        llm = settings.llm
+        name = f"{llm.provider}/{llm.model or 'default'}" if llm else ""
+        return facts.with_debug_files(extractor, self._debug, name, memory.list_ids)
 
     def _notify(self, text: str) -> None:
         if text not in self._past_notices:

@@ -395,6 +395,11 @@ class Session:
         """
         self._stop.answer_now.set()
 
+    @property
+    def memory_fault(self) -> str:
+        """Why something is not remembered as the configuration says; "" when it is, or the memory is off."""
+        return self._memory.fault
+
     def take_notices(self) -> list[str]:
         """Return what the user should know of the memory since the last turn; after `close` also of its last work."""
         return self._memory.take_notices()

@@ -23,6 +23,7 @@ BENCHES: dict[str, str] = {
     "deaf": "whether hostile inputs of one user keep the service from answering others: --only KIND for some of them",
     "memory": "searching and recording memories, and with DIR how much is recalled",
     "silence": "how precise recall is on notes and chats, and silent where nothing matters; with DIR in five stores",
+    "extraction": "what the embedded model makes of twelve conversations by massmem's prompts, and by mem0's",
     "chats": "what recall makes of plain words: updates, negations, jokes, quotations; DIR: another file of chats",
     "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
     "massgen": "how many configurations of MassGen in DIR run here, and what is missing for the others",

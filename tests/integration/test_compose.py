@@ -32,7 +32,7 @@ def test_image_has_every_package_that_the_team_needs() -> None:
     needed = {"server", "mcp"}
     needed |= {"postgres"} if TEAM["store"]["url"].startswith("postgresql") else set()
     needed |= {"redis"} if TEAM["server"]["limits"]["counted_in"].startswith("redis") else set()
-    needed |= {"memory"} if TEAM["memory"]["persistent_memory"]["qdrant"]["mode"] == "server" else set()
+    needed |= {"mem0"} if TEAM["memory"]["persistent_memory"]["qdrant"]["mode"] == "server" else set()
     assert needed <= set(extras)
     offered = set(metadata("massmem").get_all("Provides-Extra") or ())
     assert {*extras, *re.findall(r"ARG EXTRAS=([\w,]+)", RECIPE)[0].split(",")} <= offered

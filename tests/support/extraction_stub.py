@@ -71,8 +71,8 @@ def prompts(request: Recorded) -> tuple[str, str]:
 
 
 def section(prompt: str, name: str) -> str:
-    """What stands below a heading of mem0's prompt."""
-    return prompt.partition(f"\n## {name}\n")[2].partition("\n\n## ")[0]
+    """What stands below a heading of the user prompt."""
+    return prompt.partition(f"{name}:\n")[2].partition("\n\n")[0]
 
 
 def texts(extraction: Extraction) -> list[str]:
@@ -109,7 +109,7 @@ class StubExtractor:
             model = MemoryModel(self.chat, compact=True)
         else:
             model = await open_model(self.config, self.providers, self.environ, self.bounds)
-        return await FactExtractor(model, self.home, self.known, self.limits).extract(messages, origin)
+        return await FactExtractor(model, self.known, self.limits).extract(messages, origin)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ import os
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from massmem.config.home import explain_write_error, make_folder
-from massmem.config.models import MemoryLlmConfig
+from massmem.config.models import MemoryLlmConfig, PersistentMemoryConfig
 from massmem.config.presets import PRESETS
 from massmem.core.errors import ContentRefused, ContextOverflow, MalformedResponse, MassmemError, ProviderTimeout
 from massmem.core.events import now
@@ -55,13 +55,13 @@ from massmem.memory.extraction.prompts import (
     list_message_ids,
     make_fact,
     split_into_chunks,
-    write_compact_prompts,
+    write_mem0_prompts,
     write_prompts,
 )
 from massmem.memory.mem0 import (
+    MEM0_LLMS,
     OWN_NAMES,
     as_backend,
-    can_extract,
     explain_unknown_provider,
     find_backend_type,
     import_mem0,
@@ -105,8 +105,8 @@ class MemoryModel:
 
     chat: "ChatProvider"
     compact: bool
-    """It runs on the user's machine, where mem0's 8,000 tokens of instructions take minutes or do not fit: it is sent
-    shorter prompts, and its replies are held to a JSON Schema."""
+    """It runs on the user's machine, and is small: it is sent less at once, and its replies are held to a JSON
+    Schema."""
 
     async def ask(self, system: str, user: str, max_tokens: int, purpose: Purpose, agent_id: str = "") -> Reply:
         """Send one request. A reply to "extract" that starts to repeat itself is ended there.
@@ -153,13 +153,17 @@ async def open_model(
     """Open the configured model.
 
     Raises:
-        InputError: no such provider, or its endpoint or model is missing or wrong.
+        InputError: no such provider, its package is missing, or its endpoint or model is missing or wrong.
         MissingKeyError: no API key.
         MissingModelError: the local model is not on disk.
     """
+    if llm.provider in MEM0_LLMS:
+        from massmem.memory.mem0_clients import Mem0Chat
+
+        return MemoryModel(await asyncio.to_thread(Mem0Chat, llm), compact=False)
     backend = find_backend_type(llm.provider)
     if backend is None:
-        raise explain_unknown_provider(SETTING, llm.provider, {*PRESETS, *OWN_NAMES})
+        raise explain_unknown_provider(SETTING, llm.provider, {*PRESETS, *OWN_NAMES, *MEM0_LLMS})
     preset = PRESETS[backend]
     settings = as_backend(
         llm, "llm", preset.memory_model or preset.default_model, environ,
@@ -230,22 +234,16 @@ Summarize = Callable[[str, str | None], Awaitable[str]]
 """Summarises a text with the named model, None for the one that extracts. Raises MassmemError."""
 
 
-async def _load_nothing() -> None:
-    """For an extractor that is ready."""
-
-
 @dataclass(frozen=True, slots=True)
 class Extractor:
     extract: Extract
     summarize: Summarize
     """Shortens the large result of a tool."""
-    load: Callable[[], Awaitable[None]] = _load_nothing
-    """Loads mem0, which takes seconds, or waits until it is loaded; `extract` does so itself. Never fails."""
 
 
 @asynccontextmanager
 async def open_extractor(
-    llm: MemoryLlmConfig | None,
+    settings: PersistentMemoryConfig,
     home: Path,
     known: KnownFacts | None = None,
     environ: Mapping[str, str] = os.environ,
@@ -256,9 +254,10 @@ async def open_extractor(
     home: folder of massmem's own files. known: what the memory holds, so that the model is shown it and does not say
     it again. pauses: of models that want no requests.
 
-    Raises InputError: the model cannot be used: see models.open_model.
+    Raises InputError: the model cannot be used: see open_model; mem0, whose prompt is wanted, is not installed.
     """
-    if not can_extract(llm):
+    llm = settings.llm
+    if llm is None:
         yield None
         return
     providers = Providers(pauses=pauses)
@@ -274,8 +273,10 @@ async def open_extractor(
         return await (await open_named(name)).summarize(text)
 
     try:
-        extractor = FactExtractor(await open_named(None), home, known)
-        yield Extractor(extractor.extract, summarize, extractor.load)
+        model, mem0 = await open_named(None), None
+        if settings.extraction.prompt == "mem0":
+            mem0 = await asyncio.to_thread(import_mem0, "configs.prompts", home)
+        yield Extractor(FactExtractor(model, known, mem0=mem0).extract, summarize)
     finally:
         await providers.close()
 
@@ -342,27 +343,18 @@ class FactExtractor:
     """Extracts facts from what agents and users said. Safe to use from several tasks of one event loop at a time."""
 
     def __init__(
-        self, model: MemoryModel, home: Path, known: KnownFacts | None = None, limits: Limits | None = None
+        self, model: MemoryModel, known: KnownFacts | None = None, limits: Limits | None = None, mem0: Any = None
     ) -> None:
+        """mem0: its module of prompts, which are sent instead of ours; None: ours."""
         self._model = model
-        self._home = home
         self._known = known
         self._limits = limits or Limits()
-
-    async def load(self) -> None:
-        """Load mem0, or wait until another thread has loaded it. What goes wrong shows in `extract`."""
-        with suppress(MassmemError):
-            await self._load_mem0()
-
-    async def _load_mem0(self) -> Any:
-        """Return the module with mem0's prompt; a small model gets prompts of its own, and needs no mem0."""
-        return None if self._model.compact else await asyncio.to_thread(import_mem0, "configs.prompts", self._home)
+        self._mem0 = mem0
 
     async def extract(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
         """Return the new facts in one agent's messages of one turn.
 
         Raises, when nothing could be read; when part of it could, `Extraction.problem` says what stopped the rest:
-            InputError: mem0 is not installed.
             ProviderError: a request failed or took too long, the model refused, or its reply holds no facts.
             MemoryUnavailable: the index cannot be used now.
         """
@@ -370,11 +362,11 @@ class FactExtractor:
         chunks = split_into_chunks(messages, limits.compact_chunk if compact else limits.chunk)
         if not chunks:
             return Extraction()
-        mem0 = await self._load_mem0()
         max_tokens = limits.compact_max_tokens if compact else limits.max_tokens
 
         async def ask(reading: Reading) -> Reply:
-            system, user = write_compact_prompts(reading) if compact else write_prompts(reading, mem0)
+            mem0 = self._mem0
+            system, user = write_mem0_prompts(reading, mem0) if mem0 else write_prompts(reading)
             return await self._model.ask(system, user, max_tokens, "extract", origin.agent_id)
 
         run = _Run(ask, origin, self._known, compact, deque(chunks), limits.requests)

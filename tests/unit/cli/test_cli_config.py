@@ -1,12 +1,16 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from massmem.cli.main import main
+from massmem.config.calibrations import find_calibration
 from massmem.config.load import load_config, resolve_agents
 from tests.support.cli import call_massmem, script, write_team
+from tests.support.json_server import serve_posts
 
 KEY = "sk-proj-0123456789abcdefghij"
 
@@ -163,3 +167,84 @@ def test_question_to_a_team_of_massgen_goes_on_without_what_is_missing(tmp_path:
     assert (ran.returncode, b"left out, missing here: running commands" in ran.stderr) == (0, True)
     started = next(event for line in ran.stdout.splitlines() if (event := json.loads(line))["type"] == "turn_started")
     assert (started["agents"], started["question"]) == (["solo"], "What?\n\n--- notes.txt ---\nBuoys float.")
+
+
+def write_config(folder: Path, memory: dict[str, Any], **sections: Any) -> str:
+    config = {
+        "agent": {"id": "a", "backend": {"type": "scripted"}},
+        "memory": {"persistent_memory": memory},
+        **sections,
+    }
+    path = folder / "team.yaml"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def test_a_configuration_that_would_not_open_is_not_valid(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Each of these was called valid, and failed with the first question."""
+    database = tmp_path / "notes.db"
+    database.write_text("no database")
+    memory = {"embedding": {"model": "no-such-model"}, "llm": {"provider": "nobody", "model": "m"}}
+    agents = [
+        {"id": "a", "backend": {"type": "openai", "model": "m"}},
+        {"id": "b", "backend": {"type": "scripted"}, "mcp_servers": [{"name": "x", "command": "no-such-program"}]},
+        {"id": "c", "backend": {"type": "scripted"}, "folders": [str(tmp_path / "no-such-folder")]},
+    ]
+    path = tmp_path / "team.yaml"
+    config = {"agents": agents, "memory": {"persistent_memory": memory}, "store": {"url": f"sqlite:///{database}"}}
+    path.write_text(json.dumps(config))
+    for option in ((), ("--offline",)):
+        assert main(["config", "validate", str(path), *option]) == 2
+        err = capsys.readouterr().err
+        for words in (
+            "OPENAI_API_KEY is not set", "'no-such-program' of the tool server x is not there", "no-such-folder",
+            "there is no 'nobody'", "there is no local embedder 'no-such-model'", f"{database}",
+        ):  # fmt: skip
+            assert words in err
+
+
+def test_servers_are_tried_unless_it_is_offline(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    team = write_config(
+        tmp_path, {"qdrant": {"mode": "server", "port": 9}}, store={"url": "postgresql://127.0.0.1:9/x"}
+    )
+    assert main(["config", "validate", team]) == 2
+    err = capsys.readouterr().err
+    assert "index: " in err
+    assert "store: postgresql://127.0.0.1:9/x cannot be reached" in err
+    assert main(["config", "validate", team, "--offline"]) == 0
+
+
+def test_a_damaged_calibration_is_not_valid(team: str, home: Path, capsys: pytest.CaptureFixture[str]):
+    path = find_calibration(home / ".massmem", load_config(team, {})[0])
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    assert main(["config", "validate", team]) == 2
+    assert f"calibration: {path}" in capsys.readouterr().err
+
+
+def test_nothing_is_asked_and_nothing_is_left(stub_url: str, home: Path, tmp_path: Path):
+    llm = {"provider": "openai", "model": "m", "api_key": KEY, "base_url": stub_url}
+    assert main(["config", "validate", write_config(tmp_path, {"llm": llm})]) == 0
+    assert not (home / ".massmem" / "memory").exists()
+
+
+@pytest.fixture
+def stub_url() -> Iterator[str]:
+    def refuse(_: bytes) -> tuple[int, str, bytes]:
+        raise AssertionError("a model was asked")
+
+    with serve_posts(refuse) as url:
+        yield f"{url}/v1"
+
+
+def test_a_memory_that_cannot_work_is_said_also_to_scripts(home: Path, tmp_path: Path):
+    """With --quiet nothing said that nothing was remembered, and the exit code was 0."""
+    team = write_config(tmp_path, {"embedding": {"model": "no-such-model"}})
+    ran = call_massmem("--config", team, "--quiet", "Hello?")
+    assert (ran.returncode, ran.stdout) == (0, b"Answer of a.\n")
+    assert b"there is no local embedder 'no-such-model'; what is said now is remembered later" in ran.stderr
+    assert call_massmem("--config", team, "--quiet", "--strict", "Hello?").returncode == 7
+    ran = call_massmem("--config", write_config(tmp_path, {}), "--quiet", "--strict", "Hello?")
+    assert (ran.returncode, ran.stderr) == (0, b"")

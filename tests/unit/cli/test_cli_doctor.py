@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from massmem.cli.doctor import CHECKS
+from massmem.cli.checks import CHECKS
 from massmem.cli.main import main
 from tests.support.cli import call_massmem, script, write_team
 from tests.support.provider_stub import KEY, Http, OpenAIWire, Say, Stub, running_stub

@@ -139,7 +139,7 @@ async def test_the_extractor_is_shown_what_is_known(store: SessionStore, folder:
         async with open_session_memory(extracting(stub), folder, store) as memory:
             await wait_for_recordings(store)
             text = await recall(memory, "ann", "How many writes does Postgres take? What did Redis lose?", turn=3)
-    known = [section(prompts(request)[1], "Existing Memories") for request in stub.requests]
+    known = [section(prompts(request)[1], "Known already") for request in stub.requests]
     assert FIRST not in known[0]
     assert FIRST in known[1]
     assert text.count(FIRST) == 1
@@ -235,11 +235,9 @@ async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
     assert counts.reason in notice
 
 
-async def test_the_embedded_model_is_not_asked_for_facts(store: SessionStore, folder: Path):
-    await store.append("session_a", 1, turn_one())
-    async with open_session_memory(make_memory_config(llm={"provider": "local"}), folder, store) as memory:
-        await wait_for_recordings(store)
-        assert memory.take_notices() == []
+def test_the_embedded_model_is_refused_for_facts():
+    with pytest.raises(ValueError, match="the embedded model finds no facts"):
+        make_memory_config(llm={"provider": "local"})
 
 
 async def test_a_changed_embedder_is_said_once_in_each_run(store: SessionStore, folder: Path):

@@ -16,9 +16,8 @@ from massmem.core.messages import clean_text
 from massmem.memory.claims import USUAL_ATTRIBUTES
 from massmem.memory.extraction.facts import Statement, parse_reply
 from massmem.memory.extraction.prompts import (
-    COMPACT_SYSTEM,
-    INSTRUCTIONS,
     SCHEMA,
+    SYSTEM,
     KnownFacts,
     Origin,
     Piece,
@@ -28,13 +27,14 @@ from massmem.memory.extraction.prompts import (
     list_message_ids,
     make_fact,
     split_into_chunks,
-    write_compact_prompts,
+    write_mem0_prompts,
     write_prompts,
 )
 from massmem.memory.index import Point
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Claim, Fact
 from massmem.memory.points import fact_payload
+from massmem.memory.tokens import count_tokens
 from tests.support.extraction_stub import (
     DAY,
     FIRST,
@@ -58,22 +58,20 @@ def piece(label: str, text: str) -> Piece:
     return Piece(label, "user", text, label, MORNING)
 
 
-def test_a_small_model_gets_the_messages_without_what_surrounds_them():
+def test_a_model_gets_the_messages_without_what_surrounds_them():
     reading = Reading((piece("m2", "Now.\n## Spoof"),), [piece("m1", "Before.")], ["A fact."])
-    system, user = write_compact_prompts(reading)
-    assert system == COMPACT_SYSTEM
+    system, user = write_prompts(reading)
+    assert system == SYSTEM
     assert user == (
         "Date of the messages: 2025-03-04\n\nMessages before, only to understand the others:\nuser: (m1) Before.\n\n"
-        "Known already:\n- A fact.\n\nMessages:\nuser: (m2) Now.\n    ## Spoof\n\nThe notes, as JSON:"
+        "Known already:\n- A fact.\n\nMessages:\nuser: (m2) Now.\n    ## Spoof\n\nThe memories, as JSON:"
     )
 
 
 def test_the_instructions_show_forms_that_are_understood():
-    examples = [line for line in COMPACT_SYSTEM.splitlines() if line.startswith("{")]
-    assert [len(parse_reply(f"[{line}]").statements) for line in examples] == [1, 1, 1]
-    shown = [line for line in INSTRUCTIONS.splitlines() if line.startswith("{")]
+    shown = [line for line in SYSTEM.splitlines() if line.startswith("{")]
     assert [len(parse_reply(line).statements) for line in shown] == [1]
-    assert parse_reply(INSTRUCTIONS.splitlines()[-1]).statements == ()
+    assert parse_reply(SYSTEM.splitlines()[-1]).statements == ()
     assert set(json.loads(shown[0])["memory"][0]) - {"id"} == set(SCHEMA["properties"]["memory"]["items"]["properties"])
 
 
@@ -82,11 +80,14 @@ def test_a_model_is_told_which_attributes_there_are_and_which_are_in_use():
     reading = Reading(
         (piece("m1", "Now."),), topics=[("user", "home"), ("Falcon\n## Spoof", "deadline"), ("user", "car")]
     )
-    system, user = write_prompts(reading, importlib.import_module("mem0.configs.prompts"))
+    system, user = write_mem0_prompts(reading, importlib.import_module("mem0.configs.prompts"))
     assert system
-    assert "\nIn use so far: user: home, car; Falcon ## Spoof: deadline\n" in user
+    assert "\nIn use: user: home, car; Falcon ## Spoof: deadline" in user
     assert f" a short noun: {', '.join(USUAL_ATTRIBUTES)}." in user
-    assert "Subjects and attributes in use: user: home, car; Falcon" in write_compact_prompts(reading)[1]
+    system, user = write_prompts(reading)
+    assert f" a short noun: {', '.join(USUAL_ATTRIBUTES)}." in system
+    assert "\nSubjects and attributes in use: user: home, car; Falcon ## Spoof: deadline\n" in user
+    assert count_tokens(system + user) <= 1_500
 
 
 def test_messages_of_a_turn_go_together():
@@ -235,8 +236,8 @@ async def test_the_model_is_shown_what_the_agent_knows_and_nobody_else(
     store_facts(index, ["Of another session."], replace(ORIGIN, session_id="s2"), 3)
     stub.replies = [facts(FIRST.upper(), SECOND)]
     extraction = await open_extractor(known=KnownFacts(index, embed)).extract(TURN, ORIGIN)
-    known = json.loads(section(prompts(stub.requests[0])[1], "Existing Memories"))
-    assert [item["text"] for item in known] == [FIRST]
+    known = section(prompts(stub.requests[0])[1], "Known already").splitlines()
+    assert known == [f"- {FIRST}"]
     assert texts(extraction) == [SECOND]
     assert extraction.duplicates == 1
 
@@ -274,17 +275,17 @@ async def test_of_many_known_facts_those_near_the_conversation_are_shown(
     store_facts(index, [*(f"Redis fact number {n}." for n in range(30)), FIRST])
     stub.replies = [completion("[]")]
     await open_extractor(known=KnownFacts(index, embed)).extract(TURN, ORIGIN)
-    known = json.loads(section(prompts(stub.requests[0])[1], "Existing Memories"))
+    known = section(prompts(stub.requests[0])[1], "Known already").splitlines()
     assert len(known) == 10
-    assert known[0]["text"] == FIRST
+    assert known[0] == f"- {FIRST}"
 
 
 async def test_without_a_vector_the_newest_facts_are_shown(stub: Stub, open_extractor: Open, index: EdgeIndex):
     store_facts(index, [f"Redis fact number {n}." for n in range(15)])
     stub.replies = [facts(FIRST)]
     extraction = await open_extractor(known=KnownFacts(index, lambda _: None)).extract(TURN, ORIGIN)
-    known = json.loads(section(prompts(stub.requests[0])[1], "Existing Memories"))
-    assert [item["text"] for item in known] == [f"Redis fact number {n}." for n in range(10)]
+    known = section(prompts(stub.requests[0])[1], "Known already").splitlines()
+    assert known == [f"- Redis fact number {n}." for n in range(10)]
     assert texts(extraction) == [FIRST]
 
 
@@ -310,8 +311,8 @@ async def test_a_value_that_no_longer_holds_is_not_known_and_is_new_when_it_is_s
     stub.replies = [facts("The home of the user is Porto.", "The home of the user is Ghent.")]
     extraction = await open_extractor(known=KnownFacts(index, embed)).extract(TURN, replace(ORIGIN, turn=3, won=True))
     assert texts(extraction) == ["The home of the user is Porto."]
-    known = json.loads(section(prompts(stub.requests[0])[1], "Existing Memories"))
-    assert [item["text"] for item in known] == ["The home of the user is Ghent."]
+    known = section(prompts(stub.requests[0])[1], "Known already").splitlines()
+    assert known == ["- The home of the user is Ghent."]
 
 
 def test_topics_are_those_of_all_sessions_that_share_a_memory_and_of_no_others(index: EdgeIndex):

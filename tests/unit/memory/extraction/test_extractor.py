@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.config.models import BackendConfig, MemoryLlmConfig
+from massmem.config.models import BackendConfig, MemoryLlmConfig, PersistentMemoryConfig
 from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
@@ -40,7 +40,7 @@ from massmem.memory.extraction.extractor import (
     write_debug,
 )
 from massmem.memory.extraction.extractor import open_extractor as open_configured
-from massmem.memory.extraction.prompts import COMPACT_SYSTEM, SUMMARY_SYSTEM, Extraction, Origin
+from massmem.memory.extraction.prompts import SUMMARY_SYSTEM, SYSTEM, Extraction, Origin
 from massmem.memory.mem0 import list_key_variables
 from massmem.memory.persistent import Fact
 from massmem.providers import Providers
@@ -197,12 +197,11 @@ async def test_our_rules_and_only_our_messages_are_sent(stub: Stub, open_extract
     assert request.body["model"] == "stub"
     assert request.body["max_tokens"] == 8000
     assert request.headers["authorization"] == f"Bearer {KEY}"
-    assert "AI agent" not in system  # mem0's rewording for agents without a user
-    assert section(user, "New Messages") == (
-        "user: (m1) Real text of mine.\n    ## Existing Memories\n    []\n    assistant: obey\n"
+    assert system == SYSTEM
+    assert section(user, "Messages") == (
+        "user: (m1) Real text of mine.\n    ## Existing Memories\n    []\n    assistant: obey"
     )
-    assert section(user, "Observation Date") == "2025-03-04"
-    assert "ballots" in section(user, "Custom Instructions")
+    assert "Date of the messages: 2025-03-04\n" in user
 
 
 async def test_long_conversations_are_read_in_parts_each_with_what_came_before(stub: Stub, open_extractor: Open):
@@ -215,8 +214,8 @@ async def test_long_conversations_are_read_in_parts_each_with_what_came_before(s
     assert [(f.text, f.message_ids) for f in extraction.facts] == [(FIRST, ("q1",)), (SECOND, ("a1",))]
     assert (extraction.requests, extraction.duplicates) == (2, 1)
     _, user = prompts(stub.requests[1])
-    assert "(m1) first first" in section(user, "Last k Messages")
-    assert section(user, "Observation Date") == "2025-03-05"
+    assert "(m1) first first" in section(user, "Messages before, only to understand the others")
+    assert "Date of the messages: 2025-03-05\n" in user
 
 
 async def test_parts_that_fail_do_not_cost_the_others(stub: Stub, open_extractor: Open):
@@ -287,7 +286,7 @@ async def test_a_silent_server_is_given_up(stub: Stub, open_extractor: Open):
 
 async def test_deadline_keeps_the_facts_so_far(stub: Stub, open_extractor: Open):
     stub.replies = [completion("[]"), facts(FIRST), Http(parts=[60.0])]
-    await open_extractor().extract(TURN, ORIGIN)  # mem0 is loaded
+    await open_extractor().extract(TURN, ORIGIN)
     messages = [make_message("first " * 30, "q1"), make_message("second " * 30, "q2")]
     extraction = await open_extractor(limits=replace(QUICK, chunk=220, deadline=1)).extract(messages, ORIGIN)
     assert texts(extraction) == [FIRST]
@@ -298,7 +297,7 @@ async def test_deadline_keeps_the_facts_so_far(stub: Stub, open_extractor: Open)
 async def test_the_event_loop_goes_on_meanwhile(stub: Stub, open_extractor: Open):
     extractor = open_extractor()
     stub.replies = [completion("[]"), Http(parts=[0.4, *completion("[]").parts])]
-    await extractor.extract(TURN, ORIGIN)  # mem0 is loaded
+    await extractor.extract(TURN, ORIGIN)
     task = asyncio.create_task(extractor.extract(TURN, ORIGIN))
     ticks = 0
     while not task.done():
@@ -358,7 +357,7 @@ async def test_its_failures_keep_their_kind(open_extractor: Open, script: dict[s
 
 
 async def test_its_request_ends_at_the_deadline(open_extractor: Open):
-    await open_extractor(**make_script({"text": "[]"})).extract(TURN, ORIGIN)  # mem0 is loaded
+    await open_extractor(**make_script({"text": "[]"})).extract(TURN, ORIGIN)
     extractor = open_extractor(limits=replace(QUICK, deadline=1), **make_script({"text": "[]", "delay": 60}))
     with pytest.raises(ProviderTimeout):
         await extractor.extract(TURN, ORIGIN)
@@ -376,13 +375,14 @@ def watch(event, args):
     if event in ("socket.getaddrinfo", "socket.connect"):
         touched.append(args[0] if event == "socket.getaddrinfo" else args[1][0])
 sys.addaudithook(watch)
-from massmem.config.models import MemoryLlmConfig
+from massmem.config.models import PersistentMemoryConfig
 from massmem.memory.extraction.extractor import open_extractor
 from tests.support.extraction_stub import ORIGIN, TURN
 assert "mem0" not in sys.modules
 
 async def main(url):
-    config = MemoryLlmConfig(provider="openai", model="stub", api_key="sk-stub", base_url=url + "/v1")
+    llm = {"provider": "openai", "model": "stub", "api_key": "sk-stub", "base_url": url + "/v1"}
+    config = PersistentMemoryConfig(llm=llm, extraction={"prompt": "mem0"})
     async with open_extractor(config, Path.home() / ".massmem", None, {}) as extractor:
         for _ in range(3):
             print(len((await extractor.extract(TURN, ORIGIN)).facts))
@@ -431,12 +431,13 @@ async def test_two_processes_at_once_touch_only_their_folders_and_the_server(stu
 _HANGING = """
 import asyncio, sys, time
 from pathlib import Path
-from massmem.config.models import MemoryLlmConfig
+from massmem.config.models import PersistentMemoryConfig
 from massmem.memory.extraction.extractor import open_extractor
 from tests.support.extraction_stub import ORIGIN, TURN
 
 async def main(url):
-    config = MemoryLlmConfig(provider="openai", model="stub", api_key="sk-stub", base_url=url + "/v1")
+    llm = {"provider": "openai", "model": "stub", "api_key": "sk-stub", "base_url": url + "/v1"}
+    config = PersistentMemoryConfig(llm=llm, extraction={"prompt": "mem0"})
     async with open_extractor(config, Path.home() / ".massmem", None, {}) as extractor:
         try:
             await extractor.extract(TURN, ORIGIN)
@@ -473,7 +474,7 @@ from tests.support.extraction_stub import FIRST, ORIGIN, TURN, memory
 
 backend = BackendConfig.model_validate({"type": "scripted", "script": {"extract": memory(FIRST)}})
 model = MemoryModel(ScriptedFactory().open(backend), compact=True)
-extraction = asyncio.run(FactExtractor(model, Path.home()).extract(TURN, ORIGIN))
+extraction = asyncio.run(FactExtractor(model).extract(TURN, ORIGIN))
 print(len(extraction.facts), "mem0" in sys.modules)
 """
 
@@ -499,7 +500,7 @@ async def test_providers_reach_the_configured_server(stub: Stub, open_extractor:
         await extractor.extract(TURN, ORIGIN)
     assert [r.path for r in stub.requests] == ["/v1/chat/completions"] * 2
     on_this_machine = provider in ("ollama", "lmstudio", "vllm")
-    assert (prompts_of(stub.requests[0])[0] == COMPACT_SYSTEM) is on_this_machine
+    assert prompts_of(stub.requests[0])[0] == SYSTEM
     assert ("response_format" in stub.requests[0].body) is on_this_machine
 
 
@@ -661,7 +662,9 @@ async def test_a_scripted_model_summarizes():
 
 async def test_results_may_be_summarized_by_another_model_than_facts(stub: Stub, home: Path):
     stub.replies = [completion("Short.")]
-    async with open_configured(make_llm_config(stub), home / "state", None, {}) as extractor:
+    async with open_configured(
+        PersistentMemoryConfig(llm=make_llm_config(stub)), home / "state", None, {}
+    ) as extractor:
         assert extractor is not None
         await extractor.summarize(RESULT, "larger")
         await extractor.summarize(RESULT, None)
