@@ -45,7 +45,7 @@ async def run(context: DoctorContext, config: TeamConfig) -> int:
     llm = config.memory.persistent_memory.llm
     model = "" if llm is None else f" ({llm.model or llm.provider})"
     embedding = config.memory.persistent_memory.embedding.provider
-    checks: tuple[tuple[str, Check], ...] = (
+    steps: tuple[tuple[str, Check], ...] = (
         ("Environment Variables", checks.check_keys),
         ("OpenAI Embedding API" if embedding == "openai" else f"Embedding ({embedding})", checks.check_embedding),
         (f"mem0 LLM API{model}", checks.check_extraction),
@@ -53,13 +53,13 @@ async def run(context: DoctorContext, config: TeamConfig) -> int:
         ("Full Memory Integration", checks.check_recall),
     )
     failures = 0
-    for number, (title, check) in enumerate(checks, start=1):
+    for number, (title, check) in enumerate(steps, start=1):
         print(f"\n{LINE}\nTEST {number}: {title}\n{LINE}")
         results = await run_check(title, check, context)
         for result in results:
             print_result(result)
         failures += any(result.status == "failed" for result in results)
-    print(f"\n{LINE}\n" + ("✅ All checks passed" if not failures else f"❌ {failures} of {len(checks)} checks failed"))
+    print(f"\n{LINE}\n" + ("✅ All checks passed" if not failures else f"❌ {failures} of {len(steps)} checks failed"))
     return 1 if failures else 0
 
 
