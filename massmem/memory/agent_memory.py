@@ -58,8 +58,8 @@ class AgentMemory:
             place += 1
         await memory.record(episodes)
         await memory.sync()
-        llm, known = self._config.persistent_memory.llm, memory.get_known_facts()
-        async with open_extractor(llm, massmem_home(), known) as extractor:
+        settings, known = self._config.persistent_memory, memory.get_known_facts()
+        async with open_extractor(settings, massmem_home(), known) as extractor:
             if extractor is None:
                 return 0
             read = [
