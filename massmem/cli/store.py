@@ -32,7 +32,7 @@ from massmem.config.home import expand_home, explain_write_error, massmem_home, 
 from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
 from massmem.core.events import now
-from massmem.core.records import EVERYBODY, SessionFilter
+from massmem.core.records import EVERYBODY, SessionCounts, SessionFilter
 from massmem.core.redact import redact
 from massmem.render.text import pluralize
 from massmem.session.imports import ImportResult, hold_import, import_conversation
@@ -142,8 +142,17 @@ async def backup_command(
     the home without keys. The memory index is made again from the sessions.
     """
     path, setup = expand_home(file).absolute(), load_setup(config)
-    if path.exists():
-        raise InputError(f"{path} exists already", "name a new file")
+    with hold_import(setup.home, f"backup {path}".encode(), "written"):
+        if path.exists():
+            raise InputError(f"{path} exists already", "name a new file")
+        counts = await _back_up(setup, path)
+    if as_json:
+        write_json({"file": str(path), "sessions": counts.sessions, "messages": counts.messages})
+    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')}, {counts.messages:,} messages")
+
+
+async def _back_up(setup: Setup, path: Path) -> SessionCounts:
+    """Write an archive; return what it has. Raises StoreError, HomeError."""
     draft = path.with_name(f".{path.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
     try:
@@ -157,13 +166,11 @@ async def backup_command(
             counts = await written.count_sessions(SessionFilter(owner=EVERYBODY))
         (draft / "archive").rename(path)
         sync_to_disk(path.parent)
+        return counts
     except OSError as e:
         raise explain_write_error(path, e) from e
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    if as_json:
-        write_json({"file": str(path), "sessions": counts.sessions, "messages": counts.messages})
-    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')}, {counts.messages:,} messages")
 
 
 async def _copy_store(setup: Setup, path: Path) -> None:
