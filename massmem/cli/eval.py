@@ -17,7 +17,7 @@ from massmem.cli.setup import load_team, read_environment
 from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED
 from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration, store_calibration
-from massmem.config.home import explain_write_error, lock_file, massmem_home, replace_file
+from massmem.config.home import lock_file, massmem_home, replace_file
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
@@ -147,9 +147,8 @@ def _save_report(
     try:
         with lock_file(path):
             replace_file(path, report.model_dump_json())
-    except (OSError, MassmemError) as e:  # the answers are kept
-        why = explain_write_error(path, e) if isinstance(e, OSError) else e
-        notify(f"the page will not show this report: {why}")
+    except MassmemError as e:  # the answers are kept
+        notify(f"the page will not show this report: {e}")
 
 
 def _save_calibration(evaluation: Evaluation, home: Path, data: Path, entrant: Entrant) -> int:

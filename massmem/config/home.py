@@ -99,7 +99,7 @@ def open_private(path: Path, mode: str) -> IO[bytes]:
 def lock_file(path: Path) -> Generator[None]:
     """Let no other process read, change and write this file for the block. Its folder is made when it is missing.
 
-    Raises: as `make_home`. StoreError: another process has it locked.
+    Raises: as `make_home`, also where the block cannot write. StoreError: another process has it locked.
     """
     from filelock import FileLock, Timeout  # it loads asyncio for 45 ms, which most commands do not need
 
@@ -107,6 +107,7 @@ def lock_file(path: Path) -> Generator[None]:
     lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS, mode=0o600, poll_interval=0.01)
     try:
         lock.acquire()
+        yield
     except Timeout as e:
         raise StoreError(
             f"{path} is locked: another process has been writing it for more than {LOCK_SECONDS:.0f} s",
@@ -114,8 +115,6 @@ def lock_file(path: Path) -> Generator[None]:
         ) from e
     except OSError as e:
         raise explain_write_error(path, e) from e
-    try:
-        yield
     finally:
         lock.release()
 

@@ -86,7 +86,7 @@ class LearntModels:
             if self._path is not None:
                 with lock_file(self._path):
                     replace_file(self._path, json.dumps(_merge(self._read(), added), indent=1) + "\n")
-        except (OSError, MassmemError) as e:
+        except MassmemError as e:
             log.info("what was learnt of models cannot be stored: %s", e)
 
     def _read(self) -> dict[str, EndpointFacts]:

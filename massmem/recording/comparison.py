@@ -83,7 +83,7 @@ async def mend(store: SessionStore, memory: "IndexedMemory") -> Comparison:
         await memory.forget(Selection(ids=tuple(result.outdated)))
     for session_id in result.lost if len(result.lost) < 100 else [None]:  # all at once
         await store.requeue_recordings(session_id, done=True, facts=False)
-    with suppress(OSError, MassmemError):  # without the mark, the next one looks at more
+    with suppress(MassmemError):  # without the mark, the next one looks at more
         if memory.mark_file.name:
             with lock_file(memory.mark_file):
                 replace_file(memory.mark_file, json.dumps({_hash(name): row for name, row in result.recorded.items()}))

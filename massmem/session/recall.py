@@ -42,7 +42,7 @@ from massmem.memory.tokens import estimate_tokens
 from massmem.memory.words import is_question
 from massmem.providers.retry import Pauses
 from massmem.recording.comparison import mend
-from massmem.recording.standing import find_originals, read_standing
+from massmem.recording.standing import apply_queued_changes, find_originals, read_standing
 from massmem.recording.worker import Recorder
 from massmem.store.ports import SessionStore
 
@@ -254,7 +254,10 @@ class SessionMemory:
                         for name, turn in ((scope.session_id, scope.turn), *of_origins)
                     )
                 )
-                return await memory.recall(question, scope, options)
+                result = await memory.recall(question, scope, options)
+                applied = await apply_queued_changes(self._store, (*result.memories, *result.pinned))
+                if not any(one.is_queued for one in applied):
+                    return result  # else the log has what the user has changed
         except MemoryUnavailable as e:
             self._notify(f"{e.message}; memories are found by words alone for now")
         return await recall_by_words(self._store, question, scope, options)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from massmem.config.home import explain_write_error, lock_file, make_home, replace_file
+from massmem.config.home import lock_file, make_home, replace_file
 from massmem.core.calls import parse_object
 from massmem.core.errors import HomeError, StoreError
 from massmem.core.ids import SESSION_ID
@@ -84,13 +84,8 @@ class Registry:
 
     def set_aside(self) -> None:
         """Move the file away, so that the home is new again. Raises HomeError, StoreError."""
-        with self._lock():
-            try:
-                self.path.rename(self.path.with_name(f"{self.path.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
-            except FileNotFoundError:
-                return
-            except OSError as e:
-                raise explain_write_error(self.path, e) from e
+        with self._lock(), suppress(FileNotFoundError):
+            self.path.rename(self.path.with_name(f"{self.path.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
 
     def _load(self) -> dict[str, RegistryEntry]:
         try:
@@ -102,10 +97,7 @@ class Registry:
 
     def _save(self, entries: Iterable[RegistryEntry]) -> None:
         lines = ",\n".join(json.dumps(asdict(entry)) for entry in entries)
-        try:
-            replace_file(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
-        except OSError as e:
-            raise explain_write_error(self.path, e) from e
+        replace_file(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
 
     def _lock(self) -> AbstractContextManager[None]:
         make_home(self._home)

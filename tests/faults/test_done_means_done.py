@@ -72,6 +72,8 @@ def test_change_of_a_memory_is_made_or_queued_or_refused(disk: Path, sizes: tupl
                 memory = list_memories()[NEW if command[0] == "edit" else OWL]
                 assert memory["note"].startswith("queued")
                 assert memory["pinned"] == (command[0] == "pin")
+                shown = json.loads(massmem("memory", "show", memory_id, "--json", *TEAM).stdout)
+                assert shown["text"] == memory["text"]
                 again = massmem("memory", *command, *TEAM, text=True)
                 assert again.returncode == QUEUED, "the same change is queued once"
             if result.returncode == QUEUED and command[0] == "forget":

@@ -282,7 +282,7 @@ class HistoryFile(History):
             try:
                 with lock_file(self._path):
                     replace_file(self._path, "".join(map(_encode_line, self._read()[-MAX_HISTORY:])))
-            except (OSError, MassmemError) as e:
+            except MassmemError as e:
                 log.warning("the history was not shortened: %s", e)
         return reversed(lines[-MAX_HISTORY:])
 
@@ -294,7 +294,7 @@ class HistoryFile(History):
                 make_file(self._path)
                 with self._path.open("ab", buffering=0) as file:
                     file.write(_encode_line(string).encode())
-        except (OSError, MassmemError) as e:
+        except MassmemError as e:
             log.warning("a line was not added to the history: %s", e)
 
     def _read(self) -> list[str]:
