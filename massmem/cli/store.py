@@ -144,7 +144,7 @@ async def backup_command(
     calibrations and config.yaml, without keys. The memory index is made again from the sessions.
     """
     path, setup = expand_home(file).absolute(), load_setup(config)
-    with hold_import(setup.home, f"backup {path}".encode(), "written"):
+    with hold_import(setup.home, f"backup {path}".encode()):
         if path.exists():
             raise InputError(f"{path} exists already", "name a new file")
         counts = await _back_up(setup, path)

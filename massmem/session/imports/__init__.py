@@ -49,17 +49,16 @@ class ImportResult:
 
 
 @contextmanager
-def hold_import(home: Path, key: bytes, act: str = "imported") -> Generator[None]:
-    """Let nobody else of this home import what has this key for the block. Raises BusyError: somebody does.
-
-    act: or what else is done with a file.
-    """
+def hold_import(home: Path, key: bytes) -> Generator[None]:
+    """Let nobody else of this home read or write what has this key for the block. Raises BusyError: somebody does."""
     make_folder(home / "locks")
     try:
         with FileLock(home / "locks" / f"import_{sha256(key).hexdigest()[:16]}.lock", timeout=0, mode=0o600):
             yield
     except Timeout as e:
-        raise BusyError(f"this file is being {act} already", "wait until that has ended, or stop it") from e
+        raise BusyError(
+            "another process reads or writes this file already", "wait until that has ended, or stop it"
+        ) from e
 
 
 async def import_conversation(
