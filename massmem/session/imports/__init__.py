@@ -56,9 +56,7 @@ def hold_import(home: Path, key: bytes) -> Generator[None]:
         with FileLock(home / "locks" / f"import_{sha256(key).hexdigest()[:16]}.lock", timeout=0, mode=0o600):
             yield
     except Timeout as e:
-        raise BusyError(
-            "another process reads or writes this file already", "wait until that has ended, or stop it"
-        ) from e
+        raise BusyError("another process reads or writes this file already", "wait for it to end, or stop it") from e
 
 
 async def import_conversation(
