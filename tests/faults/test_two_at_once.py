@@ -243,7 +243,6 @@ CASES = {
         BOTH,
     ),
 }
-"""Where both may be refused, one of them has done it: a check that both were would fail."""
 SHORT = {"keys set", "init", "rename to the same name", "memory edit and forget", "sessions delete", "store backup"}
 
 
@@ -294,16 +293,15 @@ def run_case(case: Case, template: Path, place: Path, monkeypatch: pytest.Monkey
         return f"{type(e).__name__} {str(e)[:300]}: {reports}"
 
 
-CHOSEN = [pytest.param(name, marks=() if name in SHORT else pytest.mark.full) for name in CASES]
+ROUNDS = [(name, 2) for name in sorted(SHORT)] + [pytest.param(name, 5, marks=pytest.mark.full) for name in CASES]
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize(("name", "rounds"), ROUNDS)
 def test_two_commands_at_once(
-    name: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    name: str, rounds: int, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for provider in ("OPENAI", "MISTRAL"):
         monkeypatch.setenv(f"{provider}_API_KEY", "sk-0123456789")
-    rounds = int(os.environ.get("MASSMEM_ROUNDS", "2"))
     wrong = [run_case(CASES[name], template, tmp_path / f"r{number}", monkeypatch) for number in range(rounds)]
     if any(wrong):
         pytest.fail("\n".join(filter(None, wrong)))
