@@ -17,7 +17,7 @@ from massmem.cli.setup import load_team, read_environment
 from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED
 from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration, store_calibration
-from massmem.config.home import explain_write_error, massmem_home, replace_file
+from massmem.config.home import lock_file, massmem_home, replace_file
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
@@ -145,10 +145,10 @@ def _save_report(
     path = home / "eval" / "reports" / f"{data.stem}-{digest}.json"
     report = SavedReport(data=data.name, at=now(), seed=seed, **dict(evaluation.report))
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, report.model_dump_json())
-    except OSError as e:  # the answers are kept
-        notify(f"the page will not show this report: {explain_write_error(path, e)}")
+        with lock_file(path):
+            replace_file(path, report.model_dump_json())
+    except MassmemError as e:  # the answers are kept
+        notify(f"the page will not show this report: {e}")
 
 
 def _save_calibration(evaluation: Evaluation, home: Path, data: Path, entrant: Entrant) -> int:

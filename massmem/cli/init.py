@@ -20,7 +20,7 @@ from massmem.cli.keys import guess_variable, read_keys, store_key
 from massmem.cli.options import AsJson
 from massmem.cli.setup import download_embedded_model, read_environment
 from massmem.cli.streams import choose_option, notify, open_output, write_json, write_out
-from massmem.config.home import make_home, massmem_home
+from massmem.config.home import lock_file, make_home, massmem_home
 from massmem.config.load import EXAMPLES, default_config_path, find_config, load_config
 from massmem.config.models import BackendConfig, TeamConfig
 from massmem.config.presets import PRESETS, PROGRAM_TYPES, PROVIDERS_BY_KEY, SERVER_NAMES, BackendType
@@ -40,6 +40,7 @@ NOTHING_FOUND = (
     "GEMINI_API_KEY, GROQ_API_KEY, ...), or start Ollama, LM Studio, vLLM or llama.cpp; then run massmem init again"
 )
 
+_HOW_TO_REPLACE = "add --force to replace it, or --to FILE for another place"
 _RUNTIME = "xllamacpp"
 """The package that runs the embedded model."""
 _PROBE_TOKENS = 64
@@ -187,7 +188,7 @@ def init_command(
     read_environment()
     prompter = Prompter(silent=yes or as_json)
     path = to.absolute() if to else default_config_path(home)
-    _check_overwrite(path, prompter, force=force)
+    replaces = _check_overwrite(path, prompter, force=force)
     candidates = asyncio.run(find_candidates(os.environ))
     if not candidates.list_choices() and prompter.can_ask:
         if _offer_first_model(home):
@@ -197,7 +198,11 @@ def init_command(
             return main(["--config", f"{EXAMPLES}scripted", "How do several agents find one answer?"])
         candidates = asyncio.run(find_candidates(os.environ))
     _report_candidates(candidates, set(os.environ) - before - read_keys(home).keys())
-    team = _write_config(path, home, candidates, prompter)
+    text = _choose_team(path, home, candidates, prompter)
+    with lock_file(default_config_path(home)):
+        if path.exists() and not replaces:  # since it was looked at
+            raise InputError(f"{path} exists already", _HOW_TO_REPLACE)
+        team = _replace_config(path, text)
     notify(f"wrote {path}")
     probes = [] if no_try else asyncio.run(_probe_models(team))
     if as_json:
@@ -230,14 +235,18 @@ def _offer_first_model(home: Path) -> bool:
     return choice == 2
 
 
-def _check_overwrite(path: Path, prompter: Prompter, *, force: bool) -> None:
-    """Raise InputError when the file exists and the user keeps it, and for a folder."""
+def _check_overwrite(path: Path, prompter: Prompter, *, force: bool) -> bool:
+    """Return whether an existing file is replaced.
+
+    Raises InputError when the file exists and the user keeps it, and for a folder.
+    """
     if path.is_dir():
         raise InputError(f"{path} is a folder", f"name a file: --to {shlex.quote(str(path / 'team.yaml'))}")
     if force or not path.exists():
-        return
+        return force
     if not prompter.confirm(f"{path} exists. Replace it (a backup stays beside it)?"):
-        raise InputError(f"{path} exists already", "add --force to replace it, or --to FILE for another place")
+        raise InputError(f"{path} exists already", _HOW_TO_REPLACE)
+    return True
 
 
 def _report_candidates(candidates: Candidates, from_dotenv: set[str]) -> None:
@@ -253,8 +262,8 @@ def _report_candidates(candidates: Candidates, from_dotenv: set[str]) -> None:
         notify(f"found the agent program {draft.name}")
 
 
-def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prompter) -> TeamConfig:
-    """Let the user choose a team and write its configuration. Raises InputError when there is no model."""
+def _choose_team(path: Path, home: Path, candidates: Candidates, prompter: Prompter) -> str:
+    """Let the user choose a team; return its configuration. Raises InputError when there is no model."""
     choices = candidates.list_choices()
     if not choices:
         raise InputError("there is no key, no model server and no model on this machine", NOTHING_FOUND)
@@ -265,20 +274,19 @@ def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prom
         backends = (choice.models[prompter.choose("Which model?", names)],)
     extractor = _choose_extractor(backends, prompter)
     is_own = path == default_config_path(home)
-    text = format_config(
-        backends,
-        "" if is_own else shlex.quote(str(path)),
-        SCHEMA_FILE if is_own else "",
-        extractor,
-        is_multilingual=_choose_multilingual(home),
-    )
     if is_own:
         from massmem.config.show import build_json_schema
 
         make_home(home)
         with open_output(path.with_name(SCHEMA_FILE)) as write:
             write(json.dumps(build_json_schema(), indent=1, ensure_ascii=False) + "\n")
-    return _replace_config(path, text)
+    return format_config(
+        backends,
+        "" if is_own else shlex.quote(str(path)),
+        SCHEMA_FILE if is_own else "",
+        extractor,
+        is_multilingual=_choose_multilingual(home),
+    )
 
 
 def _choose_extractor(backends: tuple[Draft, ...], prompter: Prompter) -> Draft | None:
@@ -339,7 +347,7 @@ def _replace_config(path: Path, text: str) -> TeamConfig:
     try:
         team, _ = load_config(draft, os.environ)
         if path.exists():
-            path.replace(path.with_name(f"{path.name}.bak-{datetime.now().astimezone():%Y%m%d-%H%M%S}"))
+            path.replace(path.with_name(f"{path.name}.bak-{datetime.now().astimezone():%Y%m%d-%H%M%S-%f}"))
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

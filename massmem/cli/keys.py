@@ -11,7 +11,7 @@ import dotenv
 import typer
 
 from massmem.cli.streams import notify, open_output, write_json, write_out
-from massmem.config.home import make_home, massmem_home
+from massmem.config.home import lock_file, make_home, massmem_home
 from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY
 from massmem.core.errors import InputError
 from massmem.core.redact import show_start
@@ -64,11 +64,12 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSO
 def remove_command(name: Name) -> None:
     """Delete a stored key."""
     variable, home = _to_variable(name), massmem_home()
-    keys = read_keys(home)
-    if variable not in keys:
-        raise InputError(f"{variable} is not stored", "see the stored keys with: massmem keys list")
-    del keys[variable]
-    _write_keys(home, keys)
+    with lock_file(_keys_file(home)):
+        keys = read_keys(home)
+        if variable not in keys:
+            raise InputError(f"{variable} is not stored", "see the stored keys with: massmem keys list")
+        del keys[variable]
+        _write_keys(home, keys)
     notify(f"{variable} is deleted")
 
 
@@ -87,7 +88,8 @@ def store_key(home: Path, variable: str, key: str) -> Path:
     if not _KEY.fullmatch(key):
         raise InputError("this is not an API key", "copy the whole key, without blanks, quotes and backslashes")
     make_home(home)
-    _write_keys(home, read_keys(home) | {variable: key})
+    with lock_file(_keys_file(home)):
+        _write_keys(home, read_keys(home) | {variable: key})
     return _keys_file(home)
 
 

@@ -302,9 +302,14 @@ def report_change(memory: Memory, done: str, reply: dict[str, Any] | None = None
         write_json(reply)
     else:
         notify(f"{'it will be' if memory.is_queued else done}: {memory.short_id}  {one_line(memory.text, 60)}")
-    if memory.is_queued:
-        notify(f"{memory.note}; the next command that can write there does it, such as `massmem memory record`")
-    return EXIT_QUEUED if memory.is_queued else 0
+    return _report_queue(memory.note if memory.is_queued else "")
+
+
+def _report_queue(note: str) -> int:
+    """Say why a change is only queued; return the exit code. note: "": it is not."""
+    if note:
+        notify(f"{note}; the next command that can write there does it, such as `massmem memory record`")
+    return EXIT_QUEUED if note else 0
 
 
 @app.command("forget")
@@ -349,12 +354,12 @@ def forget_command(
         if not typer.confirm(f"Forget {memory_view.count_memories(len(memories))} for good?", err=True):
             notify("nothing was forgotten")
             return 0
-    count = asyncio.run(forget_memories(setup, selection))
+    count, note = asyncio.run(forget_memories(setup, selection))
     if as_json:
-        write_json({"forgotten": count})
-    else:
+        write_json({"forgotten": count, "note": note})
+    elif not note:
         notify(f"forgotten: {count}; the log of the session keeps its messages (forget --everywhere: there, too)")
-    return 0
+    return _report_queue(note)
 
 
 def _forget_everywhere(setup: Setup, ids: Sequence[str], texts: Sequence[str], *, yes: bool, as_json: bool) -> int:
@@ -558,8 +563,8 @@ async def list_memories(setup: Setup, selection: Selection) -> Sequence[Memory]:
         return (await memories.list(await _resolve_session(setup, memories, selection), _ALL))[0]
 
 
-async def forget_memories(setup: Setup, selection: Selection) -> int:
-    """Delete the selected memories and never record them again; return how many there were.
+async def forget_memories(setup: Setup, selection: Selection) -> tuple[int, str]:
+    """Delete the selected memories and never record them again; return how many there were, and a note, see there.
 
     Raises:
         InputError: one of the ids does not exist.

@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
@@ -20,7 +19,7 @@ from hashlib import file_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import typer
 
@@ -28,11 +27,12 @@ from massmem.cli.options import AsJson, Config, IsGlobal, ProjectName, read_proj
 from massmem.cli.setup import Setup, load_setup, load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.addresses import clean_store_url
+from massmem.config.calibrations import calibrations_folder, read_calibration, store_calibration
 from massmem.config.home import expand_home, explain_write_error, massmem_home, open_private, sync_to_disk, write_once
 from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
 from massmem.core.events import now
-from massmem.core.records import EVERYBODY, SessionFilter
+from massmem.core.records import EVERYBODY, SessionCounts, SessionFilter
 from massmem.core.redact import redact
 from massmem.render.text import pluralize
 from massmem.session.imports import ImportResult, hold_import, import_conversation
@@ -41,6 +41,7 @@ from massmem.session.lease import ProcessLock
 from massmem.session.registry import register_sessions
 from massmem.store import open_configured, open_store
 from massmem.store.move import MoveResult, Outcome, move_sessions
+from massmem.tools.documents import DAMAGE
 
 _OUTCOMES: dict[Outcome, str] = {
     "copied": "copied",
@@ -125,6 +126,7 @@ def recover_command(
 
 
 _STORE, _SETTINGS, _MANIFEST, _FORMAT = "massmem.db", "config.yaml", "manifest.json", 1
+_CALIBRATION = re.compile(r"[0-9a-f]{16}\.json")
 _KEY = re.compile(
     r"""(?i)([\w-]{0,60}(?:api_?key|secret|password|token)["']?\s*:\s*)(?!\$\{|null\b)("[^"]*"|'[^']*'|[^\s,}#]+)"""
 )
@@ -138,32 +140,39 @@ async def backup_command(
 ) -> None:
     """Write all sessions to one file, for `store restore`.
 
-    Other processes may go on meanwhile. It has all that sessions hold, what was forgotten as such, and config.yaml of
-    the home without keys. The memory index is made again from the sessions.
+    Other processes may go on meanwhile. It has all that sessions hold, what was forgotten as such, and of the home
+    calibrations and config.yaml, without keys. The memory index is made again from the sessions.
     """
     path, setup = expand_home(file).absolute(), load_setup(config)
-    if path.exists():
-        raise InputError(f"{path} exists already", "name a new file")
+    with hold_import(setup.home, f"backup {path}".encode(), "written"):
+        if path.exists():
+            raise InputError(f"{path} exists already", "name a new file")
+        counts = await _back_up(setup, path)
+    if as_json:
+        write_json({"file": str(path), "sessions": counts.sessions, "messages": counts.messages})
+    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')}, {counts.messages:,} messages")
+
+
+async def _back_up(setup: Setup, path: Path) -> SessionCounts:
+    """Write an archive; return what it has. Raises StoreError, HomeError."""
     draft = path.with_name(f".{path.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
     try:
         draft.mkdir(mode=0o700)
         (draft / "copy").mkdir()
         await _copy_store(setup, draft / _STORE)
-        await asyncio.to_thread(_pack, draft, setup.home / _SETTINGS)
+        await asyncio.to_thread(_pack, draft, setup.home)
         await asyncio.to_thread(_unpack, draft / "archive", draft / "copy")
         copy = setup.config.model_copy(update={"store": StoreConfig(url=f"sqlite:///{draft / 'copy' / _STORE}")})
         async with replace(setup, config=copy).open_store() as written:
             counts = await written.count_sessions(SessionFilter(owner=EVERYBODY))
         (draft / "archive").rename(path)
         sync_to_disk(path.parent)
+        return counts
     except OSError as e:
         raise explain_write_error(path, e) from e
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    if as_json:
-        write_json({"file": str(path), "sessions": counts.sessions, "messages": counts.messages})
-    notify(f"{path} was written and read back: {pluralize(counts.sessions, 'session')}, {counts.messages:,} messages")
 
 
 async def _copy_store(setup: Setup, path: Path) -> None:
@@ -181,13 +190,14 @@ async def _copy_store(setup: Setup, path: Path) -> None:
         raise StoreError(f"the store is damaged: {problems[0]}", "massmem doctor says what to do")
 
 
-def _pack(folder: Path, settings: Path) -> None:
-    """Make the file `archive` of the store in the folder, and of the settings if there are any. Raises OSError."""
-    if settings.is_file():
+def _pack(folder: Path, home: Path) -> None:
+    """Make the file `archive` of the store in the folder, and of settings and calibrations of home. Raises OSError."""
+    if (settings := home / _SETTINGS).is_file():
         (folder / _SETTINGS).write_text(redact(_KEY.sub(r"\1null", settings.read_text("utf-8-sig"))), "utf-8")
     hashes = dict[str, str]()
+    paths = [path for path in (folder / _STORE, folder / _SETTINGS) if path.exists()]
     with open_private(folder / "archive", "wb") as file, ZipFile(file, "w", ZIP_DEFLATED) as target:
-        for path in (path for path in (folder / _STORE, folder / _SETTINGS) if path.exists()):
+        for path in (*paths, *calibrations_folder(home).glob("*.json")):
             target.write(path, path.name)
             with path.open("rb") as stored:
                 hashes[path.name] = file_digest(stored, "sha256").hexdigest()
@@ -200,14 +210,14 @@ def _unpack(archive: Path, folder: Path) -> None:
     try:
         with ZipFile(archive) as source:
             hashes = json.loads(source.read(_MANIFEST))["sha256"]
-            if {*source.namelist()} != {_MANIFEST, *hashes} or not {_STORE} <= {*hashes} <= {_STORE, _SETTINGS}:
+            names = {name for name in hashes if not _CALIBRATION.fullmatch(name)}
+            if {*source.namelist()} != {_MANIFEST, *hashes} or not {_STORE} <= names <= {_STORE, _SETTINGS}:
                 raise ValueError("files are missing, or were added")
             for name, digest in hashes.items():
                 with Path(source.extract(name, folder)).open("rb") as file:
                     if file_digest(file, "sha256").hexdigest() != digest:
                         raise ValueError(f"{name} was changed")
-    # What zipfile raises for a damaged archive, and json or a lookup for a manifest that is not ours.
-    except (BadZipFile, ValueError, LookupError, TypeError, EOFError, zlib.error, NotImplementedError) as e:
+    except (*DAMAGE, RuntimeError, LookupError, TypeError) as e:  # also of a manifest that is not ours
         raise InputError(f"{archive} is no whole backup of massmem: {e}", "nothing was changed; use another one") from e
 
 
@@ -235,6 +245,9 @@ def restore_command(
             _unpack(path, Path(folder))
         store = path if is_store else Path(folder, _STORE)
         results, _ = asyncio.run(_migrate(f"sqlite:///{store}", settings, home, progress))
+        for calibration in Path(folder).glob("*.json"):
+            if not (calibrations_folder(home) / calibration.name).exists():
+                store_calibration(home, read_calibration(calibration))
         if (restored := Path(folder, _SETTINGS)).is_file() and not own.exists():
             write_once(own, restored.read_text("utf-8"))
             notify(f"{own} is the one of the backup, in which keys are missing")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from massmem.config.home import explain_write_error, make_folder, replace_file
+from massmem.config.home import lock_file, replace_file
 from massmem.config.models import AgentSpec, ModelConfig, TeamConfig
 from massmem.core import prompts
 from massmem.core.errors import InputError
@@ -97,9 +97,6 @@ def store_calibration(home: Path, calibration: Calibration) -> Path:
     Raises MassmemError: it cannot be written.
     """
     path = calibrations_folder(home) / f"{calibration.fingerprint}.json"
-    make_folder(path.parent)
-    try:
+    with lock_file(path):
         replace_file(path, calibration.model_dump_json())
-    except OSError as e:
-        raise explain_write_error(path, e) from e
     return path

@@ -4,14 +4,16 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, cast
 
 from massmem.core.errors import HomeError, InputError, MassmemError, StoreError
 
 _HINT = "set HOME to a folder that you may write to"
+LOCK_SECONDS = 30.0
+"""Seconds to wait for another process that reads, changes and writes the same file."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -93,10 +95,34 @@ def open_private(path: Path, mode: str) -> IO[bytes]:
     return cast("IO[bytes]", open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600)))
 
 
+@contextmanager
+def lock_file(path: Path) -> Generator[None]:
+    """Let no other process read, change and write this file for the block. Its folder is made when it is missing.
+
+    Raises: as `make_home`, also where the block cannot write. StoreError: another process has it locked.
+    """
+    from filelock import FileLock, Timeout  # it loads asyncio for 45 ms, which most commands do not need
+
+    make_folder(path.parent)
+    lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS, mode=0o600, poll_interval=0.01)
+    try:
+        lock.acquire()
+        yield
+    except Timeout as e:
+        raise StoreError(
+            f"{path} is locked: another process has been writing it for more than {LOCK_SECONDS:.0f} s",
+            "run the same command again when it has ended",
+        ) from e
+    except OSError as e:
+        raise explain_write_error(path, e) from e
+    finally:
+        lock.release()
+
+
 def replace_file(path: Path, content: str | bytes) -> None:
     """Write a file of mode 0600 so that a reader, also after a power cut, sees all of it or what was there before.
 
-    Raises OSError.
+    The caller lets nobody else write it meanwhile: `lock_file`. Raises OSError.
     """
     new = path.with_name(f"{path.name}.new")
     try:

@@ -10,8 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from massmem.config.home import replace_file
+from massmem.config.home import lock_file, replace_file
 from massmem.core.calls import parse_object
+from massmem.core.errors import MassmemError
 from massmem.core.events import now
 from massmem.core.redact import redact
 from massmem.providers.endpoints import Endpoint
@@ -81,13 +82,13 @@ class LearntModels:
 
     def _store(self, added: Mapping[str, EndpointFacts]) -> None:
         """Add to what this and other processes know. A file that cannot be written costs another refusal, no more."""
-        entries = self._entries = (self._entries or {}) | self._read()
-        entries |= {key: {**entries.get(key, {}), **entry} for key, entry in added.items()}
+        self._entries = _merge((self._entries or {}) | self._read(), added)
         try:
             if self._path is not None:
-                replace_file(self._path, json.dumps(entries, indent=1) + "\n")
-        except OSError as e:
-            log.info("what was learnt of models cannot be stored: %s", e.strerror)
+                with lock_file(self._path):
+                    replace_file(self._path, json.dumps(_merge(self._read(), added), indent=1) + "\n")
+        except MassmemError as e:
+            log.info("what was learnt of models cannot be stored: %s", e)
 
     def _read(self) -> dict[str, EndpointFacts]:
         """Return what the file holds; a damaged one, or part of one, counts as empty."""
@@ -95,6 +96,10 @@ class LearntModels:
         with suppress(OSError, ValueError):
             entries = parse_object(self._path.read_text("utf-8") if self._path else "") or {}
         return {key: _read_entry(cast("dict[str, object]", e)) for key, e in entries.items() if isinstance(e, dict)}
+
+
+def _merge(entries: Mapping[str, EndpointFacts], added: Mapping[str, EndpointFacts]) -> dict[str, EndpointFacts]:
+    return {**entries, **{key: {**entries.get(key, {}), **entry} for key, entry in added.items()}}
 
 
 def _read_entry(fields: Mapping[str, object]) -> EndpointFacts:

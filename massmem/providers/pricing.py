@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from massmem.config.addresses import is_loopback
-from massmem.config.home import massmem_home, replace_file
+from massmem.config.home import lock_file, massmem_home, replace_file
 from massmem.config.models import BackendConfig, PriceConfig
 from massmem.config.presets import PRESETS
 from massmem.core.errors import ConfigError, HomeError, MalformedResponse, ProviderConnectionError
@@ -269,7 +269,8 @@ def fetch_prices(home: Path, url: str = "") -> int:
     except (ValueError, TypeError, LookupError) as e:
         raise MalformedResponse(f"what {address} sent is no list of prices: {type(e).__name__}") from e
     stored = {"date": now().date().isoformat(), "release": version(_PACKAGE), "prices": prices}
-    replace_file(home / FILE, json.dumps(stored))
+    with lock_file(home / FILE):
+        replace_file(home / FILE, json.dumps(stored))
     get_snapshot.cache_clear()
     return sum(len(provider.models) for provider in snapshot.providers)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from massmem.config.home import replace_file
+from massmem.config.home import lock_file, replace_file
+from massmem.core.errors import MassmemError
 from massmem.core.ids import make_message_id
 from massmem.memory.index import ALL_POINTS
 from massmem.memory.persistent import Memory, Selection
@@ -82,9 +83,10 @@ async def mend(store: SessionStore, memory: "IndexedMemory") -> Comparison:
         await memory.forget(Selection(ids=tuple(result.outdated)))
     for session_id in result.lost if len(result.lost) < 100 else [None]:  # all at once
         await store.requeue_recordings(session_id, done=True, facts=False)
-    with suppress(OSError):  # without the mark, the next one looks at more
+    with suppress(MassmemError):  # without the mark, the next one looks at more
         if memory.mark_file.name:
-            replace_file(memory.mark_file, json.dumps({_hash(name): row for name, row in result.recorded.items()}))
+            with lock_file(memory.mark_file):
+                replace_file(memory.mark_file, json.dumps({_hash(name): row for name, row in result.recorded.items()}))
     return result
 
 

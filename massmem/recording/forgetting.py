@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from massmem.config.models import MemoryConfig
-from massmem.core.errors import IndexDamaged, InputError, UnknownMemoryError
+from massmem.core.errors import IndexDamaged, InputError, MemoryUnavailable, UnknownMemoryError
 from massmem.core.records import LogEntry, MessageRecord
 from massmem.core.redact import map_texts
 from massmem.memory import open_memory
 from massmem.memory.extraction.facts import STEM, find_telling_words, normalize_fact
 from massmem.memory.opening import IndexFolders, erase_in_other_indexes, index_root
-from massmem.memory.persistent import Memory, Selection, find_ids, is_short_id, shorten_id
+from massmem.memory.persistent import QUEUED, Memory, Selection, find_ids, is_short_id, shorten_id
 from massmem.memory.words import count_unspaced, find_sentences, split_sentences
 from massmem.store.ports import SessionStore
 
@@ -134,17 +134,22 @@ async def open_session_eraser(
 
 async def forget_memories(
     store: SessionStore, memory: "IndexedMemory", selection: Selection, config: MemoryConfig, home: Path
-) -> int:
+) -> tuple[int, str]:
     """Delete what is selected from every index, and never record it again; return how many memories that were.
+
+    Also a note, "" when they are gone: an index cannot be written now, and whoever opens it next deletes them there.
 
     Raises:
         InputError: one of the ids names no memory.
-        MemoryUnavailable: an index cannot be used; it may still hold them.
+        MemoryUnavailable: the index cannot be read.
     """
     memories = await memory.list(selection, len(selection.ids)) if selection.ids else ()
     # The queue first: whoever records beside this finds nothing to record any more.
     await _forget_jobs(store, selection, memories)
-    return await erase_from_indexes(memory, selection, memories, config, home)
+    try:
+        return await erase_from_indexes(memory, selection, memories, config, home), ""
+    except MemoryUnavailable as e:
+        return 0, f"{QUEUED}: {e.message}"
 
 
 async def erase_from_indexes(
@@ -152,7 +157,7 @@ async def erase_from_indexes(
 ) -> int:
     """Delete what is selected from the open index, then from all others; return how many memories the first one had.
 
-    memories: those that the selection names by their ids. Raises MemoryUnavailable: as `forget_memories`.
+    memories: those that the selection names by their ids. Raises MemoryUnavailable: one may still hold them.
     """
     count = await memory.forget(selection)
     await erase_in_other_indexes(index_root(config, home), memory.folder, selection, memories)

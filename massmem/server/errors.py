@@ -12,6 +12,8 @@ from starlette.routing import Match
 from starlette.status import HTTP_405_METHOD_NOT_ALLOWED, HTTP_502_BAD_GATEWAY
 
 from massmem.core import errors
+from massmem.core.messages import clean_text
+from massmem.core.text import one_line
 from massmem.server.schemas import Body, OpenAIError, OpenAIProblem, Problem
 
 log = logging.getLogger(__name__)
@@ -76,11 +78,11 @@ class Rejected(HTTPException):
         param: str | None = None,
         code: str | None = None,
     ) -> None:
-        """param, code: the field and the reason, for clients of OpenAI's API."""
-        super().__init__(status, message, headers)
+        """param, code: the field and the reason, for clients of OpenAI's API. What was sent may be quoted in them."""
+        self.message = one_line(clean_text(message), 1_000)
+        super().__init__(status, self.message, headers)
         self.status = status
-        self.message = message
-        self.param = param
+        self.param = param and one_line(clean_text(param))
         self.code = code
 
     def __str__(self) -> str:
@@ -149,11 +151,11 @@ async def _handle_invalid_request(request: Request, error: Exception) -> JSONRes
     """Name what is wrong but not what was sent: proxies may log the response."""
     assert isinstance(error, RequestValidationError)
     problems = [f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()[:5]]
-    text = "; ".join(problems)[:1000]
+    text = "; ".join(problems)
     if not request.url.path.startswith(OPENAI_PATH):
         return await _handle_rejected(request, Rejected(422, text))
     param = ".".join(str(part) for part in error.errors()[0]["loc"][1:])
-    return await _handle_rejected(request, Rejected(400, text, param=param[:200] or None))
+    return await _handle_rejected(request, Rejected(400, text, param=param or None))
 
 
 async def _handle_http_exception(request: Request, error: Exception) -> JSONResponse:

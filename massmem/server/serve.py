@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -12,7 +13,7 @@ from ctypes import c_double
 from functools import partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 import uvicorn
 from fastapi import FastAPI
@@ -129,7 +130,10 @@ def _defer_signals() -> Generator[None]:
 
 
 def _serve_with_workers(settings: Settings, listening: socket.socket) -> None:
-    with TemporaryDirectory(prefix="massmem-metrics-") as shared:
+    prefix = f"massmem-metrics-{'-'.join(map(str, listening.getsockname()[:2]))}-"
+    for left in Path(gettempdir()).glob(f"{prefix}*"):  # by a service that was killed: the address is ours
+        shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix=prefix) as shared:
         os.environ[SHARED_FOLDER] = shared
         supervisor = _Supervisor(
             _configure(partial(_create_worker_app, settings), settings), [listening], settings.end_seconds

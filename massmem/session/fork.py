@@ -88,7 +88,8 @@ async def fork_session(
         last = await (_find_newest_turn(store, session_id) if turn is None else _find_turn(store, session_id, turn))
     events = [] if last is None else await store.read_turn_events(session_id, last.turn, event)
     end = _End(last, event, events)
-    fork_id = await _choose_id(store, prefix)
+    # Not the time alone: a fork or a conversation of the same moment would be replaced.
+    fork_id = f"{prefix}{name_by_clock()}_{secrets.token_hex(4)}"
     count, shared = await _measure(store, session_id, end)
     fork = SessionCopy(
         session=_describe(copy.session, end, fork_id, count, shared),
@@ -226,13 +227,6 @@ async def _find_turn(store: SessionStore, session_id: str, number: int) -> TurnR
     if turn.status == "undone":
         raise InputError(f"turn {number} was undone", f"fork before it: --turn {number - 1}")
     return turn
-
-
-async def _choose_id(store: SessionStore, prefix: str) -> str:
-    fork_id = base = f"{prefix}{name_by_clock()}"
-    while await store.get_session(fork_id) is not None:
-        fork_id = f"{base}_{secrets.token_hex(2)}"
-    return fork_id
 
 
 async def _measure(store: SessionStore, session_id: str, end: _End) -> tuple[int, int]:

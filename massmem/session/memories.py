@@ -420,17 +420,17 @@ class Memories:
         counts = await Recorder(self.store, index, session_id=session_id, leaves_facts=True).drain()
         return "; ".join(filter(None, (counts.unavailable, *counts.problems)))
 
-    async def forget(self, selection: Selection) -> int:
-        """Delete memories of the owner for good; return how many entries those were.
+    async def forget(self, selection: Selection) -> tuple[int, str]:
+        """Delete memories of the owner for good; return how many entries those were, and a note when they are queued.
 
         selection: its ids may be short forms. Raises as `forget_memories`.
         """
         async with self.open_index() as index:
             selection = await self._select(index, selection)
-            count = await forget_memories(self.store, index, selection, self.config.memory, self.home)
-            if await index.list(selection, 1):
+            count, note = await forget_memories(self.store, index, selection, self.config.memory, self.home)
+            if not note and await index.list(selection, 1):
                 raise MemoryUnavailable("it was recorded again meanwhile", "run the command again")
-            return count
+            return count, note
 
     async def forget_messages(self, message_ids: tuple[str, ...]) -> None:
         """Delete what is remembered of these messages word for word for good. Raises as `forget_memories`."""

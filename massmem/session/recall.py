@@ -261,7 +261,12 @@ class SessionMemory:
                         for name, turn in ((scope.session_id, scope.turn), *of_origins)
                     )
                 )
-                return await memory.recall(question, scope, options)
+                result = await memory.recall(question, scope, options)
+                from massmem.recording.standing import apply_queued_changes  # a recall of nothing does not need it
+
+                applied = await apply_queued_changes(self._store, (*result.memories, *result.pinned))
+                if not any(one.is_queued for one in applied):
+                    return result  # else the log has what the user has changed
         except MemoryUnavailable as e:
             self._notify(f"{e.message}; memories are found by words alone for now")
         return await recall_by_words(self._store, question, scope, options)

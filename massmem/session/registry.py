@@ -7,14 +7,14 @@ have the sessions, and each is entered again when it is used.
 import json
 import re
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from massmem.config.home import explain_write_error, make_home, replace_file
+from massmem.config.home import lock_file, make_home, replace_file
 from massmem.core.calls import parse_object
 from massmem.core.errors import HomeError, StoreError
 from massmem.core.ids import SESSION_ID
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 FORGETTING = "forgetting"
 """Folder in the home with a file for each forgetting that has begun, see massmem.session.erasure."""
-LOCK_SECONDS = 30.0
-"""Seconds to wait for another process that writes the registry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +84,8 @@ class Registry:
 
     def set_aside(self) -> None:
         """Move the file away, so that the home is new again. Raises HomeError, StoreError."""
-        with self._lock():
-            try:
-                self.path.rename(self.path.with_name(f"{self.path.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
-            except FileNotFoundError:
-                return
-            except OSError as e:
-                raise explain_write_error(self.path, e) from e
+        with self._lock(), suppress(FileNotFoundError):
+            self.path.rename(self.path.with_name(f"{self.path.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
 
     def _load(self) -> dict[str, RegistryEntry]:
         try:
@@ -104,30 +97,11 @@ class Registry:
 
     def _save(self, entries: Iterable[RegistryEntry]) -> None:
         lines = ",\n".join(json.dumps(asdict(entry)) for entry in entries)
-        try:
-            replace_file(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
-        except OSError as e:
-            raise explain_write_error(self.path, e) from e
+        replace_file(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
 
-    @contextmanager
-    def _lock(self) -> Generator[None]:
-        from filelock import FileLock, Timeout  # it loads asyncio for 45 ms, which reading the list does not need
-
+    def _lock(self) -> AbstractContextManager[None]:
         make_home(self._home)
-        lock = FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, mode=0o600, poll_interval=0.01)
-        try:
-            lock.acquire()
-        except Timeout as e:
-            raise StoreError(
-                f"{self.path} is locked: another process has been writing it for more than {LOCK_SECONDS:.0f} s",
-                "run the same command again when it has ended",
-            ) from e
-        except OSError as e:
-            raise explain_write_error(self.path, e) from e
-        try:
-            yield
-        finally:
-            lock.release()
+        return lock_file(self.path)
 
 
 def newest_first(entries: Iterable[RegistryEntry]) -> list[RegistryEntry]:

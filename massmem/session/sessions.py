@@ -178,6 +178,19 @@ class Sessions:
         Raises InputError: the title cannot be a name, or is the title or the id of another session of its owner.
         """
         title = check_session_name(" ".join(title.split()))
+        await self._require_free(session, title)
+        await self.store.rename_session(session.session_id, title)
+        try:
+            await self._require_free(session, title)
+        except InputError:  # another process has given it to another session at the same moment
+            await self.store.rename_session(session.session_id, session.title)
+            raise
+        renamed = session.model_copy(update={"title": title})
+        await self.register(renamed)
+        return renamed
+
+    async def _require_free(self, session: SessionRecord, title: str) -> None:
+        """Raise InputError: the title is the title or the id of another session of the owner."""
         same_title = await self.store.find_sessions(SessionFilter(title=title, owner=session.owner), 2)
         with_id = SessionFilter(session_id=to_stored_id(session.owner, title), owner=session.owner)
         for listed in (*same_title, *await self.store.find_sessions(with_id)):
@@ -186,10 +199,6 @@ class Sessions:
                     f"another session is called {title!r}: {public_session_id(other)}",
                     "choose another name, or rename that one",
                 )
-        await self.store.rename_session(session.session_id, title)
-        renamed = session.model_copy(update={"title": title})
-        await self.register(renamed)
-        return renamed
 
     async def fork(self, session: SessionRecord, turn: int | None = None, event: int | None = None) -> SessionRecord:
         """Begin a new session with a copy of this one. Arguments, raises: as `fork_session`."""

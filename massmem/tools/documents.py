@@ -494,6 +494,10 @@ def _get_suffix(name: str) -> str:
     return suffix[1].lower() if suffix else ""
 
 
+DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError)
+"""What a damaged archive raises."""
+
+
 @contextmanager
 def explain_damage(name: str) -> Generator[None]:
     """Raise InputError when the block cannot read a ZIP archive, or a package for it is missing."""
@@ -507,7 +511,7 @@ def explain_damage(name: str) -> Generator[None]:
         raise InputError(f"{name} is packed in a way that cannot be read", "unpack it, and give what is in it") from e
     except RuntimeError as e:
         raise InputError(f"{name} is encrypted", "unpack it with its password, and give what is in it") from e
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError) as e:
+    except (*DAMAGE, OSError) as e:
         raise InputError(f"{name} is damaged, or was not downloaded whole", "copy or download it again") from e
 
 

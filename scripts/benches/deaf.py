@@ -185,7 +185,7 @@ def _make_rows(case: Case, measured: _Measured) -> list[Row]:
     words = next((reply.words for reply in measured.own if reply.words), "")
     note = ", ".join(f"{count} x {status or 'no answer'}" for status, count in sorted(statuses.items()))
     slowest = max(reply.seconds for reply in measured.own)
-    wrong = sum(not _is_right(case, reply.status) for reply in measured.own)
+    wrong = sum(not _is_right(case, reply) for reply in measured.own)
     failed = sum(reply.status != 200 for reply in (*measured.ready, *measured.others))
     delay = max(reply.seconds for reply in measured.others) - alone
     return [
@@ -199,9 +199,10 @@ def _make_rows(case: Case, measured: _Measured) -> list[Row]:
     ]
 
 
-def _is_right(case: Case, status: int) -> bool:
-    is_refused = 400 <= status < 500
-    return is_refused if case.right == "refused" else is_refused or 200 <= status < 300
+def _is_right(case: Case, reply: _Reply) -> bool:
+    """A form that the answer does not have is refused with 502, and with words that say so."""
+    is_refused = 400 <= reply.status < 500 or (reply.status == 502 and "not in the form of the schema" in reply.words)
+    return is_refused if case.right == "refused" else is_refused or 200 <= reply.status < 300
 
 
 # Requests

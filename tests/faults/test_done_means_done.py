@@ -49,6 +49,13 @@ def fill(disk: Path, free: int) -> None:
             file.write(bytes(MB))
 
 
+def recall_texts() -> set[str]:
+    """Ask; return what the agents are shown."""
+    massmem("What is the owl of the mill called?", "--debug", *TEAM)
+    files = Path(".massmem").rglob("recall_turn_*.json")
+    return {memory["text"] for file in files for memory in json.loads(file.read_text())["shown"]}
+
+
 def list_memories() -> dict[str, dict[str, Any]]:
     result = massmem("memory", "list", "--json", *TEAM)
     assert result.returncode == 0, result.stderr
@@ -72,12 +79,19 @@ def test_change_of_a_memory_is_made_or_queued_or_refused(disk: Path, sizes: tupl
                 memory = list_memories()[NEW if command[0] == "edit" else OWL]
                 assert memory["note"].startswith("queued")
                 assert memory["pinned"] == (command[0] == "pin")
+                shown = json.loads(massmem("memory", "show", memory_id, "--json", *TEAM).stdout)
+                assert shown["text"] == memory["text"]
+                if command[0] == "edit" and free == SHORT[-1]:
+                    assert recall_texts() == {NEW}, "agents are shown what the log has"
                 again = massmem("memory", *command, *TEAM, text=True)
                 assert again.returncode == QUEUED, "the same change is queued once"
+            if result.returncode == QUEUED and command[0] == "forget":
+                shown = massmem("memory", "list", *TEAM, text=True)
+                assert OWL not in shown.stdout, (free, shown)
             (disk / "filler").unlink()
             memories, is_changed = list_memories(), result.returncode != 3
-            if command[0] == "forget":  # one that was refused is noted, and the next opening may finish it
-                assert not is_changed or OWL not in memories, free
+            if command[0] == "forget":
+                assert (OWL in memories) == (not is_changed), free
             else:
                 assert (NEW in memories) == (is_changed and command[0] != "pin"), (free, command)
             assert not any(memory["note"] for memory in memories.values())

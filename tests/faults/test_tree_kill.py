@@ -132,6 +132,22 @@ def test_nothing_is_left_of_a_service_whose_parent_or_worker_is_killed(tmp_path:
     run_rounds(tmp_path, ("worker", "tool server"))
 
 
+def test_folder_of_figures_of_a_killed_service_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    service = start(tmp_path)
+    service.kill()
+    assert find_left(service.home, set(list_tree(service.home))) == []
+    killed = {*place.glob("massmem-metrics-*")}
+    assert len(killed) == 1
+    service.start("--workers", "2")
+    assert len({*place.glob("massmem-metrics-*")} - killed) == len([*place.glob("massmem-metrics-*")]) == 1
+    assert service.stop() == 0
+    assert [*place.glob("massmem-metrics-*")] == []
+
+
 @pytest.mark.full
 def test_nothing_is_left_of_a_service_whatever_is_killed_of_it_50_times(tmp_path: Path) -> None:
     run_rounds(tmp_path, 4 * ("parent", "worker", "parent", "reader", "tool server", "cat", "guard", "tracker"))

@@ -14,12 +14,14 @@ from typing import cast
 
 import pytest
 
+from massmem.config.calibrations import read_calibration, store_calibration
 from massmem.core.records import EVERYBODY, LogEntry, SessionFilter
 from massmem.store import open_store
 from massmem.store.lookup import read_all_messages
 from massmem.store.ports import Retention, SessionStore
 from tests.contract.test_session_store import done, session
 from tests.contract.test_session_store_state import lived_in, seen
+from tests.support.calibrations import write_calibration
 from tests.support.cli import call_massmem, massmem, start
 from tests.support.memory_command import MemoryCommand
 from tests.support.sample_turn import begin, turn_without_restart
@@ -191,6 +193,18 @@ async def _say(home: Path) -> None:
     await store.close()
 
 
+def test_calibrations_come_back_and_replace_none(team: Path, home: Path) -> None:
+    asyncio.run(fill(home))
+    other = team.with_name("other.yaml")
+    other.write_text(TEAM.replace("id: ann", "id: bob"))
+    gone, newer = (write_calibration(home, path, {}) for path in (team, other))
+    store_command("backup", "all.zip")
+    gone.unlink()
+    store_calibration(home / ".massmem", read_calibration(newer).model_copy(update={"team": "newer"}))
+    store_command("restore", "all.zip")
+    assert [read_calibration(path).team for path in (gone, newer)] == ["team", "newer"]
+
+
 def test_archive_that_is_not_whole_is_refused_and_changes_nothing(team: Path, home: Path, tmp_path: Path) -> None:
     asyncio.run(fill(home))
     store_command("backup", "all.zip")
@@ -214,9 +228,14 @@ def test_archive_that_is_not_whole_is_refused_and_changes_nothing(team: Path, ho
             for file, data in (files | change).items():
                 archive.writestr(file, data)
         kinds[name] = Path("changed.zip").read_bytes()
+    start_of_entry = whole.index(b"PK\1\2")
+    locked = bytearray(whole)
+    for place in (6, start_of_entry + 8):
+        locked[place] |= 1  # encrypted
+    kinds["encrypted"] = bytes(locked)
     for kind, data in kinds.items():
         Path("broken.zip").write_bytes(data)
-        with suppress(zipfile.BadZipFile, zlib.error), zipfile.ZipFile("broken.zip") as archive:
+        with suppress(zipfile.BadZipFile, zlib.error, RuntimeError), zipfile.ZipFile("broken.zip") as archive:
             if {name: archive.read(name) for name in archive.namelist()} == files:
                 continue  # a bit that fills up a block
         result = call_massmem("store", "restore", "broken.zip", "--config", "team.yaml")

@@ -14,9 +14,11 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -200,6 +202,44 @@ def run_forked(
         process.close()
         assert code is not None
         return subprocess.CompletedProcess(arguments, code, out.read_bytes(), err.read_bytes())
+
+
+def run_at_once(*commands: tuple[str, ...], stdin: str = "") -> "list[subprocess.CompletedProcess[str]]":
+    """Run each of `massmem COMMAND`, all from the same moment on; return what they came to, in this order.
+
+    stdin: a line for each of them, with {} for its number from 0.
+    """
+    start = processes.Barrier(len(commands))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        started: list[ForkServerProcess] = []
+        for number, command in enumerate(commands):
+            (folder / f"in{number}").write_text(stdin.format(number))
+            files = [folder / f"{part}{number}" for part in ("in", "out", "err")]
+            process = processes.Process(
+                target=_run_at_start, args=(command, dict(os.environ), Path.cwd(), files, start), daemon=True
+            )
+            process.start()
+            started.append(process)
+        results: list[subprocess.CompletedProcess[str]] = []
+        for number, (command, process) in enumerate(zip(commands, started, strict=True)):
+            process.join(120)
+            code = process.exitcode
+            process.kill()
+            out, err = ((folder / f"{part}{number}").read_text() for part in ("out", "err"))
+            assert code is not None, (command, out, err)
+            results.append(subprocess.CompletedProcess(command, code, out, err))
+        return results
+
+
+def _run_at_start(
+    arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, files: Sequence[Path], start: Barrier
+) -> None:
+    with files[0].open() as source:
+        os.dup2(source.fileno(), 0)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
+    start.wait(60)
+    _run_in_files(arguments, env, folder, *files[1:])
 
 
 def _run_in_pipe(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, out: Connection, err: Path) -> None:

@@ -414,7 +414,8 @@ async def _forget(state: ChatState, rest: str) -> None:
     if reply.strip().lower() not in ("y", "yes"):
         write_err("Nothing was forgotten.")
         return
-    write_err(f"Forgotten: {await forget_memories(state.setup, selection)}. The log of the session keeps its messages.")
+    count, note = await forget_memories(state.setup, selection)
+    write_err(note or f"Forgotten: {count}. The log of the session keeps its messages.")
 
 
 # Sessions

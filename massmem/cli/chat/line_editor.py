@@ -22,7 +22,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
-from massmem.config.home import make_file, make_folder, replace_file
+from massmem.config.home import lock_file, make_file, replace_file
 from massmem.core.errors import MassmemError
 from massmem.core.redact import redact
 
@@ -280,8 +280,9 @@ class HistoryFile(History):
         lines = self._read()
         if len(lines) > 2 * MAX_HISTORY:
             try:
-                replace_file(self._path, "".join(map(_encode_line, lines[-MAX_HISTORY:])))
-            except OSError as e:
+                with lock_file(self._path):
+                    replace_file(self._path, "".join(map(_encode_line, self._read()[-MAX_HISTORY:])))
+            except MassmemError as e:
                 log.warning("the history was not shortened: %s", e)
         return reversed(lines[-MAX_HISTORY:])
 
@@ -289,12 +290,11 @@ class HistoryFile(History):
         if len(string) > MAX_LINE:
             return
         try:
-            make_folder(self._path.parent)
-            make_file(self._path)
-            # A single write at the end of the file does not mix with lines of other processes.
-            with self._path.open("ab", buffering=0) as file:
-                file.write(_encode_line(string).encode())
-        except (OSError, MassmemError) as e:
+            with lock_file(self._path):
+                make_file(self._path)
+                with self._path.open("ab", buffering=0) as file:
+                    file.write(_encode_line(string).encode())
+        except MassmemError as e:
             log.warning("a line was not added to the history: %s", e)
 
     def _read(self) -> list[str]:

@@ -343,6 +343,7 @@ async def unmark_memory(memory_id: MemoryId, mark: Mark, caller: Authorized, res
 async def forget(
     memory_id: MemoryId,
     caller: Authorized,
+    response: Response,
     everywhere: Annotated[
         bool, Query(description="What it says goes from the log, files and all memories, too.")
     ] = False,
@@ -353,7 +354,8 @@ async def forget(
     """
     memory = await _find(caller, memory_id)
     if not everywhere:
-        entries = await _open(caller).forget(Selection(ids=(memory.id,)))
+        entries, note = await _open(caller).forget(Selection(ids=(memory.id,)))
+        response.status_code = 202 if note else 200
         return Forgotten(id=memory_id, entries=entries, forgotten_at=now())
     async with _open(caller).open_eraser() as eraser:
         receipt = await eraser.erase(await eraser.read_orders([memory.id], ()))

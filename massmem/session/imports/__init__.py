@@ -49,14 +49,14 @@ class ImportResult:
 
 
 @contextmanager
-def hold_import(home: Path, key: bytes) -> Generator[None]:
-    """Let nobody else of this home import what has this key for the block. Raises BusyError: somebody does."""
+def hold_import(home: Path, key: bytes, doing: str = "imported") -> Generator[None]:
+    """Let nobody else of this home import, or write, what has this key for the block. Raises BusyError: somebody does."""
     make_folder(home / "imports")
     try:
         with FileLock(home / "imports" / f"{sha256(key).hexdigest()[:32]}.lock", timeout=0, mode=0o600):
             yield
     except Timeout as e:
-        raise BusyError("this file is being imported already", "wait until that has ended, or stop it") from e
+        raise BusyError(f"this file is being {doing} already", "wait until that has ended, or stop it") from e
 
 
 async def import_conversation(

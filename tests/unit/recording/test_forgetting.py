@@ -145,7 +145,7 @@ class Remembered:
         await memory.close()
         return {f"{one.kind} {one.session_id} {one.agent_id}": one.text for one in memories}
 
-    async def forget(self, selection: Selection) -> int:
+    async def forget(self, selection: Selection) -> tuple[int, str]:
         memory = await open_memory(WORDS, self.home, {})
         try:
             return await forget_memories(self.store, memory, selection, WORDS, self.home)
@@ -179,7 +179,7 @@ async def test_forgotten_memory_is_in_no_index_and_is_not_recorded_again(home_wi
     assert len(everything) == 6
     assert await home_with_memories.list(DEFAULT) == everything
     ids = (await home_with_memories.find_id("episode", "a"), await home_with_memories.find_id("fact", "b"))
-    assert await home_with_memories.forget(Selection(ids=ids)) == 2
+    assert await home_with_memories.forget(Selection(ids=ids)) == (2, "")
     left = {name: text for name, text in everything.items() if name not in ("episode a ann", "fact b ann")}
     assert await home_with_memories.list(WORDS) == left
     assert await home_with_memories.list(DEFAULT) == left
@@ -192,7 +192,7 @@ async def test_forgotten_memory_is_in_no_index_and_is_not_recorded_again(home_wi
 
 async def test_forgotten_session_is_in_no_index_and_is_not_recorded_again(home_with_memories: Remembered):
     everything = await home_with_memories.list(WORDS)
-    assert await home_with_memories.forget(Selection("a")) == 3
+    assert await home_with_memories.forget(Selection("a")) == (3, "")
     left = {name: text for name, text in everything.items() if " b " in name}
     assert await home_with_memories.list(DEFAULT) == left
     await home_with_memories.record(WORDS)
@@ -214,7 +214,7 @@ async def test_more_memories_are_forgotten_at_once_than_a_page_holds(tmp_path: P
     memory = await open_memory(WORDS, tmp_path, {})
     await memory.record([make_episode(f"Kite {number} nests.", number) for number in range(101)])
     ids = tuple(one.id for one in await memory.list(Selection(), 200))
-    assert await forget_memories(store, memory, Selection(ids=ids), WORDS, tmp_path) == 101
+    assert await forget_memories(store, memory, Selection(ids=ids), WORDS, tmp_path) == (101, "")
     await memory.close()
     await store.close()
 

@@ -257,7 +257,7 @@ def test_registry_that_another_process_writes_for_long_is_left_alone(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ):
     registry.upsert(entry(1))
-    monkeypatch.setattr("massmem.session.registry.LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("massmem.config.home.LOCK_SECONDS", 0.05)
     with FileLock(f"{registry.path}.lock"), pytest.raises(StoreError, match="is locked: another process"):
         registry.upsert(entry(2))
     assert registry.read_entries() == [entry(1)]

@@ -88,7 +88,7 @@ def test_long_history_is_shortened(path: Path):
     assert (len(lines), lines[0]) == (MAX_HISTORY, f"line {3 * MAX_HISTORY - 1}")
     assert len(path.read_text().splitlines()) == MAX_HISTORY
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [p.name for p in path.parent.iterdir()] == ["history"]
+    assert {p.name for p in path.parent.iterdir()} == {"history", "history.lock"}
 
 
 def test_damaged_lines_are_skipped(path: Path):
