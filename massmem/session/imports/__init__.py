@@ -50,7 +50,7 @@ class ImportResult:
 
 @contextmanager
 def hold_import(home: Path, key: bytes, doing: str = "imported") -> Generator[None]:
-    """Let nobody else of this home import, or write, what has this key for the block. Raises BusyError: somebody does."""
+    """Let nobody else of this home import, or write, what has this key for the block. Raises BusyError."""
     make_folder(home / "imports")
     try:
         with FileLock(home / "imports" / f"{sha256(key).hexdigest()[:32]}.lock", timeout=0, mode=0o600):
