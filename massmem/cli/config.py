@@ -43,7 +43,10 @@ async def validate_command(
     offline: Annotated[bool, typer.Option("--offline", help="Contact no server.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a configuration, open what a question would open, and report all problems. No model is asked anything."""
+    """Check a configuration, and open what a question opens.
+
+    All problems are reported at once. No model is asked anything.
+    """
     loaded = _load(choose_config(file, config))
     if problems := await _find_opening_problems(loaded.team, offline=offline):
         raise ConfigError(problems, "massmem doctor also asks the models, and starts the tool servers")

@@ -428,7 +428,11 @@ def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
     for key, types in _FIELD_TYPES.items():
         is_given = backend.get(key) not in (None, False) and (key, backend[key]) != ("extra_body", {})
         if is_given and kind not in types:
-            only = f"; only {', '.join(sorted(types))} has it" if len(types) == 1 else ""
+            only = (
+                f"; only {', '.join(sorted(types))} {'has' if len(types) == 1 else 'have'} it"
+                if len(types) <= 3
+                else ""
+            )
             report.add((*path, key), f"does not belong to type {kind}{only}")
     runs_code = backend.get("code_execution") is True
     if runs_code and kind == "openai" and backend.get("api") == "chat":

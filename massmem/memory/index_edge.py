@@ -68,13 +68,14 @@ class EdgeIndex(Index):
         self._unflushed = 0
 
     def upsert(self, points: Sequence[Point]) -> None:
+        lacks_index = False
         for start in range(0, len(points), _WRITE_BATCH):
             batch = [self._to_edge(point) for point in points[start : start + _WRITE_BATCH]]
             with self._shard.writing() as shard:
                 shard.update(qdrant.UpdateOperation.upsert_points(batch))
-                _index_filtered(shard)
+                lacks_index = bool(_list_unindexed(shard))
         self._unflushed += len(points)
-        if self._unflushed >= _FLUSH_EVERY:
+        if self._unflushed >= _FLUSH_EVERY or lacks_index:
             self.flush()
 
     def set_payload(self, ids: Sequence[int], fields: Mapping[str, Any]) -> None:
@@ -291,7 +292,7 @@ class Shard:
             if written - tidied >= SLICE:
                 new.optimize()
                 tidied = written
-        _index_filtered(new)
+        _index_fields(new, _list_unindexed(new))
         new.flush()
         new.close()
         with self.reading() as edge:
@@ -336,7 +337,9 @@ class Shard:
             edge.flush()
             points = _count_points(edge)
             self._write_notes(points)
-            _index_filtered(edge)
+            if fields := _list_unindexed(edge):
+                _index_fields(edge, fields)
+                edge.flush()  # else a loss of power could leave a part of it
             if points - self._tidied >= SLICE and self._has_room():
                 edge.optimize()
                 edge.flush()
@@ -469,11 +472,11 @@ def _create(folder: Path, dims: int) -> qdrant.EdgeShard:
     return edge
 
 
-def _index_filtered(edge: qdrant.EdgeShard) -> None:
-    """Index what searches filter by, as far as that is worth it for so many points."""
-    points = edge.info().points_count
-    if points >= SOME:
-        _index_fields(edge, _FILTERED if points >= MANY else {"seen": _FILTERED["seen"]})
+def _list_unindexed(edge: qdrant.EdgeShard) -> Mapping[str, _Field]:
+    """Return the fields that searches filter by and that are to be indexed, as far as it is worth it for the points."""
+    info = edge.info()
+    due = {} if info.points_count < SOME else _FILTERED if info.points_count >= MANY else {"seen": _FILTERED["seen"]}
+    return {key: field for key, field in due.items() if key not in info.payload_schema}
 
 
 def _index_fields(edge: qdrant.EdgeShard, fields: Mapping[str, _Field]) -> None:

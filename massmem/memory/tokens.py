@@ -225,7 +225,7 @@ class Buffer:
             self._notice_vocabulary()
         return self._calibrate(self._count(text))
 
-    async def sharpen(self, window: int = 0) -> None:
+    async def count_exactly(self, window: int = 0) -> None:
         """Count exactly from now on, when what was measured may fill half of the window.
 
         Before that it is estimated: a token has one byte at least, so it cannot be more than four times the estimate.

@@ -247,8 +247,8 @@ class _Link:
         self._has_said = True
         return session, notice
 
-    async def _set(self, session: str, reply: Json, name: str, wanted: Sequence[str], listed: Sequence[str]) -> bool:
-        """Set the first wanted value that the agent has, of its model or mode; return whether it has one.
+    async def _set(self, session: str, reply: Json, name: str, choices: Sequence[str], listed: Sequence[str]) -> bool:
+        """Set the first of these values that the agent has, of its model or mode; return whether it has one.
 
         Newer agents list both among their options, older ones by themselves.
         """
@@ -256,12 +256,12 @@ class _Link:
             if option.get("category", option.get("id")) == name:
                 groups = list_objects(option, "options")
                 values = [str(o.get("value")) for group in groups for o in (group, *list_objects(group, "options"))]
-                if value := find_value(wanted, values):
+                if value := find_value(choices, values):
                     option_id = option.get("id", name)
                     change = {"sessionId": session, "configId": option_id, "value": value}
                     await self._ask("session/set_config_option", change)
                     return True
-        if value := find_value(wanted, listed):
+        if value := find_value(choices, listed):
             await self._ask(f"session/set_{name}", {"sessionId": session, f"{name}Id": value})
         return bool(value)
 
@@ -506,8 +506,8 @@ def write_prompt(request: ChatRequest) -> str:
 
 def describe_call(call: Json, folder: str) -> str:
     """Return what an agent's call of a tool does, such as `reads src/main.py`."""
-    given, places = call.get("rawInput"), list_objects(call, "locations")
-    command = cast("Json", given).get("command") if isinstance(given, dict) else None
+    raw, places = call.get("rawInput"), list_objects(call, "locations")
+    command = cast("Json", raw).get("command") if isinstance(raw, dict) else None
     what = command or next((place.get("path") for place in places), "") or call.get("title") or ""
     what = str(what).removeprefix(f"{folder}/")
     return redact_line(f"{_VERBS.get(str(call.get('kind')), 'uses')} {what}".strip(), 200)
@@ -520,21 +520,21 @@ def list_objects(place: object, key: str) -> list[Json]:
     return [cast("Json", item) for item in items if isinstance(item, dict)]
 
 
-def find_value(wanted: Sequence[str], values: Sequence[str]) -> str:
-    """Return the first value that is wanted, by its name or by the end of its address; "": there is none."""
+def find_value(choices: Sequence[str], values: Sequence[str]) -> str:
+    """Return the first choice that is there, by its name or by the end of its address; "": there is none."""
     ends = {value.rpartition("#")[2]: value for value in reversed(values)}
-    return next((ends[name] for name in wanted if name in ends), "")
+    return next((ends[name] for name in choices if name in ends), "")
 
 
 def build_sandbox(command: Sequence[str], folder: str, program: Program) -> list[str]:
     """Return the command of bubblewrap that lets a program read its folder, and write its own settings alone."""
-    found = Path(shutil.which(command[0]) or command[0])
-    package = next((path for path in found.resolve().parents if path.name == "node_modules"), found.resolve().parent)
+    place = Path(shutil.which(command[0]) or command[0])
+    package = next((path for path in place.resolve().parents if path.name == "node_modules"), place.resolve().parent)
     system = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/run/systemd/resolve")
-    visible = [*system, str(found.parent), str(package), folder]
+    visible = [*system, str(place.parent), str(package), folder]
     home = Path.home()
     own = [str(home / name) for name in program.folders]
     binds = [part for path in visible for part in ("--ro-bind-try", path, path)]
     binds += [part for path in own for part in ("--bind-try", path, path)]
     base = ["bwrap", "--die-with-parent", "--unshare-pid", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
-    return [*base, "--tmpfs", str(home), *binds, "--chdir", folder, str(found), *command[1:]]
+    return [*base, "--tmpfs", str(home), *binds, "--chdir", folder, str(place), *command[1:]]

@@ -116,7 +116,7 @@ class History:
         measured: list[ContextMeasured] = []
         for context in contexts.values():
             compressor = context.compressor
-            await compressor.meter.buffer.sharpen()
+            await compressor.meter.buffer.count_exactly()
             context.prompt.tokens(compressor.meter.buffer)
             measured.append(measure_context(compressor.config, compressor.meter, context.prompt))
         return measured
@@ -127,7 +127,7 @@ class History:
         """Return what each agent would begin the turn after this one with, with what it recalls for the question."""
         contexts = await self.build_contexts(session_id, turn + 1, question, providers)
         for context in contexts.values():
-            await context.compressor.meter.buffer.sharpen()
+            await context.compressor.meter.buffer.count_exactly()
         return {
             agent_id: replace(
                 context, prompt=await context.compressor.recall(context.prompt.next_step("answer", question))

@@ -22,7 +22,7 @@ from massmem.store.encoding import clean_json
 EARLIER = tuple(f"{number:04}" for number in range(1, 18))
 """Revisions of builds before the first release: the first migration brings them all to what it makes."""
 
-REVISIONS = (*EARLIER, "0018")
+REVISIONS = (*EARLIER, "0018", "0019")
 """Every revision that this program can open, oldest first. The last one is what it reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -303,3 +303,14 @@ SEARCH = (
 )
 for _statement in SEARCH:
     event.listen(chat_messages, "after_create", sa.DDL(_statement).execute_if(dialect="sqlite"))
+
+_PUBLIC_ID = "CASE WHEN s.user_id IS NULL THEN s.session_id ELSE substr(s.session_id, 26) END AS session_id"
+VIEWS = (
+    f"CREATE VIEW conversations AS SELECT {_PUBLIC_ID}, s.user_id, s.title, s.last_message, (SELECT count(*) FROM "
+    f"chat_messages m WHERE m.session_id = s.session_id AND ({IS_CONVERSATION})) AS message_count, s.active, "
+    "s.created_at, s.updated_at FROM chat_sessions s",
+    f"CREATE VIEW conversation_messages AS SELECT m.id, {_PUBLIC_ID}, s.user_id, m.role, m.content, m.confidence, "
+    "m.escalated, m.metadata, m.created_at FROM chat_messages m JOIN chat_sessions s ON s.session_id = m.session_id "
+    f"WHERE {IS_CONVERSATION}",
+)
+"""For people with an SQL prompt: what users know, under the ids that they know; massmem does not read them."""

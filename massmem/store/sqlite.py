@@ -28,6 +28,7 @@ from massmem.store.encoding import quote_words
 from massmem.store.ports import SEARCHED_KINDS, StoreInfo
 from massmem.store.schema import (
     REVISIONS,
+    VIEWS,
     UtcDateTime,
     chat_messages,
     chat_sessions,
@@ -222,6 +223,8 @@ def _migrate(path: Path, scripts: Path | None, *, is_empty: bool) -> None:
 def _create_schema(connection: sa.Connection) -> None:
     """Make what all migrations together make."""
     metadata.create_all(connection, checkfirst=False)
+    for statement in VIEWS:
+        connection.exec_driver_sql(statement)
     connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY NOT NULL)")
     connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (REVISIONS[-1],))
 

@@ -254,7 +254,7 @@ class Compressor:
         return tokens + budget.memories + added < budget.threshold and len(prompt.history) < MAX_MESSAGES // 2
 
     async def compress_if_due(self, prompt: Prompt, round_: int) -> Compression | None:
-        """Compress a prompt that is about to be sent, when it is longer than the threshold."""
+        """Compress a prompt that is about to be sent, when it is longer than the threshold. Raises DoesNotFit."""
         buffer = self.meter.buffer
         tokens = await self._measure(prompt)
         # A local model counts in milliseconds; another one is asked nothing, and its first reply says how it counts.
@@ -262,6 +262,7 @@ class Compressor:
         if uncertain and (counted := await self._provider.count_prompt(prompt.request())):
             buffer.calibrate(tokens, counted)
             tokens = prompt.tokens(buffer)
+        self.require_fit(prompt, tokens)  # no summary is paid for in vain
         return await self._compress_above_threshold(prompt, round_, "threshold", tokens)
 
     async def compress_ahead(self, prompt: Prompt) -> Compression | None:
@@ -316,7 +317,7 @@ class Compressor:
     async def _measure(self, prompt: Prompt) -> int:
         """Return the tokens of a prompt, exact where it comes near the end of the window."""
         prompt.tokens(self.meter.buffer)
-        await self.meter.buffer.sharpen(self.meter.window)
+        await self.meter.buffer.count_exactly(self.meter.window)
         return self.meter.buffer.prompt_tokens
 
     async def _compress_above_threshold(
@@ -365,7 +366,7 @@ class Compressor:
 
         streamed: what the agent has said of a reply that was broken off; it goes into the summary too.
         """
-        await self.meter.buffer.sharpen()
+        await self.meter.buffer.count_exactly()
         buffer, budget, before = self.meter.buffer, self.budget, prompt.tokens(self.meter.buffer)
         writer = self._provider if self._settings.summary == "model" else None
         summariser = Summariser(writer, self.config.id, self.meter.window, buffer.cost_of_text)

@@ -274,7 +274,7 @@ class RequestSender:
         is_remote = not self._config.backend.is_in_process
         is_short = usage.reported and is_remote and is_short_count(estimated, usage)
         if is_short:
-            await self._meter.buffer.sharpen()
+            await self._meter.buffer.count_exactly()
             estimated = self._meter.buffer.at_least
             is_short = is_short_count(estimated, usage)
         if is_short:
@@ -288,7 +288,7 @@ class RequestSender:
 
     async def _is_nearly_full(self, text: str) -> bool:
         self._meter.buffer.stream(text)
-        await self._meter.buffer.sharpen(self._meter.window)
+        await self._meter.buffer.count_exactly(self._meter.window)
         tokens = self._meter.buffer.tokens
         return self._config.memory.compression.mid_stream and tokens >= _NEARLY_FULL * self._meter.window
 
@@ -320,7 +320,7 @@ class RequestSender:
         if reply.usage.prompt or reply.usage.completion:
             return reply.usage
         if not self._provider.price.free:
-            await self._meter.buffer.sharpen()  # for the bill
+            await self._meter.buffer.count_exactly()  # for the bill
         return self._estimate(request, reply.text + reply.reasoning, requests)
 
     def _estimate(self, request: ChatRequest, reply: str, requests: int) -> Usage:

@@ -110,6 +110,9 @@ def test_power_lost_after_a_sync(tmp_path: Path, times: int) -> None:
         for _ in range(rng.randint(1, 30)):
             there = index.count(Selection())
             index.upsert([make_crowded_point(there + n) for n in range(rng.randint(1, 20))])
+            if (place / "index" / "shard.json").read_bytes() != (place / "flushed" / "shard.json").read_bytes():
+                shutil.rmtree(place / "flushed")  # it has flushed by itself, with an index of a field
+                shutil.copytree(place / "index", place / "flushed")
         index.sync()
         there = index.count(Selection())
         left = after_power_loss(place / "index", place / "flushed", rng, place / "left")

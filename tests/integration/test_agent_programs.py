@@ -135,7 +135,7 @@ def test_two_programs_and_a_model_answer_and_vote_on_a_folder(team: Path, model:
 
 
 @pytest.mark.parametrize("tool", ["bash", "shell", "write", "edit"])
-def test_what_a_program_wants_to_change_stays_as_it_is(team: Path, model: ModelServer, tool: str) -> None:
+def test_a_program_changes_no_file_that_it_wants_to_change(team: Path, model: ModelServer, tool: str) -> None:
     model.tool = tool
     events, _ = ask(team)
     assert any(event["type"] == "answer_submitted" for event in events)

@@ -299,7 +299,7 @@ def test_forget_one_fact_for_good(fact: str, memory: Command, home: Path) -> Non
 
 def test_forgotten_memory_does_not_come_back_with_a_rebuild(memory: Command, home: Path) -> None:
     text = "Rayleigh scattering, in short."
-    assert memory.json("forget", memory.ids()[text], "--yes") == {"forgotten": 1}
+    assert memory.json("forget", memory.ids()[text], "--yes") == {"forgotten": 1, "note": ""}
     assert holds(home / ".massmem" / "memory", text) == []
     assert memory.json("rebuild")["episodes"] == SAID - 1
     assert text not in memory.ids()
@@ -315,7 +315,7 @@ def test_forgotten_memory_does_not_come_back_with_a_rebuild(memory: Command, hom
 
 def test_queued_message_can_be_forgotten(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(capsys)
-    assert command.json("forget", "--agent", "bob", "--yes") == {"forgotten": 0}
+    assert command.json("forget", "--agent", "bob", "--yes") == {"forgotten": 0, "note": ""}
     assert command.json("record")["episodes"] == SAID - 1
     assert {m["agent_id"] for m in command.json("list")["memories"]} == {"ann", "user"}
 
@@ -421,7 +421,7 @@ def test_forgotten_memory_is_gone_from_indexes_of_earlier_embedders_and_damaged_
 
 def test_stored_memories_can_be_listed_and_forgotten_after_on_disk_is_disabled(memory: Command, tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text(CONFIG.replace("{embedding:", "{on_disk: false, embedding:"))
-    assert memory.json("forget", "--agent", "user", "--yes") == {"forgotten": 1}
+    assert memory.json("forget", "--agent", "user", "--yes") == {"forgotten": 1, "note": ""}
     assert len(memory.ids()) == SAID - 1
     for line in ("record", "rebuild"):
         assert "on_disk is false" in memory(line, code=2)[1]

@@ -16,6 +16,7 @@ memory:
 
 FIELDS = [
     "timestamp", "agent_id", "session_id", "turn", "metadata", "messages_sent", "facts_extracted", "extraction_count",
+    "model", "reason", "memories",
 ]  # fmt: skip
 
 

@@ -118,7 +118,10 @@ def test_owner_without_a_session_has_no_memory_to_list_or_forget(massmem: Comman
     massmem("memory", "record")
     before = massmem.json("memory", "list", "--all-owners")["memories"]
     assert massmem.json("memory", "list", "--owner", "nobody")["memories"] == []
-    assert massmem.json("memory", "forget", "--agent", "user", "--owner", "nobody", "--yes") == {"forgotten": 0}
+    assert massmem.json("memory", "forget", "--agent", "user", "--owner", "nobody", "--yes") == {
+        "forgotten": 0,
+        "note": "",
+    }
     assert massmem.json("memory", "list", "--all-owners")["memories"] == before
 
 

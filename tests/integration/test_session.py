@@ -102,7 +102,8 @@ async def test_every_event_is_on_disk_before_it_is_shown(folder: Path):
 
 
 async def test_files_are_for_their_owner_only(folder: Path):
-    await ask(team(SCRIPTS, memory=True), folder, "why?")
+    session_id, _ = await ask(team(SCRIPTS, memory=True), folder, "why?")
+    await ask(team(SCRIPTS, memory=True), folder, "and then?", session_id)  # the first question needs no index
     index = folder / "memory"  # its files are the vector library's; the folder itself lets nobody in
     for path in (folder, index, *(p for p in folder.rglob("*") if index not in p.parents)):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path

@@ -111,7 +111,7 @@ def test_api_and_sql(start_service: StartService, postgres: PostgresServer) -> N
 @seed("`INFO: Retrieved 4 conversation messages for agent (~850 tokens) from session abc-123`")
 @seed("`DEBUG: Including 4 previous messages in context`")
 @seed("`INFO: Response generated: 250 chars, 1200 tokens`")
-@seed("`scripts/test_conversation_memory.py`", "`massmem doctor`", "and `scripts/test` in a checkout")
+@seed("`test_conversation_memory.py`, a script", "`massmem doctor`", "and `scripts/test` in a checkout")
 @seed(
     "`Conversation History:`, `Knowledge Base Context:` in one prompt",
     "earlier messages are messages; what is recalled stands before the question",

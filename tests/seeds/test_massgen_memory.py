@@ -374,7 +374,6 @@ def test_reasons_in_debug_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     for llm, reason in (
         (None, "no llm that can extract is configured"),
-        ({"provider": "local"}, "no llm that can extract is configured"),
         ({"provider": "openai", "model": "m", "api_key": "x", "base_url": "http://127.0.0.1:9/v1"}, "127.0.0.1"),
     ):
         folder = tmp_path / str(reason == "127.0.0.1") / str(llm is None)

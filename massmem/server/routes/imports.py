@@ -52,7 +52,9 @@ class ImportJob(Body):
     error: str = ""
 
 
-JobPath = Annotated[str, PathParameter(pattern="^[0-9a-f]{32}$", description="The import.", examples=["0" * 32])]
+JobPath = Annotated[
+    str, PathParameter(pattern="^[0-9a-f]{32}$", max_length=32, description="The import.", examples=["0" * 32])
+]
 
 
 @router.post("/sessions/import", status_code=202, openapi_extra=_UPLOAD, responses={409: TURN_PROBLEMS[409]})

@@ -344,7 +344,7 @@ def test_rules_outside_the_backend(tmp_path: Path, text: str, expected: str) -> 
         ("type: openai, script: {}", "script: does not belong to type openai; only scripted has it"),
         (
             "type: openai, thinking_tokens: 2048",
-            "thinking_tokens: does not belong to type openai; only anthropic has it",
+            "thinking_tokens: does not belong to type openai; only anthropic, bedrock, vertex have it",
         ),
         ("type: local, base_url: 'http://x'", "base_url: does not belong to type local"),
         ("type: scripted, api_key: k", "api_key: does not belong to type scripted"),
@@ -453,7 +453,7 @@ server:
 """
     messages = problems(tmp_path, text)
     assert messages[0].startswith(
-        "team.yaml:3: agents.0.backend.type: 'opnai' is not one of openai, anthropic, gemini,"
+        "team.yaml:3: agents.0.backend.type: 'opnai' is not one of openai, anthropic, bedrock, vertex, gemini,"
     )
     assert messages[0].endswith(" (did you mean 'openai'?)")
     assert messages[1:] == [

@@ -129,7 +129,7 @@ async def test_no_setting_allows_a_change(factory: AcpFactory, kind: str) -> Non
         backend("permission", allow=[kind])
 
 
-async def test_what_a_program_reads_by_us_has_our_rules_for_secrets(factory: AcpFactory, tmp_path: Path) -> None:
+async def test_files_that_a_program_reads_by_us_have_our_rules_for_secrets(factory: AcpFactory, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\ny = 2\n")
     (tmp_path / ".env").write_text("KEY=secret\n")
     provider = factory.open(backend("read", folder=str(tmp_path)))
@@ -230,7 +230,6 @@ def test_a_program_works_in_the_folder_of_the_question(tmp_path: Path) -> None:
     [
         ("{type: acp}", "command: is missing"),
         ("{type: openai, model: m, command: [x]}", "command: does not belong to type openai"),
-        ("{type: opencode, api_key: x}", "api_key: does not belong to type opencode"),
     ],
 )
 def test_settings_of_programs_are_checked(tmp_path: Path, text: str, problem: str) -> None:

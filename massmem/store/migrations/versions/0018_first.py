@@ -11,7 +11,7 @@ from alembic import op
 
 from massmem.core.records import count_microseconds
 from massmem.store.postgres import message_search
-from massmem.store.schema import IS_CONVERSATION, SEARCH, chat_sessions, metadata
+from massmem.store.schema import SEARCH, chat_sessions, metadata
 
 revision = "0018"
 down_revision = None
@@ -31,17 +31,6 @@ _RECORD_WINNERS = """
 INSERT INTO recordings (session_id, seq, kind, agent_id, turn, created_at)
 SELECT session_id, answer_seq, 'complete', winner, turn, ended_at FROM turns WHERE status = 'completed'
 """
-
-_PUBLIC_ID = "CASE WHEN s.user_id IS NULL THEN s.session_id ELSE substr(s.session_id, 26) END AS session_id"
-_VIEWS = (
-    f"CREATE VIEW conversations AS SELECT {_PUBLIC_ID}, s.user_id, s.title, s.last_message, (SELECT count(*) FROM "
-    f"chat_messages m WHERE m.session_id = s.session_id AND ({IS_CONVERSATION})) AS message_count, s.active, "
-    "s.created_at, s.updated_at FROM chat_sessions s",
-    f"CREATE VIEW conversation_messages AS SELECT m.id, {_PUBLIC_ID}, s.user_id, m.role, m.content, m.confidence, "
-    "m.escalated, m.metadata, m.created_at FROM chat_messages m JOIN chat_sessions s ON s.session_id = m.session_id "
-    f"WHERE {IS_CONVERSATION}",
-)
-"""For people with an SQL prompt: what users know, under the ids that they know; massmem does not read them."""
 
 
 def upgrade() -> None:
@@ -66,8 +55,6 @@ def upgrade() -> None:
     if is_unrecorded:
         op.execute(_RECORD_MESSAGES)
         op.execute(_RECORD_WINNERS)
-    for statement in _VIEWS if not inspector.has_table("conversations") else ():
-        op.execute(statement)
     if bind.dialect.name == "postgresql":
         message_search.create(bind, checkfirst=True)
     elif tables:

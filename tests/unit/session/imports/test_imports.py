@@ -395,5 +395,5 @@ def test_a_file_that_is_being_imported_is_refused_before_it_is_read(
     arguments = ("import", "export.json", "--config", "@examples/scripted")
     with hold_import(home / ".massmem", str(file).encode()):
         ran = call_massmem(*arguments)
-        assert (ran.returncode, b"writes this file already" in ran.stderr) == (3, True)
+        assert (ran.returncode, b"being imported already" in ran.stderr) == (3, True)
     assert b"is neither JSON" in call_massmem(*arguments).stderr
