@@ -18,7 +18,7 @@ from dotenv.parser import parse_stream
 
 from massmem.cli.keys import read_keys
 from massmem.cli.streams import notify, show_progress
-from massmem.config.home import massmem_home
+from massmem.config.home import ADDED_VARIABLES, massmem_home
 from massmem.config.load import EXAMPLES, LoadedConfig, default_config_path, find_config, load_named, resolve_agents
 from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, StoreConfig, TeamConfig
 from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY, BackendType
@@ -339,9 +339,11 @@ def read_environment() -> None:
 
     Raises InputError: a file cannot be read.
     """
+    before = {*os.environ}
     read_dotenv(Path(".env"))
     for variable, key in read_keys(massmem_home()).items():
         os.environ.setdefault(variable, key)
+    ADDED_VARIABLES.update(os.environ.keys() - before)
 
 
 def read_dotenv(path: Path) -> None:

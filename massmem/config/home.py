@@ -73,6 +73,9 @@ def make_folder(folder: Path) -> None:
 
 RECORD_VARIABLE = "MASSMEM_RECORD"
 """Names the file to which every exchange with a server is written."""
+ADDED_VARIABLES: set[str] = set()
+"""Names of what this process has added to its environment: keys that the user has given to massmem alone."""
+
 ALLOW_MISSING_VARIABLE = "MASSMEM_ALLOW_MISSING"
 """Set: go on without what a file of MassGen asks for and massmem lacks."""
 

@@ -23,7 +23,7 @@ from typing import Any, cast
 from acp.connection import Connection
 from acp.exceptions import RequestError
 
-from massmem.config.home import expand_home
+from massmem.config.home import ADDED_VARIABLES, expand_home
 from massmem.config.models import BackendConfig
 from massmem.config.presets import PRESETS, Program
 from massmem.core.errors import (
@@ -206,7 +206,9 @@ class _Link:
         if self._backend.sandbox:
             command = build_sandbox(command, self.folder, self._program)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
-        environment = {**os.environ, **self._program.environment}
+        # With a key of massmem's a program would bill that, and not the subscription that it is logged in with.
+        own = {name: value for name, value in os.environ.items() if name not in ADDED_VARIABLES}
+        environment = {**own, **self._program.environment}
         try:
             process = self._process = await asyncio.create_subprocess_exec(
                 *guard_command(command), cwd=self.folder, env=environment, limit=_MAX_LINE,

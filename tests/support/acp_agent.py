@@ -6,6 +6,7 @@ it is sent is appended to FILE, a line of JSON each.
 
 import asyncio
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -88,6 +89,8 @@ def do(how: str, session: str, text: str) -> dict[str, Any]:
                 say(session, f"refused by the client: {refused}; {e.strerror}")
         case "nothing":
             pass
+        case "variable":
+            say(session, os.environ.get(text.split()[0], "not set"))
         case _:
             update(session, sessionUpdate="agent_thought_chunk", content={"type": "text", "text": "Let me see."})
             call = {"toolCallId": "c1", "kind": "read", "locations": [{"path": f"{Path.cwd()}/src/a.py"}]}

@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from massmem.cli.keys import store_key
+from massmem.cli.setup import read_environment
 from massmem.config.load import load_config, resolve_agents
 from massmem.config.models import BackendConfig
 from massmem.core.errors import (
@@ -136,6 +138,19 @@ async def test_files_that_a_program_reads_by_us_have_our_rules_for_secrets(facto
     assert (await ask(provider, request("a.py"))).text == "x = 1\ny = 2\n"
     for path in (".env", "/etc/passwd", "../x", "none.py"):
         assert "cannot be read" in (await ask(provider, request(path))).text
+
+
+async def test_keys_that_massmem_was_given_stay_with_it(
+    factory: AcpFactory, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    store_key(home / ".massmem", "ANTHROPIC_API_KEY", "sk-ant-of-massmem")
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-shell")
+    read_environment()
+    assert os.environ["ANTHROPIC_API_KEY"] == "sk-ant-of-massmem"
+    provider = factory.open(backend("variable"))
+    assert (await ask(provider, request("ANTHROPIC_API_KEY"))).text == "not set"
+    assert (await ask(provider, request("OPENAI_API_KEY"))).text == "sk-of-the-shell"
 
 
 async def test_noise_and_unknown_updates_are_skipped(factory: AcpFactory) -> None:
