@@ -197,10 +197,14 @@ async def keep_service_open(
 
 
 async def _take_over_work(service: Service) -> None:
-    """Finish what killed processes were to forget and to delete, and resume their turns, until cancelled."""
+    """Finish what killed processes were to forget and to delete, and resume their turns, until cancelled.
+
+    Open the memory, too, once there is something to record.
+    """
     looks = 0
     while True:
         work = [partial(service.finish_forgetting, EVERYBODY), service.turns.resume_cut_off]
+        work.append(service.team.memory.open_if_due)
         if looks % _LOOKS_PER_DELETION == 0:
             work.append(service.finish_deletions)
         for finish in work:

