@@ -303,6 +303,7 @@ class _Link:
                         pass
                     await self._process.wait()
         if self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=1)  # to the end of the pipe, which closes it
             self._reading.cancel()
         if self._scratch is not None:
             with suppress(OSError):

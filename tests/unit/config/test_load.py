@@ -549,7 +549,10 @@ def test_budgets_for_thinking_are_explained_once_for_all_agents(tmp_path: Path) 
          "api: with code_execution, openai is asked by the Responses API: leave out api"),
         ("type: gemini, code_execution: true, extra_body: {top_k: 5}",
          "extra_body: with web_search or code_execution Gemini's own API is asked, without it"),
-        ("type: groq, model: m, code_execution: true", "code_execution: does not belong to type groq"),
+        (
+            "type: groq, model: m, code_execution: true",
+            "code_execution: does not belong to type groq; only anthropic, gemini, openai have it",
+        ),
         ("type: openai, extra_body: {model: m}", "extra_body: massmem writes model itself"),
     ],
 )  # fmt: skip
