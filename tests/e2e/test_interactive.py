@@ -106,7 +106,7 @@ def test_a_conversation_with_every_command(team: str, home: Path, tmp_path: Path
     say(child, "/fork two", "is not the number of a turn", READY)
     say(child, "/fork 1", r"Blue things \(fork\)", "Why is the sky blue", "You are in the copy", READY)
     text = leave(child)
-    assert re.search(r"continue with: massmem --session-id session_\d+_\d+ --config", text)
+    assert re.search(r"continue with: massmem --session-id session_\d+_\d+_\w+ --config", text)
     assert "Why is the sky blue?" in (tmp_path / "talk.md").read_text()
     assert list((tmp_path / ".massmem" / "massmem_logs").glob("*/massmem.log"))
     kept = home / ".massmem" / "history"

@@ -379,11 +379,11 @@ def test_conversations_of_other_programs_are_imported(open_page: Open, tmp_path:
     check_view(page, "imported")
     dialog.get_by_role("button", name="Import").click()
     expect(dialog.locator(".outcome")).to_contain_text("nothing new")
-    chain = [{"role": role, "content": f"{role} {n}"} for n in range(3_000) for role in ("user", "assistant")]
+    chain = [{"role": role, "content": f"{role} {n}"} for n in range(15_000) for role in ("user", "assistant")]
     (tmp_path / "long.json").write_text(json.dumps(chain))
     dialog.get_by_label("File").set_input_files([tmp_path / "long.json"])
     dialog.get_by_role("button", name="Import").click()
-    expect(dialog.get_by_role("status")).to_contain_text("of 3,000 questions imported")
+    expect(dialog.get_by_role("status")).to_contain_text("of 15,000 questions imported")
     dialog.get_by_role("button", name="Stop").click()
     expect(dialog.get_by_role("status")).to_contain_text("the import was stopped. Import the file again to go on.")
     dialog.get_by_label("File").set_input_files([tmp_path / "old.json"])
