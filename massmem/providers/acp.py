@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -196,7 +196,7 @@ class _Link:
         self._process: asyncio.subprocess.Process | None = None
         self._connection: Connection | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._has_said = False
+        self._has_warned = False
 
     async def open(self, command: Sequence[str]) -> None:
         """Start the program and agree on the protocol. Raises ProviderError."""
@@ -243,10 +243,10 @@ class _Link:
         modes = [str(mode.get("id")) for mode in list_objects(reply.get("modes"), "availableModes")]
         # What its environment holds needs no mode, in which it would only write plans.
         holds = self._program.environment or await self._set(session, reply, "mode", _READING_MODES, modes)
-        notice = "" if holds or self._has_said or self._backend.sandbox else (
+        notice = "" if holds or self._has_warned or self._backend.sandbox else (
             "it has no mode that only reads: what it does without asking, massmem cannot prevent (sandbox: bwrap can)"
         )  # fmt: skip
-        self._has_said = True
+        self._has_warned = True
         return session, notice
 
     async def _set(self, session: str, reply: Json, name: str, choices: Sequence[str], listed: Sequence[str]) -> bool:
@@ -450,7 +450,7 @@ class _Reply:
                 pass
         return []
 
-    def finish(self, explain_end: Any) -> FinishChunk:
+    def finish(self, explain_end: Callable[[], str]) -> FinishChunk:
         """Return the last chunk. Raises ProviderError: nothing was said."""
         name = self._backend.type
         if self._end in ("refusal", "cancelled"):

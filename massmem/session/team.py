@@ -413,7 +413,7 @@ class Windows:
         windows = dict(zip(backends, answers, strict=True))
         return {agent.id: windows[_model_key(agent.backend)] for agent in self._agents}
 
-    async def _ask_served(self, backend: BackendConfig) -> int | None:
+    async def _ask_window(self, backend: BackendConfig) -> int | None:
         """Return the window that a server gives a model. It is asked once, however many agents want to know."""
         key = _model_key(backend)
         async with self._serving:
@@ -429,7 +429,7 @@ class Windows:
         buffer = Buffer(tokens.counter_for(backend))
         few_weights = backend.type == "local" and has_few_weights(backend.model)
         assumed = window.source == "assumed"
-        ask = partial(self._ask_served, backend)
+        ask = partial(self._ask_window, backend)
         return TokenMeter(window.tokens, buffer, assumed, few_weights=few_weights, remember=remember, ask_served=ask)
 
 

@@ -180,7 +180,7 @@ async def test_both_read_the_same(wire: Wire, say: Say, providers: Providers, st
         (307, {"location": "http://127.0.0.1:1/v1"}, ProviderError),
     ],
 )
-async def test_both_are_refused(
+async def test_both_clients_name_the_same_refusal(
     wire: Wire, status: int, headers: dict[str, str], kind: type[ProviderError], providers: Providers, stub: Stub
 ) -> None:
     stub.replies = [wire.error(status, "It is the model m.", "some_code", headers)]

@@ -160,11 +160,11 @@ def test_programs_end_when_massmem_is_killed(team: Path, home: Path) -> None:
 
 def find_programs(home: Path) -> list[str]:
     """Return the programs with this home that run."""
-    found: list[str] = []
+    programs: list[str] = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("HOME") == str(home) and process.status() != psutil.STATUS_ZOMBIE:
-                found += [word for word in process.cmdline()[:3] if "opencode" in word or "qwen" in word][:1]
+                programs += [word for word in process.cmdline()[:3] if "opencode" in word or "qwen" in word][:1]
         except psutil.Error:
             continue
-    return found
+    return programs

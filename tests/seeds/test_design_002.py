@@ -107,8 +107,8 @@ def test_a_value_is_asked_for(home: Path) -> None:
     asked = massmem("--config", "@examples/order", "I want to check my order", text=True)
     assert (asked.returncode, "order" in asked.stdout) == (6, True), "the agents ask for it in two ways"
     assert read_state(home) == ({}, "order_id", None)
-    told = massmem("--continue", "It's O-12345", text=True)
-    assert (told.returncode, told.stdout) == (
+    answer = massmem("--continue", "It's O-12345", text=True)
+    assert (answer.returncode, answer.stdout) == (
         0, "Your order left Lisbon on Tuesday and should be with you on Friday.\n",
     )  # fmt: skip
     assert read_state(home) == ({"order_id": "O-12345"}, None, "answer")

@@ -115,7 +115,7 @@ async def test_an_agent_of_the_official_sdk_answers(factory: AcpFactory) -> None
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("read", "o_allow_once"), ("fetch", "o_reject_once")])
-async def test_permissions_are_refused_unless_their_kind_is_allowed(
+async def test_permission_needs_a_kind_that_the_configuration_allows(
     factory: AcpFactory, kind: str, outcome: str
 ) -> None:
     reply, chunks = await collect(factory.open(backend("permission")), request(kind))
@@ -153,7 +153,7 @@ async def test_keys_that_massmem_was_given_stay_with_it(
     assert (await ask(provider, request("OPENAI_API_KEY"))).text == "sk-of-the-shell"
 
 
-async def test_noise_and_unknown_updates_are_skipped(factory: AcpFactory) -> None:
+async def test_noise_and_unknown_updates_change_no_reply(factory: AcpFactory) -> None:
     assert (await ask(factory.open(backend("noise")), request())).text == "It is 4."
 
 
@@ -169,7 +169,7 @@ async def test_noise_and_unknown_updates_are_skipped(factory: AcpFactory) -> Non
         ("nothing", MalformedResponse, "has said nothing"),
     ],
 )
-async def test_a_program_that_misbehaves_is_an_agent_that_failed(
+async def test_a_program_that_misbehaves_makes_its_agent_fail(
     factory: AcpFactory, how: str, error: type[ProviderError], words: str
 ) -> None:
     provider = factory.open(backend(how, timeout=1 if how == "silent" else 60, deadline=120))
@@ -188,7 +188,7 @@ async def test_a_program_that_has_ended_is_started_again(factory: AcpFactory, tm
     assert len(read_log(log, "initialize")) == 2
 
 
-async def test_an_agent_that_is_cancelled_is_told_so_and_ended(factory: AcpFactory) -> None:
+async def test_cancelling_a_request_ends_a_program_that_goes_on(factory: AcpFactory) -> None:
     asking = asyncio.create_task(ask(factory.open(backend("silent")), request()))
     while not find_programs("silent"):
         await asyncio.sleep(0.05)

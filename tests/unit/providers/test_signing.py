@@ -188,7 +188,7 @@ async def test_refusals_of_bedrock(
     assert len(stub.requests) == 1
 
 
-async def test_bedrock_without_credentials_is_said(
+async def test_bedrock_without_credentials_says_so(
     providers: Providers, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
@@ -244,7 +244,7 @@ async def test_claude_on_vertex_is_asked_at_its_path_with_a_token(providers: Pro
 
 @pytest.mark.usefixtures("google")
 @pytest.mark.parametrize("token", [Http(400, parts=[b'{"error": "invalid_grant"}']), None])
-async def test_vertex_without_a_token_is_said(token: Http | None, providers: Providers, stub: Stub,
+async def test_vertex_without_a_token_says_so(token: Http | None, providers: Providers, stub: Stub,
                                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     if token is None:
         monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
@@ -282,7 +282,7 @@ async def test_azure_is_asked_with_a_token_of_the_managed_identity(
         await ask(provider, ChatRequest(ASK, "answer"))
 
 
-async def test_azure_without_an_identity_is_said(
+async def test_azure_without_an_identity_says_so(
     providers: Providers, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IDENTITY_ENDPOINT", f"{stub.url}/identity")
